@@ -19,12 +19,11 @@ from fcorun.experiment.build import build_engine
 from fcorun.sites.server.site_study import pool_rows, run_plan
 from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_batch import resolve_numbers
-from fcorun.sites.transport.delivery import number_request
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.folder import FolderConnections, FolderSite, read_left_out
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.journal import JournaledConnections
-from fcorun.sites.transport.messages import Message, SiteLost
+from fcorun.sites.transport.messages import Message, SiteLost, number_request
 
 __all__ = ["fcorun"]  # a fixture
 SKIP = ("algo=fedmid", "algo.client_lr=0.02", "reg=l2", "reg.strength=0.1", "data.away=skip", "data.away_seconds=0.05")
@@ -295,10 +294,10 @@ def test_a_journal_repeats_who_was_away(tmp_path):
     expected, sites = run_without_b(plan, tmp_path / "expected", misses([1, 2]))
 
     class KilledAtTheEnd(InProcessConnections):
-        def ask(self, name, *arguments, **options):
-            if name == "scores":
+        def send(self, request):
+            if request.name == "scores":
                 raise Killed
-            return super().ask(name, *arguments, **options)
+            return super().send(request)
 
     sites = sites_of(plan)
     away = {**sites, "b": AwaySite(sites["b"], misses([1, 2]))}

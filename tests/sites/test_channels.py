@@ -67,9 +67,9 @@ def test_messages_of_few_nonzeros_are_short(tmp_path):
         sent = []
 
         class Measuring(InProcessConnections):
-            def ask(self, name, *arguments, sent=sent, **options):
-                answers = super().ask(name, *arguments, **options)
-                if name == "round":
+            def send(self, request, sent=sent):
+                answers = super().send(request)
+                if request.name == "round":
                     sent.append(answers["a"].n_bytes)
                 return answers
 

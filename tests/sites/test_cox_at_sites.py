@@ -136,10 +136,10 @@ def test_scores_are_those_of_the_pooled_rows_and_hazards_stay_at_the_sites(tmp_p
     asked = {}
 
     class Connections(InProcessConnections):
-        def ask(self, name, *arguments, **options):
-            answers = super().ask(name, *arguments, **options)
-            asked[name] = answers
-            if name == "result":
+        def send(self, request):
+            answers = super().send(request)
+            asked[request.name] = answers
+            if request.name == "result":
                 asked["data"] = {site: sites[site].own_data for site in NAMES}
             return answers
 

@@ -10,10 +10,10 @@ from toy_site import ToySite, toy_rows
 from fcorun.base.errors import UserError, WriteError
 from fcorun.sites.plan.table_options import OwnTableError
 from fcorun.sites.transport import durable
-from fcorun.sites.transport.delivery import answer_bytes, number_request, read_refusal
+from fcorun.sites.transport.delivery import answer_bytes, read_refusal
 from fcorun.sites.transport.durable import DurableSite, is_in_use
 from fcorun.sites.transport.in_process import InProcessConnections
-from fcorun.sites.transport.messages import Message
+from fcorun.sites.transport.messages import Message, number_request
 
 
 def request(number, value=0.5, name="round", run="a"):

@@ -1,6 +1,6 @@
 """The rule that few rows of a site must not outweigh all others: a server that cheats, and studies that do not."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from uuid import uuid4
 
@@ -72,13 +72,13 @@ class Cheating(InProcessConnections):
     weights: tuple[float, ...] = (0.0, 0.0, 0.0)
     bias: float = 0.0
 
-    def ask(self, message_name, arrays=None, about=None, of=None, away=None):
-        arrays = dict(arrays or {})
-        if message_name == self.message:
+    def send(self, request):
+        arrays = dict(request.message.arrays)
+        if request.name == self.message:
             for name, values in arrays.items():
                 if name != "scale":
                     arrays[name] = np.zeros_like(values) + (self.bias if values.ndim == 1 else np.array(self.weights))
-        return super().ask(message_name, arrays, about, of, away)
+        return super().send(replace(request, message=replace(request.message, arrays=arrays)))
 
 
 APART = {"weights": (-1e6, 1e6, 0.0)}  # of the columns x, z and u

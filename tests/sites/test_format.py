@@ -67,10 +67,9 @@ class DescribingConnections(InProcessConnections):
         super().__init__(sites)
         self.descriptions = descriptions
 
-    def ask(self, message_name, arrays=None, about=None, of=None, away=None):
-        request = Message(message_name, dict(about or {}), dict(arrays or {}))
-        self.descriptions.add(f"request {describe_message(request)}")
-        answers = super().ask(message_name, arrays, about, of, away)
+    def send(self, request):
+        self.descriptions.add(f"request {describe_message(request.message)}")
+        answers = super().send(request)
         self.descriptions.update(f"answer {describe_message(answer)}" for answer in answers.values())
         return answers
 

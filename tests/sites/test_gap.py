@@ -42,10 +42,10 @@ class RecordingConnections(InProcessConnections):
 
     sizes: list = field(default_factory=list)
 
-    def ask(self, name, arrays=None, about=None, of=None, away=None):
-        answers = super().ask(name, arrays, about, of, away)
+    def send(self, request):
+        answers = super().send(request)
         for answer in answers.values():
-            self.sizes.append((name, sum(array.size for array in answer.arrays.values())))
+            self.sizes.append((request.name, sum(array.size for array in answer.arrays.values())))
         return answers
 
 

@@ -29,10 +29,10 @@ from fcorun.sites.server.site_intervals import SiteSums
 from fcorun.sites.server.site_study import mask_sites, run_plan
 from fcorun.sites.site.masking import MaskedSite
 from fcorun.sites.site.site import Site
-from fcorun.sites.transport.delivery import check_sender, number_request, sign_answer
+from fcorun.sites.transport.delivery import check_sender, sign_answer
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.in_process import InProcessConnections
-from fcorun.sites.transport.messages import MESSAGES, Message, SiteRefusal
+from fcorun.sites.transport.messages import MESSAGES, Message, SiteRefusal, number_request
 from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
 NAMES = ("a", "b", "c")
@@ -421,25 +421,24 @@ class Forging(InProcessConnections):
     sentences: Sentences = field(default_factory=Sentences)
     accepted: Counter = field(default_factory=Counter)
 
-    def ask(self, message_name, arrays=None, about=None, of=None, away=None):
-        message = Message(message_name, dict(about or {}), dict(arrays or {}))
-        key = number_request(message, "run", 0, of or self.sites).to_bytes()
+    def send(self, request):
+        key = number_request(request.message, "run", 0, self.list_addressees(request)).to_bytes()
         if key not in self._honest:
             if self._tries and self._forged >= 0:
                 raise Besieged
-            self._honest[key] = super().ask(message_name, arrays, about, of, away)
+            self._honest[key] = super().send(request)
         answers = dict(self._honest[key])
         self._asked += "b" in answers
         if self._forged == self._asked - 1 and "b" in answers:
-            self._last_name = message_name
-            request = number_request(message, "run", 0, answers)
-            forged = forge_answer(sign_answer(answers["b"], request, "b"), self.rng)
+            self._last_name = request.name
+            message = number_request(request.message, "run", 0, answers)
+            forged = forge_answer(sign_answer(answers["b"], message, "b"), self.rng)
             if forged.name == "refusal":
                 raise SiteRefusal(f"site 'b': {forged.about.get('sentence', 'a refusal of a site that cheats')}")
             arrived = forged.deliver("site 'b'")
             check_sender(arrived, "b")
-            if arrived.name != message_name:
-                raise UserError(f"site 'b' answered another request than '{message_name}'")
+            if arrived.name != request.name:
+                raise UserError(f"site 'b' answered another request than '{request.name}'")
             answers["b"] = replace(arrived, envelope=None, site=None)
         return answers
 

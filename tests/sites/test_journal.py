@@ -24,11 +24,11 @@ class CountedConnections(InProcessConnections):
     kill_at: int = -1
     asked: list[int] = field(default_factory=list)
 
-    def ask(self, name, arrays=None, about=None, of=None, away=None):
+    def send(self, request):
         if self.next_number == self.kill_at:
             raise Killed
         self.asked.append(self.next_number)
-        return super().ask(name, arrays, about, of, away)
+        return super().send(request)
 
 
 def make_sites():

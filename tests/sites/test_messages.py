@@ -9,8 +9,7 @@ from helpers import fails
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import npz_bytes
-from fcorun.sites.transport.delivery import number_request
-from fcorun.sites.transport.messages import Message
+from fcorun.sites.transport.messages import Message, number_request
 
 REQUEST = number_request(
     Message("round", {"round": 3, "strengths": [0.1, 0.5]}, {"model": np.arange(5.0), "mask": np.array([True, False])}),

@@ -1,5 +1,6 @@
 """Personal models over sites: the models of pooled rows, which stay at the sites and predict there."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -211,11 +212,12 @@ class ForgingConnections(InProcessConnections):
         super().__init__(sites)
         self.change_request, self.change_answer = request, answer
 
-    def ask(self, name, arrays=None, about=None, of=None, away=None):
-        if name != "evaluate":
-            return super().ask(name, arrays, about, of, away)
-        answers = super().ask(name, self.change_request(dict(not_none(arrays))), about, of, away)
-        return {s: Message(name, {}, self.change_answer(dict(answers[s].arrays))) for s in answers}
+    def send(self, request):
+        if request.name != "evaluate":
+            return super().send(request)
+        forged = replace(request.message, arrays=self.change_request(dict(request.message.arrays)))
+        answers = super().send(replace(request, message=forged))
+        return {s: Message(request.name, {}, self.change_answer(dict(answers[s].arrays))) for s in answers}
 
 
 @pytest.mark.slow
@@ -268,10 +270,10 @@ class RecordingConnections(InProcessConnections):
         super().__init__(sites)
         self.messages = []
 
-    def ask(self, name, arrays=None, about=None, of=None, away=None):
-        answers = super().ask(name, arrays, about, of, away)
+    def send(self, request):
+        answers = super().send(request)
         if "a" in answers:
-            self.messages.append((Message(name, dict(about or {}), dict(arrays or {})), answers["a"]))
+            self.messages.append((request.message, answers["a"]))
         return answers
 
 

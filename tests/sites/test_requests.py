@@ -114,10 +114,10 @@ class RecordingConnections(InProcessConnections):
         super().__init__(sites)
         self.requests = []
 
-    def ask(self, name, arrays=None, about=None, of=None, away=None):
-        if of is None or "a" in of:
-            self.requests.append(Message(name, dict(about or {}), dict(arrays or {})))
-        return super().ask(name, arrays, about, of, away)
+    def send(self, request):
+        if "a" in self.list_addressees(request):
+            self.requests.append(request.message)
+        return super().send(request)
 
 
 @pytest.mark.slow

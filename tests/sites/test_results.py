@@ -1,6 +1,7 @@
 """The result of a run at the sites: a record that predicts, and refusals of anything else."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,10 +80,10 @@ def test_a_site_keeps_no_other_files_and_no_other_model(tmp_path):
     plan, requests = plan_of(), []
 
     class Connections(InProcessConnections):
-        def ask(self, name, arrays=None, about=None, of=None, away=None):
-            if of is None or "a" in of:
-                requests.append(Message(name, dict(about or {}), dict(arrays or {})))
-            return super().ask(name, arrays, about, of, away)
+        def send(self, request):
+            if "a" in self.list_addressees(request):
+                requests.append(request.message)
+            return super().send(request)
 
     record = run_plan(plan, Connections(sites_of(plan)), tmp_path / "out")
     site = sites_of(plan)["a"]
@@ -144,13 +145,14 @@ def test_a_result_of_two_classes_is_kept_with_the_agreed_classes(tmp_path):
     sites["a"].result_folder = tmp_path / "kept"
 
     class Forger(InProcessConnections):
-        def ask(self, name, arrays=None, about=None, of=None, away=None):
-            if name == "result":
-                arrays = dict(arrays or {})
+        def send(self, request):
+            if request.name == "result":
+                arrays = dict(request.message.arrays)
                 summary = json.loads(arrays["summary.json"].tobytes())
                 summary["data"]["classes"].reverse()
                 arrays["summary.json"] = np.frombuffer(json.dumps(summary).encode(), np.uint8)
-            return super().ask(name, arrays, about, of, away)
+                request = replace(request, message=replace(request.message, arrays=arrays))
+            return super().send(request)
 
     with fails("site 'a'", "than all sites agreed on"):
         run_plan(plan, Forger(sites), tmp_path / "forged")

@@ -305,9 +305,9 @@ class Requests(InProcessConnections):
         super().__init__(sites)
         self.sent: list[Message] = []
 
-    def ask(self, name, arrays=None, about=None, of=None, away=None):
-        self.sent.append(Message(name, dict(about or {}), dict(arrays or {})))
-        return super().ask(name, arrays, about, of, away)
+    def send(self, request):
+        self.sent.append(request.message)
+        return super().send(request)
 
 
 @pytest.mark.slow
@@ -415,13 +415,14 @@ def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path, features, kills, 
     answered, killers = [], []
 
     class KilledInFit(FolderConnections):
-        def ask(self, name, *arguments, **options):
+        def send(self, request):
+            name = request.name
             answered.append(name)
             of_fit = answered[::-1][: answered[::-1].index("start") + 1] if "start" in answered else answered
             if killers and (answered.count("start"), name, of_fit.count(name)) == killers[0]:
                 del killers[0]
                 raise Killed
-            return super().ask(name, *arguments, **options)
+            return super().send(request)
 
     def open_sites(folder):
         sites = {}

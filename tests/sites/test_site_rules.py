@@ -174,8 +174,8 @@ def answers_of(plan: Plan, site="a") -> list[bytes]:
     sent: list[bytes] = []
 
     class Recording(InProcessConnections):
-        def ask(self, name, *arguments, **options):
-            answers = super().ask(name, *arguments, **options)
+        def send(self, request):
+            answers = super().send(request)
             if site in answers:
                 sent.append(answers[site].to_bytes())
             return answers

@@ -168,9 +168,9 @@ def test_no_sum_of_a_calibration_is_one_over_few_rows():
 class RecordingConnections(InProcessConnections):
     """Connections that keep all requests."""
 
-    def ask(self, name, arrays=None, about=None, of=None, away=None):
-        self.requests = [*getattr(self, "requests", []), Message(name, dict(about or {}), dict(arrays or {}))]
-        return super().ask(name, arrays, about, of, away)
+    def send(self, request):
+        self.requests = [*getattr(self, "requests", []), request.message]
+        return super().send(request)
 
 
 @pytest.mark.slow

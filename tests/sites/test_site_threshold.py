@@ -28,10 +28,10 @@ def test_a_threshold_is_chosen_over_sites_and_used(tmp_path, rule):
     kept = {}
 
     class Connections(InProcessConnections):
-        def ask(self, name, *arguments, **options):
-            if name == "result":
+        def send(self, request):
+            if request.name == "result":
                 kept["data"] = pool_splits(sites)
-            return super().ask(name, *arguments, **options)
+            return super().send(request)
 
     record = run_plan(plan, Connections(sites), tmp_path / "out")
     section = record.summary["threshold"]
@@ -100,9 +100,10 @@ def test_a_site_flags_rows_at_edges_of_bins_alone(tmp_path):
     sites = sites_of(plan)
 
     class Forged(InProcessConnections):
-        def ask(self, name, arrays=None, about=None, of=None, away=None):
-            about = {"edge": 0.01} if name == "scores" else about
-            return super().ask(name, arrays, about, of, away)
+        def send(self, request):
+            if request.name == "scores":
+                request = replace(request, message=replace(request.message, about={"edge": 0.01}))
+            return super().send(request)
 
     with fails("does not fit the plan"):
         run_plan(plan, Forged(sites), tmp_path / "out")

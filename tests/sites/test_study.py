@@ -31,11 +31,11 @@ from fcorun.sites.site.acceptance import accept, open_durable_site, open_log, op
 from fcorun.sites.site.rounding import round_down, round_up
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.audit import AuditLog
-from fcorun.sites.transport.delivery import answer_bytes, number_request
+from fcorun.sites.transport.delivery import answer_bytes
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.folder import FolderConnections, FolderSite
 from fcorun.sites.transport.in_process import InProcessConnections
-from fcorun.sites.transport.messages import Message, SiteLost
+from fcorun.sites.transport.messages import Message, SiteLost, number_request
 
 
 @pytest.fixture(autouse=True)
@@ -328,9 +328,9 @@ def test_the_same_command_again_asks_no_round_and_changes_nothing(tmp_path):
             FolderSite(shared, name, site).answer_pending()
 
     class Noted(FolderConnections):
-        def ask(self, name, *arguments, **options):
-            asked_by_command[-1].append(name)
-            return super().ask(name, *arguments, **options)
+        def send(self, request):
+            asked_by_command[-1].append(request.name)
+            return super().send(request)
 
     metrics, asked_by_command = [], []
     for _ in range(2):
@@ -349,9 +349,9 @@ def test_the_same_command_again_asks_no_round_and_changes_nothing(tmp_path):
     asked = []
 
     class Connections(InProcessConnections):
-        def ask(self, name, *arguments, **options):
-            asked.append(name)
-            return super().ask(name, *arguments, **options)
+        def send(self, request):
+            asked.append(request.name)
+            return super().send(request)
 
     (tmp_path / "record" / "sites_ended").unlink()  # as in the record of a run on pooled rows
     other = plan_of("seed=1")
@@ -367,11 +367,11 @@ def test_a_kill_after_the_record_and_before_the_end_lets_the_same_command_end_th
     asked = []
 
     class KilledAtEnd(FolderConnections):
-        def ask(self, name, *arguments, **options):
-            asked.append(name)
-            if name == "end" and asked.count("end") == 1:
+        def send(self, request):
+            asked.append(request.name)
+            if request.name == "end" and asked.count("end") == 1:
                 raise Killed
-            return super().ask(name, *arguments, **options)
+            return super().send(request)
 
     def answer(waiting) -> None:
         for name, site in sites.items():

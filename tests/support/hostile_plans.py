@@ -97,10 +97,10 @@ class Wiretap(InProcessConnections):
 
     heard: list[tuple[str, dict, dict]] = field(default_factory=list)
 
-    def ask(self, message_name, arrays=None, about=None, of=None, away=None):
-        answers = super().ask(message_name, arrays, about, of, away)
+    def send(self, request):
+        answers = super().send(request)
         if "a" in answers:
-            self.heard.append((message_name, dict(arrays or {}), dict(answers["a"].arrays)))
+            self.heard.append((request.name, dict(request.message.arrays), dict(answers["a"].arrays)))
         return answers
 
 

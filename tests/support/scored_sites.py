@@ -57,10 +57,10 @@ def scores_of(plan, folder, policy=None):
     kept = {}
 
     class Connections(InProcessConnections):
-        def ask(self, name, *arguments, **options):
-            if name == "end":
+        def send(self, request):
+            if request.name == "end":
                 kept["data"] = pool_splits(sites)
-            return super().ask(name, *arguments, **options)
+            return super().send(request)
 
     record = run_plan(plan, Connections(connections.site_by_name), folder)
     experiment, models = plan.experiment, [site.personal or {} for site in sites.values()]

@@ -20,7 +20,9 @@ from fcorun.sites.server.site_study import mask_sites, pool_rows, relative_diffe
 from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_batch import resolve_numbers
 from fcorun.sites.tables.fold_encoding import pool_cells
+from fcorun.sites.transport.connections import Request
 from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.cross_validation.select_strength import SelectionPlan, plan_selection
 from fcorun.studies.selection.cross_validation.selection_options import ALL_ROWS
 from fcorun.studies.selection.fitting import fit_batch
@@ -87,12 +89,12 @@ class RecordedStarts(InProcessConnections):
         self.points: dict[str, list[dict]] = {}
         self._subset = ""
 
-    def ask(self, message_name, arrays=None, about=None, of=None, away=None):
-        if message_name == "subset":
-            self._subset = (about or {})["subset"]
-        if message_name == "start":
-            self.points[self._subset] = (about or {})["numbers"]
-        return super().ask(message_name, arrays, about, of, away)
+    def send(self, request: Request) -> dict[str, Message]:
+        if request.name == "subset":
+            self._subset = request.message.about["subset"]
+        if request.name == "start":
+            self.points[self._subset] = request.message.about["numbers"]
+        return super().send(request)
 
 
 def _compare(plan: Plan, sites: Mapping[str, Site], starts: RecordedStarts, folder: Path) -> SelectionComparison:

@@ -3,18 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system.files import write_atomically
-from fcorun.data.rows.away_sites import AwayRule
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.plan.gram_sums import Arrays, add_folds, sums_add_up, unscale_sums
 from fcorun.sites.plan.planned_selection import REFIT
 from fcorun.sites.tables.fold_encoding import FILLS
-from fcorun.sites.transport.connections import Connections, ConnectionsWrapper
+from fcorun.sites.transport.connections import Connections, ConnectionsWrapper, Request
 from fcorun.sites.transport.journal import SUMS_FILES
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.cross_validation.selection_options import ALL_ROWS
@@ -45,33 +41,26 @@ class SumsOfFolds(ConnectionsWrapper):
     _fit_name: str = field(default="", init=False)  # the name of the present fit
     _fold_arrays: Arrays = field(default_factory=dict, init=False)  # with which the server began it
 
-    def ask(
-        self,
-        message_name: str,
-        arrays: Mapping[str, np.ndarray] | None = None,
-        about: Mapping[str, Any] | None = None,
-        of: Sequence[str] | None = None,
-        away: AwayRule | None = None,
-    ) -> dict[str, Message]:
-        """Return the answers of sites as ``Connections.ask`` says.
+    def send(self, request: Request) -> dict[str, Message]:
+        """Return the answers of sites as ``Connections.send`` says.
 
         Sums that the server can compute, or has stored, are returned without a request.
         """
-        if message_name == "subset":
-            self._fit_name = (about or {})["subset"]
-            self._fold_arrays = dict(arrays or {})
+        if request.name == "subset":
+            self._fit_name = request.message.about["subset"]
+            self._fold_arrays = request.message.arrays
             self.answered_without_sites = False
         is_fold = self._fit_name in self.fold_names
-        if message_name == "round" and not is_fold:
+        if request.name == "round" and not is_fold:
             known = self._add_folds() or (self._read(ALL_ROWS) if self._fit_name == REFIT else None)
             if known:
                 self.answered_without_sites = True
                 return known
-        answers = self.connections.ask(message_name, arrays, about, of, away)
+        answers = self.connections.send(request)
         adds_up = sums_add_up(self.experiment) and FILLS not in self._fold_arrays
-        if message_name == "round" and is_fold and adds_up:
+        if request.name == "round" and is_fold and adds_up:
             self._write(self._fit_name, answers)
-        elif message_name == "round" and self._fit_name == ALL_ROWS:
+        elif request.name == "round" and self._fit_name == ALL_ROWS:
             # after a kill the sites are asked again even though the file exists, so that requests keep their numbers
             self._write(ALL_ROWS, answers)
         return answers

@@ -11,11 +11,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fcorun.base.errors import UserError, escape_controls
-from fcorun.data.rows.away_sites import AwayRule
 from fcorun.sites.plan.planned_intervals import INTERVAL_LIMITS
 from fcorun.sites.site.few_rows import FewRowsError
 from fcorun.sites.site.site import Site
-from fcorun.sites.transport.connections import ALL_SITES, Connections, ConnectionsWrapper
+from fcorun.sites.transport.connections import ALL_SITES, Connections, ConnectionsWrapper, Request
 from fcorun.sites.transport.masks import (
     UnmaskableError,
     fingerprint_of,
@@ -241,21 +240,14 @@ class MaskedConnections(ConnectionsWrapper):
         answers = self.connections.ask(_KEYS)
         self.connections.ask(_KEYS, about={site: answer.about for site, answer in answers.items()})
 
-    def ask(
-        self,
-        message_name: str,
-        arrays: Mapping[str, np.ndarray] | None = None,
-        about: Mapping[str, Any] | None = None,
-        of: Sequence[str] | None = None,
-        away: AwayRule | None = None,
-    ) -> dict[str, Message]:
+    def send(self, request: Request) -> dict[str, Message]:
         """Send a request to all sites. Returns their answers, or the sum of masked answers by ``ALL_SITES``."""
-        assert of is None or list(of) == [ALL_SITES], "with secure sums all requests go to all sites"
-        assert away is None, "with secure sums all sites answer"
-        answers = self.connections.ask(message_name, arrays, about)
-        if message_name not in self.bounds:
+        assert request.of in (None, (ALL_SITES,)), "with secure sums all requests go to all sites"
+        assert request.away is None, "with secure sums all sites answer"
+        answers = self.connections.send(Request(request.message))
+        if request.name not in self.bounds:
             return answers
-        return {ALL_SITES: _add_answers(answers, self.bounds[message_name])}
+        return {ALL_SITES: _add_answers(answers, self.bounds[request.name])}
 
 
 def _add_answers(answers: Mapping[str, Message], bound: float) -> Message:

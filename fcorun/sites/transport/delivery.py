@@ -11,7 +11,7 @@ from fcorun.base.errors import UserError, escape_controls
 from fcorun.base.system.files import check_interrupted
 from fcorun.sites.transport.audit import AuditLog
 from fcorun.sites.transport.connections import AnsweringSite
-from fcorun.sites.transport.messages import Envelope, ForeignAnswer, Message, OwnerError, SiteRefusal
+from fcorun.sites.transport.messages import ForeignAnswer, Message, OwnerError, SiteRefusal
 
 _REFUSAL = "refusal"
 _SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -121,11 +121,6 @@ def read_refusal(content: bytes) -> str | None:
 
 def _sentence_of(refusal: Message) -> str:
     return escape_controls(str(refusal.about.get("sentence", "")))[:_MAX_SENTENCE]
-
-
-def number_request(message: Message, run: str, number: int, of: Iterable[str]) -> Message:
-    """Return a message with an envelope."""
-    return replace(message, envelope=Envelope(run, number, tuple(sorted(of))))
 
 
 def digest_of(content: bytes) -> str:

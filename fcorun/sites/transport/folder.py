@@ -16,18 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fcorun.base.errors import UserError, escape_controls, first_line
 from fcorun.base.records.formats import json_text
 from fcorun.base.system.files import read_regular_file, write_atomically
 from fcorun.data.rows.away_sites import AwayRule
 from fcorun.sites.transport.audit import AuditLog
-from fcorun.sites.transport.connections import AnsweringSite
+from fcorun.sites.transport.connections import AnsweringSite, Connections, Request
 from fcorun.sites.transport.delivery import (
     answer_bytes,
     check_site_names,
-    number_request,
     poll,
     read_answer,
     read_refusal,
@@ -45,7 +42,7 @@ _REQUEST = re.compile(r"(\d{4,15})-(\w+)\.request\.npz")
 
 
 @dataclass
-class FolderConnections:
+class FolderConnections(Connections):
     """Connections to sites that read requests from a folder, and write answers there.
 
     Attributes:
@@ -73,19 +70,10 @@ class FolderConnections:
     def sites(self) -> tuple[str, ...]:
         return self._sites
 
-    def ask(
-        self,
-        message_name: str,
-        arrays: Mapping[str, np.ndarray] | None = None,
-        about: Mapping[str, Any] | None = None,
-        of: Sequence[str] | None = None,
-        away: AwayRule | None = None,
-    ) -> dict[str, Message]:
-        asked = self.sites if of is None else tuple(sorted(of))
-        message = Message(message_name, dict(about or {}), dict(arrays or {}))
-        request = number_request(message, self.run, self.next_number, asked)
-        self._write_request(request)
-        answers = self._collect(request, asked, away)
+    def send(self, request: Request) -> dict[str, Message]:
+        message = self.address(request)
+        self._write_request(message)
+        answers = self._collect(message, self.list_addressees(request), request.away)
         self.next_number += 1
         return answers
 

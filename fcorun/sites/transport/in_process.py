@@ -1,20 +1,16 @@
 """Connections to sites in this process, whose messages are checked and counted as on the way to another machine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.data.rows.away_sites import AwayRule
-from fcorun.sites.transport.connections import AnsweringSite
-from fcorun.sites.transport.delivery import check_sender, number_request, sign_answer
+from fcorun.sites.transport.connections import AnsweringSite, Connections, Request
+from fcorun.sites.transport.delivery import check_sender, sign_answer
 from fcorun.sites.transport.messages import Message, SiteLost, SiteRefusal
 
 
 @dataclass
-class InProcessConnections:
+class InProcessConnections(Connections):
     """Connections to sites in this process.
 
     Attributes:
@@ -33,22 +29,14 @@ class InProcessConnections:
     def sites(self) -> tuple[str, ...]:
         return tuple(sorted(self.site_by_name))
 
-    def ask(
-        self,
-        message_name: str,
-        arrays: Mapping[str, np.ndarray] | None = None,
-        about: Mapping[str, Any] | None = None,
-        of: Sequence[str] | None = None,
-        away: AwayRule | None = None,
-    ) -> dict[str, Message]:
-        """Have the sites answer one after the other, as ``Connections.ask`` says."""
-        asked = self.sites if of is None else tuple(of)
-        message = Message(message_name, dict(about or {}), dict(arrays or {}))
-        request = number_request(message, self.run, self.next_number, asked).deliver("the server")
+    def send(self, request: Request) -> dict[str, Message]:
+        """Have the sites answer one after the other, as ``Connections.send`` says."""
+        asked = self.list_addressees(request)
+        message = self.address(request).deliver("the server")
         answers, lost = {}, None
         for site in asked:
             try:
-                answer = sign_answer(self.site_by_name[site].answer(request), request, site)
+                answer = sign_answer(self.site_by_name[site].answer(message), message, site)
             except SiteLost as error:
                 lost = error
                 continue
@@ -58,7 +46,7 @@ class InProcessConnections:
             check_sender(arrived, site)
             self.bytes_sent[site] = self.bytes_sent.get(site, 0) + answer.n_bytes
             answers[site] = replace(arrived, envelope=None, site=None)
-        if lost is not None and not (away and away.suffices(len(answers), len(asked))):
+        if lost is not None and not (request.away and request.away.suffices(len(answers), len(asked))):
             raise lost
         self.next_number += 1
         return answers

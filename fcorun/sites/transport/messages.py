@@ -5,7 +5,8 @@ A message travels as bytes: an .npz archive of its arrays and of one JSON text. 
 
 import json
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -186,6 +187,11 @@ class Message:
             if array.dtype.kind not in _KINDS:
                 raise ValueError(f"its array '{name[:50]}' holds no numbers")
         return cls(values["name"], values["about"], arrays, envelope, values["site"])
+
+
+def number_request(message: Message, run: str, number: int, of: Iterable[str]) -> Message:
+    """Return a message with an envelope."""
+    return replace(message, envelope=Envelope(run, number, tuple(sorted(of))))
 
 
 def describe_damage(error: Exception) -> str:

@@ -24,8 +24,8 @@ from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import collect_garbage_rarely
 from fcorun.data.rows.away_sites import AwayRule
 from fcorun.sites.transport.audit import AuditLog
-from fcorun.sites.transport.connections import AnsweringSite
-from fcorun.sites.transport.delivery import answer_bytes, digest_of, number_request, read_answer
+from fcorun.sites.transport.connections import AnsweringSite, Connections, Request
+from fcorun.sites.transport.delivery import answer_bytes, digest_of, read_answer
 from fcorun.sites.transport.journal import JournaledConnections
 from fcorun.sites.transport.kits import OUTCOME_FILE, RESULT_FOLDER
 from fcorun.sites.transport.messages import Message, SiteLost
@@ -160,7 +160,7 @@ class CollabServer:
         write_atomically(sent / OUTCOME_FILE, json_text(outcome))
 
 
-class CollabConnections:
+class CollabConnections(Connections):
     """Connections to the sites of a job.
 
     Attributes:
@@ -178,18 +178,10 @@ class CollabConnections:
     def sites(self) -> tuple[str, ...]:
         return self._sites
 
-    def ask(
-        self,
-        name: str,
-        arrays: Mapping[str, np.ndarray] | None = None,
-        about: Mapping[str, Any] | None = None,
-        of: Sequence[str] | None = None,
-        away: AwayRule | None = None,
-    ) -> dict[str, Message]:
-        asked = self.sites if of is None else tuple(sorted(of))
-        message = Message(name, dict(about or {}), dict(arrays or {}))
-        request = number_request(message, self.run, self.next_number, asked)
-        payload = _pack(request.to_bytes())
+    def send(self, request: Request) -> dict[str, Message]:
+        asked, away = self.list_addressees(request), request.away
+        message = self.address(request)
+        payload = _pack(message.to_bytes())
         answers: dict[str, Message] = {}
         missing = list(asked)
         call_seconds = _CALL_SECONDS if away is None else min(_CALL_SECONDS, max(away.seconds, 1.0))
@@ -200,12 +192,12 @@ class CollabConnections:
             for site, answer in results or ():  # a lost site is not among the results
                 heard[site] = time.monotonic()
                 if content := _unpack(answer):
-                    answers[site] = read_answer(content, site, request)
+                    answers[site] = read_answer(content, site, message)
             missing = [site for site in asked if site not in answers]
             if away and away.suffices(len(answers), len(asked)) and _is_away(missing, heard, started + away.seconds):
                 break
             if missing:
-                self._check_sites(request, missing, heard, started, away)
+                self._check_sites(message, missing, heard, started, away)
                 call_seconds = max(call_seconds, _BUSY_SECONDS + 2)  # from now on busy sites have the time to say so
                 time.sleep(_RETRY_SECONDS)
         self.next_number += 1
