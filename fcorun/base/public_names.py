@@ -62,6 +62,7 @@ MODULES = {
     "Sweep": "interface.api.sweep_object",
     "SweepWatcher": "runs.job",
     "Table": "data.datasets.table",
+    "Task": "data.tasks.task",
     "TensorBoard": "runs.trackers.tensorboard",
     "TraceClock": "methods.clocks.trace",
     "Tracker": "experiment.tracker",

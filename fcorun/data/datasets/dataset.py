@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fcorun.base.config import PluginBase, code_identifier, identity_fields
+from fcorun.base.config import PluginBase, code_identifier, identity_fields, is_of_fcorun
 from fcorun.base.errors import UserError, first_line
 from fcorun.base.system.files import Keyed
 from fcorun.base.system.machine import REDUCE_HINT, check_memory, free_host_memory
@@ -22,6 +22,7 @@ from fcorun.data.rows.rows import Rows, sum_columns_by_client, sum_squares_by_cl
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.labels import Labels, label_features
 from fcorun.data.tables.training_cells import TrainingCells
+from fcorun.data.tasks import Task, find_task
 
 # The data of all clients, and the base class of data sets.
 
@@ -84,8 +85,7 @@ class FederatedData:
         test: the test rows, or None. Runs never see them: a solution is scored on them once, when its run ends. Of
             several hosts only the first one has them.
         features: the description of the columns of x.
-        task: the kind of targets. Those of "survival" are signed times: t for an event at t, -t for a row that is
-            censored at t.
+        task: the name of the task, as records have it; ``target_task`` is the task itself.
         classes: the labels as the source wrote them, in the order of the class indices; empty without classes.
         clients: the names of the M clients; empty: clients are called by their numbers.
         held_out_clients: the names of clients without training rows, whose numbers continue from M.
@@ -99,7 +99,7 @@ class FederatedData:
     validation: Rows | None = None
     test: Rows | None = None
     features: Features = Features()
-    task: Literal["regression", "binary", "multiclass", "survival"] = "regression"
+    task: str = "regression"
     classes: tuple = ()
     clients: tuple[str, ...] = ()
     held_out_clients: tuple[str, ...] = ()
@@ -117,6 +117,11 @@ class FederatedData:
     def __repr__(self) -> str:
         splits = ", ".join(f"{name}={rows!r}" for name, rows in self.splits.items())
         return f"FederatedData(task={self.task!r}, {self.n_clients} clients, {splits})"
+
+    @property
+    def target_task(self) -> Task:
+        """Return the task: what a target is. Raises UserError for an unknown name."""
+        return find_task(self.task)
 
     @property
     def n_clients(self) -> int:
@@ -236,7 +241,7 @@ class FederatedData:
             )
         if self.validation is not None and self.validation.weight is not None and not self.validation.weight.any():
             raise UserError("data: all validation rows have weight 0; hold out others, or give data.validation=0")
-        if self.task in ("binary", "multiclass") and len(np.unique(train.y)) < 2:
+        if self.target_task.has_classes and len(np.unique(train.y)) < 2:
             raise UserError("data: the training labels hold one class only; two or more are needed to classify")
         return self
 
@@ -286,6 +291,11 @@ class Dataset(PluginBase, ABC):
     split_seed: int | None = None
 
     @property
+    def target_task(self) -> Task | None:
+        """The task of the targets; None where only the loaded data tell it."""
+        return None
+
+    @property
     def has_explicit_task(self) -> bool:
         """Return whether the task is certain. That of a table may be a guess from the values of its target."""
         return True
@@ -327,6 +337,8 @@ class Dataset(PluginBase, ABC):
     def fingerprint(self) -> str:
         """Return sixteen hex digits that differ where options or ``sources()`` differ. Downloads nothing."""
         content = [code_identifier(self), identity_fields(self), self.sources()]
+        if self.target_task is not None and not is_of_fcorun(self.target_task):
+            content.append(code_identifier(self.target_task))
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

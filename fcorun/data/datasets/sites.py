@@ -10,6 +10,7 @@ from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.table import Table
 from fcorun.data.rows.away_sites import AwayRule
 from fcorun.data.tables.encoding import MissingPolicy
+from fcorun.data.tasks import Survival, Task, find_task
 
 _NOT_OF_TABLE = (  # options that data=table does not have
     *("classes", "ranges", "fold_names", "by_site", "away", "away_seconds", "least_sites"),
@@ -45,7 +46,7 @@ class Sites(Dataset):
     source = "yours"
 
     target: str
-    task: Literal["regression", "binary", "multiclass", "survival"] = "regression"
+    task: str = "regression"
     classes: list[str] | None = None
     positive: str | bool | None = None
     only: list[str] | None = None
@@ -76,19 +77,24 @@ class Sites(Dataset):
     def __post_init__(self):
         self.as_table("", self.client)
         if self.event is not None:
-            object.__setattr__(self, "task", "survival")
-        elif self.task == "survival":
+            object.__setattr__(self, "task", Survival.name)
+        elif self.target_task.has_events:
             raise UserError("data.task=survival needs data.event: name the column of 1 for an event, 0 for a censored "
                             "row")  # fmt: skip
         if self.classes is not None:
             self._check_classes(self.classes)
-        elif self.task == "binary" and self.positive is None:
+        elif self.target_task.has_two_classes and self.positive is None:
             raise UserError("data.positive has no value: name the positive class, since no site decides it")
         if self.fold_names is not None:
             self._check_fold_names(self.fold_names)
         for name, bounds in (self.ranges or {}).items():
             if len(bounds) != 2 or not bounds[0] < bounds[1]:
                 raise UserError(f"data.ranges: '{name}' has {bounds}: give the least and the largest value, [0, 120]")
+
+    @property
+    def target_task(self) -> Task:
+        """The task of the targets."""
+        return find_task(self.task)
 
     @property
     def away_rule(self) -> AwayRule | None:
@@ -106,9 +112,10 @@ class Sites(Dataset):
 
     def _check_classes(self, classes: list[str]) -> None:
         listed = f"data.classes=[{','.join(classes)}]"
-        if self.task not in ("binary", "multiclass"):
+        if not self.target_task.has_classes:
             raise UserError(f"{listed} are for a classification: leave them out, or give data.task=binary")
-        if len(set(classes)) != len(classes) or len(classes) < 2 or (self.task == "binary" and len(classes) > 2):
+        has_too_many = self.target_task.has_two_classes and len(classes) > 2
+        if len(set(classes)) != len(classes) or len(classes) < 2 or has_too_many:
             raise UserError(f"{listed} must be different labels, two of a binary task: mend the list")
         if self.positive is not None and str(self.positive) != classes[1]:
             raise UserError(f"data.positive={self.positive} is not the second of {listed}: leave data.positive out, or "

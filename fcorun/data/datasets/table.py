@@ -33,8 +33,6 @@ from fcorun.data.tables.encoding import (
     Encoding,
     MissingPolicy,
     encode,
-    encode_targets,
-    order_classes,
     read_encoding,
 )
 from fcorun.data.tables.event_times import read_signed_times
@@ -52,6 +50,7 @@ from fcorun.data.tables.splits import (
     warn_groups_across_clients,
 )
 from fcorun.data.tables.training_cells import TrainingCells
+from fcorun.data.tasks import Survival, Task, find_task
 
 ColumnName = Annotated[str | None, "default outside identity"]
 ColumnNames = Annotated[list[str] | None, "default outside identity"]
@@ -115,7 +114,7 @@ class Table(Dataset):
     partition: Literal["iid", "dirichlet", "by_label", "sorted"] = "iid"
     clients: Count = 10
     alpha: Positive = 0.5
-    task: Literal["regression", "binary", "multiclass", "survival"] = "regression"
+    task: str = "regression"
     validation: float | list[str] | None = None
     standardize: Literal["none", "pooled", "per_client"] = "none"
     scaling: PathOption | None = None
@@ -151,24 +150,21 @@ class Table(Dataset):
         if self.split is not None and (self.validation is not None or self.test is not None):
             option = "test" if self.validation is None else "validation"
             raise UserError(f"data.split={self.split} marks the rows to hold out: leave data.{option} out")
-        if self.event is not None and self.task in ("binary", "multiclass"):
-            raise UserError(f"data.event={self.event} marks times to events, and data.task={self.task} has labels: "
-                            "leave one of them out")  # fmt: skip
-        if self.task in ("regression", "survival") and self.partition in ("by_label", "dirichlet"):
+        find_task(self.task).check_options(self)
+        if not self.target_task.has_classes and self.partition in ("by_label", "dirichlet"):
             raise UserError(f"data.partition={self.partition} needs classes and data.task={self.task} has none: "
                             "give data.partition=sorted")  # fmt: skip
-        if self.positive is not None and self.task != "binary":
-            raise UserError(f"data.positive={self.positive} is one of two labels, and the task is data.task="
-                            f"{self.task}: leave it out, or give data.task=binary")  # fmt: skip
 
     @property
     def has_explicit_task(self) -> bool:
         return False
 
     @property
-    def target_task(self) -> str:
-        """The kind of targets: "survival" for a table with a column of events, else ``task``."""
-        return self.task if self.event is None else "survival"
+    def target_task(self) -> Task:
+        """The task of the targets: times to events for a table with a column of events, else that of ``task``."""
+        if self.event is not None:
+            return Survival()
+        return find_task(self.task)
 
     @property
     def hold_out_seed(self) -> int:
@@ -225,11 +221,11 @@ class Table(Dataset):
         kinds = self._column_kinds(rows)
         target = f"target '{self.target}'" if self.target else "target y"
         times = rows.y if self.event is None else read_signed_times(rows, self.roles, self.path)
-        y, classes = encode_targets(times, self.target_task, f"data.task={self.task}: {target} of {self.path}")
+        y, classes = self.target_task.encode_targets(times, f"data.task={self.task}: {target} of {self.path}")
         client_names, client_index = assign_rows_to_clients(
             rows, y, self.path, kind=self.partition, clients=self.clients, alpha=self.alpha, seed=self.seed
         )
-        y, classes = order_classes(y, classes, self.positive, f"{target} of {self.path}")
+        y, classes = self.target_task.order_classes(y, classes, self, f"{target} of {self.path}")
         across_warnings = self._check_groups_across_clients(rows, client_index, client_names)
         is_validation, is_test = self._draw_held_out(rows, y, classes, client_names, client_index)
         client_rows = ClientRows(client_names, client_index, ~(is_validation | is_test))
@@ -291,7 +287,7 @@ class Table(Dataset):
                 labels={} if self.labels is None else read_label_file(self.labels),
                 first_index=rows.first_index,
             ),
-            task=self.target_task,  # type: ignore[arg-type]
+            task=self.target_task.name,
             classes=classes,
             clients=tuple(trained_names),
             held_out_clients=tuple(client_names[m] for m in others),
@@ -391,9 +387,9 @@ class Table(Dataset):
         clients = [] if rows.client is None else np.unique(rows.client).tolist()
         warnings = [*warn_similar_names("labels", classes), *warn_similar_names("clients", clients)]
         warnings += [*rows.warnings, *more]
-        if self.target_task == "regression":
+        if self.target_task.is_quantity:
             warnings += warn_missing_codes(rows.y[:, None], ["the target"])
-        elif self.task == "binary":
+        elif self.target_task.has_two_classes:
             warnings += describe_positive_class(classes, self.positive)
         if rows.client is None and self.clients > 1:
             clients = "no clients are given" if self.target is None else "no column of clients is given (data.client)"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fcorun.base.errors import UserError
+from fcorun.data.tasks.task import whole_as_integers
 
 _COMMA_NUMBER = r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*"  # the comma may be a decimal comma
 _TRUTH_VALUES = {"true": 1.0, "false": 0.0}
@@ -174,13 +175,6 @@ def find_missing_tokens(frame: Any, text_columns: Sequence[str]) -> dict[str, li
 def names_as_text(values: np.ndarray) -> np.ndarray:
     """Return names as text. The name 3.0 is "3", since a column of whole numbers may have become real."""
     return whole_as_integers(values).astype(str)
-
-
-def whole_as_integers(values: np.ndarray) -> np.ndarray:
-    """Return real numbers as integers if all are whole and fit in 64 bits, else the values as they are."""
-    if values.dtype.kind == "f" and (values == np.floor(values)).all() and (np.abs(values) < 2**63).all():
-        return values.astype(np.int64)
-    return values
 
 
 def to_plain_array(series: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The encoding of a table's columns as features, and of its target: its fit to training rows, its use on new rows."""
+"""The encoding of a table's columns as features: its fit to training rows, its use on new rows."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,15 @@ import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate, describe_rows, find_spelling, suggest_name, warn_similar_names
 from fcorun.base.records.formats import read_json
-from fcorun.data.tables.cells import coerce_numbers, is_missing, require_numbers, to_level_names, whole_as_integers
+from fcorun.data.tables.cells import coerce_numbers, is_missing, require_numbers, to_level_names
 from fcorun.data.tables.column_kinds import check_level_count
 from fcorun.data.tables.column_statistics import column_means, column_medians, count_levels
 from fcorun.data.tables.columns import ColumnKind
 
-# Columns, the encoding of them all, and the target.
+# Columns, and the encoding of them all.
 
 ENCODING_FILE = "encoding.json"  # in the folder of a record
 _SHOWN = 10  # columns or levels that a warning lists
-_FEW_LABELS = 4  # labels of a target whose third or fourth may stand for a missing outcome
 _MAX_SUGGESTIONS = 30  # similar names are suggested for a table with no more columns
 
 
@@ -274,48 +273,6 @@ def _append_to_rows(row_warnings: list[list[str]] | None, rows: list[int], warni
     if row_warnings is not None:
         for row in rows:
             row_warnings[row].append(warning)
-
-
-def encode_targets(y: np.ndarray, task: str, where: str) -> tuple[np.ndarray, tuple]:
-    """Return the targets and the sorted classes.
-
-    Targets are numbers without classes for a regression and for times, otherwise class indices, shape (N,). Raises
-    UserError, which begins with ``where``, for values that do not fit the task.
-    """
-    if task in ("regression", "survival"):
-        if y.dtype.kind not in "fiub":
-            raise UserError(f"{where} is text ('{y[0]}'); give data.task=binary or multiclass, or another target")
-        return (y if y.dtype.kind == "f" else y.astype(np.float64)), ()
-    y = whole_as_integers(y)  # LIBSVM writes labels as real numbers
-    classes, indices = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise UserError(f"{where} holds one class only ('{classes[0]}'); two or more are needed to classify")
-    if task == "binary" and len(classes) > 2:
-        advice = " or regression" if y.dtype.kind in "fiu" else ""
-        if similar := warn_similar_names("its labels", classes.tolist()):
-            advice += f"; {similar[0]}"
-        elif len(classes) <= _FEW_LABELS:
-            advice += ", or leave out the rows whose label stands for a missing outcome, such as 9 or unknown"
-        labels = abbreviate(list(map(str, classes.tolist())), _FEW_LABELS)
-        raise UserError(f"{where} holds {len(classes)} classes ({labels}); give data.task=multiclass{advice}")
-    if task == "multiclass" and y.dtype.kind == "f" and (y != np.floor(y)).any():
-        raise UserError(f"{where} holds fractions ({y[y != np.floor(y)][0]}), not labels; give data.task=regression")
-    return indices.astype(np.int32), tuple(classes.tolist())
-
-
-def order_classes(y: np.ndarray, classes: tuple, positive: str | bool | None, where: str) -> tuple[np.ndarray, tuple]:
-    """Return class indices y, shape (N,), and the two classes, the ``positive`` one second.
-
-    The order stays if ``positive`` is None. Raises UserError, which ends with ``where``, for an unknown label.
-    """
-    if positive is None:
-        return y, classes
-    names = [str(label) for label in classes]
-    if str(positive) not in names:
-        raise UserError(f"data.positive={positive} is no label of {where}; {suggest_name(positive, names)}")
-    if str(positive) == names[1]:
-        return y, classes
-    return (1 - y).astype(y.dtype), classes[::-1]
 
 
 # The fit of an encoding: each client counts and sums its training rows, and the server combines counts and sums.

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
 from fcorun.base.errors import abbreviate
+from fcorun.data.tasks.task import Task
 
 MISSING_FILE = "missing.csv"  # in the folder of a record
 _SIGNIFICANCE = (
@@ -44,7 +45,7 @@ def compare_gaps(
     y: Shaped[np.ndarray, " N"],
     offsets: Int[np.ndarray, " M+1"],
     *,
-    task: str,
+    task: Task,
     classes: Sequence,
     client_names: Sequence[str],
 ) -> MissingByOutcome:
@@ -56,11 +57,11 @@ def compare_gaps(
         gaps: the mask of the gaps of each column, over N training rows sorted by client.
         y: the targets: class indices, numbers, or signed times.
         offsets: the bounds of the clients' rows.
-        task: the kind of targets. Of more than two classes, each is compared with all others.
+        task: the task, whose outcomes are compared. Of more than two classes, each is compared with all others.
         classes: the labels by class index.
         client_names: the names of the clients.
     """
-    outcomes = _list_outcomes(y, task, classes)
+    outcomes = task.outcomes(y, classes) or {"": y.astype(np.float64)}
     clients = [slice(start, stop) for start, stop in pairwise(offsets.tolist())]
     rows, findings = [], []
     for column, is_gap in gaps.items():
@@ -77,16 +78,6 @@ def compare_gaps(
                     of_client = compare(is_gap[client_slice], values[client_slice], [slice(None)])
                     rows.append({"column": column, "client": name, "outcome": outcome, **of_client})
     return MissingByOutcome(tuple(rows), tuple(_warn_of_gaps(findings)))
-
-
-def _list_outcomes(y: np.ndarray, task: str, classes: Sequence) -> dict[str, np.ndarray]:
-    """Return the outcomes to compare by name: masks of the rows with an outcome, or the numbers themselves for ""."""
-    if task == "survival":
-        return {"event": y > 0}
-    if task == "regression":
-        return {"": y.astype(np.float64)}
-    of_interest = range(len(classes)) if len(classes) > 2 else [1]
-    return {str(classes[k]): y == k for k in of_interest}
 
 
 def _compare_shares(is_gap: np.ndarray, is_event: np.ndarray, clients: Sequence[slice]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from fcorun.data.tables.cells import (
     find_complete_columns,
     is_missing,
     to_level_names,
-    whole_as_integers,
 )
 from fcorun.data.tables.column_kinds import check_level_count, infer_kind
 from fcorun.data.tables.columns import ColumnRoles, ParsedRows, take_weight_and_offset
@@ -40,6 +39,7 @@ from fcorun.data.tables.splits import (
     check_groups_and_folds,
     warn_groups_across_clients,
 )
+from fcorun.data.tasks.task import whole_as_integers
 from fcorun.sites.plan.obstacles import Obstacles
 from fcorun.sites.plan.table_options import OTHER, OwnTableError, SiteOptions, TablePolicy, for_owner_alone
 from fcorun.sites.tables.effective_rows import effective_number

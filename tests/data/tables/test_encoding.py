@@ -13,7 +13,7 @@ from table_files import save
 
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.column_statistics import column_means, column_medians, count_levels, count_values
-from fcorun.data.tables.encoding import Column, Encoding, encode_targets
+from fcorun.data.tables.encoding import Column, Encoding
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -216,9 +216,3 @@ def test_rare_and_unseen_levels_of_sites_are_coded_as_other():
                             "'gout' in row 1: they are coded as 'other'")  # fmt: skip
     assert row_warnings[0] == ["dx 'gout' rare or unknown: coded as 'other'"]
     assert "other" not in Column("dx", "levels", ("cold", "flu", "other")).to_dict()  # nor in earlier records
-
-
-def test_labels_that_are_no_64_bit_integers_stay_different():
-    indices, classes = encode_targets(np.array([1e300, 5e200, 0.0, 1e300]), "multiclass", "y")
-    assert classes == (0.0, 5e200, 1e300)
-    assert indices.tolist() == [2, 1, 0, 2]

@@ -7,6 +7,7 @@ from scipy.stats import fisher_exact, permutation_test
 
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.missing_by_outcome import compare_gaps, exact_p_value, permutation_p_value
+from fcorun.data.tasks import Binary
 
 RNG = np.random.default_rng(7)
 ONE = [slice(None)]
@@ -74,7 +75,7 @@ def test_targets_that_are_constant_within_clients_have_no_test():
 def test_counts_and_shares_by_client():
     gaps = {"lab": np.array([1, 0, 0, 0, 1, 1, 0, 0]) > 0, "age": np.zeros(8, bool)}
     y = np.array([1, 1, 0, 0, 1, 1, 0, 1])
-    found = compare_gaps(gaps, y, np.array([0, 4, 8]), task="binary", classes=("no", "yes"), client_names=["a", "b"])
+    found = compare_gaps(gaps, y, np.array([0, 4, 8]), task=Binary(), classes=("no", "yes"), client_names=["a", "b"])
     assert [(row["column"], row["client"], row["rows"], row["missing"]) for row in found.rows] == [
         ("lab", "", 8, 3), ("lab", "a", 4, 1), ("lab", "b", 4, 2)]  # fmt: skip
     whole = found.rows[0]

@@ -1,0 +1,22 @@
+"""A target that is a time to an event."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from fcorun.data.tasks.task import Task, encode_numbers
+
+
+class Survival(Task):
+    """A time to an event, or to the end of observation without one: t for an event at t, -t for a row censored at t."""
+
+    name = "survival"
+    estimand = "hazard"
+    has_events = True
+
+    def encode_targets(self, y: Shaped[np.ndarray, " N"], where: str) -> tuple[Shaped[np.ndarray, " N"], tuple]:
+        return encode_numbers(y, where)
+
+    def outcomes(self, y: Shaped[np.ndarray, " N"], classes: Sequence) -> dict[str, Bool[np.ndarray, " N"]]:
+        return {"event": y > 0}
