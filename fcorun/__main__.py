@@ -1,11 +1,9 @@
 """The entry point of ``fcorun`` and of ``python -m fcorun``."""
 
-import atexit
 import gc
 import io
 import os
 import sys
-import threading
 
 
 def main() -> None:
@@ -18,11 +16,6 @@ def main() -> None:
         from fcorun.interface.cli.main import main as command
 
         command()
-        end_process()
-    except SystemExit as end:
-        if end.code in (None, 0):
-            end_process()
-        raise
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
@@ -30,31 +23,6 @@ def main() -> None:
 
         ignore_signals()
         gc.freeze()  # skips the last collection, which takes half a second and frees nothing
-
-
-def end_process() -> None:
-    """End this process, which has succeeded, without the time that Python takes to remove all modules from memory.
-
-    Returns where a thread, a debugger or a profiler goes on, or where the output cannot be written.
-    """
-    main_thread = threading.main_thread()
-    if any(thread is not main_thread and not thread.daemon for thread in threading.enumerate()):
-        return
-    monitoring = getattr(sys, "monitoring", None)  # from Python 3.12 on
-    is_monitored = monitoring is not None and any(monitoring.get_tool(number) for number in range(6))
-    if is_monitored or sys.gettrace() or sys.getprofile() or sys.flags.inspect:
-        return
-    from fcorun.base.system.files import ignore_signals
-
-    ignore_signals()
-    atexit._run_exitfuncs()
-    try:
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
-    except (OSError, ValueError):
-        return
-    os._exit(0)
 
 
 if __name__ == "__main__":

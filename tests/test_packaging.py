@@ -46,7 +46,8 @@ def test_the_constraints_name_every_dependency_within_its_range():
     tested = dict(line.split("==") for line in lines)
     texts = [*PROJECT["dependencies"], *(text for name, extra in EXTRAS.items() for text in extra if name != "cuda")]
     for requirement in map(Requirement, texts):
-        if requirement.name != "fcorun":
+        is_tested = requirement.marker is None or requirement.marker.evaluate({"python_version": "3.11"})
+        if requirement.name != "fcorun" and is_tested:
             assert requirement.specifier.contains(tested[canonicalize_name(requirement.name)]), requirement
     assert {"jaxlib", "latexcodec", "antlr4-python3-runtime"} <= set(tested)  # indirect dependencies
 

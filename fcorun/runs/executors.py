@@ -19,7 +19,6 @@ from fcorun.base.system.machine import (
     HostOptions,
     available_cores,
     close_hosts,
-    compute_in_calling_threads,
     resolve_hosts,
     set_up_jax,
 )
@@ -195,8 +194,6 @@ def _run_in_process(packed: _PackedGroup, n_cores: int | None) -> list[tuple[str
     _limit_cores(n_cores)
     group = packed.unpack()
     set_up_jax()
-    if available_cores() == 1:
-        compute_in_calling_threads()
     return _run_unpacked(group)
 
 

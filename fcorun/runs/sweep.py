@@ -6,15 +6,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError, describe_error
 from fcorun.base.records.record import Record, load_records
 from fcorun.base.records.sweep_settings import REPORT_KEYS, load_settings
-from fcorun.base.system.machine import available_cores, compute_in_calling_threads
 from fcorun.experiment.build import check_metric_measured
-from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.reports.sweep_report import write_sweep_report
-from fcorun.runs.batch import RUNS_WORTH_A_THREAD, check_devices
+from fcorun.runs.batch import check_devices
 from fcorun.runs.executors import EXECUTORS
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, check_unique_names, claim, find_existing, record_failure
@@ -27,13 +24,11 @@ def run_sweep(
     watch: SweepWatcher,
     *,
     without_report: bool = False,
-    is_last_computation: bool = False,
 ) -> int:
     """Run the points of a sweep, report on them into ``folder``, and return the exit code: 0 without failures.
 
     Args:
         without_report: run the points only, as for a batch of a search.
-        is_last_computation: whether this process computes nothing afterwards, so that JAX may be set up for this sweep.
     """
     check_unique_names(points)
     find_existing(points, folder, options)
@@ -51,7 +46,7 @@ def run_sweep(
     claim(folder, points, options)
     if not (n_invalid and options.fail_fast):
         unfinished = [point for point in valid if point.folder_state != "finished"]
-        _run_points(unfinished, options, watch, is_last_computation)
+        _run_points(unfinished, options, watch)
     for point in points:
         if point.error is not None and point.experiment is None:
             record_failure(point)
@@ -100,7 +95,6 @@ def _run_points(
     points: list[SweepPoint],
     options: SweepOptions,
     watch: SweepWatcher,
-    is_last_computation: bool,
 ) -> None:
     """Run points in groups that differ in numbers and seed only, by the executor of the options."""
     groups: dict[str, list[SweepPoint]] = {}
@@ -121,19 +115,7 @@ def _run_points(
             small_groups.append(group[start : start + max_group_size])
     if not small_groups:
         return
-    if is_last_computation and options.executor == "inline" and all(_keeps_cores_busy(group) for group in small_groups):
-        compute_in_calling_threads()
     EXECUTORS[options.executor](small_groups, options, watch)
-
-
-def _keeps_cores_busy(group: Sequence[SweepPoint]) -> bool:
-    """Return whether points that run together are enough for a batch of runs in a thread for each core."""
-    experiment = group[0].experiment
-    assert experiment is not None
-    settings = experiment.settings
-    if not isinstance(experiment.algo, Algorithm) or settings.reference or settings.imputations or settings.debug:
-        return False  # one computation after another
-    return settings.devices in (AUTO, 1) and len(group) >= RUNS_WORTH_A_THREAD * available_cores()
 
 
 def _report(points: Sequence[SweepPoint], folder: Path, options: SweepOptions, watch: SweepWatcher) -> int:

@@ -1,10 +1,6 @@
 """The number of devices: as set, or as many as have enough to do."""
 
 import json
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 
 import jax
 import pytest
@@ -15,9 +11,6 @@ from fcorun.base.system import machine
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.batch import bytes_read_per_round, check_devices, choose_devices
-from fcorun.runs.job import SweepWatcher
-from fcorun.runs.sweep import run_sweep
-from fcorun.runs.sweep_points import SweepOptions, SweepPoint
 
 
 def engine(*overrides: str):
@@ -77,44 +70,7 @@ def test_cores_are_devices_unless_told_otherwise(flags, expected, monkeypatch):
     assert updates == expected
 
 
-@pytest.mark.parametrize(
-    ("points", "overrides", "expected"),
-    [(8, (), True), (7, (), False), (8, ("devices=all",), False), (8, ("reference=true",), False),
-     (8, ("algo=centralized",), False)],
-)  # fmt: skip
-@pytest.mark.parametrize("is_last_computation", [True, False])
-def test_a_sweep_computes_in_its_threads_if_they_keep_all_cores_busy(
-    points, overrides, expected, is_last_computation, tmp_path, monkeypatch
-):
-    """Otherwise, and for a program that goes on to compute, XLA's threads are as many as the cores."""
-    calls = []
-    monkeypatch.setenv("FCORUN_CORES", "2")
-    monkeypatch.setattr("fcorun.runs.sweep.compute_in_calling_threads", lambda: calls.append("threads"))
-    monkeypatch.setattr("fcorun.runs.sweep.EXECUTORS", {"inline": lambda *_: calls.append("runs")})
-    experiment = prepare(small(*overrides))
-    sweep = [SweepPoint(str(number), tmp_path / str(number), experiment) for number in range(points)]
-    run_sweep(
-        sweep, tmp_path, SweepOptions(), SweepWatcher(), without_report=True, is_last_computation=is_last_computation
-    )
-    assert calls == (["threads", "runs"] if expected and is_last_computation else ["runs"])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("jax_plugins") is not None, reason="JAX computes on other devices")
-def test_programs_are_computed_in_the_threads_that_call_them():
-    """A new process has one device and starts one thread of XLA; its environment is as before."""
-    code = (
-        "import os; from fcorun.base.system.machine import compute_in_calling_threads as call; call(); import jax; "
-        "call(); print(jax.local_device_count(), os.environ.get('NPROC'))"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    for given in ({}, {"NPROC": "7"}):
-        done = subprocess.run([sys.executable, "-c", code], env=environment | given, capture_output=True, text=True)
-        assert done.stdout.split() == ["1", str(given.get("NPROC"))], done.stderr
-
-
 def test_nothing_changes_once_jax_has_begun():
     devices = jax.local_device_count()
-    machine.compute_in_calling_threads()
+    machine.use_cores_as_devices(devices + 1)
     assert jax.local_device_count() == devices
-    assert "NPROC" not in os.environ

@@ -275,33 +275,6 @@ def use_cores_as_devices(at_least: int = 1) -> None:
         jax.config.update("jax_num_cpu_devices", max(available_cores(), at_least))
 
 
-_XLA_THREADS = "NPROC"  # the environment variable of the number of threads that XLA starts for a CPU
-
-
-def compute_in_calling_threads() -> None:
-    """Have JAX compute each program in the thread that calls it, for threads that keep all cores busy.
-
-    Else XLA divides the operations of a program among threads of its own, one for each core, for which the calling
-    threads then wait: the rounds of 49 runs on two cores take a fifth more time. Does nothing once JAX has begun to
-    compute, if $XLA_FLAGS names a number of devices, or where a plug-in of JAX for other devices is installed.
-    """
-    if _names_device_count() or find_spec("jax_plugins"):
-        return
-    import jax
-
-    with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", 1)  # XLA starts at least one thread for each device
-        jax.config.update("jax_cpu_enable_async_dispatch", False)
-        before = os.environ.get(_XLA_THREADS)
-        os.environ[_XLA_THREADS] = "1"
-        try:
-            jax.devices()  # starts the threads
-        finally:
-            del os.environ[_XLA_THREADS]
-            if before is not None:
-                os.environ[_XLA_THREADS] = before
-
-
 def _names_device_count() -> bool:
     """Return whether the user chose the number of devices of a CPU."""
     return "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")

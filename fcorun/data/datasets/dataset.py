@@ -5,7 +5,6 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
@@ -277,7 +276,6 @@ class Dataset(PluginBase, ABC):
 
     Attributes:
         units: whether features have the units of the source, where ``standardized`` is None.
-        is_generated: whether ``load`` draws random numbers and does nothing else, so that it may run in the background.
         dependence_warning: a warning for splits that hold out some of a client's rows and train on others, or "".
         source: the origin of the data, in the form that fcorun.base.sources.catalogue defines; not inherited.
         split_seed: the seed of random splits of the rows; a data set may make it an option, a field of the type
@@ -286,7 +284,6 @@ class Dataset(PluginBase, ABC):
 
     source: ClassVar[str]
     units: ClassVar[bool] = True
-    is_generated: ClassVar[bool] = False
     dependence_warning: ClassVar[str] = ""
     split_seed: int | None = None
 
@@ -366,7 +363,7 @@ def shard_for_host(data: FederatedData, host: int, n_hosts: int, in_memory: bool
     return replace(data, train=train, validation=validation, test=test)
 
 
-# The loading of data sets, each once in a process, and for generated rows while JAX is still being imported.
+# The loading of data sets, each once in a process.
 
 _LOADING = threading.Lock()  # held while data are loaded: who needs the same data waits for them
 
@@ -379,21 +376,6 @@ def load_dataset(dataset: Dataset, fingerprint: str, memory: float | None, host:
     request = Keyed(f"{fingerprint} {dataset}", (dataset, memory))
     with _LOADING:
         return _load_once(request, host, n_hosts)
-
-
-def begin_to_load(dataset: Dataset, memory: float | None) -> None:
-    """Begin to load a whole data set in the background, if loading it is computation alone.
-
-    NumPy's random generators do not hold Python's lock. An error is raised by the call of ``load_dataset`` that needs
-    the data.
-    """
-
-    def load() -> None:
-        with suppress(UserError):
-            load_dataset(dataset, dataset.fingerprint(), memory, 0, 1)
-
-    if dataset.is_generated:
-        threading.Thread(target=load, daemon=True).start()
 
 
 @lru_cache(maxsize=2)

@@ -35,7 +35,6 @@ class EqualSizeClients(Dataset):
         itemsize: the bytes of a number of x.
     """
 
-    is_generated: ClassVar[bool] = True
     feature_count_keys: ClassVar[tuple[str, ...]] = ("features",)
     itemsize: ClassVar[int] = 4
 

@@ -1,28 +1,20 @@
 """The run or sweep of a command line, composed by Hydra."""
 
-import argparse
 import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
-from importlib import metadata
+from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 import hydra
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.utils import run_job
 from hydra.errors import HydraException
-from hydra.types import HydraContext, RunMode, TaskFunction
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
-from fcorun.base.config import build_plugin
 from fcorun.base.errors import UserError, WriteError, command_errors
 from fcorun.base.system.files import interruptible_at_once
 from fcorun.experiment.configuration.compose import (
@@ -30,7 +22,6 @@ from fcorun.experiment.configuration.compose import (
     PreparedOnce,
     compose_config,
     compose_with_defaults,
-    initialize_hydra,
     normalize_overrides,
     override_key,
     register_resolvers,
@@ -62,19 +53,11 @@ def run_sweep_command(arguments: list[str]) -> None:
         raise KeyboardInterrupt
 
 
-def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) -> list[BaseException]:
-    """Have Hydra compose the arguments of a command line, and run the result; return the errors.
-
-    ``is_last_computation`` says whether this process computes nothing afterwards.
-    """
+def compose_and_run(arguments: list[str]) -> list[BaseException]:
+    """Have Hydra compose the arguments of a command line, and run the result; return the errors."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
 
-    def start_loading_and_prepare(values: dict[str, Any]) -> "PreparedExperiment":
-        start_loading(values)
-        return prepare_experiment(values)
-
-    run_here = partial(run_points, is_last_computation=is_last_computation)
-    prepare_once = PreparedOnce(start_loading_and_prepare)
+    prepare_once = PreparedOnce(prepare_experiment)
     register_resolvers(prepare_once)
     failures: list[BaseException] = []
 
@@ -96,7 +79,7 @@ def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) 
     ) -> Sequence[float | None]:
         try:
             with interruptible_at_once():
-                code, values = run_here(points, config, launcher, arguments, without_report=without_report)
+                code, values = run_points(points, config, launcher, arguments, without_report=without_report)
         except BaseException as error:
             failures.append(error)
             raise
@@ -109,14 +92,8 @@ def compose_and_run(arguments: list[str], *, is_last_computation: bool = False) 
     command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_VERSION_OPTIONS)(task)
 
     def run_hydra(current: list[str]) -> None:
-        overrides = [argument for argument in current if not argument.startswith("-")]
-        options = [argument for argument in current if argument.startswith("-")]
-        is_sweep = options in (["-m"], ["--multirun"])
-        if is_sweep and not any(override_key(text) == "hydra.mode" for text in overrides):
-            sweep_composed(overrides, task)
-        elif options or not run_composed(overrides, task):
-            with _as_command_line(current), _unchecked_help():
-                command()
+        with _as_command_line(current):
+            command()
 
     shows_config = bool({"--cfg", "-c"} & {argument.partition("=")[0] for argument in arguments})
     try:
@@ -164,49 +141,6 @@ def with_settings_of_data(arguments: Sequence[str]) -> list[str]:
     return [*arguments[:at], *settings, *arguments[at:]]
 
 
-def run_composed(overrides: list[str], task: TaskFunction) -> bool:
-    """Compose a single run and call ``task`` with it, as ``hydra.main`` does, which composes each run twice.
-
-    Returns False, without a call, for what ``hydra.main`` is to handle: ``hydra.mode=MULTIRUN``, overrides that cannot
-    be composed, and a version of Hydra whose private module has moved. Raises what the task raises.
-    """
-    try:
-        from hydra._internal.callbacks import Callbacks
-    except ImportError:
-        return False
-    with initialize_hydra():
-        try:
-            config = hydra.compose("config", overrides, return_hydra_config=True)
-        except (HydraException, OmegaConfBaseException, YAMLError):
-            return False
-        if config.hydra.mode == RunMode.MULTIRUN:
-            return False
-        config.hydra.mode = RunMode.RUN
-        callbacks = Callbacks(config)
-        callbacks.on_run_start(config=config, config_name="config")
-        result = run_job(
-            task,
-            config,
-            job_dir_key="hydra.run.dir",
-            job_subdir_key=None,
-            hydra_context=HydraContext(GlobalHydra.instance().config_loader(), callbacks),
-        )
-        callbacks.on_run_end(config=config, config_name="config", job_return=result)
-        _ = result.return_value  # raises the error of the task
-    return True
-
-
-def sweep_composed(overrides: list[str], task: TaskFunction) -> None:
-    """Sweep over overrides as ``hydra.main`` does, which first composes them once more, to find out the mode.
-
-    Raises what Hydra raises, and what the task raises.
-    """
-    with initialize_hydra():
-        sweeping_hydra = GlobalHydra.instance().hydra
-        assert sweeping_hydra is not None
-        sweeping_hydra.multirun("config", task, [*overrides, "hydra.mode=MULTIRUN"])
-
-
 @contextmanager
 def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
     """Have Hydra find these arguments in ``sys.argv`` within the context: ``hydra.main`` can be given none."""
@@ -216,17 +150,6 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv = argv
-
-
-@contextmanager
-def _unchecked_help() -> Iterator[None]:
-    """Accept options of any help within the context: Hydra 1.3 adds one without a text, which Python 3.14 refuses."""
-    parser: Any = argparse.ArgumentParser
-    parser._check_help = lambda *_: None  # hides the one that it inherits
-    try:
-        yield
-    finally:
-        del parser._check_help
 
 
 def refuse_sweep_as_run(config: DictConfig) -> None:
@@ -279,45 +202,8 @@ def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], 
         raise SystemExit(run_follower())
 
 
-def start_loading(values: Mapping[str, Any]) -> None:
-    """For a run on a single host, start to load the data while JAX is imported.
-
-    Errors are left to the preparation of the run.
-    """
-    from fcorun.base.system.machine import resolve_hosts
-    from fcorun.data.datasets.dataset import begin_to_load
-
-    with suppress(UserError):
-        if values.get("dry_run") or resolve_hosts(values.get("hosts")) is not None:
-            return
-        if isinstance(values.get("data"), Mapping):
-            begin_to_load(build_plugin("data", values["data"]), values.get("memory"))
-
-
-def import_jax() -> None:
-    """Import JAX without the metadata of all installed packages, among which JAX looks for a plug-in of its own.
-
-    JAX gets the metadata of its own packages alone, which saves the time to read the others.
-    """
-    if "jax" in sys.modules:
-        return
-    distributions = metadata.distributions
-
-    def own_distributions() -> Iterator[metadata.Distribution]:
-        for folder in sys.path:
-            for path in Path(folder).glob("jax*.*-info"):
-                yield metadata.Distribution.at(path)
-
-    metadata.distributions = own_distributions
-    try:
-        import jax  # noqa: F401
-    finally:
-        metadata.distributions = distributions
-
-
 def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
     """Return the prepared experiment of plain values, by the Experiment that Python programs use. Raises UserError."""
-    import_jax()
     from fcorun.interface.api.experiment_object import experiment_of_config, prepare_objects
 
     return prepare_objects(vars(experiment_of_config(values)))
@@ -354,8 +240,6 @@ def make_point(overrides: str, config: DictConfig, values: dict[str, Any] | None
     """Return a point of a sweep from its composed configuration, and from its plain values if they are known."""
     with interruptible_at_once():
         values = values or to_plain_values(config)
-        if "jax" not in sys.modules and config.hydra.launcher.get("executor", "inline") == "inline":
-            start_loading(values)
         experiment = prepare_experiment(values)
         from fcorun.runs.sweep_points import SweepPoint
 
@@ -372,13 +256,11 @@ def run_points(
     arguments: Sequence[str],
     *,
     without_report: bool = False,
-    is_last_computation: bool = False,
 ) -> tuple[int, Sequence[float | None]]:
     """Run a sweep; return the exit code, and the tail average of the metric for each point.
 
     Args:
         without_report: for a search that goes on: no report is made, and no values are returned.
-        is_last_computation: whether this process computes nothing afterwards.
     """
     from fcorun.base.config import build, keys_outside_identity
     from fcorun.base.errors import MetricError
@@ -410,7 +292,6 @@ def run_points(
             options,
             console,
             without_report=without_report,
-            is_last_computation=is_last_computation and not without_report,
         )
         if code != 2 and not (without_report or options.dry_run or config.get("report") is False):
             for line in write_report(folder, [Record(point.folder) for point in points]):

@@ -20,9 +20,6 @@ def main() -> None:
     """Run the command ``fcorun``. Exit with 2 for bad input, 1 for a failure, 130 when interrupted."""
     code: Any = 0
     warnings.formatwarning = format_warning
-    # A short time for which idle threads of OpenBLAS wait busily, so that they keep no core from JAX. OpenBLAS
-    # reads the variable when NumPy is imported, which is later.
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     try:
         _run_command(sys.argv[1:])
     except SystemExit as end:
@@ -80,7 +77,7 @@ def _run_command(command_line: list[str]) -> None:
             arguments = normalize_overrides(translate_folder(arguments))
             if not is_completing:
                 warn_overridden()
-            failures = compose_and_run(arguments, is_last_computation=True)
+            failures = compose_and_run(arguments)
     except UserError as error:
         failures = [error]
     codes = []

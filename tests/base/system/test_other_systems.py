@@ -33,7 +33,6 @@ import fcorun
 for module in pkgutil.walk_packages(fcorun.__path__, "fcorun."):
     importlib.import_module(module.name)
 from fcorun.__main__ import main
-os._exit = sys.exit  # the next command runs in the same process
 for arguments in (["list", "algo"], ["algo=fedavg", "data=lasso_16", "rounds=2", "eval_every=1"]):
     sys.argv = ["fcorun", *arguments]
     try:
