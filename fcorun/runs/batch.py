@@ -12,7 +12,6 @@ import numpy as np
 
 from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError
-from fcorun.base.system.files import check_interrupted
 from fcorun.base.system.machine import (
     check_memory,
     compute_policy,
@@ -28,7 +27,6 @@ from fcorun.engine.engine import (
     Engine,
     Snapshot,
     bytes_per_run,
-    counted_broadcast_bytes,
     min_bytes_per_run,
     needs_state_file,
     prefetch_bytes,
@@ -47,7 +45,8 @@ from fcorun.experiment.optimality_gap import (
     summarize_duality_gap,
 )
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
-from fcorun.runs.job import Job, Progress, Watcher, run_rounds
+from fcorun.runs.follow import RunFollower, Start, repeat_last
+from fcorun.runs.job import Job, Progress, Watcher
 
 # The division of runs into batches and over devices.
 #
@@ -226,32 +225,32 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
     if width > engine.devices:
         width += -width % engine.devices  # so that each device has as many runs
     with use_precision(engine.federation.precision):
-        points = _pad([job.experiment.numbers() for job in jobs], width)
-        seeds = _pad([job.experiment.settings.seed for job in jobs], width)
-        state, rounds_done, seconds, work = _resume(engine, jobs, points)
+        points = repeat_last([job.experiment.numbers() for job in jobs], width)
+        seeds = repeat_last([job.experiment.settings.seed for job in jobs], width)
+        start = _resume(engine, jobs, points)
         paths = [job.run_folder.client_states_path for job in jobs]
-        files = engine.open_client_states(points, seeds, paths, rounds_done)
-        client_states = files and _pad(files, width)  # None if the states are in the checkpoints
+        files = engine.open_client_states(points, seeds, paths, start.round)
+        client_states = files and repeat_last(files, width)  # None if the states are in the checkpoints
         progress, last_checkpoint = Progress(), time.perf_counter()
         resumable = [] if engine.federation.data.train.stays_at_sites else jobs  # connections to sites have a journal
-        snapshot = None
         handed_back: list[int] = []  # indices of jobs
-        engine.federation.nonfinite_clients.clear()
-        snapshots = run_rounds(
-            engine, points, seeds, state, rounds_done, elapsed_seconds=seconds, work=work, client_states=client_states
+        follower = RunFollower(
+            engine,
+            jobs,
+            points,
+            traffic=context.traffic,
+            on_row=context.watch.on_evaluation,
+            stop=context.stop,
         )
+        snapshots = follower.follow(start, client_states)
         try:
             for snapshot in snapshots:
-                _add_rows(context, jobs, snapshot)
                 stopped = [i for i, job in enumerate(jobs) if job.stopped and not job.end_status]
                 _finish_jobs(context, jobs, snapshot, client_states, stopped)
-                check_interrupted()
-                if context.stop.is_set():
-                    raise KeyboardInterrupt
                 alive = [i for i, job in enumerate(jobs) if not (job.divergence_round or job.end_status)]
                 seconds_left = None
-                if snapshot.round > rounds_done:
-                    seconds_per_round = (snapshot.seconds - seconds) / (snapshot.round - rounds_done)
+                if snapshot.round > start.round:
+                    seconds_per_round = (snapshot.seconds - start.seconds) / (snapshot.round - start.round)
                     seconds_left = seconds_per_round * (settings.rounds - snapshot.round)
                 progress.log_progress([jobs[i] for i in alive], seconds_left, last=snapshot.round == settings.rounds)
                 if seconds_left is not None and _is_worth_splitting(
@@ -263,12 +262,11 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
                 if time.perf_counter() - last_checkpoint >= settings.checkpoint_every:
                     _save_checkpoints(resumable, snapshot, client_states)
                     last_checkpoint = time.perf_counter()
-            assert snapshot is not None
             ended = [i for i, job in enumerate(jobs) if i not in handed_back and not job.end_status]
             _finish_jobs(context, jobs, snapshot, client_states, ended)
         except BaseException:
-            if snapshot is not None:
-                _save_checkpoints(resumable, snapshot, client_states)
+            if follower.snapshot is not None:
+                _save_checkpoints(resumable, follower.snapshot, client_states)
             raise
         finally:
             snapshots.close()
@@ -289,35 +287,6 @@ def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: i
     if n_jobs == 1 or alive == 0 or share_saved < 0.5:
         return False
     return share_saved * seconds_left > context.engine.programs.estimated_recompile_seconds
-
-
-def _pad(values: list, length: int) -> list:
-    """Repeat the last value so that the list has ``length`` values."""
-    return values + values[-1:] * (length - len(values))
-
-
-def _add_rows(context: BatchContext, jobs: list[Job], snapshot: Snapshot) -> None:
-    """Add the evaluation of a snapshot to each run that continues, and mark runs that diverged or met a target."""
-    nonfinite_clients = context.engine.federation.nonfinite_clients
-    for i, job in enumerate(jobs):
-        if job.end_status:
-            continue
-        job.divergence_round = int(snapshot.diverged[i])
-        if job.divergence_round in nonfinite_clients:
-            job.divergence_origin = f", first in client {nonfinite_clients[job.divergence_round]}"
-        if job.divergence_round:
-            continue
-        if not job.rows or job.rows[-1]["round"] < snapshot.round:
-            traffic = context.traffic[job.experiment.settings.seed]
-            assert job.message_bytes is not None
-            traffic.check_gradients(snapshot.round, int(snapshot.work[i][0]))
-            counted = counted_broadcast_bytes(context.engine.federation, snapshot.state, i)
-            counters = traffic.bytes_after(snapshot.round, job.message_bytes, counted)
-            counters |= traffic.times_after(snapshot.round, job.message_bytes)
-            row = job.add_snapshot(snapshot, i, counters, snapshot.seconds / len(jobs))
-            context.watch.on_evaluation(job, row)
-        if not job.stopped:  # also on a row from the checkpoint: the interruption may have come before the record's end
-            job.check_targets()
 
 
 def _finish_jobs(
@@ -426,8 +395,8 @@ def _save_checkpoints(
             client_states[i].checkpoint()
 
 
-def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> tuple[PyTree, int, float, np.ndarray | None]:
-    """Return the state, round, seconds and work of the jobs' checkpoints; (None, 0, 0.0, None) for a new start.
+def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> Start:
+    """Return the checkpoints of the jobs as one start; the beginning unless every job has a checkpoint.
 
     All jobs of a batch have checkpoints of one round: ``run_jobs`` groups them so.
     """
@@ -442,13 +411,13 @@ def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> tuple[PyT
     if not complete:
         for job in jobs:
             job.rows = []
-        return None, 0, 0.0, None
+        return Start()
     structure = state_structure(engine.federation, points[0])
     states, work = [], []
     for job, checkpoint in zip(jobs, checkpoints, strict=True):
         (*leaves, job_work), _, _, job.rows = checkpoint
         states.append(jax.tree.unflatten(structure, leaves))
         work.append(job_work)
-    state = jax.tree.map(lambda *leaves: np.stack(leaves), *_pad(states, len(points)))
-    _, round_, seconds, _ = checkpoints[0]
-    return state, round_, seconds * len(jobs), np.array(_pad(work, len(points)))
+    state = jax.tree.map(lambda *leaves: np.stack(leaves), *repeat_last(states, len(points)))
+    _, rounds_done, seconds, _ = checkpoints[0]
+    return Start(state, rounds_done, seconds * len(jobs), np.array(repeat_last(work, len(points))))

@@ -24,9 +24,9 @@ from fcorun.base.system.machine import (
 )
 from fcorun.base.system.rendezvous import join_hosts
 from fcorun.base.trust import class_path
-from fcorun.runs.hosts.follower import run_follower
 from fcorun.runs.job import Job, SweepWatcher
 from fcorun.runs.run_experiments import run_jobs
+from fcorun.runs.several_hosts import run_follower
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, record_failure
 
 PointGroups = Sequence[list[SweepPoint]]  # points of a group differ in numbers and seed only

@@ -61,7 +61,8 @@ from fcorun.results.models.predictions import (
     warn_few_validation_rows,
 )
 from fcorun.results.models.score_functions import Arrays
-from fcorun.runs.job import Job, gather_predictions
+from fcorun.runs.job import Job
+from fcorun.runs.several_hosts import gather_predictions
 
 if TYPE_CHECKING:
     from fcorun.results.models.score_curves import Curves

@@ -16,7 +16,7 @@ from fcorun.base.metrics import COUNTERS, MORE_ROUNDS_ADVICE
 from fcorun.base.system.files import check_interrupted
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.engine.engine import CompiledPrograms, build_traffic, counted_broadcast_bytes, message_bytes
+from fcorun.engine.engine import CompiledPrograms, message_bytes
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.experiment.relative_strength import resolve_strength
@@ -28,7 +28,8 @@ from fcorun.results.models.coefficients import coefficients_from, format_csv
 from fcorun.results.models.inference_problem import InferenceProblem, make_model_rows
 from fcorun.results.models.multiple_imputation import GapModel, prepare_imputations
 from fcorun.runs.finish import finish_run
-from fcorun.runs.job import Job, RunHistory, Watcher
+from fcorun.runs.follow import RunFollower, RunHistory
+from fcorun.runs.job import Job, Watcher
 from fcorun.runs.relax import evaluate
 
 IMPUTATIONS_FILE = "imputations.csv"
@@ -100,19 +101,11 @@ class TableFitter:
             least, most = build.compute_curvature_bounds(experiment, data)
             point["curvature"] = {"least": least, "most": most}  # type: ignore[assignment]
         engine = replace(build.build_engine(experiment, data), programs=self.programs)
-        history = RunHistory(experiment)
         with use_precision(engine.federation.precision):
             sent = message_bytes(engine.federation, algo, experiment.uplink, experiment.downlink)
-            traffic = build_traffic(engine.federation, engine.rounds, experiment.settings.seed)
-            for snapshot in engine.run([point]):
-                check_interrupted()
-                history.divergence_round = int(snapshot.diverged[0])
-                if history.divergence_round:
-                    break
-                counted = counted_broadcast_bytes(engine.federation, snapshot.state, 0)
-                counters = traffic.bytes_after(snapshot.round, sent, counted)
-                counters |= traffic.times_after(snapshot.round, sent)
-                history.add_snapshot(snapshot, 0, counters, snapshot.seconds)
+            history = RunHistory(experiment, message_bytes=sent)
+            for snapshot in RunFollower(engine, [history], [point]).follow():  # noqa: B007
+                pass
             solution = {name: np.asarray(values[0]) for name, values in snapshot.solution.items()}
         if not history.divergence_round:
             history.check_growth()

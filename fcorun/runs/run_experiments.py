@@ -25,7 +25,8 @@ from fcorun.experiment.tracker import NoTracker, log_to_tracker
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
-from fcorun.runs.job import Job, Watcher, build_on_all_hosts, load_on_all_hosts
+from fcorun.runs.job import Job, Watcher
+from fcorun.runs.several_hosts import build_on_all_hosts, load_on_all_hosts
 
 
 def run_experiments(

@@ -15,7 +15,7 @@ from fcorun.experiment.advice import advise_on_divergence
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main as command
 from fcorun.interface.cli.console import Console
-from fcorun.runs.job import run_rounds
+from fcorun.runs.several_hosts import run_rounds
 
 WHOLE = ("clients_per_round=null", "batch_size=null", "rounds=40", "eval_every=1")
 
@@ -180,7 +180,7 @@ def test_each_run_of_a_grid_ends_by_itself(rates, compiling):
         point["algo"]["client_lr"] = rate
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CompiledPrograms, "estimated_recompile_seconds", compiling)
-        patch.setattr("fcorun.runs.batch.run_rounds", recorded)
+        patch.setattr("fcorun.runs.follow.run_rounds", recorded)
         records = run_grid(points)
     assert (len(widths) > 1) == (compiling == 0)
     ends = [record.summary["round"] for record in records]

@@ -14,10 +14,8 @@ from fcorun.experiment import stored_rows
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.results.models.score_functions import compute_predictions
-from fcorun.runs import job
-from fcorun.runs.hosts import follower
-from fcorun.runs.hosts.follower import run_follower
-from fcorun.runs.job import build_on_all_hosts, load_on_all_hosts, run_rounds
+from fcorun.runs import several_hosts
+from fcorun.runs.several_hosts import build_on_all_hosts, load_on_all_hosts, run_follower, run_rounds
 
 
 class Scripted(Hosts):
@@ -50,8 +48,7 @@ def join(monkeypatch):
 
     def join_scripted(*script, rank: int = 0) -> Scripted:
         hosts = Scripted(*script, rank=rank)
-        for module in (job, follower):
-            monkeypatch.setattr(module, "current_hosts", lambda: hosts)
+        monkeypatch.setattr(several_hosts, "current_hosts", lambda: hosts)
         return hosts
 
     return join_scripted
@@ -141,7 +138,7 @@ def test_a_follower_executes_commands(join, monkeypatch):
 
 
 def test_a_follower_sends_its_errors(join, monkeypatch):
-    monkeypatch.setattr(follower, "_ERROR_DELAY", 0)
+    monkeypatch.setattr(several_hosts, "_ERROR_DELAY", 0)
     run = {"do": "run", "points": [EXPERIMENT.numbers()], "seeds": [0], "done": 0}
     wrong = EXPERIMENT.config | {"rounds": -1}
     end = {"do": "end", "code": 1, "why": "host 1 (b) failed: too bad; the same command resumes"}
@@ -180,8 +177,14 @@ def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
     shards, end = [shard_for_host(data, k, 2) for k in range(2)], {"do": "end", "code": 0, "why": ""}
     *_, snapshot = build_engine(EXPERIMENT, data).run([EXPERIMENT.numbers()])
     solution = {name: value[0] for name, value in snapshot.solution.items()}
-    hosts.script = [{"predicted": job.encode_arrays(job.predict_local(EXPERIMENT.objective, shards[1], solution))}]
-    predictions_of_all = job.gather_predictions(EXPERIMENT.objective, shards[0], solution)
+    hosts.script = [
+        {
+            "predicted": several_hosts.encode_arrays(
+                several_hosts.predict_local(EXPERIMENT.objective, shards[1], solution)
+            )
+        }
+    ]
+    predictions_of_all = several_hosts.gather_predictions(EXPERIMENT.objective, shards[0], solution)
     rows = {name: rows.x for name, rows in data.splits.items()}
     assert list(predictions_of_all) == list(rows)
     for name, x in rows.items():
@@ -189,15 +192,15 @@ def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
             predictions_of_all[name], compute_predictions(EXPERIMENT.objective, solution, x), rtol=1e-6, atol=1e-6
         )
     command, script = hosts.sent[-1], hosts.script
-    monkeypatch.setattr(follower, "load_data", lambda _: shards[1])
+    monkeypatch.setattr(several_hosts, "load_data", lambda _: shards[1])
     second = join({"do": "prepare", "config": EXPERIMENT.config}, command, end, rank=1)
     assert run_follower() == 0
     assert not script
-    follower_predictions = job.decode_arrays(second.sent[-1]["predicted"])
+    follower_predictions = several_hosts.decode_arrays(second.sent[-1]["predicted"])
     np.testing.assert_array_equal(
         follower_predictions["train"], predictions_of_all["train"][shards[1].train.x.row_range]
     )
-    assert job.gather_predictions(EXPERIMENT.objective, data, solution) == {}
+    assert several_hosts.gather_predictions(EXPERIMENT.objective, data, solution) == {}
 
 
 def test_the_end_may_come_within_a_batch(join, monkeypatch):

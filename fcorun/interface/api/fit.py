@@ -19,6 +19,7 @@ from fcorun.methods.problem.duality_gap import has_duality_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.regularizer import Regularizer
+from fcorun.runs.follow import RunFollower, RunHistory
 from fcorun.studies.selection.cross_validation.select_strength import plan_selection
 from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 
@@ -101,9 +102,10 @@ def fit_to_tolerance(experiment: PreparedExperiment, tolerance: float) -> Fit:
     engine = build.build_engine(experiment, data)
     certifier, fit = None, None
     with use_precision(settings.precision):
-        for snapshot in engine.run([experiment.numbers()]):
-            if snapshot.diverged[0]:
-                raise UserError(f"the run diverged in round {snapshot.diverged[0]}: give algorithm a smaller rate, or "
+        run = RunHistory(experiment.with_resolved(settings=replace(settings, stop=None)))
+        for snapshot in RunFollower(engine, [run], [experiment.numbers()]).follow():
+            if run.divergence_round:
+                raise UserError(f"the run diverged in round {run.divergence_round}: give algorithm a smaller rate, or "
                                 "leave it auto")  # fmt: skip
             params = {name: np.asarray(values[0], np.float64) for name, values in snapshot.solution.items()}
             objective = float(snapshot.metrics["objective"][0])

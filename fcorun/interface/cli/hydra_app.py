@@ -197,7 +197,7 @@ def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], 
     host_options = tuple(f"hosts.{key}=" for key in _KEYS_NOT_COMPARED)
     command = [text for text in arguments if not text.lstrip("+").startswith(host_options)]
     if join_hosts(options, command).rank:
-        from fcorun.runs.hosts.follower import run_follower
+        from fcorun.runs.several_hosts import run_follower
 
         raise SystemExit(run_follower())
 

@@ -18,6 +18,7 @@ from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.segments.run_loop import Snapshot
 from fcorun.experiment.build import build_engine
 from fcorun.results.models.fitted_record import FittedRecord
+from fcorun.runs.follow import RunFollower
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
 from fcorun.sites.plan.gram_sums import sends_sums
@@ -195,7 +196,7 @@ def try_plan(
         engine = replace(engine, federation=replace(engine.federation, problem=problem))
     with use_precision(engine.federation.precision):
         programs.share_shapes(engine.federation)
-        for last in engine.run(first.points):
+        for last in RunFollower(engine, [], first.points).follow():
             if last.round == record.summary["round"]:
                 break
     pairs = [(values[0], record.solution[name]) for name, values in last.solution.items()]

@@ -29,8 +29,6 @@ from fcorun.engine.engine import (
     CompiledPrograms,
     Engine,
     Snapshot,
-    build_traffic,
-    counted_broadcast_bytes,
     message_bytes,
     program_key,
     subset_bytes,
@@ -46,7 +44,7 @@ from fcorun.results.models.relaxed import UnpenalizedRefits
 from fcorun.results.models.score_functions import compute_predictions
 from fcorun.runs.baseline import bind_client_problem
 from fcorun.runs.batch import max_runs
-from fcorun.runs.job import RunHistory
+from fcorun.runs.follow import RunFollower, RunHistory
 from fcorun.studies.selection.adaptive import AdaptiveFactors
 from fcorun.studies.selection.imputation import average_fits, complete_subset
 from fcorun.studies.selection.path_fit import END_STATES, PathFit, keeps_held_out
@@ -322,76 +320,41 @@ def _run_batch(
     stop_requested: threading.Event,
     predict: _PredictHeldOut,
 ) -> list[_RunResult]:
-    """Run points as a batch, which copies of the last one fill up to ``width`` runs."""
-    runs = _BatchHistory(experiment, engine, len(points), predict)
-    padding = [points[-1]] * (width - len(points))
-    for snapshot in engine.run([*points, *padding]):
-        if stop_requested.is_set():
-            raise KeyboardInterrupt
-        if not runs.add_snapshot(snapshot):
-            break
-    return runs.results()
+    """Run points as a batch of ``width`` runs, which are followed like the run of a record."""
+    assert isinstance(experiment.algo, Algorithm)
+    sent = message_bytes(engine.federation, experiment.algo, experiment.uplink, experiment.downlink)
+    runs = [RunHistory(experiment, message_bytes=sent) for _ in points]
+    ends: dict[int, tuple[dict, dict]] = {}  # solution and predictions by the run's position
 
-
-class _BatchHistory:
-    """The histories of the runs of a batch, evaluated like the run of a record."""
-
-    def __init__(self, experiment: PreparedExperiment, engine: Engine, n_runs: int, predict: _PredictHeldOut):
-        assert isinstance(experiment.algo, Algorithm)
-        self.federation = engine.federation
-        self.message_bytes = message_bytes(self.federation, experiment.algo, experiment.uplink, experiment.downlink)
-        self.runs = [RunHistory(experiment) for _ in range(n_runs)]
-        self.traffic = build_traffic(engine.federation, engine.rounds, experiment.settings.seed)
-        self.predict = predict
-        self.ends_at_target: dict[int, tuple[dict, dict]] = {}  # solution and predictions by the run's position
-        self.last: Snapshot | None = None
-
-    def add_snapshot(self, snapshot: Snapshot) -> bool:
-        """Add a row of metrics to each run; return whether any run continues."""
-        self.last = snapshot
-        for g, run in enumerate(self.runs):
-            if run.stopped or run.divergence_round:
-                continue
-            run.divergence_round = int(snapshot.diverged[g])
-            if run.divergence_round:
-                continue
-            counted = counted_broadcast_bytes(self.federation, snapshot.state, g)
-            sent = self.traffic.bytes_after(snapshot.round, self.message_bytes, counted)
-            run.add_snapshot(snapshot, g, sent, 0.0)
-            if run.check_targets():
-                self.ends_at_target[g] = self._end(snapshot, g)
-        return not all(run.stopped or run.divergence_round for run in self.runs)
-
-    def _end(self, snapshot: Snapshot, g: int) -> tuple[dict, dict]:
-        """Return the solution of a run at a snapshot, and its predictions for the validation rows."""
+    def note_end(snapshot: Snapshot, g: int) -> None:
         solution = {name: array[g] for name, array in snapshot.solution.items()}
         models = None
         if snapshot.client_models is not None:
             models = {name: np.asarray(array[g]) for name, array in snapshot.client_models.items()}
-        return solution, self.predict(solution, models)
+        ends[g] = solution, predict(solution, models)
 
-    def results(self) -> list[_RunResult]:
-        """Return the metrics, solution, end state, counts and predictions of each run."""
-        assert self.last is not None
-        results = []
-        for g, run in enumerate(self.runs):
-            solution, held_out = self.ends_at_target.get(g) or self._end(self.last, g)
-            settings = run.experiment.settings
-            run.check_growth()
-            if run.divergence_round:
-                metrics = {}
-                end_state = "diverged"
-            else:
-                aggregates = aggregate(run.rows, settings.tail_rounds, run.experiment.metrics, stopped=run.stopped)
-                metrics = aggregates["tail"]
-                falling = not run.stopped and measure_remaining_descent(run.rows)
-                end_state = "falling" if falling else "done"
-            last_row = run.rows[-1] if run.rows else {"round": 0}
-            bytes_up = sum(value for name, value in last_row.items() if name.endswith("bytes_up"))
-            bytes_down = sum(value for name, value in last_row.items() if name.endswith("bytes_down"))
-            counts = (last_row["round"], bytes_up, bytes_down)
-            results.append(_RunResult(metrics, solution, end_state, counts, held_out))
-        return results
+    for snapshot in RunFollower(engine, runs, points, width=width, stop=stop_requested).follow():
+        for g, run in enumerate(runs):
+            if run.stopped and g not in ends:
+                note_end(snapshot, g)
+    results = []
+    for g, run in enumerate(runs):
+        if g not in ends:
+            note_end(snapshot, g)
+        run.check_growth()
+        metrics: dict[str, float] = {}
+        end_state = "diverged"
+        if not run.divergence_round:
+            settings = experiment.settings
+            metrics = aggregate(run.rows, settings.tail_rounds, experiment.metrics, stopped=run.stopped)["tail"]
+            is_falling = not run.stopped and measure_remaining_descent(run.rows)
+            end_state = "falling" if is_falling else "done"
+        last_row = run.rows[-1] if run.rows else {"round": 0}
+        bytes_up = sum(value for name, value in last_row.items() if name.endswith("bytes_up"))
+        bytes_down = sum(value for name, value in last_row.items() if name.endswith("bytes_down"))
+        solution, held_out = ends[g]
+        results.append(_RunResult(metrics, solution, end_state, (last_row["round"], bytes_up, bytes_down), held_out))
+    return results
 
 
 def _stack_runs(results: Sequence[_RunResult]) -> PathFit:

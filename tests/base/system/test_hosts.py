@@ -20,7 +20,7 @@ from fcorun.base.system import hosts as hosts_module
 from fcorun.base.system import rendezvous
 from fcorun.base.system.hosts import Hosts, silence_stdout
 from fcorun.base.system.machine import HostOptions, close_hosts, current_hosts, require_single_host, resolve_hosts
-from fcorun.runs.hosts.follower import _Follower
+from fcorun.runs.several_hosts import _Follower
 
 KEYS = {"address": "node1:1234", "count": 3, "rank": 1}
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "node[07-09],other", "SLURM_NTASKS": "3", "SLURM_PROCID": "2",
