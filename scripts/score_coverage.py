@@ -17,11 +17,11 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from fcorun.results.models.score_intervals.bootstrap import bootstrap
-from fcorun.results.models.score_intervals.delong import auc_covariance
 from fcorun.results.models.score_intervals.score_options import ScoreOptions
 from fcorun.results.models.score_intervals.scored_rows import HeldOutRows
-from fcorun.results.models.score_intervals.segments import RowSegments
-from fcorun.results.models.score_intervals.weighted_scores import prepare_scorer
+from fcorun.results.scores.ranking import auc_covariance
+from fcorun.results.scores.score import compute_scores
+from fcorun.results.scores.weighted_rows import RowGroups, WeightedRows
 
 SCORES = ("auc", "sensitivity", "brier", "calibration_slope")
 OPTIONS = ScoreOptions()
@@ -93,12 +93,13 @@ def measure(design: Design, repetitions: int) -> tuple[np.ndarray, np.ndarray]:
     """Return which intervals cover, and which exist, (repetitions, scores + 1), DeLong's last."""
     rng = np.random.default_rng(0)
     population = draw(design, 1_000_000, rng)
-    scores = prepare_scorer(population, RowSegments(np.zeros(len(population), int)))(np.ones((1, len(population))))
+    one_group = RowGroups(np.zeros(len(population), int))
+    scores = compute_scores(WeightedRows.each_once(population.to_scored_rows(one_group)))
     truth = {name: float(values[0, 0]) for name, values in scores.items()}
     covers, exists = np.zeros((2, repetitions, len(SCORES) + 1), bool)
     for repetition in range(repetitions):
         rows = draw(design, design.rows, rng)
-        result = bootstrap([rows], RowSegments(np.zeros(len(rows), int)), design.resample, OPTIONS, rng)
+        result = bootstrap([rows], RowGroups(np.zeros(len(rows), int)), design.resample, OPTIONS, rng)
         for i, name in enumerate(SCORES):
             low, high = result.low[name][0], result.high[name][0]
             exists[repetition, i] = np.isfinite(low)

@@ -16,7 +16,8 @@ from fcorun.experiment.prepare import prepare
 from fcorun.methods.objectives import Cox
 from fcorun.results.models.predictions import predict_splits, tabulate_scores
 from fcorun.results.models.site_sum_checks import check_sums, expected_sums
-from fcorun.results.models.survival import baseline_hazard, count_concordant_pairs, survival_probabilities
+from fcorun.results.models.survival import baseline_hazard, survival_probabilities
+from fcorun.results.scores.concordance import Concordance
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.table_options import SiteOptions, TablePolicy
@@ -157,7 +158,7 @@ def test_scores_are_those_of_the_pooled_rows_and_hazards_stay_at_the_sites(tmp_p
             p.append(rows.x @ record.solution["weights"])
             y.append(rows.y)
             client.append(10 * number + rows.client)
-        concordant, pairs = count_concordant_pairs(*map(np.concatenate, (y, p, client)))
+        concordant, pairs = Concordance(*map(np.concatenate, (y, p, client))).count_pairs()
         assert found.loc[split, "c_index"] == pytest.approx(concordant.sum() / pairs.sum(), rel=1e-12)
         of_site = of_clients[(of_clients["set"] == split) & (of_clients["client"] == "")]
         assert found.loc[split, "events"] == of_site["events"].sum()

@@ -9,11 +9,12 @@ from scored_sites import COST, DITTO, ILL, LOCAL, WARD, compare, of_all_clients,
 from site_tables import frames
 
 from fcorun.experiment.classifiers import warn_constant_scores
-from fcorun.results.models.auc_interval import EDGES, bound_auc, count_scores, spread_cells
 from fcorun.results.models.predict import predict
-from fcorun.results.models.score_functions import Groups, fit_calibration, roc_auc
-from fcorun.results.models.site_calibration import CalibrationSearch, sum_calibration
 from fcorun.results.models.site_scores import compute_site_scores
+from fcorun.results.scores.auc_interval import EDGES, bound_auc, count_scores, spread_cells
+from fcorun.results.scores.calibration import CalibrationSearch, LogisticCalibration, sum_calibration
+from fcorun.results.scores.ranking import Ranking
+from fcorun.results.scores.weighted_rows import RowGroups
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.server.server import Server
@@ -92,7 +93,7 @@ def test_the_interval_contains_the_area_under_the_curve():
             scores.append(score)
             labels.append(y)
         y, score = np.concatenate(labels), np.concatenate(scores)
-        (area,) = roc_auc(y == 1, score, Groups(np.zeros(len(y), int), 1))
+        area = Ranking(y == 1, score, RowGroups(np.zeros(len(y), int))).score(np.ones((1, len(y))))[0][0, 0]
         widths = []
         for by_class in counts.values():
             low, high = bound_auc(*(tuple(np.sum(by_class[label], axis=0)) for label in (1, 0)))
@@ -104,6 +105,12 @@ def test_the_interval_contains_the_area_under_the_curve():
         pairs = bins[y == 1][:, None] - bins[y == 0]
         assert [low, high] == pytest.approx([(pairs > 0).mean(), (pairs >= 0).mean()], abs=1e-12)
     assert np.isnan(bound_auc((np.ones(3), np.ones(3)), (np.zeros(3), np.zeros(3)))).all()
+
+
+def fit_calibration(y, score):
+    """Return the slope and the intercept of pooled rows."""
+    calibration = LogisticCalibration(y, score, RowGroups(np.zeros(len(y), int)))
+    return [values[0] for values in calibration.fit(np.ones((1, len(y))))]
 
 
 def search_calibration(parts, error=0.0):
@@ -128,7 +135,7 @@ def test_a_calibration_from_sums_is_that_of_the_pooled_rows():
             chance = 1 / (1 + np.exp(-rng.uniform(-1, 2) * score / scale + shift / scale * rng.uniform(0, 1)))
             parts.append((((rng.uniform(size=n) < chance) | (np.arange(n) == 0)).astype(int), score))
         y, score = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        slope, intercept = fit_calibration(y, score, Groups(np.zeros(len(y), int), 1))
+        slope, intercept = fit_calibration(y, score)
         found_slope, found_intercept, n_requests = search_calibration(parts)
         np.testing.assert_allclose([found_slope, found_intercept], [slope[0], intercept[0]], rtol=1e-8, atol=1e-8)
         assert n_requests < 30
@@ -144,7 +151,7 @@ def test_classes_that_touch_at_one_score_have_no_slope():
     """The slope then has no bound, and its sums are not mistaken for converged ones in the rounding of secure sums."""
     score = np.concatenate([np.linspace(-2, 0, 40), np.zeros(2), np.linspace(0.1, 2, 20)])
     y = np.concatenate([np.zeros(40, int), np.ones(22, int)])
-    slope, _ = fit_calibration(y, score, Groups(np.zeros(len(y), int), 1))
+    slope, _ = fit_calibration(y, score)
     assert np.isnan(slope[0])
     for error in (1e-8, 1e-7, 1e-6):
         assert np.isnan(search_calibration([(y, score)], error)[0])

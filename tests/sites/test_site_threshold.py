@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from fcorun.results.models.auc_interval import EDGES, count_scores, spread_cells
 from helpers import fails, not_none
 from scored_sites import ILL, compare, of_all_clients, plan_of, pool_splits, sites_of
 from site_tables import frames
 
 from fcorun.experiment.classifiers import ThresholdRule
-from fcorun.results.models.auc_interval import EDGES, count_scores, spread_cells
 from fcorun.results.models.binned_threshold import BinnedChoice, choose_edge
 from fcorun.results.models.predict import predict
 from fcorun.results.models.predictions import predict_splits, tabulate_scores

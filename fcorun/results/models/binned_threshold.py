@@ -1,4 +1,4 @@
-"""The threshold of a rule from counts of scores in the bins of ``fcorun.results.models.auc_interval``, over sites.
+"""The threshold of a rule from counts of scores in the bins of ``fcorun.results.scores.auc_interval``, over sites.
 
 A threshold is an edge of a bin. Which side of an edge a row of a merged cell is on may be unknown: the sensitivity and
 the specificity by which the rule chooses are the least that the counts allow, so that the rows have at least these.
@@ -11,8 +11,8 @@ from jaxtyping import Int
 
 from fcorun.experiment.classifiers import SENSITIVITY, YOUDEN, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
-from fcorun.results.models.auc_interval import EDGES
 from fcorun.results.models.score_functions import class_probabilities
+from fcorun.results.scores.auc_interval import EDGES
 
 
 def probability_at(objective: Objective, edge: float) -> float:

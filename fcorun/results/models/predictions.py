@@ -17,16 +17,14 @@ from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.models.score_functions import (
     Arrays,
-    Groups,
     class_probabilities,
     compute_losses,
     compute_predictions,
     expected_targets,
     predict_by_client,
-    score_binary,
-    score_multiclass,
-    score_regression,
 )
+from fcorun.results.scores.score import all_scores, compute_scores
+from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, WeightedRows
 
 # Predictions for rows whose target is known: the splits of a run, or the rows that folds hold out.
 
@@ -104,6 +102,38 @@ class Predictions:
         if self.probability is None or self.threshold == DEFAULT_THRESHOLD:  # as the accuracy of the run has them
             return (self.output > 0).astype(int)
         return (self.probability >= self.threshold).astype(int)
+
+    def to_scored_rows(self) -> ScoredRows:
+        """Return the rows as one group, as scores take them."""
+        task = self.data.task
+        target = self.y
+        prediction = self.output
+        log_odds = None
+        if task == "regression":
+            target = np.asarray(self.y, float)
+            if self.expected is not None:
+                prediction = self.expected
+        elif task == "survival":
+            prediction = self.output.astype(float)
+        else:
+            prediction = self.label
+        if task == "binary":
+            log_odds = self.output.astype(float)
+        probability = None
+        if self.data.classes:
+            probability = self.expected
+        return ScoredRows(
+            task=task,
+            target=target,
+            prediction=prediction,
+            client=self.client_numbers,
+            groups=RowGroups(np.zeros(len(self), int)),
+            log_odds=log_odds,
+            probability=probability if task != "binary" else self.probability,
+            n_classes=len(self.data.classes),
+            losses=self.losses,
+            is_judged=task != "regression" or self.expected is not None,
+        )
 
 
 def predict_splits(
@@ -289,42 +319,42 @@ def tabulate_scores(predictions: Sequence[Predictions]) -> list[dict[str, object
     A line is about a ``set`` (train, validation, test), a ``model`` (shared, or personal: each client's personal model)
     and a ``client``, empty for all clients. Then come ``n``, the number of data rows, for two classes and for times
     ``events``, the number of positive rows or of events, the scores that the objective declares, such as ``loss``, and
-    those of ``fcorun.results.models.score_functions``, or of ``fcorun.results.models.survival`` for times. For two
+    those of ``fcorun.results.scores``. For two
     classes, ``positive`` names the class that events, sensitivity, prevalence and probabilities are about. Scores that
     the rows do not define are empty. Each row counts once, whatever its training weight.
     """
     return [row for of_split in predictions for row in _score_split(of_split)]
 
 
-def scores_by_group(predictions: Predictions, groups: Groups) -> dict[str, np.ndarray]:
-    """Return all scores of groups of the rows by name, each of shape (G,)."""
-    y, expected, output = predictions.y, predictions.expected, predictions.output
-    if predictions.data.task == "regression":
-        scores = {} if expected is None else score_regression(np.asarray(y, float), expected, groups)
-    elif predictions.data.task == "survival":
-        from fcorun.results.models.survival import score_survival
-
-        scores = score_survival(y, output.astype(float), predictions.client_numbers, groups)
-    elif predictions.data.task == "binary":
-        scores = score_binary(y, predictions.label, output.astype(float), predictions.probability, groups)
-    else:
-        scores = score_multiclass(y, predictions.label, expected, groups, len(predictions.data.classes))
-    losses = {name: groups.mean(values) for name, values in predictions.losses.items() if name not in scores}
-    counts = {"n": groups.sizes.astype(int)}
-    if predictions.data.task in ("binary", "survival"):
-        counts["events"] = groups.total(np.asarray(y) > 0).astype(int)
-    return {**counts, **losses, **scores}
+def _score_groups(rows: ScoredRows) -> dict[str, list[object]]:
+    """Return the columns of scores.csv of each group of rows, "" for nan."""
+    weighted = WeightedRows.each_once(rows)
+    columns: dict[str, np.ndarray] = {"n": weighted.n.astype(int)}
+    for name in ("positive", "events"):
+        if name in weighted:
+            columns["events"] = weighted[name].astype(int)
+    scores = compute_scores(weighted)
+    for name, losses in rows.losses.items():
+        if name not in scores:
+            columns[name] = weighted.total(losses) / weighted.n
+    for name, values in scores.items():
+        if all_scores()[name].in_scores_csv:
+            columns[name] = values
+    return {
+        name: np.where(np.isnan(values[0]), "", values[0].astype(object)).tolist() for name, values in columns.items()
+    }
 
 
 def _score_split(predictions: Predictions) -> Iterator[dict[str, object]]:
     """Yield the lines of scores.csv of one set and one model: all clients together, then each client."""
-    n, data = len(predictions), predictions.data
+    data = predictions.data
     names, row_group = predictions.client_groups
     group = {str(name): g for g, name in enumerate(names)}
     trained = [name for name in data.client_names if name in group]
     held_out = [name for name in group if name and name not in set(trained)]
-    together = _to_lists(scores_by_group(predictions, Groups(np.zeros(n, int), 1)))
-    by_client = _to_lists(scores_by_group(predictions, Groups(row_group, len(names))))
+    rows = predictions.to_scored_rows()
+    together = _score_groups(rows)
+    by_client = _score_groups(rows.in_groups(row_group))
     for client in ("", *trained, *held_out):
         row: dict[str, object] = {"set": predictions.split, "model": predictions.model, "client": client}
         if data.task == "binary":
@@ -332,11 +362,6 @@ def _score_split(predictions: Predictions) -> Iterator[dict[str, object]]:
         for name, values in (by_client if client else together).items():
             row[name] = values[group[client] if client else 0]
         yield row
-
-
-def _to_lists(scores: dict[str, np.ndarray]) -> dict[str, list[object]]:
-    """Return the scores as plain numbers, "" for nan."""
-    return {name: np.where(np.isnan(values), "", values.astype(object)).tolist() for name, values in scores.items()}
 
 
 # A warning about validation rows with few of one class.

@@ -6,6 +6,7 @@ Scores of ranks do not follow from sums: the area under the ROC curve is between
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,28 +16,16 @@ from fcorun.data.rows.away_sites import AnswersMissing
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
-from fcorun.results.models.auc_interval import bound_auc
 from fcorun.results.models.binned_threshold import choose_edge, probability_at
 from fcorun.results.models.chosen_thresholds import ChosenThresholds, fixed_thresholds
-from fcorun.results.models.score_functions import Arrays, safe_divide
-from fcorun.results.models.site_calibration import MAX_REQUESTS, N_SUMS, CalibrationSearch
-from fcorun.results.models.site_sums import BINS, ScoredSet, collect_counts, collect_sums, request_calibration_sums
+from fcorun.results.models.score_functions import Arrays
+from fcorun.results.models.site_sums import ScoredSet, collect_counts, collect_sums, request_calibration_sums
+from fcorun.results.scores.auc_interval import BINS
+from fcorun.results.scores.calibration import MAX_REQUESTS, N_SUMS, CalibrationSearch
+from fcorun.results.scores.score import scores_of_task
+from fcorun.results.scores.weighted_rows import ROW_TERMS, divide
 
-_NOT_SCORES = {
-    *("n", "target", "error", "absolute_error", "squared_error", "positive", "true_positive", "true_negative"),
-    *(
-        "events",
-        "pairs",
-        "concordant_twice",
-        "probability",
-        "score",
-        "score_squares",
-        "class_rows",
-        "class_hits",
-        *BINS,
-    ),
-}  # sums from which scores are computed; all others are sums of a loss or a score
-Scores = dict[str, float]
+_COUNTS = ("n", "pairs", "concordant_twice", *BINS)  # sums that are neither of terms of rows nor of losses
 
 
 def choose_site_threshold(
@@ -83,88 +72,68 @@ def compute_site_scores(
     if len(data.splits) < 2 or not all(np.isfinite(value).all() for value in solution.values()):
         return []
     sets = collect_sums(data, objective, rows, solution, models, edge=edge)
-    table = []
-    for scored, scores in zip(sets, _SCORES_OF[data.task](rows, sets), strict=True):
-        row: dict[str, object] = {"set": scored.split, "model": scored.model, "client": scored.site}
-        if data.task == "binary":
-            counts = {"positive": str(data.classes[1]), "n": scored.n_rows, "events": int(scored.sums["positive"])}
-        else:
-            counts = {"n": scored.n_rows} | {name: int(scored.sums[name]) for name in scored.sums if name == "events"}
-        row |= counts
-        means = {name: scored.mean(name) for name in scored.sums if name not in {*_NOT_SCORES, *scores}}
-        for name, value in (means | scores).items():
-            row[name] = "" if math.isnan(value) else value
-        table.append(row)
-    return table
+    if data.task == "regression":
+        sets = _add_squares(rows, sets)
+    elif data.task == "binary":
+        sets = _add_calibrations(rows, sets)
+    return [_tabulate_set(scored, data) for scored in sets]
 
 
-def _score_regression(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
-    """Return the scores of ``score_regression``; the sites send the squares around the means once."""
-    if "target" not in sets[0].sums:
-        return [{} for _ in sets]
+def _tabulate_set(scored: ScoredSet, data: FederatedData) -> dict[str, object]:
+    """Return the row of scores.csv of a set: counts, losses, and the scores that follow from sums."""
+    row: dict[str, object] = {"set": scored.split, "model": scored.model, "client": scored.site}
+    if data.task == "binary":
+        row["positive"] = str(data.classes[1])
+    row["n"] = scored.n_rows
+    for name in ("positive", "events"):
+        if name in scored:
+            row["events"] = int(scored.sums[name])
+    scores = {}
+    terms = ROW_TERMS[data.task]
+    for score in scores_of_task(data.task, scored.has_probabilities) if terms.keys() & scored.sums.keys() else ():
+        bounds = score.bounds_of_sums(scored)
+        if bounds is not None:
+            scores[f"{score.name}_low"], scores[f"{score.name}_high"] = bounds
+        elif score.follows_from_sums:
+            scores[score.name] = float(score.of_sums(scored))
+    losses = {}
+    for name in scored.sums:
+        if name not in {*_COUNTS, *terms, *scored.fitted, *scores}:
+            losses[name] = float(divide(scored[name], scored.n))
+    for name, value in (losses | scores).items():
+        row[name] = "" if math.isnan(value) else value
+    return row
+
+
+def _add_squares(rows: SiteRows, sets: list[ScoredSet]) -> list[ScoredSet]:
+    """Return the sets with sums of squares and products around the means, which the sites send once."""
+    if "target" not in sets[0]:
+        return sets
     points = []
     for scored in sets:
-        target, error = scored.mean("target"), scored.mean("error")
-        points.append(np.array([_root_mean_squared_error(scored) or 1.0, target, target - error]))
-    all_scores = []
+        target = float(divide(scored["target"], scored.n))
+        error = float(divide(scored["error"], scored.n))
+        unit = math.sqrt(max(float(divide(scored["squared_error"], scored.n)), 0.0))
+        points.append(np.array([unit or 1.0, target, target - error]))
     try:
-        calibrations = request_calibration_sums(rows, sets, points, (3,))
+        answers = request_calibration_sums(rows, sets, points, (3,))
     except AnswersMissing:
-        calibrations = [np.full(3, math.nan) for _ in sets]
-    for scored, point, sums in zip(sets, points, calibrations, strict=True):
-        unit, *means = point
-        rounding = scored.n_rows * (1e-14 * np.array(means) / unit) ** 2 + rows.sum_errors.get("calibration", 0.0)
+        answers = [np.full(3, math.nan) for _ in sets]
+    completed = []
+    for scored, point, sums in zip(sets, points, answers, strict=True):
+        unit = point[0]
+        rounding = scored.n_rows * (1e-14 * point[1:] / unit) ** 2 + rows.sum_errors.get("calibration", 0.0)
         squares = np.where(sums[[0, 2]] > rounding, sums[[0, 2]], math.nan)  # constant targets, or predictions
-        all_scores.append(
-            {
-                "r2": float(1 - scored.sums["squared_error"] / unit**2 / squares[0]),
-                "rmse": _root_mean_squared_error(scored),
-                "mae": scored.mean("absolute_error"),
-                "calibration_slope": float(sums[1] / squares[1]),
-                "calibration_intercept": scored.mean("error"),
-            }
-        )
-    return all_scores
+        target_squares, prediction_squares = squares * unit**2
+        fitted = {"target_squares": target_squares, "prediction_squares": prediction_squares}
+        completed.append(replace(scored, fitted=fitted | {"products": sums[1] * unit**2}))
+    return completed
 
 
-def _root_mean_squared_error(scored: ScoredSet) -> float:
-    """Return the root; rounded sums of sites may be negative where all errors are almost 0."""
-    return math.sqrt(max(scored.mean("squared_error"), 0.0))
-
-
-def _score_binary(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
-    """Return the scores of ``score_binary``, with bounds on the AUC in place of the AUC, without average precision."""
-    calibrations = _fit_calibrations(rows, sets)
-    all_scores = []
-    for scored, calibration in zip(sets, calibrations, strict=True):
-        sums, n = scored.sums, scored.n_rows
-        positive, hits = float(sums["positive"]), float(sums["true_positive"] + sums["true_negative"])
-        flagged = n - positive - float(sums["true_negative"]) + float(sums["true_positive"])
-        sensitivity = _divide(sums["true_positive"], positive)
-        specificity = _divide(sums["true_negative"], n - positive)
-        low, high = bound_auc(*(tuple(sums[name]) for name in BINS))
-        scores = {
-            "prevalence": positive / n,
-            "accuracy": hits / n,
-            "balanced_accuracy": (sensitivity + specificity) / 2,
-            "sensitivity": sensitivity,
-            "specificity": specificity,
-            "ppv": _divide(sums["true_positive"], flagged),
-            "npv": _divide(sums["true_negative"], n - flagged),
-            "auc_low": low,
-            "auc_high": high,
-        }
-        if "brier" in sums:
-            expected = _divide(sums["probability"], positive)
-            scores |= {"brier": scored.mean("brier"), "expected_over_observed": expected}
-        all_scores.append(scores | calibration)
-    return all_scores
-
-
-def _fit_calibrations(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
-    """Return the slope and the intercept of each set, from a bounded number of requests; none without probabilities."""
-    if "score" not in sets[0].sums:
-        return [{} for _ in sets]
+def _add_calibrations(rows: SiteRows, sets: list[ScoredSet]) -> list[ScoredSet]:
+    """Return the sets with their calibration, from a bounded number of requests; none without probabilities."""
+    if "score" not in sets[0]:
+        return sets
     searches = []
     for scored in sets:
         score_sum, score_squares = float(scored.sums["score"]), float(scored.sums["score_squares"])
@@ -183,34 +152,4 @@ def _fit_calibrations(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
             searches[k].advance(sums, error)
     for search in searches:
         search.give_up()
-    return [search.scores for search in searches]
-
-
-def _score_multiclass(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
-    """Return the scores of ``score_multiclass`` but for the area under the ROC curve."""
-    all_scores = []
-    for scored in sets:
-        hits, of_class = (scored.sums[name].astype(float) for name in ("class_hits", "class_rows"))
-        recall = safe_divide(hits, of_class)
-        recall = recall[~np.isnan(recall)]
-        scores = {"accuracy": hits.sum() / scored.n_rows}
-        scores["balanced_accuracy"] = float(recall.mean()) if len(recall) > 1 else math.nan
-        all_scores.append(scores | ({"brier": scored.mean("brier")} if "brier" in scored.sums else {}))
-    return all_scores
-
-
-def _score_survival(rows: SiteRows, sets: list[ScoredSet]) -> list[Scores]:
-    """Return Harrell's C index, of pairs of rows of one client."""
-    return [{"c_index": _divide(scored.sums["concordant_twice"] / 2, float(scored.sums["pairs"]))} for scored in sets]
-
-
-def _divide(numerator: np.ndarray, denominator: float) -> float:
-    return float(numerator) / denominator if denominator > 0 else math.nan
-
-
-_SCORES_OF = {
-    "regression": _score_regression,
-    "binary": _score_binary,
-    "multiclass": _score_multiclass,
-    "survival": _score_survival,
-}
+    return [replace(scored, fitted=search.scores) for scored, search in zip(sets, searches, strict=True)]

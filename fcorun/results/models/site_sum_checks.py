@@ -8,9 +8,9 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.methods.objectives.objective import Objective, score_names, score_range
-from fcorun.results.models.auc_interval import N_BINS
+from fcorun.results.scores.auc_interval import BINS, N_BINS
+from fcorun.results.scores.weighted_rows import ROW_TERMS
 
-BINS: tuple[str, str] = ("positive_bins", "negative_bins")
 _ROUNDING = 1e-3  # of a sum over n rows, relative to n
 _OF_PERSONAL = f"{PERSONAL}_"  # begins the names of sums of the clients' personal models
 
@@ -59,10 +59,6 @@ class ExpectedSum:
         return bool((np.isfinite(values) & (values >= low) & (values <= high)).all())
 
 
-_COUNT = ExpectedSum(is_count=True, least=0.0, most=1.0)
-_NUMBER, _NONNEGATIVE, _SHARE = ExpectedSum(), ExpectedSum(least=0.0), ExpectedSum(least=0.0, most=1.0)
-
-
 def expected_sums(objective: Objective, task: str, n_classes: int, *, secure: bool) -> dict[str, ExpectedSum]:
     """Return the forms of the sums that an answer has for a split, by name."""
     # In secure sums the site spreads its merged cells itself, to the lowest and the highest bins; else the server does.
@@ -71,22 +67,17 @@ def expected_sums(objective: Objective, task: str, n_classes: int, *, secure: bo
     for name in score_names(objective, n_classes if n_classes > 2 else 1):
         least, most = score_range(objective, name)
         sums[name] = ExpectedSum(least=least, most=most)
-    has_probabilities = hasattr(objective, "probabilities")
+    if task == "regression" and not hasattr(objective, "response"):
+        return sums
+    for name, term in ROW_TERMS[task].items():
+        if term.needs_probability and not hasattr(objective, "probabilities"):
+            continue
+        shape = (n_classes,) if term.by_class else ()
+        sums[name] = ExpectedSum(shape, is_count=term.is_count, least=term.least, most=term.most)
     if task == "binary":
-        sums |= dict.fromkeys(("positive", "true_positive", "true_negative"), _COUNT)
         sums |= dict.fromkeys(BINS, ExpectedSum(bins, is_count=True, least=0.0, most=1.0))
-        if has_probabilities:
-            sums |= {"brier": _SHARE, "probability": _SHARE, "score": _NUMBER, "score_squares": _NONNEGATIVE}
-    elif task == "multiclass":
-        counts = ExpectedSum((n_classes,), is_count=True, least=0.0, most=1.0)
-        sums |= dict.fromkeys(("class_rows", "class_hits"), counts)
-        if has_probabilities:
-            sums["brier"] = ExpectedSum(least=0.0, most=2.0)
     elif task == "survival":
-        pairs = ExpectedSum(is_count=True, least=0.0)
-        sums |= {"events": _COUNT, "pairs": pairs, "concordant_twice": pairs}
-    elif hasattr(objective, "response"):
-        sums |= {"target": _NUMBER, "error": _NUMBER, "absolute_error": _NONNEGATIVE, "squared_error": _NONNEGATIVE}
+        sums |= dict.fromkeys(("pairs", "concordant_twice"), ExpectedSum(is_count=True, least=0.0))
     return sums
 
 

@@ -1,7 +1,7 @@
 """The sums over the rows of sites from which scores follow: of all sites together, and of each site where asked for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -12,23 +12,23 @@ from fcorun.base.records.record import SHARED
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.methods.objectives.objective import Objective
-from fcorun.results.models.auc_interval import N_BINS, spread_cells
 from fcorun.results.models.score_functions import Arrays
 from fcorun.results.models.site_sum_checks import (
-    BINS,
     calibration_sums_fit,
     check_sums,
     expected_sums,
     parse_sum_name,
     set_prefix,
 )
+from fcorun.results.scores.auc_interval import BINS, N_BINS, spread_cells
+from fcorun.results.scores.weighted_rows import Sums
 
 _SPLITS = ("train", "validation", "test")
-Sums = dict[str, np.ndarray]
+SumArrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class ScoredSet:
+class ScoredSet(Sums):
     """The sums of a model over a set of rows.
 
     Attributes:
@@ -37,13 +37,15 @@ class ScoredSet:
         site: the name of the site whose rows these are; empty for the rows of all sites.
         sites: the senders of the sums: names of sites, or the one name of secure sums.
         sums: the sums by name.
+        fitted: what further requests have added: sums of squares around means, or the calibration of two classes.
     """
 
     split: str
     model: str
     site: str
     sites: tuple[str, ...]
-    sums: Sums
+    sums: SumArrays
+    fitted: Mapping[str, np.ndarray | float] = field(default_factory=dict)
 
     @property
     def n_rows(self) -> int:
@@ -54,9 +56,18 @@ class ScoredSet:
         """The name of the set in a message."""
         return set_prefix(self.split, self.model)
 
-    def mean(self, name: str) -> float:
-        """Return a sum divided by the number of rows."""
-        return float(self.sums[name]) / self.n_rows
+    @property
+    def n(self) -> np.ndarray:
+        return np.asarray(float(self.n_rows))
+
+    @property
+    def has_probabilities(self) -> bool:
+        has_classes = "positive" in self.sums or "class_rows" in self.sums
+        return "brier" in self.sums or not has_classes
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        value = self.fitted[name] if name in self.fitted else self.sums[name]
+        return np.asarray(value, float)
 
 
 def collect_counts(data: FederatedData, rows: SiteRows, solution: Arrays) -> tuple[np.ndarray, np.ndarray]:
@@ -147,9 +158,9 @@ def _with_last_model(rows: SiteRows) -> tuple[str, ...] | None:
     return None if rows.away is None else rows.absences.evaluated
 
 
-def _by_set(site: str, arrays: Mapping[str, np.ndarray], models: Sequence[str]) -> dict[str, Sums]:
+def _by_set(site: str, arrays: Mapping[str, np.ndarray], models: Sequence[str]) -> dict[str, SumArrays]:
     """Return the sums of a site by the keys of the sets. Raises UserError, which names the site, for other names."""
-    sums: dict[str, Sums] = {}
+    sums: dict[str, SumArrays] = {}
     for key, values in arrays.items():
         split, model, name = parse_sum_name(key)
         if split not in _SPLITS or model not in models:
@@ -158,7 +169,7 @@ def _by_set(site: str, arrays: Mapping[str, np.ndarray], models: Sequence[str]) 
     return sums
 
 
-def _spread_merged_bins(site: str, sums: Sums) -> None:
+def _spread_merged_bins(site: str, sums: SumArrays) -> None:
     """Replace counts of scores in bins by those in the lowest, and in the highest, bin of each score, (2, bins).
 
     Raises UserError, which names the site, for counts that are not those of the classes.

@@ -1,4 +1,4 @@
-"""Times to events: concordance of predictions, baseline hazards, and probabilities of survival.
+"""Times to events: baseline hazards, and probabilities of survival.
 
 Times are signed: t for an event at t, -t for a row that is censored at t. ``p`` is a linear predictor.
 """
@@ -8,87 +8,16 @@ import io
 import math
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.records.formats import columns_csv, csv_text, read_text
 from fcorun.base.records.record import BASELINE_HAZARD_FILE, Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.methods.objectives.objective import Objective
-from fcorun.results.models.score_functions import Arrays, Groups, compute_predictions, safe_divide
+from fcorun.results.models.score_functions import Arrays, compute_predictions
 
 _BASELINE_COLUMNS = ("client", "time", "events", "at_risk", "cumulative_hazard")
-
-
-def score_survival(
-    times: Float[np.ndarray, " n"], p: Float[np.ndarray, " n"], client: Int[np.ndarray, " n"], groups: Groups
-) -> dict[str, np.ndarray]:
-    """Return Harrell's C index of each group.
-
-    ``c_index`` is over pairs of rows of the same client. ``c_index_all_pairs``, if there is one group only, is over all
-    pairs.
-    The hazards of two clients have different baselines, so that the model ranks the rows of one client only.
-    """
-    scores = {}
-    stratum_by_score = {"c_index": client}
-    if groups.count == 1:
-        stratum_by_score["c_index_all_pairs"] = np.zeros(len(times), int)
-    for name, stratum in stratum_by_score.items():
-        concordant, pairs = count_concordant_pairs(times, p, stratum)
-        scores[name] = safe_divide(groups.total(concordant), groups.total(pairs))
-    return scores
-
-
-def count_concordant_pairs(
-    times: Float[np.ndarray, " n"], p: Float[np.ndarray, " n"], stratum: Int[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    """Return for each row the number of concordant pairs and of all pairs in which it is the event, 0 if censored.
-
-    A pair is an event and a row of its stratum that outlives the event. It is concordant if that row has the smaller p;
-    the same p counts one half. A row that is censored at the time of an event outlives the event. Takes O(n log^2 n).
-    """
-    n = len(times)
-    is_censored = times < 0  # at equal times, censored rows come after events
-    order = np.lexsort((p, is_censored, np.abs(times), stratum))
-    p, is_censored, time, stratum = p[order], is_censored[order], np.abs(times)[order], stratum[order]
-    begins_stratum = np.append(True, stratum[1:] != stratum[:-1])[:n]
-    changes = (time[1:] != time[:-1]) | (is_censored[1:] != is_censored[:-1])
-    begins_time = begins_stratum | np.append(True, changes)[:n]
-    end_of_time = _next_start(begins_time)
-    pairs = _next_start(begins_stratum) - end_of_time
-    rank = np.empty(n, np.int64)  # of p, increasing from stratum to stratum; equal for equal p
-    by_p = np.lexsort((p, stratum))
-    new_p = np.append(True, (p[by_p][1:] != p[by_p][:-1]) | (stratum[by_p][1:] != stratum[by_p][:-1]))[:n]
-    rank[by_p] = np.cumsum(new_p) - 1
-    smaller = _count_later_below(rank)  # rows of one time are sorted by p, so that none of them counts
-    key = rank * (n + 1)
-    by_rank = np.sort(key + np.arange(n))
-    equal = np.searchsorted(by_rank, key + n) - np.searchsorted(by_rank, key + end_of_time)
-    is_event = ~is_censored
-    concordant, counted = np.zeros(n), np.zeros(n, np.int64)
-    concordant[order] = np.where(is_event, smaller + equal / 2, 0)
-    counted[order] = np.where(is_event, pairs, 0)
-    return concordant, counted
-
-
-def _next_start(begins: np.ndarray) -> np.ndarray:
-    """Return for each position the first position of the next run, (n,), where ``begins`` marks the runs' starts."""
-    starts = np.append(np.flatnonzero(begins), len(begins))
-    return starts[np.cumsum(begins)]
-
-
-def _count_later_below(rank: np.ndarray) -> np.ndarray:
-    """Return for each position how many later positions have a smaller rank, (n,), by merging blocks."""
-    n, width = len(rank), 1
-    count, position = np.zeros(n, np.int64), np.arange(len(rank))
-    while width < n:
-        block = position // (2 * width) * (n + 1)
-        is_right = position // width % 2 == 1
-        right = np.sort((block + rank)[is_right])
-        left = ~is_right
-        count[left] += np.searchsorted(right, (block + rank)[left]) - np.searchsorted(right, block[left])
-        width *= 2
-    return count
 
 
 def baseline_hazard(

@@ -10,8 +10,8 @@ from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.problem.duality_gap import MAX_INTERCEPT_STEPS
-from fcorun.results.models.auc_interval import N_BINS
-from fcorun.results.models.site_calibration import MAX_REQUESTS, N_SUMS
+from fcorun.results.scores.auc_interval import N_BINS
+from fcorun.results.scores.calibration import MAX_REQUESTS, N_SUMS
 from fcorun.sites.plan.table_options import HISTOGRAM_BINS
 
 _GAP_PURPOSE = "the duality gap, a bound on the distance to the optimum"

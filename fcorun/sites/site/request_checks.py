@@ -20,7 +20,7 @@ from fcorun.experiment.classifiers import ThresholdRule
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
 from fcorun.methods.problem.duality_gap import MAX_INTERCEPT_STEPS
-from fcorun.results.models.site_calibration import MAX_REQUESTS
+from fcorun.results.scores.calibration import MAX_REQUESTS
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_intervals import INTERVAL_LIMITS
 from fcorun.sites.plan.planned_selection import REFIT, PlannedSelection

@@ -9,8 +9,8 @@ import numpy as np
 
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
-from fcorun.results.models.auc_interval import EDGES
 from fcorun.results.models.binned_threshold import probability_at
+from fcorun.results.scores.auc_interval import EDGES
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.site.score_sums import ScoreSums

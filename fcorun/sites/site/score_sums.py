@@ -10,12 +10,13 @@ from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.objective import Objective
-from fcorun.results.models.auc_interval import count_scores, spread_cells
 from fcorun.results.models.predictions import Predictions, predict_rows
 from fcorun.results.models.score_functions import Arrays
-from fcorun.results.models.site_calibration import sum_calibration
-from fcorun.results.models.site_sum_checks import BINS, set_prefix
-from fcorun.results.models.survival import count_concordant_pairs
+from fcorun.results.models.site_sum_checks import set_prefix
+from fcorun.results.scores.auc_interval import BINS, count_scores, spread_cells
+from fcorun.results.scores.calibration import sum_calibration
+from fcorun.results.scores.concordance import pair_rows_of_clients
+from fcorun.results.scores.weighted_rows import ScoredRows, find_terms
 from fcorun.sites.tables.table_description import merge_small_cells
 
 
@@ -58,46 +59,25 @@ class ScoreSums:
         return arrays
 
     def _sum_task(self, predictions: Predictions) -> dict[str, np.ndarray]:
-        sums_of = {
-            "survival": self._sum_survival,
-            "regression": self._sum_regression,
-            "binary": self._sum_binary,
-            "multiclass": self._sum_multiclass,
-        }
-        return sums_of[self.data.task](predictions)
+        """Return the sums of the terms from which scores follow, and what is counted by pairs and in bins."""
+        rows = predictions.to_scored_rows()
+        sums = {name: np.asarray(values.sum(axis=-1)) for name, values in find_terms(rows).items()}
+        if "positive" in sums:
+            sums |= self._count_classes(predictions)
+        if "events" in sums:
+            sums |= self._count_pairs(rows)
+        return sums
 
-    def _sum_survival(self, predictions: Predictions) -> dict[str, np.ndarray]:
-        """Return counts of events and of pairs of rows of one client; few pairs, which are not masked, count as none.
+    def _count_pairs(self, rows: ScoredRows) -> dict[str, np.ndarray]:
+        """Return counts of pairs of rows of one client; few pairs, which are not masked, count as none.
 
         Concordant pairs are counted twice, so that a pair with equal predictions counts once.
         """
-        output, clients = predictions.output.astype(float), predictions.client_numbers
-        of_event, pairs_of_event = count_concordant_pairs(predictions.y, output, clients)
+        of_event, pairs_of_event = pair_rows_of_clients(rows).count_pairs()
         concordant, pairs = round(2 * of_event.sum()), int(pairs_of_event.sum())
         if pairs < self.min_cell and not self.masked:
             concordant = pairs = 0
-        counts = {"events": int((predictions.y > 0).sum()), "pairs": pairs, "concordant_twice": concordant}
-        return {name: np.asarray(count) for name, count in counts.items()}
-
-    def _sum_regression(self, predictions: Predictions) -> dict[str, np.ndarray]:
-        if predictions.expected is None:
-            return {}
-        y = np.asarray(predictions.y, float)
-        errors = y - predictions.expected
-        sums = {"target": y, "error": errors, "absolute_error": np.abs(errors), "squared_error": errors**2}
-        return {name: np.asarray(values.sum()) for name, values in sums.items()}
-
-    def _sum_binary(self, predictions: Predictions) -> dict[str, np.ndarray]:
-        y, label, probability = predictions.y, predictions.label == 1, predictions.probability
-        sums = {"positive": np.sum(y == 1), "true_positive": np.sum(label & (y == 1))}
-        sums["true_negative"] = np.sum(~label & (y == 0))
-        sums |= self._count_classes(predictions)
-        if probability is not None:
-            score = predictions.output.astype(float)
-            sums["brier"] = np.sum((probability - y) ** 2)
-            sums["probability"] = probability.sum()
-            sums |= {"score": score.sum(), "score_squares": (score**2).sum()}
-        return {name: np.asarray(values) for name, values in sums.items()}
+        return {"pairs": np.asarray(pairs), "concordant_twice": np.asarray(concordant)}
 
     def count_scores(self) -> dict[str, np.ndarray]:
         """Return the counts of the shared model's scores of the validation rows in bins, by class."""
@@ -115,15 +95,6 @@ class ScoreSums:
         if merged.sum() < counts.sum():  # all together are below
             merged[-1] = counts.sum()
         return np.asarray(spread_cells(merged) if self.masked else merged, np.int32)
-
-    def _sum_multiclass(self, predictions: Predictions) -> dict[str, np.ndarray]:
-        y, classes = predictions.y, np.arange(len(self.data.classes))
-        of_class = y[:, None] == classes
-        is_hit = of_class & (predictions.label == y)[:, None]
-        sums = {"class_rows": of_class.sum(axis=0), "class_hits": is_hit.sum(axis=0)}
-        if predictions.expected is not None:
-            sums["brier"] = np.asarray(((predictions.expected - of_class) ** 2).sum())
-        return sums
 
     def sum_calibration(self, points: Mapping[str, np.ndarray], n_points: int) -> dict[str, np.ndarray]:
         """Return the sums of a calibration over the rows of sets, at up to ``n_points`` points each.
@@ -158,8 +129,9 @@ class ScoreSums:
         if self.data.task == "binary":
             score = predictions.output.astype(float)
             return sum_calibration(predictions.y, score, point, 0 if self.masked else self.min_cell)
-        if predictions.expected is None:
+        rows = predictions.to_scored_rows()
+        if not rows.is_judged:
             raise ValueError("an objective without expected targets")
-        y = np.asarray(predictions.y, float)
-        target, mean = (y - point[1]) / point[0], (predictions.expected - point[2]) / point[0]
+        target = (rows.target - point[1]) / point[0]
+        mean = (rows.prediction - point[2]) / point[0]
         return np.array([(target**2).sum(), (target * mean).sum(), (mean**2).sum()])

@@ -10,16 +10,14 @@ from helpers import fails
 from scipy.special import expit
 
 from fcorun.base.records.formats import columns_csv
-from fcorun.results.models.score_functions import Groups, score_binary, score_multiclass, score_regression
-from fcorun.results.models.score_intervals.bootstrap import bootstrap
-from fcorun.results.models.score_intervals.calibration_replicates import Calibration
-from fcorun.results.models.score_intervals.delong import auc_covariance
+from fcorun.results.models.score_intervals.bootstrap import Units, bootstrap, number_units
 from fcorun.results.models.score_intervals.intervals import compare_records, compute_intervals
 from fcorun.results.models.score_intervals.score_options import ScoredRecord, ScoreOptions
 from fcorun.results.models.score_intervals.scored_rows import HeldOutRows, read_held_out_rows
-from fcorun.results.models.score_intervals.segments import RowSegments, Units, number_units
-from fcorun.results.models.score_intervals.weighted_scores import prepare_scorer
-from fcorun.results.models.survival import score_survival
+from fcorun.results.scores.calibration import LogisticCalibration
+from fcorun.results.scores.ranking import auc_covariance
+from fcorun.results.scores.score import compute_scores
+from fcorun.results.scores.weighted_rows import RowGroups, WeightedRows
 
 QUICK = ScoreOptions(samples=200)
 TASKS = ("binary", "regression", "multiclass", "survival")
@@ -51,18 +49,8 @@ def draw_rows(task, n=60, decimals=1):
 
 def score_plainly(rows):
     """Return the scores of rows by the functions that scores.csv has them from."""
-    groups = Groups(np.zeros(len(rows), int), 1)
-    if rows.task == "binary":
-        scores = score_binary(rows.target, rows.prediction, rows.log_odds, rows.probability, groups)
-    elif rows.task == "regression":
-        scores = score_regression(rows.target, rows.prediction, groups)
-    elif rows.task == "survival":
-        client = np.unique(rows.client, return_inverse=True)[1]
-        scores = score_survival(rows.target, rows.prediction, client, groups)
-    else:
-        assert rows.probability is not None
-        scores = score_multiclass(rows.target, rows.prediction, rows.probability, groups, 3)
-    return {name: values[0] for name, values in scores.items()}
+    scored = rows.to_scored_rows(RowGroups(np.zeros(len(rows), int)))
+    return {name: values[0, 0] for name, values in compute_scores(WeightedRows.each_once(scored)).items()}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -70,38 +58,39 @@ def score_plainly(rows):
 def test_weighted_scores_are_those_of_repeated_rows(task, by_client):
     rows = draw_rows(task)
     row_segment = np.unique(rows.client, return_inverse=True)[1] if by_client else np.zeros(len(rows), int)
-    segments = RowSegments(row_segment)
+    segments = RowGroups(row_segment)
     weights = Units(np.arange(len(rows)), segments).draw_weights(np.random.default_rng(0), 6)
-    scores = prepare_scorer(rows, segments)(weights)
+    scores = compute_scores(WeightedRows(rows.to_scored_rows(segments), weights))
     for sample in range(len(weights)):
         for segment in range(len(segments)):
             index = np.flatnonzero(row_segment == segment)
             expected = score_plainly(rows.take(np.repeat(index, weights[sample, index].astype(int))))
             if by_client:
                 expected.pop("c_index_all_pairs", None)
-            assert set(expected) == set(scores) - {"log_loss"}
+            assert set(expected) == set(scores)
             for name, value in expected.items():
                 assert scores[name][sample, segment] == pytest.approx(value, rel=1e-7, abs=1e-9, nan_ok=True), name
 
 
 def test_log_loss():
     rows = draw_rows("binary")
-    everything = RowSegments(np.zeros(len(rows), int))
     assert rows.probability is not None
     loss = -np.log(np.where(rows.target == 1, rows.probability, 1 - rows.probability)).mean()
-    assert prepare_scorer(rows, everything)(np.ones((1, len(rows))))["log_loss"][0, 0] == pytest.approx(loss)
+    assert score_plainly(rows)["log_loss"] == pytest.approx(loss)
 
 
 def test_classes_that_are_far_apart_have_no_intercept_of_calibration():
     score = 80.0 * np.where(np.arange(100) < 90, 1, -1)
-    _, intercept = Calibration((score > 0).astype(int), score, RowSegments(np.zeros(100, int))).fit(np.ones((1, 100)))
+    _, intercept = LogisticCalibration((score > 0).astype(int), score, RowGroups(np.zeros(100, int))).fit(
+        np.ones((1, 100))
+    )
     assert np.isnan(intercept)
 
 
 @pytest.mark.slow
 def test_intervals_are_percentiles_of_a_plain_loop():
     rows = draw_rows("binary", n=80)
-    everything = RowSegments(np.zeros(len(rows), int))
+    everything = RowGroups(np.zeros(len(rows), int))
     options = ScoreOptions(samples=300, level=0.9)
     result = bootstrap([rows], everything, "rows", options, np.random.default_rng(5))
     rng = np.random.default_rng(5)
@@ -115,7 +104,7 @@ def test_intervals_are_percentiles_of_a_plain_loop():
 
 def test_a_sample_draws_whole_groups_of_each_segment():
     row_segment = np.array([0, 0, 0, 0, 1, 1, 1, 1])
-    segments = RowSegments(row_segment)
+    segments = RowGroups(row_segment)
     names = np.array([7, 2, 7, 2, 7, 5, 5, 9])  # group 7 of another segment is another group
     units = Units(number_units(names, segments), segments)
     weights = units.draw_weights(np.random.default_rng(0), 200)
@@ -130,17 +119,15 @@ def test_a_sample_draws_whole_groups_of_each_segment():
 
 def test_a_client_drawn_twice_counts_its_pairs_twice():
     rows = draw_rows("survival")
-    everything = RowSegments(np.zeros(len(rows), int))
+    everything = RowGroups(np.zeros(len(rows), int))
     weights = np.where(rows.client == "a", 2.0, np.where(rows.client == "b", 0.0, 1.0))
     copies = np.concatenate([np.flatnonzero(rows.client != "b"), np.flatnonzero(rows.client == "a")])
     clients = rows.client[copies].astype(object)
     clients[-np.sum(rows.client == "a") :] = "a again"
-    sample = rows.take(copies)
-    number = np.unique(clients.astype(str), return_inverse=True)[1]
-    expected = score_survival(sample.target, sample.prediction, number, Groups(np.zeros(len(copies), int), 1))
-    scores = prepare_scorer(rows, everything, whole_clients=True)(weights[None])
-    for name, values in scores.items():
-        assert values[0, 0] == pytest.approx(expected[name][0])
+    expected = score_plainly(replace(rows.take(copies), client=clients.astype(str)))
+    weighted = WeightedRows(rows.to_scored_rows(everything), weights[None], whole_clients=True)
+    for name, values in compute_scores(weighted).items():
+        assert values[0, 0] == pytest.approx(expected[name])
 
 
 def test_delong_is_the_quadratic_formula():

@@ -13,14 +13,14 @@ from helpers import fails
 import fcorun
 from fcorun.methods.objectives import Cox
 from fcorun.results.models.predictions import find_few_levels
-from fcorun.results.models.score_functions import Groups
 from fcorun.results.models.survival import (
     baseline_hazard,
     baseline_hazards,
-    count_concordant_pairs,
-    score_survival,
     survival_probabilities,
 )
+from fcorun.results.scores.concordance import Concordance
+from fcorun.results.scores.score import compute_scores
+from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, WeightedRows
 
 
 def test_concordant_pairs_are_those_of_the_definition():
@@ -29,24 +29,33 @@ def test_concordant_pairs_are_those_of_the_definition():
     n = 60
     times = rng.integers(1, 9, n) * np.where(rng.random(n) < 0.6, 1.0, -1.0)
     p, client = rng.integers(5, size=n) / 2, rng.integers(3, size=n)
-    concordant, pairs = count_concordant_pairs(times, p, client)
+    concordant, pairs = Concordance(times, p, client).count_pairs()
     for i in range(n):
         later = (abs(times) > abs(times[i])) | ((abs(times) == abs(times[i])) & (times < 0))
         outlives = (client == client[i]) & later & (times[i] > 0)
         assert pairs[i] == outlives.sum()
         assert concordant[i] == (outlives & (p < p[i])).sum() + (outlives & (p == p[i])).sum() / 2
-    by_client = score_survival(times, p, client, Groups(client, 3))
-    assert list(by_client) == ["c_index"]
-    together = score_survival(times, p, client, Groups(np.zeros(n, int), 1))
+    rows = scored_times(times, p, client)
+    assert list(score_survival(rows.in_groups(client))) == ["c_index"]
+    together = score_survival(rows)
     assert together["c_index"][0] == pytest.approx(concordant.sum() / pairs.sum())
     assert together["c_index_all_pairs"][0] != together["c_index"][0]
 
 
+def scored_times(times, p, client):
+    groups = RowGroups(np.zeros(len(times), int))
+    return ScoredRows(task="survival", target=times, prediction=p, client=client, groups=groups)
+
+
+def score_survival(rows):
+    return {name: values[0] for name, values in compute_scores(WeightedRows.each_once(rows)).items()}
+
+
 def test_the_score_of_perfect_and_of_no_predictions():
-    times, client, one = np.array([1.0, 2, -3, 4, -4]), np.zeros(5, int), Groups(np.zeros(5, int), 1)
-    assert score_survival(times, -np.arange(5.0), client, one)["c_index"] == 1
-    assert score_survival(times, np.zeros(5), client, one)["c_index"] == 0.5
-    assert np.isnan(score_survival(-abs(times), np.zeros(5), client, one)["c_index"])
+    times, client = np.array([1.0, 2, -3, 4, -4]), np.zeros(5, int)
+    assert score_survival(scored_times(times, -np.arange(5.0), client))["c_index"] == 1
+    assert score_survival(scored_times(times, np.zeros(5), client))["c_index"] == 0.5
+    assert np.isnan(score_survival(scored_times(-abs(times), np.zeros(5), client))["c_index"])
 
 
 def test_the_baseline_hazard_is_breslows():

@@ -11,13 +11,13 @@ from fcorun.base.errors import UserError
 from fcorun.base.records.record import PREDICTIONS_FILE
 from fcorun.base.system.random_streams import random_stream
 from fcorun.results.models.score_intervals.bootstrap import MIN_UNITS, Bootstrap, bootstrap, unit_names
-from fcorun.results.models.score_intervals.delong import auc_covariance
 from fcorun.results.models.score_intervals.pairing import describe_split, match_rows
 from fcorun.results.models.score_intervals.score_options import ScoredRecord, ScoreOptions, read_scored_record
 from fcorun.results.models.score_intervals.score_table import BOOTSTRAP, DELONG, OBUCHOWSKI, IntervalRow, ScoreIntervals
 from fcorun.results.models.score_intervals.scored_rows import HeldOutRows, read_held_out_rows
-from fcorun.results.models.score_intervals.segments import RowSegments
 from fcorun.results.models.score_intervals.warnings import Findings
+from fcorun.results.scores.ranking import auc_covariance
+from fcorun.results.scores.weighted_rows import RowGroups
 
 _ALL = ""  # the client of the scores of all rows
 _CLIENTS_TOGETHER = 1000  # whose samples are kept at once
@@ -140,7 +140,7 @@ def _tabulate(
     findings: Findings,
 ) -> Iterator[IntervalRow]:
     """Yield the intervals of all rows."""
-    everything = RowSegments(np.zeros(len(models[0]), int))
+    everything = RowGroups(np.zeros(len(models[0]), int))
     rng = random_stream(seed, "score intervals")
     result = bootstrap(models, everything, resample, options, rng)
     yield from _rows_of(models, result, (0, _ALL), resample, options)
@@ -159,11 +159,11 @@ def _tabulate_clients(
         return
     rng = random_stream(seed, "score intervals", "clients")
     for by_client, names in _split_by_client(models):
-        segments = RowSegments(np.unique(by_client[0].client, return_inverse=True)[1])
-        result = bootstrap(by_client, segments, resample, options, rng)
+        groups = RowGroups(np.unique(by_client[0].client, return_inverse=True)[1])
+        result = bootstrap(by_client, groups, resample, options, rng)
         findings.add_bootstrap(result, names)
         for c, name in enumerate(names):
-            of_client = [rows.take(segments.row_segment == c) for rows in by_client]
+            of_client = [rows.take(groups.row_group == c) for rows in by_client]
             findings.add_small_classes(of_client[0], name)
             yield from _rows_of(of_client, result, (c, name), resample, options)
 
@@ -182,10 +182,10 @@ def _split_by_client(models: Sequence[HeldOutRows]) -> Iterator[tuple[list[HeldO
 
 
 def _rows_of(
-    models: Sequence[HeldOutRows], result: Bootstrap, segment: tuple[int, str], resample: str, options: ScoreOptions
+    models: Sequence[HeldOutRows], result: Bootstrap, group: tuple[int, str], resample: str, options: ScoreOptions
 ) -> Iterator[IntervalRow]:
-    """Yield the intervals of a segment, given its number and its client, whose rows are those of ``models``."""
-    c, client = segment
+    """Yield the intervals of a group, given its number and its client, whose rows are those of ``models``."""
+    c, client = group
     for name in result.low:
         row = IntervalRow(
             split=models[0].split,

@@ -11,6 +11,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import read_text
 from fcorun.base.records.record import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PREDICTIONS_FILE
+from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows
 
 _SETS = ("test", "validation")  # the first that a record has is scored
 _REQUIRED = ("set", "client", "row", "target", "prediction", "model")
@@ -61,6 +62,22 @@ class HeldOutRows:
     def n_events(self) -> int | None:
         """The number of events, or of rows of the positive class; None for numbers and for several classes."""
         return int((self.target > 0).sum()) if self.task in ("binary", "survival") else None
+
+    def to_scored_rows(self, groups: RowGroups) -> ScoredRows:
+        """Return the rows, which are sorted by group, as scores take them."""
+        log_odds = None
+        if self.task == "binary":
+            log_odds = self.log_odds
+        return ScoredRows(
+            task=self.task,
+            target=self.target,
+            prediction=self.prediction,
+            client=np.unique(self.client, return_inverse=True)[1],
+            groups=groups,
+            log_odds=log_odds,
+            probability=self.probability,
+            n_classes=len(self.classes),
+        )
 
     @property
     def has_rounded_probabilities(self) -> bool:

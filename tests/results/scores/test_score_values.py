@@ -1,26 +1,35 @@
-"""The figures of scores.csv, against scikit-learn group by group."""
+"""The scores of groups of rows, against scikit-learn group by group."""
 
 import numpy as np
 import pytest
 from sklearn import metrics
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from fcorun.results.models.score_functions import (
-    Groups,
-    average_precision,
-    fit_calibration,
-    roc_auc,
-    score_binary,
-    score_multiclass,
-    score_regression,
-)
+from fcorun.results.scores.calibration import LogisticCalibration
+from fcorun.results.scores.ranking import Ranking
+from fcorun.results.scores.score import compute_scores
+from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, WeightedRows
 
-N, COUNT = 400, 9  # of which 7 is empty, and 8 has one row
+N, LAST = 400, 7  # the last group has one row
+
+
+def score_groups(task, group, **columns):
+    """Return the scores of each group of rows by name."""
+    one_group = RowGroups(np.zeros(len(group), int))
+    rows = ScoredRows(task=task, client=group, groups=one_group, **columns).in_groups(group)
+    return {name: values[0] for name, values in compute_scores(WeightedRows.each_once(rows)).items()}
+
+
+def fit_calibration(y, score, group):
+    """Return the slope and the intercept of each group."""
+    order = np.argsort(group, kind="stable")
+    calibration = LogisticCalibration(y[order], score[order], RowGroups(group[order]))
+    return [values[0] for values in calibration.fit(np.ones((1, len(y))))]
 
 
 def drawn(seed=0):
     rng = np.random.default_rng(seed)
-    return rng, np.append(rng.integers(0, 7, N - 1), 8)
+    return rng, np.append(rng.integers(0, 7, N - 1), LAST)
 
 
 def each(of):
@@ -32,7 +41,7 @@ def test_regression():
     mean = rng.standard_normal(N) * 3
     y = 0.5 * mean + rng.standard_normal(N) + of
     y[of == 3], mean[of == 4] = 1.1, 0.7
-    scores = score_regression(y, mean, Groups(of, COUNT))
+    scores = score_groups("regression", of, target=y, prediction=mean)
     for g, rows in each(of):
         wanted = {
             "r2": np.nan if g == 3 else metrics.r2_score(y[rows], mean[rows]),
@@ -44,9 +53,8 @@ def test_regression():
             "calibration_intercept": np.mean(y[rows] - mean[rows]),
         }
         np.testing.assert_allclose([scores[name][g] for name in wanted], list(wanted.values()), rtol=1e-9, atol=1e-12)
-    assert np.isnan([values[7] for values in scores.values()]).all()
-    assert np.isnan([scores["r2"][8], scores["calibration_slope"][8]]).all()
-    assert scores["mae"][8] == pytest.approx(abs(y[-1] - mean[-1]))
+    assert np.isnan([scores["r2"][LAST], scores["calibration_slope"][LAST]]).all()
+    assert scores["mae"][LAST] == pytest.approx(abs(y[-1] - mean[-1]))
 
 
 def test_binary():
@@ -56,7 +64,8 @@ def test_binary():
     y = (rng.random(N) < 1 / (1 + np.exp(-0.6 * score + 0.4))).astype(int)
     y[of == 2], y[of == 5] = 0, 1
     label = (score > 0).astype(int)
-    scores = score_binary(y, label, score, probability, Groups(of, COUNT))
+    columns = {"target": y, "prediction": label, "log_odds": score, "n_classes": 2}
+    scores = score_groups("binary", of, probability=probability, **columns)
     for g, rows in each(of):
         a, b, p = y[rows], label[rows], probability[rows]
         one = g in (2, 5)
@@ -76,8 +85,7 @@ def test_binary():
         }
         np.testing.assert_allclose([scores[name][g] for name in wanted], list(wanted.values()), rtol=1e-12)
         assert np.isnan(scores["calibration_slope"][g]) == np.isnan(scores["calibration_intercept"][g]) == one
-    assert np.isnan([values[7] for values in scores.values()]).all()
-    assert "brier" not in score_binary(y, label, score, None, Groups(of, COUNT))
+    assert "brier" not in score_groups("binary", of, **columns)
 
 
 @pytest.mark.parametrize("size", [1, 40, 1e-6])
@@ -85,7 +93,7 @@ def test_calibration(size):
     rng, of = drawn(1)
     score = size * rng.standard_normal(N)
     y = (rng.random(N) < 1 / (1 + np.exp(-0.6 * score / size + 0.4))).astype(int)
-    slope, intercept = fit_calibration(y, score, Groups(of, COUNT))
+    slope, intercept = fit_calibration(y, score, of)
     for g, rows in each(of):
         model = LogisticRegression(C=np.inf, tol=1e-12, solver="newton-cholesky")
         model.fit(score[rows, None] / size, y[rows])
@@ -97,18 +105,16 @@ def test_calibration(size):
 def test_what_has_no_calibration():
     y, score = np.array([0, 0, 1, 1] * 3), np.repeat([1.0, -1.0, 0.0], 4) * np.array([1, 2, 3, 4] * 3)
     of = np.repeat([0, 1, 2], 4)  # parted, parted the wrong way round, all the same
-    slope, intercept = fit_calibration(y, score, Groups(of, 3))
+    slope, intercept = fit_calibration(y, score, of)
     assert np.isnan(slope).all()
     assert np.isfinite(intercept).all()
     assert intercept[2] == pytest.approx(0)
-    slope, intercept = fit_calibration(
-        np.array([0, 1, 0, 1]), np.array([3e3, -3e3, -2e3, 1e3]), Groups(np.zeros(4, int), 1)
-    )
+    slope, intercept = fit_calibration(np.array([0, 1, 0, 1]), np.array([3e3, -3e3, -2e3, 1e3]), np.zeros(4, int))
     assert np.isfinite(slope).all()
     assert slope[0] < 0
     scores = np.array([10, 28, 80])[:, None] * np.where(np.arange(100) < 90, 1, -1)  # log odds of separated classes
     y = (scores > 0).astype(int)
-    _, intercept = fit_calibration(y.ravel(), scores.ravel().astype(float), Groups(np.repeat(np.arange(3), 100), 3))
+    _, intercept = fit_calibration(y.ravel(), scores.ravel().astype(float), np.repeat(np.arange(3), 100))
     assert intercept[0] == pytest.approx(np.log(3), abs=1e-4)
     assert np.isnan(intercept[1:]).all()  # the probabilities are 0 and 1 up to rounding
 
@@ -121,7 +127,7 @@ def test_multiclass():
     y[of == 2] = 0
     label = probability.argmax(axis=1)
     label[of == 1] = np.where(label[of == 1] == 2, 3, label[of == 1])  # else scikit-learn warns
-    scores = score_multiclass(y, label, probability, Groups(of, COUNT), 4)
+    scores = score_groups("multiclass", of, target=y, prediction=label, probability=probability, n_classes=4)
     for g, rows in each(of):
         a, p = y[rows], probability[rows]
         assert scores["accuracy"][g] == metrics.accuracy_score(a, label[rows])
@@ -140,17 +146,12 @@ def test_multiclass():
 
 
 def test_infinite_scores_that_are_equal_are_tied():
-    positive, score, groups = (
-        np.array([True, False, True, False]),
-        np.array([1, 1, -1, -1]) * np.inf,
-        Groups(np.zeros(4, int), 1),
-    )
-    np.testing.assert_array_equal(roc_auc(positive, score, groups), [0.5])
-    np.testing.assert_array_equal(average_precision(positive, score, groups), [0.5])
+    positive = np.array([True, False, True, False])
+    ranking = Ranking(positive, np.array([1, 1, -1, -1]) * np.inf, RowGroups(np.zeros(4, int)))
+    assert [values.tolist() for values in ranking.score(np.ones((1, 4)))] == [[[0.5]], [[0.5]]]
 
 
-def test_auc_of_ties_and_of_nothing():
-    groups = Groups(np.array([0, 0, 0, 1, 1]), 3)
-    np.testing.assert_array_equal(
-        roc_auc(np.array([1, 0, 0, 1, 1]) == 1, np.array([2.0, 2, 1, 5, 6]), groups), [0.75, np.nan, np.nan]
-    )
+def test_auc_of_ties_and_of_one_class():
+    groups = RowGroups(np.array([0, 0, 0, 1, 1]))
+    ranking = Ranking(np.array([1, 0, 0, 1, 1]) == 1, np.array([2.0, 2, 1, 5, 6]), groups)
+    np.testing.assert_array_equal(ranking.score(np.ones((1, 5)))[0], [[0.75, np.nan]])

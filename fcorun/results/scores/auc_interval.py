@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 
 EDGES = np.linspace(-8, 8, 513)  # of the scores of rows, log odds of a logistic model; the outer bins are open
 N_BINS = len(EDGES) + 1
+BINS: tuple[str, str] = ("positive_bins", "negative_bins")  # the names of the counts of both classes
 
 
 def count_scores(score: Float[np.ndarray, " n"]) -> Int[np.ndarray, " b"]:

@@ -1,0 +1,43 @@
+"""Scores of predicted probabilities, row by row."""
+
+import numpy as np
+
+from fcorun.results.scores.score import Places, Score
+from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows, divide
+
+
+class Brier(Score):
+    """The mean squared error of the probability of the positive class, or the sum of it over several classes (1950)."""
+
+    name = "brier"
+    label = "Brier score"
+    long_label = "Brier score (0: perfect)"
+    higher = False
+    tasks = ("binary", "multiclass")
+    needs_probability = True
+    places = Places(table=14, page=12, terminal=6, verdict=5)
+
+    def of_sums(self, sums: Sums) -> np.ndarray:
+        return divide(sums["brier"], sums.n)
+
+
+class LogLoss(Score):
+    """The mean of -log of the probability of the true class."""
+
+    name = "log_loss"
+    label = "log loss"
+    higher = False
+    tasks = ("binary", "multiclass")
+    needs_probability = True
+    in_scores_csv = False  # which has the loss of the objective
+    places = Places(table=15, terminal=None, verdict=1)
+
+    def of_rows(self, rows: WeightedRows) -> np.ndarray:
+        return divide(rows.total(rows.rows.once(_compute_log_losses)), rows.n)
+
+
+def _compute_log_losses(rows: ScoredRows) -> np.ndarray:
+    if rows.log_odds is not None:
+        return np.logaddexp(0, np.where(rows.target == 1, -rows.log_odds, rows.log_odds))
+    of_true_class = rows.column("probability")[np.arange(len(rows)), rows.target]
+    return -np.log(np.maximum(of_true_class, np.finfo(float).smallest_subnormal))

@@ -1,0 +1,173 @@
+"""Scores of how predictions rank the rows of a class against the others: areas under curves, and their covariance."""
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from fcorun.results.scores.auc_interval import BINS, bound_auc
+from fcorun.results.scores.score import Places, Score
+from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, Sums, WeightedRows, divide
+
+
+class Auc(Score):
+    """The area under the ROC curve, from the ranks of the positive rows (Mann and Whitney 1947)."""
+
+    name = "auc"
+    label = "AUC"
+    long_label = "AUC (0.5: chance, 1: perfect)"
+    higher = True
+    tasks = ("binary",)
+    ranks_rows = True
+    places = Places(table=8, page=2, terminal=1, verdict=2, headline=1, by_client=True, brief=True)
+
+    def of_rows(self, rows: WeightedRows) -> np.ndarray:
+        return rows.shared(_score_positive)[0]
+
+    def bounds_of_sums(self, sums: Sums) -> tuple[float, float] | None:
+        positive, negative = (tuple(sums[name]) for name in BINS)
+        return bound_auc(positive, negative)
+
+
+class AveragePrecision(Score):
+    """The mean over the positive rows of the precision at their score, in which ties count together."""
+
+    name = "average_precision"
+    label = "average precision"
+    higher = True
+    tasks = ("binary",)
+    ranks_rows = True
+    places = Places(table=9, terminal=None, verdict=4)
+
+    def of_rows(self, rows: WeightedRows) -> np.ndarray:
+        return rows.shared(_score_positive)[1]
+
+
+class AucMacro(Score):
+    """The mean over all classes of the AUC against the rest, for groups that have all classes."""
+
+    name = "auc_macro"
+    label = "macro AUC"
+    higher = True
+    tasks = ("multiclass",)
+    needs_probability = True
+    ranks_rows = True
+    places = Places(table=10, terminal=2, verdict=3)
+
+    def of_rows(self, rows: WeightedRows) -> np.ndarray:
+        areas = []
+        for ranking in rows.rows.once(_rank_each_class):
+            areas.append(ranking.score(rows.weights)[0])
+        return np.mean(areas, axis=0)
+
+
+class Ranking:
+    """Rows of two classes in the order of a score, by group; rows of equal score are one tie."""
+
+    def __init__(self, positive: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], groups: RowGroups):
+        self._order = np.lexsort((score, groups.row_group))
+        group = groups.row_group[self._order]
+        value = score[self._order]
+        begins = np.ones(len(value), bool)
+        begins[1:] = (np.diff(group) != 0) | (value[1:] != value[:-1])
+        self._positive = positive[self._order]
+        self._starts = np.flatnonzero(begins)
+        self._ties = RowGroups(group[self._starts])
+
+    def score(self, weights: Float[np.ndarray, "B n"]) -> tuple[Float[np.ndarray, "B G"], Float[np.ndarray, "B G"]]:
+        """Return the AUC and the average precision of each group.
+
+        The AUC is nan for a group of one class, the average precision for one without positive rows.
+        """
+        ties = self._ties
+        positive, negative = self._sum_ties(weights)
+        n_positive = ties.total(positive)
+        n_negative = ties.total(negative)
+        below = self._sum_before(negative) + negative / 2
+        auc = divide(ties.total(positive, below), n_positive * n_negative)
+        flagged = ties.spread(n_positive + n_negative) - self._sum_before(positive + negative)
+        true_positives = ties.spread(n_positive) - self._sum_before(positive)
+        precision = np.divide(true_positives, flagged, out=np.zeros_like(flagged), where=flagged > 0)
+        return auc, divide(ties.total(positive, precision), n_positive)
+
+    def find_placements(self) -> Float[np.ndarray, " n"]:
+        """Return the share of the other class that each row is on the right side of; equal scores count one half.
+
+        The rows are one group with both classes.
+        """
+        positive, negative = self._sum_ties(np.ones((1, len(self._order))))
+        n_negative_below = self._sum_before(negative) + negative / 2
+        n_positive_below = self._sum_before(positive) + positive / 2
+        of_positive = n_negative_below[0] / negative.sum()
+        of_negative = 1 - n_positive_below[0] / positive.sum()
+        tie_of_row = np.repeat(np.arange(len(self._starts)), np.diff(self._starts, append=len(self._order)))
+        placements = np.empty(len(self._order))
+        placements[self._order] = np.where(self._positive, of_positive[tie_of_row], of_negative[tie_of_row])
+        return placements
+
+    def _sum_ties(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weight of the positive and of the negative rows of each tie."""
+        weight = weights[:, self._order]
+        positive = weight * self._positive
+        if len(self._starts) < weight.shape[1]:
+            weight = np.add.reduceat(weight, self._starts, axis=1)
+            positive = np.add.reduceat(positive, self._starts, axis=1)
+        return positive, weight - positive
+
+    def _sum_before(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum over the earlier ties of the same group."""
+        before = np.cumsum(values, axis=1) - values
+        return before - self._ties.spread(before[:, self._ties.starts])
+
+
+def _score_positive(rows: WeightedRows) -> tuple[np.ndarray, np.ndarray]:
+    return rows.rows.once(_rank_positive).score(rows.weights)
+
+
+def _rank_positive(rows: ScoredRows) -> Ranking:
+    return Ranking(rows.target == 1, rows.column("log_odds"), rows.groups)
+
+
+def _rank_each_class(rows: ScoredRows) -> list[Ranking]:
+    probability = rows.column("probability")
+    rankings = []
+    for k in range(rows.n_classes):
+        rankings.append(Ranking(rows.target == k, probability[:, k], rows.groups))
+    return rankings
+
+
+# The covariance of areas under ROC curves, without resampling. For independent rows: DeLong, DeLong and Clarke-Pearson
+# (1988), by the ranks of Sun and Xu (2014). For rows in clusters: Obuchowski (1997), whose formula is DeLong's if each
+# cluster is one row.
+
+
+def auc_covariance(
+    positive: Bool[np.ndarray, " n"], scores: Float[np.ndarray, "k n"], cluster: Int[np.ndarray, " n"] | None = None
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "k k"]]:
+    """Return the areas under the curves of k scores of the same rows, and their covariance.
+
+    The covariance is nan unless both classes have rows of two clusters (without ``cluster``, two rows).
+    """
+    k, n = scores.shape
+    covariance = np.full((k, k), np.nan)
+    if positive.all() or not positive.any():
+        return np.full(k, np.nan), covariance
+    cluster = np.arange(n) if cluster is None else np.unique(cluster, return_inverse=True)[1]
+    one_group = RowGroups(np.zeros(n, int))
+    placement = np.stack([Ranking(positive, score, one_group).find_placements() for score in scores])
+    auc = placement[:, positive].mean(axis=1)
+    deviation = placement - auc[:, None]
+    sums = []
+    for of_class in (positive, ~positive):
+        n_clusters = len(np.unique(cluster[of_class]))
+        if n_clusters < 2:
+            return auc, covariance
+        by_cluster = np.stack([np.bincount(cluster, row * of_class) for row in deviation]) / of_class.sum()
+        sums.append((by_cluster, n_clusters / (n_clusters - 1)))
+    (of_positive, correction_positive), (of_negative, correction_negative) = sums
+    n_clusters = len(np.unique(cluster))
+    cross = of_positive @ of_negative.T
+    covariance = (
+        correction_positive * of_positive @ of_positive.T
+        + correction_negative * of_negative @ of_negative.T
+        + n_clusters / (n_clusters - 1) * (cross + cross.T)
+    )
+    return auc, covariance

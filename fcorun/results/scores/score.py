@@ -1,0 +1,156 @@
+"""The contract of scores: numbers that judge predictions of rows whose targets are known; and the shelf of all scores.
+
+A file of this folder has a score, or a family of scores that is one idea. An installed package adds scores by an entry
+point of the group ``fcorun.scores``, which names a module with subclasses of ``Score``. A score appears in scores.csv,
+with intervals in ``fcorun scores``, in comparisons, in the terminal and on the page, in the places that it names.
+"""
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from fcorun.base.errors import UserError, describe_error
+from fcorun.results.scores.weighted_rows import Sums, WeightedRows
+
+ENTRY_POINT_GROUP = "fcorun.scores"
+_LAST = 100  # the place of a score that names none
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a score stands in lists, smallest first. None: the list leaves the score out.
+
+    Attributes:
+        table: among the columns of scores.csv, and in the table of ``fcorun scores``.
+        page: in the table of scores of a page.
+        terminal: among the scores of which ``fcorun scores`` prints the first four by client.
+        verdict: among the scores by which a comparison judges models, the first of which gives the verdict.
+        headline: among the scores of which a page names the first in its summary.
+        by_client: whether the page lists the score for each client.
+        brief: whether the page of one sheet does so, too.
+    """
+
+    table: int = _LAST
+    page: int = _LAST
+    terminal: int | None = _LAST
+    verdict: int | None = _LAST
+    headline: int | None = None
+    by_client: bool = False
+    brief: bool = False
+
+
+class Score:
+    """A number that judges the predictions of a model. A subclass with a name is a score.
+
+    Attributes:
+        name: the column of scores.csv.
+        label: the name in a sentence.
+        long_label: the name with what a reader compares the value with; empty: the label.
+        higher: True if larger values are better, False if smaller ones are, None if neither.
+        tasks: the tasks of the targets that are judged.
+        needs_probability: whether predictions of classes need probabilities.
+        needs_threshold: whether the score depends on the threshold between two classes.
+        ranks_rows: whether the score depends on the order of the predictions alone.
+        depends_on_model: False for a property of the rows alone, whose differences between models say nothing.
+        in_scores_csv: False for a score that scores.csv has by another name, as the loss of an objective.
+        places: where the score stands in lists.
+    """
+
+    name: ClassVar[str]
+    label: ClassVar[str]
+    long_label: ClassVar[str] = ""
+    higher: ClassVar[bool | None] = None
+    tasks: ClassVar[tuple[str, ...]]
+    needs_probability: ClassVar[bool] = False
+    needs_threshold: ClassVar[bool] = False
+    ranks_rows: ClassVar[bool] = False
+    depends_on_model: ClassVar[bool] = True
+    in_scores_csv: ClassVar[bool] = True
+    places: ClassVar[Places] = Places()
+
+    def of_rows(self, rows: WeightedRows) -> Float[np.ndarray, "B G"]:
+        """Return the score of each group of rows under each weighting, nan where undefined.
+
+        A weight that is a whole number stands for so many copies of a row.
+        """
+        return self.of_sums(rows)
+
+    def of_sums(self, sums: Sums) -> np.ndarray:
+        """Return the score from sums over rows, which may lie elsewhere. A score without this method needs the rows."""
+        raise NotImplementedError(f"{self.name} does not follow from sums")
+
+    def bounds_of_sums(self, sums: Sums) -> tuple[float, float] | None:
+        """Return certain bounds on the score from sums over rows that lie elsewhere; None: there are no bounds."""
+        return None
+
+    def applies_to(self, rows: WeightedRows) -> bool:
+        """Return whether rows of one of the score's tasks have what the score needs, as several groups may lack."""
+        return True
+
+    @property
+    def follows_from_sums(self) -> bool:
+        """Whether the score has ``of_sums``."""
+        return type(self).of_sums is not Score.of_sums
+
+
+def compute_scores(rows: WeightedRows) -> dict[str, Float[np.ndarray, "B G"]]:
+    """Return all scores of weighted rows by name, in the order of scores.csv."""
+    scores: dict[str, np.ndarray] = {}
+    if not rows.rows.is_judged:
+        return scores
+    for score in scores_of_task(rows.rows.task, rows.has_probabilities):
+        if score.applies_to(rows):
+            scores[score.name] = score.of_rows(rows)
+    return scores
+
+
+@cache
+def all_scores() -> dict[str, Score]:
+    """Return all scores by name, in the order of scores.csv: those of fcorun and those of installed packages.
+
+    Raises UserError for a package whose scores cannot be imported, and for two scores of one name.
+    """
+    package = importlib.import_module(__package__ or "")
+    modules = []
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        modules.append(importlib.import_module(module.name))
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            modules.append(point.load())
+        except Exception as error:
+            raise UserError(f"the scores of the installed package {point.module} cannot be imported, "
+                            f"{describe_error(error)}: mend the package, or uninstall it") from error  # fmt: skip
+    scores: dict[str, Score] = {}
+    for module in modules:
+        for value in vars(module).values():
+            is_score = isinstance(value, type) and issubclass(value, Score) and "name" in vars(value)
+            if not is_score or value.__module__ != module.__name__:
+                continue
+            if value.name in scores:
+                raise UserError(f"{module.__name__} has a score '{value.name}', as fcorun or another package has: "
+                                "rename it")  # fmt: skip
+            scores[value.name] = value()
+    return dict(sorted(scores.items(), key=lambda item: (item[1].places.table, item[0])))
+
+
+def scores_of_task(task: str, has_probabilities: bool = True) -> list[Score]:
+    """Return the scores of a task, in the order of scores.csv; without probabilities those that need none."""
+    scores = []
+    for score in all_scores().values():
+        is_possible = has_probabilities or not score.needs_probability
+        if task in score.tasks and is_possible:
+            scores.append(score)
+    return scores
+
+
+def score_label(name: str) -> str:
+    """Return the label of a score, or of a column that is none, in words."""
+    if name in all_scores():
+        return all_scores()[name].label
+    return name.replace("_", " ")
