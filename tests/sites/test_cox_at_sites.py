@@ -12,6 +12,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.rows.rows import Rows
+from fcorun.data.tasks import Survival
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.objectives import Cox
 from fcorun.results.models.predictions import predict_splits, tabulate_scores
@@ -222,7 +223,7 @@ def from_sizes(y):
     ],
 )
 def test_forged_counts_name_their_site(changes, words):
-    expected = expected_sums(Cox(), "survival", 0, secure=False)
+    expected = expected_sums(Cox(), Survival(), 0, secure=False)
     sums = {"n": 40, "loss": 1.0, "events": 20, "pairs": 300, "concordant_twice": 400} | changes
     arrays = {name: np.asarray(value) for name, value in sums.items()}
     with fails(*words):

@@ -225,7 +225,7 @@ def find_cutoff_factors(objective: "Objective", data: FederatedData) -> Float[np
     deviations = data.feature_deviations
     if deviations is None:
         return None
-    has_units = data.task == "regression" and not isinstance(objective, LogLink)
+    has_units = data.target_task.is_quantity and not isinstance(objective, LogLink)
     target = float(np.asarray(data.train.y, float).std()) if has_units else 1.0
     factors = np.minimum(1.0, np.divide(target, deviations, out=np.ones(len(deviations)), where=deviations > 0))
     return factors if (factors < 1).any() else None

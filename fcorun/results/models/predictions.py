@@ -13,6 +13,7 @@ from fcorun.base.records.record import MAX_PREDICTED_ROWS, PERSONAL, PREDICTIONS
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import Rows
 from fcorun.data.rows.site_rows import SiteRows
+from fcorun.data.tasks import Task
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.models.score_functions import (
@@ -92,7 +93,9 @@ class Predictions:
     @property
     def probability(self) -> np.ndarray | None:
         """The probability of the positive class of a binary task, (n,); None without probabilities."""
-        return None if self.data.task != "binary" or self.expected is None else self.expected[:, 1]
+        if self.expected is None or not self.data.target_task.has_two_classes:
+            return None
+        return self.expected[:, 1]
 
     @cached_property
     def label(self) -> np.ndarray:
@@ -105,23 +108,22 @@ class Predictions:
 
     def to_scored_rows(self) -> ScoredRows:
         """Return the rows as one group, as scores take them."""
-        task = self.data.task
+        task = self.data.target_task
         target = self.y
-        prediction = self.output
+        prediction = self.output.astype(float)
         log_odds = None
-        if task == "regression":
+        probability = None
+        if task.has_two_classes:
+            log_odds = prediction
+            probability = self.probability
+        elif task.has_classes:
+            probability = self.expected
+        if task.has_classes:
+            prediction = self.label
+        elif task.is_quantity:
             target = np.asarray(self.y, float)
             if self.expected is not None:
                 prediction = self.expected
-        elif task == "survival":
-            prediction = self.output.astype(float)
-        else:
-            prediction = self.label
-        if task == "binary":
-            log_odds = self.output.astype(float)
-        probability = None
-        if self.data.classes:
-            probability = self.expected
         return ScoredRows(
             task=task,
             target=target,
@@ -129,10 +131,10 @@ class Predictions:
             client=self.client_numbers,
             groups=RowGroups(np.zeros(len(self), int)),
             log_odds=log_odds,
-            probability=probability if task != "binary" else self.probability,
+            probability=probability,
             n_classes=len(self.data.classes),
             losses=self.losses,
-            is_judged=task != "regression" or self.expected is not None,
+            is_judged=self.expected is not None or not task.is_quantity,
         )
 
 
@@ -281,11 +283,11 @@ def _tabulate(predictions: Predictions, group_names: np.ndarray) -> dict[str, li
         columns["group"] = (np.searchsorted(group_names, predictions.group[order]) + 1).tolist()
     if predictions.repeated_columns is not None:
         columns |= {name: predictions.repeated_columns[order, j].tolist() for j, name in enumerate(data.keep)}
-    if data.task == "regression":
+    if data.target_task.is_quantity:
         predicted = predictions.output if predictions.expected is None else predictions.expected
         columns["target"] = predictions.y[order].astype(float).tolist()
         columns["prediction"] = predicted[order].astype(float).tolist()
-    elif data.task == "survival":
+    elif data.target_task.has_events:
         columns["target"] = np.abs(predictions.y[order]).astype(float).tolist()
         columns["event"] = (predictions.y[order] > 0).astype(int).tolist()
         columns["prediction"] = predictions.output[order].astype(float).tolist()
@@ -357,7 +359,7 @@ def _score_split(predictions: Predictions) -> Iterator[dict[str, object]]:
     by_client = _score_groups(rows.in_groups(row_group))
     for client in ("", *trained, *held_out):
         row: dict[str, object] = {"set": predictions.split, "model": predictions.model, "client": client}
-        if data.task == "binary":
+        if data.target_task.has_two_classes:
             row["positive"] = str(data.classes[1])
         for name, values in (by_client if client else together).items():
             row[name] = values[group[client] if client else 0]
@@ -395,14 +397,14 @@ def find_few_levels(data: FederatedData) -> dict[str, str]:
         return {}
     from fcorun.results.models.inference_counts import describe_few
 
-    is_event = np.asarray(train.y) > 0 if data.task in ("binary", "survival") else None
+    is_event = data.target_task.find_events(train.y)
     few = {}
     for column in encoding.columns:
         for name in column.features if column.kind == "levels" else ():
             values = train.x[:, data.features.names.index(name)]
             has_level = values > values.min()
             n_events = None if is_event is None else int((has_level & is_event).sum())
-            reason = describe_few(int(has_level.sum()), n_events, data.task == "binary")
+            reason = describe_few(int(has_level.sum()), n_events, data.target_task.has_two_classes)
             if has_level.any() and reason:
                 few[name] = reason
     return few
@@ -426,22 +428,24 @@ def summarize_outcome(data: FederatedData) -> list[dict[str, object]]:
     summary = []
     for split, rows in data.splits.items():
         y = np.asarray(rows.y)
-        summary.append({"set": split, "client": "", **_describe_targets(y, data.task)})
+        summary.append({"set": split, "client": "", **_describe_targets(y, data.target_task)})
         clients = data.client_of_row(split)
         if clients is None or data.n_clients + len(data.held_out_clients) > _MAX_CLIENTS:
             continue
         for client in (*data.client_names, *data.held_out_clients):
-            if (clients == client).any():
-                summary.append({"set": split, "client": client, **_describe_targets(y[clients == client], data.task)})
+            of_client = y[clients == client]
+            if len(of_client):
+                summary.append({"set": split, "client": client, **_describe_targets(of_client, data.target_task)})
     return summary
 
 
-def _describe_targets(y: np.ndarray, task: str) -> dict[str, object]:
+def _describe_targets(y: np.ndarray, task: Task) -> dict[str, object]:
     """Return the number of rows with these targets (n,), and their events, or their mean and standard deviation."""
     counts: dict[str, object] = {"rows": len(y)}
-    if task in ("binary", "survival"):
-        return counts | {"events": int((y > 0).sum())}
-    if task == "regression":
+    events = task.find_events(y)
+    if events is not None:
+        return counts | {"events": int(events.sum())}
+    if task.is_quantity:
         y = y.astype(float)
         deviation = float(y.std(ddof=1)) if len(y) > 1 else math.nan
         return counts | {"mean": float(y.mean()), "deviation": None if math.isnan(deviation) else deviation}

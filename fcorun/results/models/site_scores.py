@@ -23,7 +23,7 @@ from fcorun.results.models.site_sums import ScoredSet, collect_counts, collect_s
 from fcorun.results.scores.auc_interval import BINS
 from fcorun.results.scores.calibration import MAX_REQUESTS, N_SUMS, CalibrationSearch
 from fcorun.results.scores.score import scores_of_task
-from fcorun.results.scores.weighted_rows import ROW_TERMS, divide
+from fcorun.results.scores.weighted_rows import divide, list_terms
 
 _COUNTS = ("n", "pairs", "concordant_twice", *BINS)  # sums that are neither of terms of rows nor of losses
 
@@ -72,9 +72,9 @@ def compute_site_scores(
     if len(data.splits) < 2 or not all(np.isfinite(value).all() for value in solution.values()):
         return []
     sets = collect_sums(data, objective, rows, solution, models, edge=edge)
-    if data.task == "regression":
+    if data.target_task.is_quantity:
         sets = _add_squares(rows, sets)
-    elif data.task == "binary":
+    elif data.target_task.has_two_classes:
         sets = _add_calibrations(rows, sets)
     return [_tabulate_set(scored, data) for scored in sets]
 
@@ -82,15 +82,17 @@ def compute_site_scores(
 def _tabulate_set(scored: ScoredSet, data: FederatedData) -> dict[str, object]:
     """Return the row of scores.csv of a set: counts, losses, and the scores that follow from sums."""
     row: dict[str, object] = {"set": scored.split, "model": scored.model, "client": scored.site}
-    if data.task == "binary":
+    if data.target_task.has_two_classes:
         row["positive"] = str(data.classes[1])
     row["n"] = scored.n_rows
     for name in ("positive", "events"):
         if name in scored:
             row["events"] = int(scored.sums[name])
     scores = {}
-    terms = ROW_TERMS[data.task]
-    for score in scores_of_task(data.task, scored.has_probabilities) if terms.keys() & scored.sums.keys() else ():
+    terms = list_terms(data.target_task)
+    for score in (
+        scores_of_task(data.target_task, scored.has_probabilities) if terms.keys() & scored.sums.keys() else ()
+    ):
         bounds = score.bounds_of_sums(scored)
         if bounds is not None:
             scores[f"{score.name}_low"], scores[f"{score.name}_high"] = bounds

@@ -7,9 +7,10 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import PERSONAL, SHARED
+from fcorun.data.tasks import Task
 from fcorun.methods.objectives.objective import Objective, score_names, score_range
 from fcorun.results.scores.auc_interval import BINS, N_BINS
-from fcorun.results.scores.weighted_rows import ROW_TERMS
+from fcorun.results.scores.weighted_rows import list_terms
 
 _ROUNDING = 1e-3  # of a sum over n rows, relative to n
 _OF_PERSONAL = f"{PERSONAL}_"  # begins the names of sums of the clients' personal models
@@ -59,7 +60,7 @@ class ExpectedSum:
         return bool((np.isfinite(values) & (values >= low) & (values <= high)).all())
 
 
-def expected_sums(objective: Objective, task: str, n_classes: int, *, secure: bool) -> dict[str, ExpectedSum]:
+def expected_sums(objective: Objective, task: Task, n_classes: int, *, secure: bool) -> dict[str, ExpectedSum]:
     """Return the forms of the sums that an answer has for a split, by name."""
     # In secure sums the site spreads its merged cells itself, to the lowest and the highest bins; else the server does.
     bins = (2, N_BINS) if secure else (N_BINS,)
@@ -67,16 +68,16 @@ def expected_sums(objective: Objective, task: str, n_classes: int, *, secure: bo
     for name in score_names(objective, n_classes if n_classes > 2 else 1):
         least, most = score_range(objective, name)
         sums[name] = ExpectedSum(least=least, most=most)
-    if task == "regression" and not hasattr(objective, "response"):
+    if task.is_quantity and not hasattr(objective, "response"):
         return sums
-    for name, term in ROW_TERMS[task].items():
+    for name, term in list_terms(task).items():
         if term.needs_probability and not hasattr(objective, "probabilities"):
             continue
         shape = (n_classes,) if term.by_class else ()
         sums[name] = ExpectedSum(shape, is_count=term.is_count, least=term.least, most=term.most)
-    if task == "binary":
+    if task.has_two_classes:
         sums |= dict.fromkeys(BINS, ExpectedSum(bins, is_count=True, least=0.0, most=1.0))
-    elif task == "survival":
+    elif task.has_events:
         sums |= dict.fromkeys(("pairs", "concordant_twice"), ExpectedSum(is_count=True, least=0.0))
     return sums
 

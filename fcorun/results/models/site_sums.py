@@ -122,7 +122,7 @@ def collect_sums(
     answers = rows.request_present("scores", 0, of=_with_last_model(rows), arrays=dict(solution), **about)
     if rows.away is not None:
         rows.absences.note("scores", 0, rows.sites, tuple(answers))
-    expected = expected_sums(objective, data.task, len(data.classes), secure=rows.sum_name is not None)
+    expected = expected_sums(objective, data.target_task, len(data.classes), secure=rows.sum_name is not None)
     sums_of = {site: _by_set(site, answers[site].arrays, models) for site in sorted(answers)}
     sets = []
     for split, model in product(data.splits, models):
@@ -134,7 +134,7 @@ def collect_sums(
                 check_sums(site, key, parts[site], expected, n_rows=n_rows, error=error)
         if not parts:
             continue
-        if data.task == "binary":
+        if data.target_task.has_two_classes:
             for site, sums in parts.items():
                 _spread_merged_bins(site, sums)
         total = {name: np.sum([sums[name] for sums in parts.values()], axis=0) for name in expected}

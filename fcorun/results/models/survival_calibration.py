@@ -17,6 +17,7 @@ from jaxtyping import Float
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import csv_text
 from fcorun.base.records.record import Record
+from fcorun.data.tasks import find_task
 from fcorun.results.models.score_intervals.score_options import read_scored_record
 from fcorun.results.models.score_intervals.scored_rows import HeldOutRows, read_held_out_rows
 from fcorun.results.models.survival import check_time, survival_probabilities
@@ -126,7 +127,7 @@ def calibrate_record(folder: Path, at: float, level: float = _LEVEL) -> Survival
     """
     check_time(at)
     task = read_scored_record(folder).task
-    if task not in ("", "survival"):
+    if task and not find_task(task).has_events:
         raise UserError(f"at={at:g} is for times to events, and the record in {folder} has none: leave it out")
     (rows, *_) = read_held_out_rows(folder, task)
     client = np.array([name or None for name in rows.client.tolist()], object)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
+from fcorun.data.tasks import Task
 from fcorun.results.scores.number_errors import sum_about_means
-from fcorun.results.scores.score import Places, Score
+from fcorun.results.scores.score import Places, Score, TwoClassScore
 from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, Sums, WeightedRows, divide
 
 Numbers = np.ndarray | float
@@ -25,9 +26,11 @@ class CalibrationSlope(Score):
     name = "calibration_slope"
     label = "calibration slope"
     long_label = "calibration slope (1: ideal)"
-    tasks = ("regression", "binary")
     needs_probability = True
     places = Places(table=17, page=14, terminal=None, verdict=None, by_client=True)
+
+    def judges(self, task: Task) -> bool:
+        return task.is_quantity or task.has_two_classes
 
     def of_rows(self, rows: WeightedRows) -> np.ndarray:
         return rows.shared(fit_calibration)[0]
@@ -47,9 +50,11 @@ class CalibrationIntercept(Score):
     name = "calibration_intercept"
     label = "calibration intercept"
     long_label = "calibration intercept (0: ideal)"
-    tasks = ("regression", "binary")
     needs_probability = True
     places = Places(table=18, page=15, terminal=None, verdict=None)
+
+    def judges(self, task: Task) -> bool:
+        return task.is_quantity or task.has_two_classes
 
     def of_rows(self, rows: WeightedRows) -> np.ndarray:
         return rows.shared(fit_calibration)[1]
@@ -60,13 +65,12 @@ class CalibrationIntercept(Score):
         return sums["calibration_intercept"]
 
 
-class ExpectedOverObserved(Score):
+class ExpectedOverObserved(TwoClassScore):
     """The sum of the probabilities over the number of positive rows."""
 
     name = "expected_over_observed"
     label = "expected / observed events"
     long_label = "expected / observed events (1: ideal)"
-    tasks = ("binary",)
     needs_probability = True
     places = Places(table=16, page=13, terminal=None, verdict=None, by_client=True, brief=True)
 
@@ -76,7 +80,7 @@ class ExpectedOverObserved(Score):
 
 def fit_calibration(rows: WeightedRows) -> tuple[Float[np.ndarray, "B G"], Float[np.ndarray, "B G"]]:
     """Return the slope and the intercept of each group under each weighting."""
-    if rows.rows.n_classes:
+    if rows.rows.task.has_classes:
         return rows.rows.once(_prepare_logistic).fit(rows.weights)
     sums = rows.shared(sum_about_means)
     return divide(sums["products"], sums["prediction_squares"]), divide(rows["error"], rows.n)

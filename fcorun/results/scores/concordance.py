@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.results.scores.score import Places, Score
+from fcorun.results.scores.score import Places, TimeScore
 from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows, divide
 
 _MAX_KEPT = 2**17  # rows whose merges are kept for many weightings; of more rows they are sorted anew
 
 
-class CIndex(Score):
+class CIndex(TimeScore):
     """The share of concordant pairs among the pairs of rows of one client.
 
     The hazards of two clients have different baselines, so that the model ranks the rows of one client only.
@@ -21,7 +21,6 @@ class CIndex(Score):
     label = "C index"
     long_label = "C index (0.5: chance, 1: perfect)"
     higher = True
-    tasks = ("survival",)
     places = Places(table=19, page=3, terminal=3, verdict=8, headline=2, by_client=True, brief=True)
 
     def of_rows(self, rows: WeightedRows) -> np.ndarray:
@@ -35,13 +34,12 @@ class CIndex(Score):
         return divide(sums["concordant_twice"] / 2, sums["pairs"])
 
 
-class CIndexOfAllPairs(Score):
+class CIndexOfAllPairs(TimeScore):
     """The share of concordant pairs among all pairs of rows."""
 
     name = "c_index_all_pairs"
     label = "C index of all pairs"
     higher = True
-    tasks = ("survival",)
     places = Places(table=20, terminal=None, verdict=None)
 
     def of_rows(self, rows: WeightedRows) -> np.ndarray:

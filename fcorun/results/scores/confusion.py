@@ -2,16 +2,15 @@
 
 import numpy as np
 
-from fcorun.results.scores.score import Places, Score
+from fcorun.results.scores.score import ClassScore, Places, TwoClassScore
 from fcorun.results.scores.weighted_rows import Sums, divide
 
 
-class Prevalence(Score):
+class Prevalence(TwoClassScore):
     """The share of the positive class, which says what the other scores are about."""
 
     name = "prevalence"
     label = "share with the outcome"
-    tasks = ("binary",)
     depends_on_model = False
     places = Places(table=1, page=1, terminal=None, verdict=None, by_client=True)
 
@@ -19,11 +18,10 @@ class Prevalence(Score):
         return divide(sums["positive"], sums.n)
 
 
-class Accuracy(Score):
+class Accuracy(ClassScore):
     name = "accuracy"
     label = "accuracy"
     higher = True
-    tasks = ("binary", "multiclass")
     needs_threshold = True
     places = Places(table=2, page=7, terminal=9, verdict=9, headline=4)
 
@@ -31,13 +29,12 @@ class Accuracy(Score):
         return divide(sums.class_hits.sum(axis=0), sums.n)
 
 
-class BalancedAccuracy(Score):
+class BalancedAccuracy(ClassScore):
     """The mean recall of the classes that the rows have, two at least."""
 
     name = "balanced_accuracy"
     label = "balanced accuracy"
     higher = True
-    tasks = ("binary", "multiclass")
     needs_threshold = True
     places = Places(table=3, terminal=None, verdict=None)
 
@@ -47,13 +44,12 @@ class BalancedAccuracy(Score):
         return divide(np.nansum(recall, axis=0), np.where(n_classes > 1, n_classes, 0))
 
 
-class Sensitivity(Score):
+class Sensitivity(TwoClassScore):
     """The share of the rows of the positive class that are flagged, predicted to be of this class."""
 
     name = "sensitivity"
     label = "sensitivity"
     higher = True
-    tasks = ("binary",)
     needs_threshold = True
     places = Places(table=4, page=8, terminal=7, verdict=None, by_client=True)
 
@@ -61,13 +57,12 @@ class Sensitivity(Score):
         return divide(sums["true_positive"], sums["positive"])
 
 
-class Specificity(Score):
+class Specificity(TwoClassScore):
     """The share of the rows of the negative class that are not flagged."""
 
     name = "specificity"
     label = "specificity"
     higher = True
-    tasks = ("binary",)
     needs_threshold = True
     places = Places(table=5, page=9, terminal=8, verdict=None, by_client=True)
 
@@ -75,13 +70,12 @@ class Specificity(Score):
         return divide(sums["true_negative"], sums.n - sums["positive"])
 
 
-class PositivePredictiveValue(Score):
+class PositivePredictiveValue(TwoClassScore):
     """The share of the positive class among the flagged rows."""
 
     name = "ppv"
     label = "positive predictive value"
     higher = True
-    tasks = ("binary",)
     needs_threshold = True
     places = Places(table=6, page=10, terminal=None, verdict=None)
 
@@ -89,13 +83,12 @@ class PositivePredictiveValue(Score):
         return divide(sums["true_positive"], count_flagged_rows(sums))
 
 
-class NegativePredictiveValue(Score):
+class NegativePredictiveValue(TwoClassScore):
     """The share of the negative class among the rows that are not flagged."""
 
     name = "npv"
     label = "negative predictive value"
     higher = True
-    tasks = ("binary",)
     needs_threshold = True
     places = Places(table=7, page=11, terminal=None, verdict=None)
 

@@ -2,20 +2,19 @@
 
 import numpy as np
 
-from fcorun.results.scores.score import Places, Score
+from fcorun.results.scores.score import NumberScore, Places
 from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows, divide
 
 _ROUNDING = 1e-12  # a sum of squares about the mean below this share of that about a center is rounding error
 
 
-class R2(Score):
+class R2(NumberScore):
     """1 minus the sum of squared errors over that of the targets' deviations from their mean."""
 
     name = "r2"
     label = "R\N{SUPERSCRIPT TWO}"
     long_label = "R\N{SUPERSCRIPT TWO}, share of the variance explained"
     higher = True
-    tasks = ("regression",)
     places = Places(table=11, page=4, terminal=4, verdict=7, headline=3, by_client=True, brief=True)
 
     def of_rows(self, rows: WeightedRows) -> np.ndarray:
@@ -25,11 +24,10 @@ class R2(Score):
         return 1 - divide(sums["squared_error"], sums["target_squares"])
 
 
-class RootMeanSquaredError(Score):
+class RootMeanSquaredError(NumberScore):
     name = "rmse"
     label = "root mean squared error"
     higher = False
-    tasks = ("regression",)
     places = Places(table=12, page=5, terminal=5, verdict=6, by_client=True)
 
     def of_sums(self, sums: Sums) -> np.ndarray:
@@ -37,11 +35,10 @@ class RootMeanSquaredError(Score):
         return np.sqrt(np.maximum(divide(sums["squared_error"], sums.n), 0.0))
 
 
-class MeanAbsoluteError(Score):
+class MeanAbsoluteError(NumberScore):
     name = "mae"
     label = "mean absolute error"
     higher = False
-    tasks = ("regression",)
     places = Places(table=13, page=6, terminal=10, verdict=None)
 
     def of_sums(self, sums: Sums) -> np.ndarray:

@@ -2,18 +2,17 @@
 
 import numpy as np
 
-from fcorun.results.scores.score import Places, Score
+from fcorun.results.scores.score import ClassScore, Places
 from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows, divide
 
 
-class Brier(Score):
+class Brier(ClassScore):
     """The mean squared error of the probability of the positive class, or the sum of it over several classes (1950)."""
 
     name = "brier"
     label = "Brier score"
     long_label = "Brier score (0: perfect)"
     higher = False
-    tasks = ("binary", "multiclass")
     needs_probability = True
     places = Places(table=14, page=12, terminal=6, verdict=5)
 
@@ -21,13 +20,12 @@ class Brier(Score):
         return divide(sums["brier"], sums.n)
 
 
-class LogLoss(Score):
+class LogLoss(ClassScore):
     """The mean of -log of the probability of the true class."""
 
     name = "log_loss"
     label = "log loss"
     higher = False
-    tasks = ("binary", "multiclass")
     needs_probability = True
     in_scores_csv = False  # which has the loss of the objective
     places = Places(table=15, terminal=None, verdict=1)

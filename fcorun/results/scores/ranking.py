@@ -3,19 +3,19 @@
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from fcorun.data.tasks import Task
 from fcorun.results.scores.auc_interval import BINS, bound_auc
-from fcorun.results.scores.score import Places, Score
+from fcorun.results.scores.score import Places, Score, TwoClassScore
 from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, Sums, WeightedRows, divide
 
 
-class Auc(Score):
+class Auc(TwoClassScore):
     """The area under the ROC curve, from the ranks of the positive rows (Mann and Whitney 1947)."""
 
     name = "auc"
     label = "AUC"
     long_label = "AUC (0.5: chance, 1: perfect)"
     higher = True
-    tasks = ("binary",)
     ranks_rows = True
     places = Places(table=8, page=2, terminal=1, verdict=2, headline=1, by_client=True, brief=True)
 
@@ -27,13 +27,12 @@ class Auc(Score):
         return bound_auc(positive, negative)
 
 
-class AveragePrecision(Score):
+class AveragePrecision(TwoClassScore):
     """The mean over the positive rows of the precision at their score, in which ties count together."""
 
     name = "average_precision"
     label = "average precision"
     higher = True
-    tasks = ("binary",)
     ranks_rows = True
     places = Places(table=9, terminal=None, verdict=4)
 
@@ -47,10 +46,12 @@ class AucMacro(Score):
     name = "auc_macro"
     label = "macro AUC"
     higher = True
-    tasks = ("multiclass",)
     needs_probability = True
     ranks_rows = True
     places = Places(table=10, terminal=2, verdict=3)
+
+    def judges(self, task: Task) -> bool:
+        return task.has_classes and not task.has_two_classes
 
     def of_rows(self, rows: WeightedRows) -> np.ndarray:
         areas = []

@@ -7,6 +7,7 @@ with intervals in ``fcorun scores``, in comparisons, in the terminal and on the 
 
 import importlib
 import pkgutil
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -16,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from fcorun.base.errors import UserError, describe_error
+from fcorun.data.tasks import Task
 from fcorun.results.scores.weighted_rows import Sums, WeightedRows
 
 ENTRY_POINT_GROUP = "fcorun.scores"
@@ -45,7 +47,7 @@ class Places:
     brief: bool = False
 
 
-class Score:
+class Score(ABC):
     """A number that judges the predictions of a model. A subclass with a name is a score.
 
     Attributes:
@@ -53,7 +55,6 @@ class Score:
         label: the name in a sentence.
         long_label: the name with what a reader compares the value with; empty: the label.
         higher: True if larger values are better, False if smaller ones are, None if neither.
-        tasks: the tasks of the targets that are judged.
         needs_probability: whether predictions of classes need probabilities.
         needs_threshold: whether the score depends on the threshold between two classes.
         ranks_rows: whether the score depends on the order of the predictions alone.
@@ -66,13 +67,16 @@ class Score:
     label: ClassVar[str]
     long_label: ClassVar[str] = ""
     higher: ClassVar[bool | None] = None
-    tasks: ClassVar[tuple[str, ...]]
     needs_probability: ClassVar[bool] = False
     needs_threshold: ClassVar[bool] = False
     ranks_rows: ClassVar[bool] = False
     depends_on_model: ClassVar[bool] = True
     in_scores_csv: ClassVar[bool] = True
     places: ClassVar[Places] = Places()
+
+    @abstractmethod
+    def judges(self, task: Task) -> bool:
+        """Return whether the score judges predictions of targets of a task."""
 
     def of_rows(self, rows: WeightedRows) -> Float[np.ndarray, "B G"]:
         """Return the score of each group of rows under each weighting, nan where undefined.
@@ -97,6 +101,34 @@ class Score:
     def follows_from_sums(self) -> bool:
         """Whether the score has ``of_sums``."""
         return type(self).of_sums is not Score.of_sums
+
+
+class NumberScore(Score):
+    """A score of predicted numbers."""
+
+    def judges(self, task: Task) -> bool:
+        return task.is_quantity
+
+
+class TimeScore(Score):
+    """A score of linear predictors of times to events."""
+
+    def judges(self, task: Task) -> bool:
+        return task.has_events
+
+
+class ClassScore(Score):
+    """A score of predicted classes, two or more."""
+
+    def judges(self, task: Task) -> bool:
+        return task.has_classes
+
+
+class TwoClassScore(Score):
+    """A score of two predicted classes, one of which is the positive one."""
+
+    def judges(self, task: Task) -> bool:
+        return task.has_two_classes
 
 
 def compute_scores(rows: WeightedRows) -> dict[str, Float[np.ndarray, "B G"]]:
@@ -139,12 +171,12 @@ def all_scores() -> dict[str, Score]:
     return dict(sorted(scores.items(), key=lambda item: (item[1].places.table, item[0])))
 
 
-def scores_of_task(task: str, has_probabilities: bool = True) -> list[Score]:
+def scores_of_task(task: Task, has_probabilities: bool = True) -> list[Score]:
     """Return the scores of a task, in the order of scores.csv; without probabilities those that need none."""
     scores = []
     for score in all_scores().values():
         is_possible = has_probabilities or not score.needs_probability
-        if task in score.tasks and is_possible:
+        if is_possible and score.judges(task):
             scores.append(score)
     return scores
 

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float, Int
 
+from fcorun.data.tasks import Task
+
 Result = TypeVar("Result")
 
 
@@ -79,7 +81,7 @@ class ScoredRows:
         is_judged: False for outputs that are no expected numbers, which losses alone judge.
     """
 
-    task: str
+    task: Task
     target: np.ndarray
     prediction: np.ndarray
     client: np.ndarray
@@ -151,40 +153,47 @@ def compute_squared_errors(rows: ScoredRows) -> np.ndarray:
     probability = rows.column("probability")
     if probability.ndim == 1:
         return (probability - rows.target) ** 2
-    return ((probability - _is_of_class(rows).T) ** 2).sum(axis=1)
+    return ((probability - _find_of_class(rows).T) ** 2).sum(axis=1)
 
 
-def _is_of_class(rows: ScoredRows) -> np.ndarray:
+def _find_of_class(rows: ScoredRows) -> np.ndarray:
     return np.arange(rows.n_classes)[:, None] == rows.target
 
 
-def _flagged(rows: ScoredRows) -> np.ndarray:
-    return rows.prediction == 1
-
-
-ROW_TERMS: dict[str, dict[str, RowTerm]] = {
-    "binary": {
-        "positive": _count(lambda rows: rows.target == 1),
-        "true_positive": _count(lambda rows: _flagged(rows) & (rows.target == 1)),
-        "true_negative": _count(lambda rows: ~_flagged(rows) & (rows.target == 0)),
-        "brier": RowTerm(compute_squared_errors, needs_probability=True, least=0.0, most=1.0),
-        "probability": RowTerm(lambda rows: rows.column("probability"), needs_probability=True, least=0.0, most=1.0),
-        "score": RowTerm(lambda rows: rows.column("log_odds"), needs_probability=True),
-        "score_squares": RowTerm(lambda rows: rows.column("log_odds") ** 2, needs_probability=True, least=0.0),
-    },
-    "multiclass": {
-        "class_rows": _count(_is_of_class, by_class=True),
-        "class_hits": _count(lambda rows: _is_of_class(rows) & (rows.prediction == rows.target), by_class=True),
-        "brier": RowTerm(compute_squared_errors, needs_probability=True, least=0.0, most=2.0),
-    },
-    "survival": {"events": _count(lambda rows: rows.target > 0)},
-    "regression": {
-        "target": RowTerm(lambda rows: rows.target),
-        "error": RowTerm(lambda rows: rows.target - rows.prediction),
-        "absolute_error": RowTerm(lambda rows: np.abs(rows.target - rows.prediction), least=0.0),
-        "squared_error": RowTerm(lambda rows: (rows.target - rows.prediction) ** 2, least=0.0),
-    },
+_TERMS_OF_TWO_CLASSES = {
+    "positive": _count(lambda rows: rows.target == 1),
+    "true_positive": _count(lambda rows: (rows.prediction == 1) & (rows.target == 1)),
+    "true_negative": _count(lambda rows: (rows.prediction != 1) & (rows.target == 0)),
+    "brier": RowTerm(compute_squared_errors, needs_probability=True, least=0.0, most=1.0),
+    "probability": RowTerm(lambda rows: rows.column("probability"), needs_probability=True, least=0.0, most=1.0),
+    "score": RowTerm(lambda rows: rows.column("log_odds"), needs_probability=True),
+    "score_squares": RowTerm(lambda rows: rows.column("log_odds") ** 2, needs_probability=True, least=0.0),
 }
+_TERMS_OF_CLASSES = {
+    "class_rows": _count(_find_of_class, by_class=True),
+    "class_hits": _count(lambda rows: _find_of_class(rows) & (rows.prediction == rows.target), by_class=True),
+    "brier": RowTerm(compute_squared_errors, needs_probability=True, least=0.0, most=2.0),
+}
+_TERMS_OF_TIMES = {"events": _count(lambda rows: rows.target > 0)}
+_TERMS_OF_NUMBERS = {
+    "target": RowTerm(lambda rows: rows.target),
+    "error": RowTerm(lambda rows: rows.target - rows.prediction),
+    "absolute_error": RowTerm(lambda rows: np.abs(rows.target - rows.prediction), least=0.0),
+    "squared_error": RowTerm(lambda rows: (rows.target - rows.prediction) ** 2, least=0.0),
+}
+
+
+def list_terms(task: Task) -> dict[str, RowTerm]:
+    """Return the terms of rows of a task by name; none of a task whose predictions losses alone judge."""
+    if task.has_two_classes:
+        return _TERMS_OF_TWO_CLASSES
+    if task.has_classes:
+        return _TERMS_OF_CLASSES
+    if task.has_events:
+        return _TERMS_OF_TIMES
+    if task.is_quantity:
+        return _TERMS_OF_NUMBERS
+    return {}
 
 
 def find_terms(rows: ScoredRows) -> dict[str, np.ndarray]:
@@ -192,14 +201,14 @@ def find_terms(rows: ScoredRows) -> dict[str, np.ndarray]:
     terms: dict[str, np.ndarray] = {}
     if not rows.is_judged:
         return terms
-    for name, term in ROW_TERMS[rows.task].items():
+    for name, term in list_terms(rows.task).items():
         if rows.probability is not None or not term.needs_probability:
             terms[name] = term.compute(rows)
     return terms
 
 
 class Sums(ABC):
-    """Sums over rows by group, wherever the rows lie. The names are those of ``ROW_TERMS``."""
+    """Sums over rows by group, wherever the rows lie. The names are those of ``list_terms``."""
 
     @property
     @abstractmethod
@@ -262,7 +271,7 @@ class WeightedRows(Sums):
 
     @property
     def has_probabilities(self) -> bool:
-        return self.rows.probability is not None or not self.rows.n_classes
+        return self.rows.probability is not None or not self.rows.task.has_classes
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._sums:

@@ -102,8 +102,11 @@ class ScoreSums:
         For regressions, a point is a unit, a center of the targets and one of the predictions; the sums are those of
         squares and products around the centers, in the unit. Raises ValueError for what is no such point.
         """
-        length, scale = (3, 0) if self.data.task == "regression" else (5, 1)
-        is_calibrated = self.data.task not in ("multiclass", "survival")
+        task = self.data.target_task
+        length, scale = 5, 1
+        if task.is_quantity:
+            length, scale = 3, 0
+        is_calibrated = task.is_quantity or task.has_two_classes
         if not is_calibrated or not points or not set(points) <= self._known_sets:
             raise ValueError("no sets of a calibration")
         for values in points.values():
@@ -126,7 +129,7 @@ class ScoreSums:
         return {set_prefix(split, kind) for split in ("train", "validation", "test") for kind in kinds}
 
     def _sum_at(self, point: np.ndarray, predictions: Predictions) -> np.ndarray:
-        if self.data.task == "binary":
+        if self.data.target_task.has_two_classes:
             score = predictions.output.astype(float)
             return sum_calibration(predictions.y, score, point, 0 if self.masked else self.min_cell)
         rows = predictions.to_scored_rows()

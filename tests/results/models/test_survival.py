@@ -11,6 +11,7 @@ import pytest
 from helpers import fails
 
 import fcorun
+from fcorun.data.tasks import Survival
 from fcorun.methods.objectives import Cox
 from fcorun.results.models.predictions import find_few_levels
 from fcorun.results.models.survival import (
@@ -44,7 +45,7 @@ def test_concordant_pairs_are_those_of_the_definition():
 
 def scored_times(times, p, client):
     groups = RowGroups(np.zeros(len(times), int))
-    return ScoredRows(task="survival", target=times, prediction=p, client=client, groups=groups)
+    return ScoredRows(task=Survival(), target=times, prediction=p, client=client, groups=groups)
 
 
 def score_survival(rows):

@@ -5,6 +5,7 @@ import pytest
 from sklearn import metrics
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
+from fcorun.data.tasks import find_task
 from fcorun.results.scores.calibration import LogisticCalibration
 from fcorun.results.scores.ranking import Ranking
 from fcorun.results.scores.score import compute_scores
@@ -16,7 +17,7 @@ N, LAST = 400, 7  # the last group has one row
 def score_groups(task, group, **columns):
     """Return the scores of each group of rows by name."""
     one_group = RowGroups(np.zeros(len(group), int))
-    rows = ScoredRows(task=task, client=group, groups=one_group, **columns).in_groups(group)
+    rows = ScoredRows(task=find_task(task), client=group, groups=one_group, **columns).in_groups(group)
     return {name: values[0] for name, values in compute_scores(WeightedRows.each_once(rows)).items()}
 
 

@@ -104,8 +104,8 @@ def _resolve_resample(rows: HeldOutRows, record: ScoredRecord, options: ScoreOpt
 def _read_scored_rows(record: ScoredRecord) -> list[HeldOutRows]:
     """Return the held-out rows of each model. Raises UserError if the record's objective defines no scores of them."""
     models = read_held_out_rows(record.folder, record.task)
-    is_regression = any(rows.task == "regression" for rows in models)
-    if is_regression and record.score_names is not None and "rmse" not in record.score_names:
+    is_quantity = any(rows.target_task.is_quantity for rows in models)
+    if is_quantity and record.score_names is not None and "rmse" not in record.score_names:
         raise UserError(f"the predictions of {record.folder} are no expected values, so that scores.csv has their loss "
                         "alone, which predictions.csv does not have: no interval is computed")  # fmt: skip
     return models

@@ -53,10 +53,12 @@ def _keys(rows: HeldOutRows) -> list[tuple[str, int]]:
 
 def _outcome(rows: HeldOutRows) -> str:
     """Return what the rows predict, in words."""
-    if rows.task == "regression":
+    if rows.target_task.is_quantity:
         return "numbers"
-    if rows.task == "survival":
+    if rows.target_task.has_events:
         return "times to events"
     labels = list(rows.classes)
-    positive = f", with {labels[-1]} as the positive one" if rows.task == "binary" else ""
-    return f"the classes {abbreviate(labels)}{positive}"
+    sentence = f"the classes {abbreviate(labels)}"
+    if rows.target_task.has_two_classes:
+        sentence += f", with {labels[-1]} as the positive one"
+    return sentence

@@ -11,6 +11,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import read_text
 from fcorun.base.records.record import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PREDICTIONS_FILE
+from fcorun.data.tasks import Binary, Multiclass, Regression, Survival, Task, find_task
 from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows
 
 _SETS = ("test", "validation")  # the first that a record has is scored
@@ -25,7 +26,7 @@ class HeldOutRows:
         folder: the folder of the file.
         split: the set of the rows: test, validation or out_of_fold.
         model: shared or personal.
-        task: regression, survival, binary or multiclass. Two classes without probabilities are multiclass.
+        task: the name of the task. Two classes without probabilities are multiclass.
         client: the name of each row's client, "" for none, (n,).
         row: the number of each row, (n,).
         group: the number of each row's group, (n,), or None.
@@ -59,17 +60,25 @@ class HeldOutRows:
         return replace(self, **columns)
 
     @property
+    def target_task(self) -> Task:
+        """The task of the targets."""
+        return find_task(self.task)
+
+    @property
     def n_events(self) -> int | None:
         """The number of events, or of rows of the positive class; None for numbers and for several classes."""
-        return int((self.target > 0).sum()) if self.task in ("binary", "survival") else None
+        events = self.target_task.find_events(self.target)
+        if events is None:
+            return None
+        return int(events.sum())
 
     def to_scored_rows(self, groups: RowGroups) -> ScoredRows:
         """Return the rows, which are sorted by group, as scores take them."""
         log_odds = None
-        if self.task == "binary":
+        if self.target_task.has_two_classes:
             log_odds = self.log_odds
         return ScoredRows(
-            task=self.task,
+            task=self.target_task,
             target=self.target,
             prediction=self.prediction,
             client=np.unique(self.client, return_inverse=True)[1],
@@ -154,7 +163,7 @@ def _parse(folder: Path, split: str, model: str, columns: dict[str, list[str]], 
         folder=folder,
         split=split,
         model=model,
-        task="regression",
+        task=Regression.name,
         client=np.array(columns["client"]),
         row=_whole_numbers(columns["row"]),
         group=_whole_numbers(columns["group"]) if "group" in columns else None,
@@ -170,17 +179,16 @@ def _parse(folder: Path, split: str, model: str, columns: dict[str, list[str]], 
         if not (np.isin(event, (0, 1)).all() and (times > 0).all()):
             raise ValueError("an event that is neither 0 nor 1, or a time that is not positive")
         is_event = event == 1
-        return replace(
-            rows, task="survival", target=np.where(is_event, times, -times), prediction=_numbers(columns["prediction"])
-        )
+        times = np.where(is_event, times, -times)
+        return replace(rows, task=Survival.name, target=times, prediction=_numbers(columns["prediction"]))
     if "probability" in columns:
         return _parse_binary(rows, columns)
     names = [name for name in columns if name.startswith("probability_")]
     if names:
         labels = tuple(name.removeprefix("probability_") for name in names)
         probability = np.stack([_probabilities(columns[name]) for name in names], axis=1)
-        return _with_labels(replace(rows, probability=probability), columns, labels)
-    if task in ("", "regression"):
+        return _with_labels(replace(rows, probability=probability), columns, labels, task)
+    if not task or find_task(task).is_quantity:
         try:
             return replace(rows, target=_numbers(columns["target"]), prediction=_numbers(columns["prediction"]))
         except ValueError:
@@ -197,16 +205,21 @@ def _parse_binary(rows: HeldOutRows, columns: dict[str, list[str]]) -> HeldOutRo
         raise ValueError("its positive class is not one of two")
     labels = (next(iter(others), ""), *positive)
     parsed = _with_labels(rows, columns, labels)
-    return replace(parsed, task="binary", probability=_probabilities(columns["probability"]))
+    return replace(parsed, task=Binary.name, probability=_probabilities(columns["probability"]))
 
 
-def _with_labels(rows: HeldOutRows, columns: dict[str, list[str]], labels: tuple[str, ...]) -> HeldOutRows:
+def _with_labels(
+    rows: HeldOutRows, columns: dict[str, list[str]], labels: tuple[str, ...], task: str = ""
+) -> HeldOutRows:
     number = {label: k for k, label in enumerate(labels)}
     try:
         target, prediction = (np.array([number[text] for text in columns[name]]) for name in ("target", "prediction"))
     except KeyError as error:
         raise ValueError(f"{error} is no class with a probability") from error
-    return replace(rows, task="multiclass", target=target, prediction=prediction, classes=labels)
+    known_task = find_task(task or Multiclass.name)
+    if known_task.has_two_classes or not known_task.has_classes:
+        known_task = Multiclass()
+    return replace(rows, task=known_task.name, target=target, prediction=prediction, classes=labels)
 
 
 def _whole_numbers(texts: list[str]) -> np.ndarray:

@@ -60,14 +60,14 @@ class Findings:
         self.add_small_classes(rows, _ALL)
         if rows.classes and rows.probability is None:
             self.add("predictions.csv has labels and no probabilities: there is no AUC, Brier score or calibration")
-        elif rows.task == "binary" and rows.has_rounded_probabilities:
+        elif rows.target_task.has_two_classes and rows.has_rounded_probabilities:
             self.add("some probabilities are 0 or 1 by rounding: log loss and calibration take them as the nearest "
                      "numbers between")  # fmt: skip
 
     def add_small_classes(self, rows: HeldOutRows, client: str) -> None:
         """Warn of few rows of a class, or of few events."""
         least, kind = len(rows), "rows"
-        if rows.task == "survival":
+        if rows.target_task.has_events:
             least, kind = rows.n_events or 0, "events"
         elif rows.classes:
             least = int(np.bincount(rows.target, minlength=len(rows.classes)).min())
