@@ -173,11 +173,11 @@ def undrawn(request, monkeypatch):
         monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
         if request.path.parent.name in ("docs", "selection"):
             monkeypatch.setattr(
-                "fcorun.studies.selection.cross_validation.selection_files.draw_selection",
+                "fcorun.studies.selection.selection_report.draw_selection",
                 lambda *_: {"selection.png": b""},
             )
             monkeypatch.setattr(
-                "fcorun.studies.selection.stability.stability_files.draw_stability", lambda *_: {"stability.png": b""}
+                "fcorun.studies.selection.stability_report.draw_stability", lambda *_: {"stability.png": b""}
             )
 
 

@@ -12,8 +12,8 @@ from fcorun import grid, run, run_grid
 from fcorun.base.metrics import CATALOGUE
 from fcorun.engine import evaluate, ranking
 from fcorun.engine.ranking import ranking_metrics
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection, select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.selection import SelectOptions
 
 
 def of_rows(y, score, weight=None):

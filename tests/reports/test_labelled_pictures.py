@@ -12,9 +12,9 @@ from fcorun import Record, compose
 from fcorun.interface.cli.commands import main
 from fcorun.results.models.coefficients import load_coefficients
 from fcorun.runs.job import Job
-from fcorun.studies.selection.cross_validation import selection_picture as picture
-from fcorun.studies.selection.cross_validation.select_strength import select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection import selection_picture as picture
+from fcorun.studies.selection.select import select
+from fcorun.studies.selection.selection import SelectOptions
 
 LABELS = "column,label,unit,role\nstay,length of stay,days,target\nage,age,years,\nsmokes,smoker,,\n"
 

@@ -14,8 +14,8 @@ from host_processes import assert_same_record, start_hosts, wait_for_hosts
 
 from fcorun import Record, run
 from fcorun.experiment.prepare import prepare
-from fcorun.studies.selection.cross_validation.select_strength import select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.select import select
+from fcorun.studies.selection.selection import SelectOptions
 
 DOUBLE = (*SMALL, "precision=float64", "eval_every=2")
 

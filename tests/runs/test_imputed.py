@@ -17,12 +17,12 @@ from fcorun.interface.api.run_functions import run
 from fcorun.interface.api.run_record import RunRecord
 from fcorun.runs import imputed
 from fcorun.runs.imputed import complete_tables
-from fcorun.studies.selection.comparison.candidates import plan_candidates
-from fcorun.studies.selection.comparison.comparison_options import CompareOptions
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
-from fcorun.studies.selection.stability.select_stable import plan_stability
-from fcorun.studies.selection.stability.stability_options import StabilityOptions
+from fcorun.studies.selection.compare import plan_candidates
+from fcorun.studies.selection.comparison import CompareOptions
+from fcorun.studies.selection.select import plan_selection
+from fcorun.studies.selection.select_stable import plan_stability
+from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.stability import StabilityOptions
 
 NEWTON = ("algo=newton", "rounds=6", "eval_every=6", "precision=float64", "clients_per_round=null")
 SOLVER = ("algo=centralized", "algo.tolerance=1e-14")

@@ -16,7 +16,7 @@ from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.site_study import mask_sites, run_plan
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import MESSAGES, Envelope, Message
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.selection import SelectOptions
 
 # the format of plans, and the fingerprint of all messages in this format
 PINNED = (2, "b39950813899981e0d74804e15fe579c28c84753736e443941ce66660e3b5aa6")

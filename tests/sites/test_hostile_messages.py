@@ -33,7 +33,7 @@ from fcorun.sites.transport.delivery import check_sender, sign_answer
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import MESSAGES, Message, SiteRefusal, number_request
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.selection import SelectOptions
 
 NAMES = ("a", "b", "c")
 IGNORED = {"cost": "[ill,time,event]", "ill": "[cost,time,event]", "time": "[cost,ill]"}

@@ -27,7 +27,7 @@ from fcorun.sites.site.interval_sums import IntervalSums
 from fcorun.sites.site.request_checks import RequestCounts
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.selection import SelectOptions
 
 SHARED = ("data.standardize=pooled", "precision=float64", "rounds=1", "eval_every=1", "data.validation=0")
 TASKS = {

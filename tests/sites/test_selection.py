@@ -27,9 +27,9 @@ from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.folder import FolderConnections, FolderSite
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 from fcorun.studies.selection.path_fit import PathFit
+from fcorun.studies.selection.select import plan_selection
+from fcorun.studies.selection.selection import SelectOptions
 
 TWO = NAMES[:2]
 OPTIONS = SelectOptions(folds=2, points=3)

@@ -25,7 +25,7 @@ from fcorun.sites.tables.effective_rows import effective_number
 from fcorun.sites.tables.table_union import agree
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.selection import SelectOptions
 
 ALL_ROWS = ("data.validation=0",)
 MEDICAL = SHARED / "data" / "medical"

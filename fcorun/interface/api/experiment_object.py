@@ -59,8 +59,8 @@ from fcorun.runs.run_experiments import run_experiments
 if TYPE_CHECKING:
     from fcorun.interface.api.run_record import RunRecord
     from fcorun.interface.api.sweep_object import Sweep
-    from fcorun.studies.selection.cross_validation.selection_options import Selection
-    from fcorun.studies.selection.stability.stability_options import StabilityResult
+    from fcorun.studies.selection.selection import Selection
+    from fcorun.studies.selection.stability import StabilityResult
 
 
 # From a configuration to its experiment, and from an experiment to one that is checked and complete.
@@ -421,8 +421,8 @@ class Experiment:
         """
         from fcorun.interface.api.progress import follow_by_default, warn_each
         from fcorun.interface.api.run_record import RunRecord
-        from fcorun.studies.selection.cross_validation.select_strength import plan_selection
-        from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+        from fcorun.studies.selection.select import plan_selection
+        from fcorun.studies.selection.selection import SelectOptions
 
         values = {
             "folds": folds,
@@ -472,8 +472,8 @@ class Experiment:
         """
         from fcorun.interface.api.progress import follow_by_default, warn_each
         from fcorun.interface.api.run_record import RunRecord
-        from fcorun.studies.selection.stability.select_stable import plan_stability
-        from fcorun.studies.selection.stability.stability_options import StabilityOptions
+        from fcorun.studies.selection.select_stable import plan_stability
+        from fcorun.studies.selection.stability import StabilityOptions
 
         values = {
             "subsamples": subsamples,

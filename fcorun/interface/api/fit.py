@@ -20,8 +20,8 @@ from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.regularizer import Regularizer
 from fcorun.runs.follow import RunFollower, RunHistory
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.select import plan_selection
+from fcorun.studies.selection.selection import SelectOptions
 
 _REST = 1e-5  # a fold's run ends where its objective changes by less, relatively, between two evaluations
 _ROUNDING = 1e-12  # of an objective, relative to that at the start

@@ -24,8 +24,8 @@ from fcorun.sites.plan.planned_intervals import PlannedIntervals
 from fcorun.sites.plan.planned_selection import PlannedSelection
 from fcorun.sites.plan.quantities import Quantity, list_quantities
 from fcorun.sites.transport.secure_sums import check_bounds, check_secure, choose_bounds, describe_bound
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 from fcorun.studies.selection.path import find_path_parameter
+from fcorun.studies.selection.selection import SelectOptions
 
 FORMAT = 2  # raise it with every change of messages, which a test finds
 _KEYS = {"format", "fcorun", "experiment", "select", "secure", "quantities", "digest"}

@@ -16,9 +16,9 @@ from fcorun.experiment.requirements import are_convex
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.sites.plan.gram_sums import sends_sums, sums_add_up
 from fcorun.sites.plan.quantities import Quantity, describe_fills
-from fcorun.studies.selection.cross_validation.metric import choose_metric
-from fcorun.studies.selection.cross_validation.selection_options import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
+from fcorun.studies.selection.choice import choose_metric
 from fcorun.studies.selection.path import MIN_RATIO, find_path_parameter
+from fcorun.studies.selection.selection import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
 from fcorun.studies.selection.study import check_study
 
 REFIT = "refit"  # the name of the run on all rows with the chosen value, after the fits

@@ -27,12 +27,12 @@ from fcorun.sites.tables.fold_counts import FoldCounts
 from fcorun.sites.tables.fold_encoding import count_shapes, fit_fold, learnt_columns
 from fcorun.sites.transport.connections import ALL_SITES, Connections
 from fcorun.sites.transport.messages import Message, describe_damage
-from fcorun.studies.selection.cross_validation.select_strength import SelectionPlan
-from fcorun.studies.selection.cross_validation.selection_options import ALL_ROWS
 from fcorun.studies.selection.fitting import fit_batch, point_at
 from fcorun.studies.selection.folds import SubsetMasks, name_held_out_clients
 from fcorun.studies.selection.path import build_path
 from fcorun.studies.selection.path_fit import PathFit
+from fcorun.studies.selection.select import SelectionPlan
+from fcorun.studies.selection.selection import ALL_ROWS
 from fcorun.studies.selection.study import FITS, Study, describe_study, prepare_study
 from fcorun.studies.selection.study_checks import check_subset_clients
 

@@ -23,11 +23,11 @@ from fcorun.sites.tables.fold_encoding import pool_cells
 from fcorun.sites.transport.connections import Request
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.cross_validation.select_strength import SelectionPlan, plan_selection
-from fcorun.studies.selection.cross_validation.selection_options import ALL_ROWS
 from fcorun.studies.selection.fitting import fit_batch
 from fcorun.studies.selection.path import find_path_parameter
 from fcorun.studies.selection.path_fit import PathFit
+from fcorun.studies.selection.select import SelectionPlan, plan_selection
+from fcorun.studies.selection.selection import ALL_ROWS
 from fcorun.studies.selection.study import FITS, Log
 
 

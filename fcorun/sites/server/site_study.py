@@ -35,7 +35,7 @@ from fcorun.sites.transport.connections import Connections
 from fcorun.sites.transport.folder import FolderConnections
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import LAST_REQUEST
-from fcorun.studies.selection.cross_validation.selection_terminal import describe_selection
+from fcorun.studies.selection.selection_report import describe_selection
 from fcorun.studies.selection.study import Log
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from fcorun.sites.tables.fold_encoding import FILLS
 from fcorun.sites.transport.connections import Connections, ConnectionsWrapper, Request
 from fcorun.sites.transport.journal import SUMS_FILES
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.cross_validation.selection_options import ALL_ROWS
+from fcorun.studies.selection.selection import ALL_ROWS
 from fcorun.studies.selection.study import FITS
 
 

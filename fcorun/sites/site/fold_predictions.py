@@ -23,9 +23,8 @@ from fcorun.sites.site.site_batch import SiteBatch
 from fcorun.sites.site.site_folds import SiteFolds
 from fcorun.sites.site.site_results import sort_personal
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.cross_validation.out_of_fold import join_folds
 from fcorun.studies.selection.path import find_path_parameter
-from fcorun.studies.selection.path_fit import keeps_held_out
+from fcorun.studies.selection.path_fit import join_folds, keeps_held_out
 
 SELECTION_FOLDER = "selection"  # in the folder of a site's result
 

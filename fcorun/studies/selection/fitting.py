@@ -7,7 +7,7 @@ standardized, or a subset's rows teach other fills or levels: then the subset ha
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ from fcorun.engine.engine import (
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
+from fcorun.experiment.imputation_checks import has_gaps
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.problem import Batch, Vector
@@ -45,11 +46,10 @@ from fcorun.results.models.score_functions import compute_predictions
 from fcorun.runs.baseline import bind_client_problem
 from fcorun.runs.batch import max_runs
 from fcorun.runs.follow import RunFollower, RunHistory
+from fcorun.runs.imputed import complete_tables
 from fcorun.studies.selection.adaptive import AdaptiveFactors
-from fcorun.studies.selection.imputation import average_fits, complete_subset
-from fcorun.studies.selection.path_fit import END_STATES, PathFit, keeps_held_out
-from fcorun.studies.selection.relaxation import relax_fit
-from fcorun.studies.selection.second_number import SecondNumber
+from fcorun.studies.selection.path import SecondNumber
+from fcorun.studies.selection.path_fit import END_STATES, PathFit, average_fits, keeps_held_out, relax_fit
 
 _COUNTS = ("rounds", "bytes_up", "bytes_down")
 # maps the solution of a run, and its personal models or None, to outputs for the validation rows, as in PathFit
@@ -298,6 +298,17 @@ class PathFitter:
                 start = iterate.w
             results.append(_RunResult(metrics, solution, end_state, (0, 0, 0), predict(solution, None)))
         return results
+
+
+def complete_subset(experiment: PreparedExperiment, subset: RowSubset) -> Iterator[RowSubset]:
+    """Yield a subset with its training rows completed, once for each imputation; once if they have no gaps."""
+    if not has_gaps(subset.data):
+        yield subset
+        return
+    for data in complete_tables(experiment, subset.data):
+        x = subset.x.copy()
+        x[subset.train_rows] = data.train.x
+        yield replace(subset, data=data, x=x)
 
 
 def point_at(experiment: PreparedExperiment, param_name: str, value: float) -> Numbers:

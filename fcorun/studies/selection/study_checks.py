@@ -1,6 +1,6 @@
 """Checks of an experiment and its data before ``fcorun select`` or ``fcorun stability`` divides the rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -8,11 +8,13 @@ from jaxtyping import Float, Int
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.subset import check_classes, check_values
+from fcorun.data.datasets.subset import RowSubset, check_classes, check_values
 from fcorun.engine.engine import message_bytes
 from fcorun.experiment.build import build_engine, resolve_auto
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.imputation_checks import has_gaps
 from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.runs.imputed import prepare_tables
 from fcorun.studies.selection.folds import SubsetMasks, check_groups_within_clients, describe_subset
 
 _MOST_ROWS = 0.75  # of one class: then accuracy is no measure of a model
@@ -217,3 +219,17 @@ def check_global_model(experiment: PreparedExperiment, data: FederatedData, need
     """Raise UserError if the algorithm trains personal models only; ``need`` says what a global model is needed for."""
     if not has_global_model(experiment, data):
         raise UserError(f"algo={experiment.names['algo']} trains personal models and no shared one, and {need}")
+
+
+def check_imputed_subsets(
+    experiment: PreparedExperiment, names: Sequence[str], take_subset: Callable[[str], RowSubset]
+) -> None:
+    """Raise UserError if the gaps of the rows that a subset, by its name, trains on cannot be imputed."""
+    for name in names:
+        data = take_subset(name).data
+        try:
+            if has_gaps(data):
+                prepare_tables(experiment, data)
+        except UserError as error:
+            where = "" if name not in names[1:] else f" (of the rows without {describe_subset(name)})"
+            raise UserError(f"{error}{where}") from error

@@ -13,8 +13,8 @@ from fcorun.base.errors import WriteError, describe_error
 from fcorun.base.records.record import SELECTION_FILE, RunFolder
 from fcorun.engine.segments.client_states import ClientStateFile
 from fcorun.interface.cli.commands import main as command
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.select import plan_selection
+from fcorun.studies.selection.selection import SelectOptions
 
 FULL = "cannot be written (No space left on device); make room on that disk, and give the same command again"
 

@@ -13,8 +13,8 @@ from fcorun import run
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.regularizers.group_lasso import GroupLasso
-from fcorun.studies.selection.cross_validation.select_strength import select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.select import select
+from fcorun.studies.selection.selection import SelectOptions
 
 TABLE = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
 

@@ -17,8 +17,8 @@ from fcorun.methods.problem.problem import Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers import MCP, SCAD, L0Ball, LogSum
 from fcorun.results.models.inference_problem import explain_no_intervals
-from fcorun.studies.selection.cross_validation.select_strength import select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.select import select
+from fcorun.studies.selection.selection import SelectOptions
 
 PENALTIES: list[tuple[Any, float]] = [  # with their weak convexity
     (MCP(strength=0.7, gamma=3.0), 1 / 3.0),
@@ -186,6 +186,6 @@ def test_intervals_and_paths_are_refused():
 @pytest.mark.slow
 def test_a_path_in_a_given_range_chooses_by_validation_loss(monkeypatch):
     not_run = [SimpleNamespace(status={})]
-    monkeypatch.setattr("fcorun.studies.selection.cross_validation.selection_refit.run_experiments", lambda *_: not_run)
+    monkeypatch.setattr("fcorun.studies.selection.study.run_experiments", lambda *_: not_run)
     selection = select(small("reg=mcp"), SelectOptions(folds=2, points=2, range=[0.01, 0.1]), "out")
     assert np.isfinite(selection.choice.mean).all()

@@ -14,11 +14,11 @@ from fcorun.interface.cli.commands import main
 from fcorun.reports.page.write import write_report
 from fcorun.reports.pictures.coefficient_picture import draw_model
 from fcorun.results.models.coefficients import load_coefficients
-from fcorun.studies.selection.cross_validation.select_strength import select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
-from fcorun.studies.selection.stability.select_stable import select_stable_features
-from fcorun.studies.selection.stability.stability_options import StabilityOptions
-from fcorun.studies.selection.stability.stability_terminal import describe_stability
+from fcorun.studies.selection.select import select
+from fcorun.studies.selection.select_stable import select_stable_features
+from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.stability import StabilityOptions
+from fcorun.studies.selection.stability_report import describe_stability
 
 pytestmark = pytest.mark.usefixtures("separate_cache")
 

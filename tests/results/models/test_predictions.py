@@ -11,8 +11,8 @@ import fcorun
 from fcorun import compose, run
 from fcorun.data.tables.columns import ColumnRoles
 from fcorun.interface.cli.commands import main
-from fcorun.studies.selection.cross_validation.select_strength import select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.select import select
+from fcorun.studies.selection.selection import SelectOptions
 
 TABLE = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.keep=[record_no]"]
 SOLVED = ["algo=centralized", "precision=float64", *TABLE]

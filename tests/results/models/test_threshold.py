@@ -13,8 +13,8 @@ from fcorun.interface.cli.commands import main
 from fcorun.results.models.estimator import read_threshold
 from fcorun.results.models.predict import predict
 from fcorun.runs.rescore import has_other_threshold
-from fcorun.studies.selection.cross_validation.select_strength import select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.select import select
+from fcorun.studies.selection.selection import SelectOptions
 
 RNG = np.random.default_rng(4)
 Y = RNG.integers(0, 2, 300)

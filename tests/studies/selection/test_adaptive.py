@@ -12,8 +12,8 @@ from four_clients import NAMES, config
 from helpers import fails, not_none
 
 from fcorun.studies.selection.adaptive import AdaptiveFactors
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection, select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.selection import SelectOptions
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 EXACT = ("algo=centralized", "algo.tolerance=1e-14")

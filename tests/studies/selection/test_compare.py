@@ -13,13 +13,23 @@ from four_clients import OWNER, X, table
 from helpers import composed, fails, not_none
 
 from fcorun.results.models.score_intervals.scored_rows import HeldOutRows
-from fcorun.studies.selection.comparison import comparison_files as files
-from fcorun.studies.selection.comparison.candidates import compose_candidates
-from fcorun.studies.selection.comparison.compare_models import _merge_warnings, compare_rows, plan_comparison
-from fcorun.studies.selection.comparison.comparison_options import CompareOptions
-from fcorun.studies.selection.comparison.comparison_result import BETTER, UNCLEAR, WORSE, ModelComparison, order_scores
-from fcorun.studies.selection.comparison.comparison_terminal import describe_comparison
-from fcorun.studies.selection.comparison.mean import predict_means
+from fcorun.studies.selection import compare as files
+from fcorun.studies.selection.compare import (
+    _merge_warnings,
+    compare_rows,
+    compose_candidates,
+    plan_comparison,
+    predict_means,
+)
+from fcorun.studies.selection.comparison import (
+    BETTER,
+    UNCLEAR,
+    WORSE,
+    CompareOptions,
+    ModelComparison,
+    describe_comparison,
+    order_scores,
+)
 
 DATA = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0", "reg=l1"]
 

@@ -8,9 +8,9 @@ import pytest
 from helpers import choice_names, composed, matrices_only, plugin_class, small_for, traits_of
 from table_files import applies_psi, classify
 
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection, select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 from fcorun.studies.selection.path_fit import END_STATES
+from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.selection import SelectOptions
 
 ALGORITHMS = [name for name in choice_names("algo") if applies_psi(name)]
 PENALTIES = [
@@ -24,7 +24,7 @@ PENALTIES = [
 def no_refit(monkeypatch):
     """Prepare the refit, an ordinary run, without running it."""
     not_run = [SimpleNamespace(status={})]
-    monkeypatch.setattr("fcorun.studies.selection.cross_validation.selection_refit.run_experiments", lambda *_: not_run)
+    monkeypatch.setattr("fcorun.studies.selection.study.run_experiments", lambda *_: not_run)
 
 
 @pytest.mark.slow

@@ -15,12 +15,12 @@ from sklearn.model_selection import PredefinedSplit
 from fcorun.base.config import build_plugin, identity_fields
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection, select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
-from fcorun.studies.selection.cross_validation.selection_terminal import describe_selection
 from fcorun.studies.selection.folds import assign_folds, draw_halves
-from fcorun.studies.selection.stability.select_stable import plan_stability
-from fcorun.studies.selection.stability.stability_options import StabilityOptions
+from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.select_stable import plan_stability
+from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_report import describe_selection
+from fcorun.studies.selection.stability import StabilityOptions
 
 
 @pytest.mark.slow

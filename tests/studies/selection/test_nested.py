@@ -16,11 +16,11 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.page import write as html_report
 from fcorun.results.models.score_intervals.score_options import read_scored_record
-from fcorun.studies.selection.cross_validation.nested import draw_nested_folds
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection, select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
-from fcorun.studies.selection.cross_validation.selection_terminal import describe_selection
 from fcorun.studies.selection.folds import assign_folds, describe_subset
+from fcorun.studies.selection.nested import draw_nested_folds
+from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_report import describe_selection
 from fcorun.studies.selection.study_checks import check_outer_folds, warn_of_accuracy, warn_one_class_folds
 
 

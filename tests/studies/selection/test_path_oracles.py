@@ -12,8 +12,8 @@ from helpers import not_none
 
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.studies.selection.cross_validation.select_strength import select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
+from fcorun.studies.selection.select import select
+from fcorun.studies.selection.selection import SelectOptions
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 

@@ -19,10 +19,10 @@ from fcorun.interface.api.run_record import RunRecord
 from fcorun.interface.cli.commands.study_command import split_options
 from fcorun.reports.page.build_page import build_page
 from fcorun.results.models.relaxed import COLLINEAR, NO_OPTIMUM, UnpenalizedRefits
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection, select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
-from fcorun.studies.selection.cross_validation.selection_terminal import describe_selection
 from fcorun.studies.selection.path_fit import END_STATES
+from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_report import describe_selection
 
 linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 EXACT = ("algo=centralized", "algo.tolerance=1e-14", "cutoff=1e-8")

@@ -17,13 +17,12 @@ from helpers import fails, not_none
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands.predict_command import find_record
 from fcorun.interface.cli.commands.study_command import split_options
-from fcorun.studies.selection.cross_validation.choice import choose, warn_about_choice
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection, select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
-from fcorun.studies.selection.cross_validation.selection_picture import mark_choices
-from fcorun.studies.selection.path import RegularizationPath, _smallest_radius
+from fcorun.studies.selection.choice import choose, warn_about_choice
+from fcorun.studies.selection.path import RegularizationPath, SecondNumber, _smallest_radius, read_second_number
 from fcorun.studies.selection.path_fit import PathFit
-from fcorun.studies.selection.second_number import SecondNumber, read_second_number
+from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_picture import mark_choices
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 NET = ("algo=centralized", "algo.tolerance=1e-12", "reg=elastic_net")

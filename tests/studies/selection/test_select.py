@@ -20,16 +20,14 @@ from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
 from fcorun.reports.pictures.style import STYLES
-from fcorun.studies.selection.cross_validation import selection_files as files
-from fcorun.studies.selection.cross_validation import selection_picture as picture
-from fcorun.studies.selection.cross_validation.choice import choose, drop_failed_refits, warn_about_choice
-from fcorun.studies.selection.cross_validation.out_of_fold import join_folds
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection, select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
-from fcorun.studies.selection.cross_validation.selection_refit import warn_unfinished_refit
-from fcorun.studies.selection.cross_validation.selection_terminal import describe_selection
+from fcorun.studies.selection import selection_picture as picture
+from fcorun.studies.selection import selection_report as files
+from fcorun.studies.selection.choice import choose, drop_failed_refits, warn_about_choice
 from fcorun.studies.selection.path import RegularizationPath
-from fcorun.studies.selection.path_fit import END_STATES, PathFit
+from fcorun.studies.selection.path_fit import END_STATES, PathFit, join_folds
+from fcorun.studies.selection.select import plan_selection, select, warn_unfinished_refit
+from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_report import describe_selection
 
 
 @pytest.mark.slow
@@ -330,7 +328,7 @@ def test_a_threshold_that_is_a_number_needs_no_rows_out_of_fold(monkeypatch):
         plan_selection({**settings, "threshold": "youden"}, options, "out")
     plan = plan_selection({**settings, "threshold": 0.3}, options, "out")
     assert not plan.study.keeps_held_out
-    monkeypatch.setattr("fcorun.studies.selection.cross_validation.select_strength.predict_out_of_fold", lambda *_: [])
+    monkeypatch.setattr("fcorun.studies.selection.select.predict_out_of_fold", lambda *_: [])
     fit = PathFit(
         metrics={plan.metric: np.array([1.0, 2.0])},
         solution={},
@@ -339,7 +337,7 @@ def test_a_threshold_that_is_a_number_needs_no_rows_out_of_fold(monkeypatch):
     )
     selection = plan.choose_value(dict.fromkeys(plan.study.subsets, fit))
     assert (selection.threshold, plan.apply(selection).settings.threshold) == (0.3, 0.3)
-    monkeypatch.setattr("fcorun.studies.selection.cross_validation.selection_options.Selection.coefficients", None)
+    monkeypatch.setattr("fcorun.studies.selection.selection.Selection.coefficients", None)
     Path("out").mkdir()
     for name in ("predictions.csv", "scores.csv", "calibration.csv", "roc.pdf"):  # of an earlier choice
         Path("out", name).touch()

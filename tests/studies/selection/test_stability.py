@@ -22,20 +22,18 @@ from fcorun.data.rows.rows import Rows
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.pictures.style import STYLES
+from fcorun.studies.selection import stability_picture as picture
 from fcorun.studies.selection.folds import draw_halves
 from fcorun.studies.selection.path_fit import PathFit
-from fcorun.studies.selection.stability import stability_picture as picture
-from fcorun.studies.selection.stability.bound_statement import state_bound, state_judged_part
-from fcorun.studies.selection.stability.select_stable import (
+from fcorun.studies.selection.select_stable import (
     _find_support,
     plan_stability,
     select_stable_features,
     warn_about_region,
 )
-from fcorun.studies.selection.stability.stability_files import tabulate_clients
-from fcorun.studies.selection.stability.stability_options import StabilityOptions
-from fcorun.studies.selection.stability.stability_scores import compute_jaccard, score_features
-from fcorun.studies.selection.stability.stability_terminal import describe_stability
+from fcorun.studies.selection.stability import StabilityOptions, state_bound, state_judged_part
+from fcorun.studies.selection.stability_report import describe_stability, tabulate_clients
+from fcorun.studies.selection.stability_scores import compute_jaccard, score_features
 
 RNG = np.random.default_rng(5)
 OWNER = np.repeat(["a", "b", "c"], [20, 31, 25])

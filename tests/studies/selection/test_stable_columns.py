@@ -15,11 +15,10 @@ from fcorun.interface.cli.commands.predict_command import find_record
 from fcorun.methods.regularizers.group_lasso import GroupLasso
 from fcorun.reports.bibliography import build_bibliography
 from fcorun.results.inference.methods import AFTER_SELECTION
-from fcorun.studies.selection.stability.select_stable import plan_stability, select_stable_features
-from fcorun.studies.selection.stability.stability_options import StabilityOptions
-from fcorun.studies.selection.stability.stability_refit import check_refit
-from fcorun.studies.selection.stability.stability_terminal import describe_stability
-from fcorun.studies.selection.stability.units import SelectionUnits
+from fcorun.studies.selection.select_stable import check_refit, plan_stability, select_stable_features
+from fcorun.studies.selection.stability import StabilityOptions
+from fcorun.studies.selection.stability_report import describe_stability
+from fcorun.studies.selection.stability_scores import SelectionUnits
 
 RNG = np.random.default_rng(3)
 N_ROWS = 90

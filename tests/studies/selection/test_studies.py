@@ -24,12 +24,11 @@ from fcorun.methods.problem.duality_gap import has_duality_gap, pooled_gap
 from fcorun.methods.problem.problem import Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers import L1
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection, select
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 from fcorun.studies.selection.fitting import PathFitter
-from fcorun.studies.selection.stability.per_client import fit_client_supports
-from fcorun.studies.selection.stability.select_stable import plan_stability
-from fcorun.studies.selection.stability.stability_options import StabilityOptions
+from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.select_stable import fit_client_supports, plan_stability
+from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.stability import StabilityOptions
 
 RNG = np.random.default_rng(7)
 OWNER = np.repeat(["a", "b", "c"], 12)
@@ -224,16 +223,14 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     before = not_none(selection.record).status["identity"]
     index = (selection.choice.chosen_index + 1) % 4
     other_choice = replace(selection.choice, chosen_index=index)
-    monkeypatch.setattr(
-        "fcorun.studies.selection.cross_validation.select_strength.choose", lambda *_, **__: other_choice
-    )
+    monkeypatch.setattr("fcorun.studies.selection.select.choose", lambda *_, **__: other_choice)
     config_before = Path("out/refit/config.yaml").read_text()
 
     def broken(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fcorun.studies.selection.cross_validation.selection_refit.run_experiments", broken)
+        patch.setattr("fcorun.studies.selection.study.run_experiments", broken)
         with pytest.raises(KeyboardInterrupt):
             select(new, SelectOptions(folds=3, points=4, rule="one_se"), "out")
     assert Path("out/refit/config.yaml").read_text() == config_before
@@ -257,9 +254,7 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
         Path("out/refit").rename("out/refit.next")
         Path("out/refit").mkdir()
         Path("out/refit.next/metrics.csv").rename("out/refit/metrics.csv")
-        monkeypatch.setattr(
-            "fcorun.studies.selection.cross_validation.select_strength.choose", lambda *_, choice=choice, **__: choice
-        )
+        monkeypatch.setattr("fcorun.studies.selection.select.choose", lambda *_, choice=choice, **__: choice)
         last = select(new, SelectOptions(folds=3, points=4), "out")
         assert Record(Path("out/refit")).status["identity"] == not_none(last.record).status["identity"] == identity
         assert {path.name for path in Path("out/refit").iterdir()} == files

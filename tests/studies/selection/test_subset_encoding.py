@@ -12,9 +12,9 @@ from fcorun.data.datasets.subset import take_subset
 from fcorun.data.datasets.table import Table
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.studies.selection.cross_validation.select_strength import plan_selection
-from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
 from fcorun.studies.selection.fitting import PathFitter
+from fcorun.studies.selection.select import plan_selection
+from fcorun.studies.selection.selection import SelectOptions
 
 N = 60
 SITE = np.repeat(["basel", "bern", "chur"], 20)

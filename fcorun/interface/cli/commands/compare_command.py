@@ -28,10 +28,9 @@ def run(argv: Sequence[str]) -> int:
     from fcorun.base.system.machine import require_single_host, set_up_jax
 
     set_up_jax()
-    from fcorun.studies.selection.comparison import comparison_files as files
-    from fcorun.studies.selection.comparison.compare_models import plan_comparison
-    from fcorun.studies.selection.comparison.comparison_options import CompareOptions
-    from fcorun.studies.selection.comparison.comparison_terminal import describe_comparison
+    from fcorun.studies.selection import compare as files
+    from fcorun.studies.selection.compare import plan_comparison
+    from fcorun.studies.selection.comparison import CompareOptions, describe_comparison
 
     with use_config_dir(arguments.config_dir):
         warn_overridden()

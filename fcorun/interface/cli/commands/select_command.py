@@ -25,8 +25,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _import_steps():
-    from fcorun.studies.selection.cross_validation.select_strength import plan_selection
-    from fcorun.studies.selection.cross_validation.selection_options import SelectOptions
-    from fcorun.studies.selection.cross_validation.selection_terminal import describe_selection
+    from fcorun.studies.selection.select import plan_selection
+    from fcorun.studies.selection.selection import SelectOptions
+    from fcorun.studies.selection.selection_report import describe_selection
 
     return SelectOptions, plan_selection, describe_selection

@@ -25,8 +25,8 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _import_steps():
-    from fcorun.studies.selection.stability.select_stable import plan_stability
-    from fcorun.studies.selection.stability.stability_options import StabilityOptions
-    from fcorun.studies.selection.stability.stability_terminal import describe_stability
+    from fcorun.studies.selection.select_stable import plan_stability
+    from fcorun.studies.selection.stability import StabilityOptions
+    from fcorun.studies.selection.stability_report import describe_stability
 
     return StabilityOptions, plan_stability, describe_stability

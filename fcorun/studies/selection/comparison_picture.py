@@ -7,8 +7,7 @@ import numpy as np
 from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
 from fcorun.reports.pictures.text_width import measure_width, shorten_to_width
-from fcorun.studies.selection.comparison.comparison_options import SHARED
-from fcorun.studies.selection.comparison.comparison_result import ALL, BETTER, HIGHER_IS_BETTER, WORSE, ModelComparison
+from fcorun.studies.selection.comparison import ALL, BETTER, HIGHER_IS_BETTER, SHARED, WORSE, ModelComparison
 
 _ROW = 0.16  # inches of a client
 _MAX_CLIENTS = 40

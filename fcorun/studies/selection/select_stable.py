@@ -7,38 +7,44 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from fcorun.base.config import SECTIONS
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import MORE_ROUNDS_ADVICE
 from fcorun.base.records.record import STABILITY_FILE
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.datasets.table import Table
+from fcorun.engine.device_rows import client_row_table
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.prepare import prepare
+from fcorun.experiment.prepare import prepare, prepare_plugins
 from fcorun.experiment.requirements import are_convex
 from fcorun.methods.objectives.objective import is_linear_model
+from fcorun.methods.problem import solver
+from fcorun.methods.problem.problem import Batch
+from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.results.models.coefficients import nonzero_limits
 from fcorun.runs.job import Watcher
-from fcorun.studies.selection.cross_validation.selection_refit import refit
+from fcorun.studies.selection import stability_report as files
 from fcorun.studies.selection.folds import SubsetMasks, draw_halves
 from fcorun.studies.selection.path import RegularizationPath, build_path
 from fcorun.studies.selection.path_fit import PathFit, find_runs
-from fcorun.studies.selection.stability import stability_files as files
-from fcorun.studies.selection.stability.per_client import fit_client_supports
-from fcorun.studies.selection.stability.stability_options import StabilityOptions, StabilityResult, name_features
-from fcorun.studies.selection.stability.stability_refit import (
-    build_refit,
-    check_refit,
-    explain_no_refit,
-    list_refit_columns,
+from fcorun.studies.selection.select import refit
+from fcorun.studies.selection.stability import StabilityOptions, StabilityResult, name_features
+from fcorun.studies.selection.stability_scores import SelectionUnits, StabilityScores, compute_jaccard, score_features
+from fcorun.studies.selection.study import (
+    Log,
+    Study,
+    describe_study,
+    prepare_study,
+    warn_few_evaluations,
+    warn_unconverged,
 )
-from fcorun.studies.selection.stability.stability_scores import StabilityScores, compute_jaccard, score_features
-from fcorun.studies.selection.stability.units import SelectionUnits
-from fcorun.studies.selection.study import Log, Study, describe_study, prepare_study
 from fcorun.studies.selection.study_checks import check_global_model, check_subsets
-from fcorun.studies.selection.study_result import warn_few_evaluations, warn_unconverged
 
 MIN_RATIO = 0.05  # of the least strength to the largest: halves that choose many features say little
 
@@ -254,3 +260,100 @@ def warn_about_region(path: RegularizationPath, scores: StabilityScores, max_err
             "larger max_errors= loosens the bound and follows the path further, with more false selections expected"
         ]
     return []
+
+
+def check_refit(experiment: PreparedExperiment, data: FederatedData) -> None:
+    """Raise UserError if the data have no columns to leave out, or the experiment needs a penalty."""
+    if not isinstance(experiment.data, Table) or data.features.encoding is None:
+        raise UserError(
+            f"refit=true leaves out columns by their names, and data={experiment.names['data']} has no named columns: "
+            "leave refit out, or give a table with named columns"
+        )
+    for option in ("encoding", "scaling"):
+        if getattr(experiment.data, option) is not None:
+            raise UserError(
+                f"refit=true drops columns, and the record of data.{option} fixes them: leave one of the two out"
+            )
+    build_refit(experiment, [column.name for column in data.features.encoding.columns])
+
+
+def build_refit(experiment: PreparedExperiment, columns: list[str]) -> PreparedExperiment:
+    """Return the experiment with these columns as the only features, and without a penalty. Raises UserError."""
+    assert isinstance(experiment.data, Table)
+    plugins = {section: getattr(experiment, section) for section in SECTIONS}
+    plugins["data"] = replace(experiment.data, only=columns)
+    plugins["reg"] = NoRegularizer()
+    labels = {section: {"name": experiment.names[section]} for section in SECTIONS}
+    labels["reg"] = {"name": "none"}
+    for section in SECTIONS:
+        title = experiment.config.get(section, {}).get("title")
+        if title and section != "reg":
+            labels[section]["title"] = title
+    return prepare_plugins(plugins, labels, experiment.settings)
+
+
+def list_refit_columns(result: StabilityResult) -> list[str]:
+    """Return the columns with a stable feature, or a feature without penalty, in the order of the table."""
+    encoding = result.data.features.encoding
+    assert encoding is not None
+    is_refit_feature = (result.scores.stable | result.scores.unpenalized)[result.units.unit_of]
+    refit_names = {encoding.column_of_feature[result.features[j]] for j in np.flatnonzero(is_refit_feature)}
+    return [column.name for column in encoding.columns if column.name in refit_names]
+
+
+def explain_no_refit(result: StabilityResult) -> str:
+    """Return why no model is fitted to the stable columns; "" if one is."""
+    encoding = result.data.features.encoding
+    assert encoding is not None
+    if not result.scores.stable.any():
+        return "refit=true: no model is fitted, since nothing is stable"
+    columns = list_refit_columns(result)
+    n_features = sum(len(column.features) for column in encoding.columns if column.name in columns)
+    n_rows = len(result.data.train)
+    if n_features >= n_rows:
+        return (
+            f"refit=true: no model is fitted, since {n_rows} rows do not determine {n_features} coefficients without a "
+            "penalty: a larger threshold leaves fewer columns"
+        )
+    return ""
+
+
+_TOLERANCE = 1e-6
+_ITERATIONS = 5000
+
+
+def fit_client_supports(
+    experiment: PreparedExperiment, data: FederatedData, param_name: str, value: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve the problem of each client alone; return the supports, (M, d), and which of them are valid, (M,).
+
+    The solver minimizes the regularized loss of the client's rows, with their weights and offsets, in float64 at this
+    strength or radius. A support is not valid if the rows with weight are of one class only, or if the solver did not
+    certify its solution.
+    """
+    supports = []
+    is_valid = []
+    train = data.train
+    n_features = train.x.shape[1]
+    limits = nonzero_limits(experiment, data)[:, None]
+    with jax.enable_x64(True):
+        problem = build_problem(experiment, data)
+        reg = problem.regularizer.with_value(param_name, value)
+        compiled = solver.compile_programs(replace(problem, regularizer=reg), n_features)
+        for m, padded_rows in enumerate(client_row_table(train.offsets)):  # padded with -1 to one length
+            is_row = padded_rows >= 0
+            rows = np.maximum(padded_rows, 0)
+            x = train.x[rows].astype(np.float64) if train.x.dtype.kind == "f" else train.x[rows]
+            y = train.y[rows].astype(np.int32 if data.task == "multiclass" else np.float64)
+            weight = is_row / is_row.sum() * (1 if train.relative_weight is None else train.relative_weight[rows])
+            offset = None if train.offset is None else jnp.asarray(train.offset[rows], jnp.float64)
+            batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset)
+            client_numbers = {name: float(values[m]) for name, values in (reg.per_client or {}).items()}
+            client_problem = replace(problem, regularizer=replace(reg, **client_numbers))
+            for iterate in solver.minimize(client_problem, batch, _TOLERANCE, _ITERATIONS, compiled=compiled):  # noqa: B007
+                pass
+            weights = np.abs(np.asarray(iterate.w["weights"])).reshape(n_features, -1)
+            supports.append((weights > limits).any(axis=1))
+            has_classes = not data.classes or len(np.unique(train.y[padded_rows[weight > 0]])) > 1
+            is_valid.append(iterate.certified and has_classes)
+    return np.array(supports), np.array(is_valid)

@@ -15,7 +15,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.metrics import MORE_ROUNDS_ADVICE
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import take_subset
-from fcorun.studies.selection.cross_validation.choice import (
+from fcorun.studies.selection.choice import (
     CrossValidationChoice,
     choose,
     compute_weighted_mean,
@@ -25,7 +25,7 @@ from fcorun.studies.selection.cross_validation.choice import (
 from fcorun.studies.selection.folds import SubsetMasks, assign_folds, compute_fold_weights
 from fcorun.studies.selection.path import RegularizationPath
 from fcorun.studies.selection.path_fit import PathFit
-from fcorun.studies.selection.study_result import warn_unconverged
+from fcorun.studies.selection.study import warn_unconverged
 
 
 @dataclass(frozen=True, eq=False)

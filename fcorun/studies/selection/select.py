@@ -8,33 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.base.config import GRID_SECTIONS
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import RANKING_METRICS
 from fcorun.base.records.record import OUT_OF_FOLD, SELECTION_FILE
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule, check_threshold
-from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.experiment import PreparedExperiment, describe_remaining_descent
+from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.results.models.chosen_thresholds import choose_thresholds, fixed_thresholds
+from fcorun.results.models.predictions import Predictions
 from fcorun.runs.job import Watcher
+from fcorun.studies.selection import selection_report as files
 from fcorun.studies.selection.adaptive import check_linear_model, weigh_features
-from fcorun.studies.selection.cross_validation import selection_files as files
-from fcorun.studies.selection.cross_validation.choice import choose, drop_failed_refits, stack_scores, warn_about_choice
-from fcorun.studies.selection.cross_validation.metric import choose_metric
-from fcorun.studies.selection.cross_validation.nested import (
-    NestedFolds,
-    draw_nested_folds,
-    judge_choices,
-    warn_about_nested,
-)
-from fcorun.studies.selection.cross_validation.out_of_fold import predict_out_of_fold
-from fcorun.studies.selection.cross_validation.selection_options import (
-    ALL_ROWS,
-    DEFAULT_FOLDS,
-    Selection,
-    SelectOptions,
-)
-from fcorun.studies.selection.cross_validation.selection_refit import apply_choice, refit, warn_unfinished_refit
+from fcorun.studies.selection.choice import choose, choose_metric, drop_failed_refits, stack_scores, warn_about_choice
 from fcorun.studies.selection.folds import (
     SubsetMasks,
     assign_folds,
@@ -42,20 +31,31 @@ from fcorun.studies.selection.folds import (
     list_held_out_clients,
     list_marked_folds,
 )
-from fcorun.studies.selection.imputation import check_imputed_subsets
+from fcorun.studies.selection.nested import (
+    NestedFolds,
+    draw_nested_folds,
+    judge_choices,
+    warn_about_nested,
+)
 from fcorun.studies.selection.path import build_paths, fix_strength
-from fcorun.studies.selection.path_fit import PathFit
-from fcorun.studies.selection.study import Log, Study, describe_study, prepare_study
+from fcorun.studies.selection.path_fit import PathFit, join_folds
+from fcorun.studies.selection.selection import (
+    ALL_ROWS,
+    DEFAULT_FOLDS,
+    Selection,
+    SelectOptions,
+)
+from fcorun.studies.selection.study import Log, Study, describe_study, prepare_study, refit, warn_few_evaluations
 from fcorun.studies.selection.study_checks import (
     check_fold_classes,
     check_global_model,
+    check_imputed_subsets,
     check_outer_folds,
     check_subsets,
     has_global_model,
     warn_of_accuracy,
     warn_one_class_folds,
 )
-from fcorun.studies.selection.study_result import warn_few_evaluations
 
 _MAX_NAMED_FOLDS = 20  # in a line
 
@@ -329,3 +329,42 @@ def _describe_models(study: Study) -> list[str]:
     if isinstance(experiment.algo, Baseline):
         lines.append(f"algo={algo} is solved in one place: the cost of sending the rows is not counted")
     return lines
+
+
+def apply_choice(experiment: PreparedExperiment, selection: Selection) -> PreparedExperiment:
+    """Return the experiment of the refit, with the chosen numbers and the chosen threshold."""
+    chosen = selection.path.apply(experiment, selection.choice.chosen_index)
+    plugins = {section: getattr(chosen, section) for section in GRID_SECTIONS}
+    return replace_plugins(experiment, replace(chosen.settings, threshold=selection.threshold), **plugins)
+
+
+def warn_unfinished_refit(experiment: PreparedExperiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:
+    """Return a warning if the refit, whose ``summary`` is given, had not converged.
+
+    The runs of the path had the same rounds and rates, so that the choice is one of unconverged runs, too.
+    """
+    certificate = summary.get("certificate") or (summary.get("relaxed") or {}).get("certificate_of_lasso") or {}
+    descent = summary.get("unfinished")
+    if certificate.get("near") is False:
+        reason = OptimalityGap(**certificate).describe(experiment, data, falling=bool(descent))
+    elif descent:
+        reason = describe_remaining_descent(descent)
+    else:
+        return []
+    return [
+        "the choice is of unfinished runs: those of the path had the rounds and rates of the refit, and ended like "
+        f"it; of the refit, {reason}"
+    ]
+
+
+def predict_out_of_fold(study: Study, fits: Mapping[str, PathFit], chosen: Mapping[str, int]) -> list[Predictions]:
+    """Return the predictions for all training rows by the fits of the folds, of shared and of personal models.
+
+    ``chosen`` has the position on the path of the fit of each fold, by the fold's name. Returns no predictions if the
+    rows are too many to be kept, and none of models that diverged in some fold.
+    """
+    rows, outputs = {}, []
+    for number, (name, index) in enumerate(chosen.items(), start=1):
+        rows[number] = np.flatnonzero(study.subsets[name].validation)
+        outputs.append({model: values[index] for model, values in fits[name].held_out.items()})
+    return join_folds(study.experiment.objective, study.data, rows, outputs)

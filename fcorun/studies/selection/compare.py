@@ -4,38 +4,145 @@ All models share the outer folds, but for ``new_client``, whose folds are the cl
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import RANKING_METRICS
+from fcorun.base.records.formats import csv_text, json_text
 from fcorun.base.records.record import PERSONAL
 from fcorun.base.records.record import SHARED as SHARED_MODEL
+from fcorun.base.system.files import write_atomically
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.experiment.build import load_data
+from fcorun.experiment.prepare import prepare
+from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
 from fcorun.results.models.score_intervals.intervals import tabulate_intervals
 from fcorun.results.models.score_intervals.pairing import match_rows
 from fcorun.results.models.score_intervals.score_table import BOOTSTRAP, IntervalRow
 from fcorun.results.models.score_intervals.scored_rows import HeldOutRows, read_held_out_rows
 from fcorun.results.models.score_intervals.warnings import Findings
-from fcorun.studies.selection.comparison.candidates import Compose, compose_candidates, plan_candidates
-from fcorun.studies.selection.comparison.comparison_options import (
+from fcorun.studies.selection import selection_report as files
+from fcorun.studies.selection.comparison import (
+    LOCAL,
     MEAN,
     NEW_CLIENT,
+    RANKINGS,
     SHARED,
+    STANDARDIZED,
     CompareOptions,
+    ComparisonRow,
+    ModelComparison,
     describe_candidate,
+    order_scores,
 )
-from fcorun.studies.selection.comparison.comparison_result import RANKINGS, ComparisonRow, ModelComparison, order_scores
-from fcorun.studies.selection.comparison.mean import predict_means
-from fcorun.studies.selection.cross_validation import selection_files as files
-from fcorun.studies.selection.cross_validation.select_strength import SelectionPlan
-from fcorun.studies.selection.cross_validation.selection_options import Selection
+from fcorun.studies.selection.comparison_picture import draw_comparison
+from fcorun.studies.selection.folds import list_marked_folds
 from fcorun.studies.selection.path import applies_regularizer
+from fcorun.studies.selection.select import SelectionPlan, plan_selection
+from fcorun.studies.selection.selection import Selection, SelectOptions
 from fcorun.studies.selection.study import Log
 
+Compose = Callable[[list[str]], dict[str, Any]]  # from overrides to a configuration
+DEFAULT_OUTER_FOLDS = 5
 # the beginnings of warnings about scores at a threshold, which a comparison does not list
 _OF_SCORES_NOT_SHOWN = ("no interval of", "some scores have no interval")
+
+
+def compose_candidates(compose: Compose, overrides: Sequence[str], options: CompareOptions) -> dict[str, dict]:
+    """Return the configuration of each candidate by its name. Raises UserError."""
+    of_shared = [text for text in overrides if _key(text) == "algo" or _key(text).startswith("algo.")]
+    common = [text for text in overrides if text not in of_shared]
+    shared = [*common, *(of_shared or [f"algo={SHARED_MODEL_ALGORITHM}"])]
+    configs = {SHARED: compose(shared)}
+    data = configs[SHARED]["data"]
+    if "standardize" in data and data["standardize"] != "per_client":
+        own_scale = [text for text in shared if _key(text) != "data.standardize"]
+        configs[STANDARDIZED] = compose([*own_scale, "data.standardize=per_client"])
+    for name in options.method_names:
+        configs[name] = compose([*common, f"algo={name}", *PERSONAL_ALGORITHMS.get(name, ())])
+    of_channels = [text for text in common if _key(text).partition(".")[0] in ("uplink", "downlink")]
+    of_local = [text for text in common if text not in of_channels]  # local training sends nothing
+    configs[LOCAL] = compose([*of_local, f"algo={LOCAL}", *PERSONAL_ALGORITHMS.get(LOCAL, ())])
+    return configs | {NEW_CLIENT: configs[SHARED]}
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
+def plan_candidates(
+    configs: Mapping[str, Mapping[str, Any]], options: CompareOptions, folder: Callable[[str], str]
+) -> tuple[dict[str, SelectionPlan], list[str]]:
+    """Return the selection of each candidate, and a sentence for each one that these data do not allow.
+
+    ``folder`` gives the folder of a candidate. Raises UserError if there is no selection of the shared model.
+    """
+    experiment = prepare({**configs[SHARED], "metric": None})
+    if n_tables := experiment.settings.imputations:
+        raise UserError(f"imputations={n_tables} averages shared models, and compare also trains own ones of clients, "
+                        "by gaps filled once: leave imputations out")  # fmt: skip
+    data = load_data(experiment)
+    if data.task == "regression" and not hasattr(experiment.objective, "response"):
+        raise UserError(f"the predictions of objective={experiment.names['objective']} are no expected values, whose "
+                        "squared errors compare models: give another objective")  # fmt: skip
+    n_outer = options.outer_folds or len(list_marked_folds(data)) or DEFAULT_OUTER_FOLDS
+    n_inner = n_outer if list_marked_folds(data) else options.folds
+    plans, left_out = {}, []
+    for name, config in configs.items():
+        by, inner, outer = "rows", n_inner, n_outer
+        if name == NEW_CLIENT:
+            if reason := _why_no_client_is_held_out(data):
+                left_out.append(f"{name} is left out: {reason}")
+                continue
+            by, inner, outer = "clients", min(n_inner, len(data.client_names)), len(data.client_names)
+        if name in options.method_names and not prepare({**config, "metric": None}).algo.has_personal_models:
+            raise UserError(f"methods={name}: algo={name} trains no own models for clients: leave it out")
+        choice = SelectOptions(
+            folds=inner,
+            points=options.points,
+            rule=options.rule,
+            range=options.range,
+            by=by,
+            outer_folds=outer,
+        )
+        try:
+            plans[name] = _plan_candidate(config, choice, folder(name))
+        except UserError as error:
+            if name == SHARED:
+                raise
+            left_out.append(f"{name} is left out: {error}")
+    return plans, left_out
+
+
+def _why_no_client_is_held_out(data: FederatedData) -> str:
+    """Return why the folds cannot hold out one client after the other; empty if they can."""
+    if list_marked_folds(data):
+        return "data.fold marks folds of rows, so that no client is held out"
+    return "" if len(data.client_names) > 2 else "it needs three clients or more"
+
+
+def _plan_candidate(config: Mapping[str, Any], choice: SelectOptions, folder: str) -> SelectionPlan:
+    """Return the selection of a candidate, whose own models are judged if it has some. Raises UserError.
+
+    Own models are chosen by their loss where the folds do not measure the metric of the configuration for them. An
+    algorithm that ignores psi has nothing to choose: its folds are the outer ones.
+    """
+    experiment = prepare({**config, "metric": None})
+    metric = config.get("metric")
+    if experiment.algo.has_personal_models and metric:
+        metric = f"personal_val_{metric.removeprefix('personal_').removeprefix('val_')}"
+        if metric not in experiment.metrics:  # the folds measure no ranking of own models
+            metric = "personal_val_loss"
+    if applies_regularizer(experiment.algo):
+        return plan_selection(config, choice, folder, metric)
+    fixed = SelectOptions(folds=choice.outer_folds, by=choice.by)
+    return plan_selection(config, fixed, folder, metric, varies_strength=False)
 
 
 @dataclass(frozen=True)
@@ -198,3 +305,54 @@ def _list_choices(selections: Mapping[str, Selection]) -> dict[str, list[dict[st
         for name, selection in selections.items()
         if selection.nested is not None
     }
+
+
+def predict_means(rows: HeldOutRows) -> HeldOutRows:
+    """Predict each row by the mean of the targets of its client in the other folds.
+
+    To the rows of the client, a mean adds one whose target is the mean over the rows of all clients in the other folds:
+    a share of 0 would have an infinite log loss, and a client without rows in the other folds has the mean over all of
+    them. All rows count alike, whatever their weights.
+    """
+    assert rows.fold is not None
+    targets = rows.target.astype(float)[:, None]
+    if rows.classes:
+        targets = np.eye(len(rows.classes))[rows.target]
+    means = np.empty_like(targets)
+    for fold in np.unique(rows.fold):
+        is_training = rows.fold != fold
+        of_all = targets[is_training].mean(axis=0)
+        for client in np.unique(rows.client):
+            is_own = rows.client == client
+            client_targets = targets[is_training & is_own]
+            means[is_own & ~is_training] = (client_targets.sum(axis=0) + of_all) / (len(client_targets) + 1)
+    if not rows.classes:
+        return replace(rows, model=MEAN, prediction=means[:, 0])
+    probability = means[:, 1] if rows.task == "binary" else means
+    if rows.probability is None:  # the other models have no scores of probabilities
+        probability = None
+    return replace(rows, model=MEAN, prediction=means.argmax(axis=1), probability=probability)
+
+
+def write(comparison: ModelComparison) -> None:
+    """Write the files. comparison.csv has a row for each candidate, client and score.
+
+    comparison.json has the verdict, the options, and the numbers that each candidate chose without each outer fold.
+    """
+    rows = [row.to_dict() for row in comparison.rows if row.score in comparison.scores]
+    order = {name: i for i, name in enumerate(comparison.scores)}
+    rows.sort(key=lambda row: order[row["score"]])
+    folder = comparison.folder
+    write_atomically(folder / "comparison.csv", csv_text(rows))
+    for ending, picture in draw_comparison(comparison).items():
+        write_atomically(folder / f"comparison.{ending}", picture)
+    content = {
+        "score": comparison.score,
+        "verdict": comparison.describe_verdict(),
+        "candidates": comparison.candidates,
+        "chosen": comparison.chosen,
+        "options": vars(comparison.options),
+        "warnings": comparison.warnings,
+        "seconds": comparison.seconds,
+    }
+    write_atomically(folder / "comparison.json", json_text(content))

@@ -16,11 +16,11 @@ from fcorun.results.models.chosen_thresholds import ChosenThresholds
 from fcorun.results.models.coefficients import Coefficients, coefficients_from
 from fcorun.results.models.predictions import Predictions
 from fcorun.studies.selection.adaptive import Pilot
-from fcorun.studies.selection.cross_validation.choice import CrossValidationChoice
-from fcorun.studies.selection.cross_validation.nested import NestedScore
+from fcorun.studies.selection.choice import CrossValidationChoice
+from fcorun.studies.selection.nested import NestedScore
+from fcorun.studies.selection.path import DEFAULT_SHARES
 from fcorun.studies.selection.path_fit import PathFit
-from fcorun.studies.selection.relaxation import DEFAULT_SHARES
-from fcorun.studies.selection.study_result import StudyResult
+from fcorun.studies.selection.study import StudyResult
 
 ALL_ROWS = "all"  # the name of the fit of all training rows; the other fits are those of the folds
 DEFAULT_FOLDS = 5

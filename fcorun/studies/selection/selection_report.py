@@ -1,5 +1,7 @@
-"""Files of a selection: tables, pictures, and selection.json."""
+"""Report of a selection: its tables, pictures and selection.json, and the lines that ``fcorun select`` prints."""
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -7,18 +9,19 @@ import numpy as np
 from fcorun.base.records.formats import csv_text, frame_csv
 from fcorun.base.records.record import PREDICTIONS_FILE
 from fcorun.base.system.files import write_atomically
+from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.reports.pictures.held_out_pictures import draw_held_out_rows
 from fcorun.results.models.coefficients import COLUMNS, Coefficients
 from fcorun.results.models.predictions import predictions_csv, tabulate_scores
 from fcorun.results.models.score_curves import compute_curves
-from fcorun.studies.selection.cross_validation.nested_table import NESTED_FILE, summarize_nested, tabulate_nested
-from fcorun.studies.selection.cross_validation.selection_options import ALL_ROWS, Selection
-from fcorun.studies.selection.cross_validation.selection_picture import draw_selection
-from fcorun.studies.selection.folds import list_marked_folds
+from fcorun.studies.selection.choice import CrossValidationChoice
+from fcorun.studies.selection.folds import list_held_out_clients, list_marked_folds
+from fcorun.studies.selection.nested import NestedScore
 from fcorun.studies.selection.path_fit import END_STATES
-from fcorun.studies.selection.study import OUT_OF_FOLD_FILES, delete_files
+from fcorun.studies.selection.selection import ALL_ROWS, Selection
+from fcorun.studies.selection.selection_picture import draw_selection
+from fcorun.studies.selection.study import OUT_OF_FOLD_FILES, delete_files, format_cost, write_study_file
 from fcorun.studies.selection.study_picture import format_title
-from fcorun.studies.selection.study_result import write_study_file
 
 
 def write(selection: Selection) -> None:
@@ -184,3 +187,153 @@ def _tabulate_coefficients(selection: Selection, coefficients: Coefficients) -> 
         pd.DataFrame(values.T, columns=[prefix + name for name in names]) for prefix, values in values_by_prefix.items()
     ]
     return pd.concat([labels, *frames], axis=1)[shown]
+
+
+NESTED_FILE = "nested.csv"
+_MAX_LINES = 20  # outer folds that are printed
+_MAX_LETTERS = 40  # of the clients of an outer fold
+
+
+def tabulate_nested(selection: Selection, nested: NestedScore) -> list[dict[str, Any]]:
+    """Return a row for each outer fold: its rows, the choice without them, and the metrics of this choice on them.
+
+    The columns METRIC_inner_mean and METRIC_inner_standard_error are those of the inner folds at the choice.
+    """
+    held_out = _name_outer_folds(selection, nested)
+    sizes = np.bincount(nested.folds.fold)
+    measured = dict.fromkeys(name for outer in nested.folds.outer for name in nested.fits[outer.name].metrics)
+    names = [name for name in selection.experiment.metrics.sort(measured) if "val_" in name]
+    rows = []
+    for j, (outer, choice) in enumerate(zip(nested.folds.outer, nested.choices, strict=True)):
+        fit, chosen = nested.fits[outer.name], choice.chosen_index
+        row: dict[str, Any] = {"outer_fold": j + 1, "held_out": held_out[j], "n": int(sizes[j])}
+        row["weight"] = float(nested.folds.weights[j])
+        row |= selection.path.numbers_at(chosen)
+        row[f"{selection.metric}_inner_mean"] = float(choice.mean[chosen])
+        row[f"{selection.metric}_inner_standard_error"] = float(choice.standard_error[chosen])
+        for name in names:
+            row[name] = float(fit.metrics[name][chosen]) if name in fit.metrics else ""
+        row["end"] = END_STATES[fit.end_state[chosen]]
+        rows.append(row)
+    return rows
+
+
+def _name_outer_folds(selection: Selection, nested: NestedScore) -> list[str]:
+    """Return the clients that each outer fold holds out, or the names of folds that the data mark, else ""."""
+    if marked := list_marked_folds(selection.data):
+        return marked
+    if selection.options.by == "clients":
+        return ["; ".join(names) for names in list_held_out_clients(selection.data, nested.folds.fold).values()]
+    return [""] * len(nested.folds.outer)
+
+
+def summarize_nested(selection: Selection, nested: NestedScore) -> dict[str, Any]:
+    """Return the section ``nested`` of selection.json."""
+    return {
+        "folds": len(nested.scores),
+        "mean": nested.mean,
+        "standard_error": nested.standard_error,
+        "scores": nested.scores.tolist(),
+        "chosen": [selection.path.numbers_at(index) for index in nested.chosen],
+        "weight_of_fold": nested.folds.weights.tolist(),
+    }
+
+
+def describe_nested(selection: Selection, nested: NestedScore) -> Iterator[str]:
+    """Yield the nested score, and a line for each outer fold with the choice without it, and the score on it."""
+    n_folds, metric, choice = len(nested.scores), selection.metric, selection.choice
+    yield (
+        f"nested cross-validation: {metric} {nested.mean:.4g} ± {nested.standard_error:.2g} over {n_folds} outer folds "
+        f"by {selection.by}, the score of the whole procedure on rows that its choice has not seen "
+        f"({choice.mean[choice.chosen_index]:.4g} at the choice on all rows)"
+    )
+    rows = tabulate_nested(selection, nested)
+    numbers = [*selection.path.numbers_at(0)]
+    yield "  outer fold     rows" + "".join(f"{name:>12}" for name in (*numbers, "inner", "outer"))
+    for row in rows[:_MAX_LINES]:
+        values = [row.get(name, "") for name in (*numbers, f"{metric}_inner_mean", metric)]
+        cells = "".join(f"{math.nan if value == '' else value:12.4g}" for value in values)
+        held_out = row["held_out"]
+        if len(held_out) > _MAX_LETTERS:
+            held_out = f"{held_out[: _MAX_LETTERS - 2]}.."
+        yield f"  {row['outer_fold']:10}{row['n']:9,}{cells}  {held_out}".rstrip()
+    if n_folds > _MAX_LINES:
+        yield f"  and {n_folds - _MAX_LINES} more, in {NESTED_FILE}"
+
+
+_MAX_NAMED_CLIENTS = 20  # in a line
+
+
+def describe_selection(selection: Selection) -> Iterator[str]:
+    """Yield the two choices, the one that was taken, warnings, the cost, and the files."""
+    choice, path, folder = selection.choice, selection.path, selection.folder
+    coefficients = selection.coefficients
+    for rule, index in choice.rule_indices.items():
+        marker = "* " if rule == selection.options.rule else "  "
+        size = ""
+        if coefficients:
+            nonzeros = count_nonzeros(selection, coefficients)[index]
+            size = f", {nonzeros} of {coefficients.weights[0].size} coefficients"
+        yield (
+            f"{marker}{choice.rule_labels[rule]}: {path.describe(index)}  {selection.metric} "
+            f"{_format_score(choice, index)}{size}"
+        )
+    yield _describe_average(selection)
+    if selection.nested is not None:
+        yield from describe_nested(selection, selection.nested)
+    if selection.held_out_clients:
+        if len(selection.data.train.sizes) <= _MAX_NAMED_CLIENTS:
+            folds = [f"{name} {', '.join(clients)}" for name, clients in selection.held_out_clients.items()]
+            yield "held out: " + "; ".join(folds)
+        else:
+            yield f"{folder}/{selection.study.study_file} names the clients that each fold holds out (held_out)"
+    if selection.thresholds is not None and selection.thresholds.chosen_on:
+        yield f"threshold={selection.thresholds.rule}: {selection.threshold:.4g}, chosen out of fold"
+    yield from selection.warnings
+    yield f"the choice cost {format_cost(selection.cost)}"
+    status = selection.record.status if selection.record else {}
+    end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
+    yield f"{folder}/refit: all training rows with {path.describe(choice.chosen_index, digits=6)}: {end}"
+    yield from selection.refit_warnings
+    files = ["selection.csv", "curve.csv", *(["path.csv"] if coefficients else []), NESTED_FILE]
+    if selection.study.keeps_held_out:
+        files += [PREDICTIONS_FILE, "scores.csv"]
+    elif not selection.data.train.stays_at_sites:
+        yield f"{PREDICTIONS_FILE} is left out: the folds hold out too many rows, at all values of the path"
+    files += ["selection.png", "selection.pdf"]
+    yield f"{folder}/ holds {', '.join(name for name in files if (folder / name).exists())}"
+    if (folder / "roc.csv").exists():
+        yield "of two classes out of fold: roc, calibration and decision.png and .pdf, and their tables"
+
+
+def _format_score(choice: CrossValidationChoice, index: int) -> str:
+    """Return the mean at a position of the path with a standard error: of the mean, or of a paired difference."""
+    mean = f"{choice.mean[index]:.4g}"
+    if not choice.paired:
+        return f"{mean} ± {choice.standard_error[index]:.2g}"
+    if index == choice.best_index:
+        return mean
+    difference, error = choice.difference[index], choice.difference_standard_error[index]
+    return f"{mean}, {difference:+.2g} ± {error:.2g} from the {choice.rule_labels['min']}"
+
+
+def _describe_average(selection: Selection) -> str:
+    """Say how folds are averaged, which standard error the rule takes, and how reliable the score is."""
+    rounds = ""
+    if not isinstance(selection.experiment.algo, Baseline):
+        rounds = f" (of the last {selection.experiment.settings.tail_rounds} rounds at most)"
+    weighting = "weighed equally"
+    if selection.options.fold_weights == "rows":
+        share = selection.fold_weights / selection.fold_weights.sum()
+        rows = "rows" if selection.study.data.train.weight is None else "rows' weights"
+        weighting = f"weighed by its {rows} (from {share.min():.2g} to {share.max():.2g} of the mean)"
+    error = "standard error"
+    if selection.choice.paired:
+        error += f" of the folds' paired differences to the {selection.choice.rule_labels['min']}"
+    may_nest = not (selection.nested or selection.data.train.stays_at_sites)
+    advice = " (outer_folds=5 adds the score of nested cross-validation)" if may_nest else ""
+    source = "" if selection.coefficients is None else "; coefficients are those of the model of all training rows"
+    return (
+        f"mean over {selection.options.folds} folds{rounds}, each {weighting}, ± {error}, which is rough because "
+        f"folds share training rows; the score of the chosen model is slightly optimistic{advice}{source}"
+    )

@@ -7,8 +7,8 @@ import numpy as np
 from fcorun.reports.pictures.layout import COLOURS, curve_style, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
 from fcorun.results.models.coefficients import Coefficients
-from fcorun.studies.selection.cross_validation.nested import NestedScore
-from fcorun.studies.selection.cross_validation.selection_options import Selection
+from fcorun.studies.selection.nested import NestedScore
+from fcorun.studies.selection.selection import Selection
 from fcorun.studies.selection.study_picture import format_path_axis, format_title, label_curve_ends, shorten
 
 N_LABELLED = 10  # coefficients with a name in the margin

@@ -1,12 +1,79 @@
-"""Result of a comparison: a row for each candidate, client and score, and the verdict in a sentence."""
+"""Options and result of ``fcorun compare``: a row for each candidate, client and score, and the verdict in words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from fcorun.base.config import Count
+from fcorun.base.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS
+from fcorun.results.models.score_intervals.score_options import ScoreOptions
 from fcorun.results.models.score_intervals.score_table import IntervalRow
-from fcorun.studies.selection.comparison.comparison_options import NEW_CLIENT, SHARED, CompareOptions
+from fcorun.studies.selection.study_picture import shorten
+
+SHARED, STANDARDIZED, LOCAL, MEAN, NEW_CLIENT = "shared", "standardized", "local", "mean", "new_client"
+DESCRIPTIONS = {
+    SHARED: "one model for all clients",
+    STANDARDIZED: "one model for all clients, of features standardized by each client",
+    LOCAL: "a model of each client's rows alone, of one strength for all clients",
+    MEAN: "each client's mean or share of events alone, without features",
+    NEW_CLIENT: "one model of the other clients, none of whose rows are the client's",
+}
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Options of ``fcorun compare``, in addition to a configuration.
+
+    Attributes:
+        folds: the number of inner folds, which choose the strength of each candidate; with ``data.fold`` one for each
+            marked fold.
+        outer_folds: the number of outer folds, which judge the candidates. None: that of the folds that ``data.fold``
+            marks, else 5 (``DEFAULT_OUTER_FOLDS``).
+        points: the number of values of each path.
+        rule: the rule of the choice, as in ``fcorun select``.
+        range: the least and the largest strength of all candidates; None: computed for each.
+        methods: algorithms with own models for clients; None: ``PERSONAL_ALGORITHMS``.
+        samples: the number of bootstrap samples of an interval.
+        level: the confidence level of an interval.
+    """
+
+    folds: Count = 5
+    outer_folds: Count | None = None
+    points: Count = 30
+    rule: Literal["min", "one_se"] = "min"
+    range: list[float] | None = None
+    methods: list[str] | None = None
+    samples: Count = 1000
+    level: float = 0.95
+
+    def __post_init__(self):
+        _ = self.score_options  # refused before anything is computed
+        for name in self.method_names:
+            if name in DESCRIPTIONS:
+                raise UserError(f"methods={name} is the name of a candidate of fcorun: leave it out")
+            if not name.isidentifier():
+                raise UserError(
+                    f"methods={name} is no method with own models: give some of {', '.join(PERSONAL_ALGORITHMS)}, ..."
+                )
+
+    @property
+    def score_options(self) -> ScoreOptions:
+        """The options of the intervals. Raises UserError for numbers that give none."""
+        return ScoreOptions(samples=self.samples, level=self.level)
+
+    @property
+    def method_names(self) -> tuple[str, ...]:
+        """The algorithms with own models, each once."""
+        return tuple(dict.fromkeys(PERSONAL_ALGORITHMS if self.methods is None else self.methods))
+
+
+def describe_candidate(name: str) -> str:
+    """Return what a candidate is, in words."""
+    return DESCRIPTIONS.get(name, f"each client's own model by algo={name}")
+
 
 ALL = ""  # the client of the rows of all clients
 BETTER, WORSE, UNCLEAR = "better", "worse", "cannot be told apart"
@@ -171,3 +238,38 @@ def order_scores(rows: Sequence[ComparisonRow], metric: str) -> list[str]:
     names = [name for name in _SCORES if name in present]
     first = _SCORE_OF_METRIC.get(metric.removeprefix("personal_"))
     return sorted(names, key=lambda name: name != first)
+
+
+_MAX_CLIENTS = 20
+_MARKS = {BETTER: "+", WORSE: "-", UNCLEAR: " ", "": " "}
+_MAX_LETTERS = 30
+
+
+def describe_comparison(comparison: ModelComparison) -> Iterator[str]:
+    """Yield a table with a row for each client and a column for each candidate, the verdict, warnings, and files."""
+    yield (
+        f"{comparison.score_label} out of fold; + better and - worse than the shared model, unmarked: cannot be told "
+        "apart"
+    )
+    has_events = comparison.find(SHARED, ALL).events is not None
+    clients = list(comparison.clients) if len(comparison.clients) > 1 else []
+    names = {client: shorten(client or "all", _MAX_LETTERS) for client in (ALL, *clients[:_MAX_CLIENTS])}
+    first_width = max(*map(len, names.values()), len("client"))
+    count_width = max(8, len(f"{comparison.find(SHARED, ALL).n:,}") + 2)
+    header = f"{'client':<{first_width}}{'rows':>{count_width}}" + (f"{'events':>{count_width}}" if has_events else "")
+    digits = ".4f" if 0.01 <= abs(comparison.find(SHARED, ALL).value) < 1000 else ".4g"
+    widths = {name: max(10, len(name) + 2) for name in comparison.candidates}
+    yield header + "".join(f"{name:>{width}} " for name, width in widths.items()).rstrip()
+    for client, shown in names.items():
+        row = comparison.find(SHARED, client)
+        line = f"{shown:<{first_width}}{row.n:{count_width},}"
+        line += f"{row.events:{count_width},}" if row.events is not None else ""
+        for name, width in widths.items():
+            cell = comparison.find(name, client)
+            line += f"{cell.value:{width}{digits}}{_MARKS[cell.verdict]}"
+        yield line.rstrip()
+    if len(clients) > _MAX_CLIENTS:
+        yield f"and {len(clients) - _MAX_CLIENTS} more clients, in comparison.csv"
+    yield from comparison.warnings
+    yield comparison.describe_verdict()
+    yield f"{comparison.folder}/ holds comparison.csv, .json, .png and .pdf, and a folder for each candidate"

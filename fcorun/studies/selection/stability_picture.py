@@ -8,8 +8,7 @@ import numpy as np
 from fcorun.data.tables.labels import label_column
 from fcorun.reports.pictures.layout import curve_style, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
-from fcorun.studies.selection.stability.bound_statement import name_halves
-from fcorun.studies.selection.stability.stability_options import StabilityResult
+from fcorun.studies.selection.stability import StabilityResult, name_halves
 from fcorun.studies.selection.study_picture import (
     PARAMETER_LABELS,
     format_path_axis,
