@@ -11,7 +11,7 @@ from typing import Any
 from fcorun.base import config
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
-from fcorun.data.datasets.download import ChecksumError, fetch_archive
+from fcorun.data.datasets.download import fetch_archive
 from fcorun.data.datasets.femnist_files import file_format, list_writers, open_images, sample_digest
 from fcorun.data.rows.host_matrix import balance_clients
 
@@ -122,9 +122,10 @@ class Femnist(Dataset):
             )
         try:
             fetch_archive(url, SHA256[name], [file.name for file in archive_files], root)
-        except ChecksumError as error:
+        except ValueError as error:
             raise UserError(
-                f"data.root={self.root}: what {url} sends is not the archive that TFF published ({error}); try again, "
+                f"data.root={self.root}: what {url} sends is not the archive that TFF published (its SHA-256 is not "
+                f"{SHA256[name]}); try again, "
                 f"or put {archive_files[0].name} and {archive_files[1].name} into '{root}' yourself"
             ) from error
         except (OSError, tarfile.TarError) as error:

@@ -20,4 +20,3 @@ def isolated(tmp_path, monkeypatch):
 
     monkeypatch.setattr(requests.Session, "send", local)
     monkeypatch.setattr(download, "RETRIES", 1)
-    monkeypatch.setattr(download, "CHUNK", 100)

@@ -15,7 +15,7 @@ import pytest
 from handwriting import NAME, PAIR, assert_holds_writers, random_writers, save_tff
 from helpers import fails
 
-from fcorun.data.datasets import download, femnist
+from fcorun.data.datasets import femnist
 from fcorun.data.datasets.femnist import Femnist
 
 pytestmark = pytest.mark.usefixtures("isolated")
@@ -40,7 +40,6 @@ def serve(archive, monkeypatch):
         url: str
         content = archive
         cuts: list[int] = []  # the first replies end after so many bytes
-        ranges = True
         slow = 0.0
         asked: list[str | None] = []
 
@@ -49,17 +48,12 @@ def serve(archive, monkeypatch):
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            wanted = self.headers.get("Range")
-            state.asked.append(wanted)
-            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and state.ranges else 0
-            if start >= len(state.content):
-                return self.send_error(416)
-            body = state.content[start:]
-            self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(body)))
+            state.asked.append(self.headers.get("Range"))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(state.content)))
             self.end_headers()
             time.sleep(state.slow)
-            self.wfile.write(body[: state.cuts.pop(0) if state.cuts else None])
+            self.wfile.write(state.content[: state.cuts.pop(0) if state.cuts else None])
 
         def log_message(self, *args):
             pass
@@ -87,51 +81,28 @@ def test_download(tmp_path, serve, capsys):
     assert_holds_writers(data.load(), random_writers(), random_writers(seed=1), sorted(random_writers()))
     assert sorted(p.name for p in root.iterdir()) == sorted(PAIR)
     assert cached() == []
-    assert capsys.readouterr().err.startswith(f"downloading {serve.url}{NAME}.tar.bz2 (")
+    assert capsys.readouterr().err == f"downloading {serve.url}{NAME}.tar.bz2 for {root}\n"
     data.load()
     assert serve.asked == [None]  # once
 
 
-def test_progress_on_a_terminal(tmp_path, serve, monkeypatch, capsys):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "120")
-    Femnist(str(tmp_path / "root")).load()
-    shown = capsys.readouterr().err
-    assert "downloading" in shown
-    assert "unpacking" in shown
-    assert "━" in shown
-
-
 @pytest.mark.slow
-def test_a_download_that_breaks_off_is_resumed(tmp_path, serve):
+def test_a_download_that_breaks_off_is_repeated(tmp_path, serve):
     serve.cuts = [1000]
     Femnist(str(tmp_path / "root")).load()
-    assert serve.asked == [None, "bytes=1000-"]
+    assert serve.asked == [None, None]
     assert cached() == []
 
 
 @pytest.mark.slow
-def test_a_server_that_cannot_resume(tmp_path, serve):
-    serve.cuts, serve.ranges = [1000], False
-    assert_holds_writers(
-        Femnist(str(tmp_path / "root"), fraction_clients=1.0).load(),
-        random_writers(),
-        random_writers(seed=1),
-        sorted(random_writers()),
-    )
-    assert serve.asked == [None, "bytes=1000-"]
-
-
-@pytest.mark.slow
-def test_a_download_that_fails_is_completed_by_the_next_run(tmp_path, serve):
+def test_a_download_that_fails_leaves_nothing(tmp_path, serve):
     root = tmp_path / "root"
     serve.cuts = [1000, 500]
     with fails(f"data.root={root}", serve.url, "by hand"):
         Femnist(str(root)).load()
     assert not root.exists()
-    assert cached() == [f"{NAME}.tar.bz2.part"]
+    assert cached() == []
     Femnist(str(root)).load()
-    assert serve.asked == [None, "bytes=1000-", "bytes=1500-"]
 
 
 @pytest.mark.slow
@@ -142,15 +113,7 @@ def test_a_wrong_archive_is_refused(tmp_path, serve):
         Femnist(str(root)).load()
     assert not root.exists()
     assert cached() == []
-    assert serve.asked == [None, None]  # tried twice, from the beginning
-
-
-@pytest.mark.slow
-def test_a_whole_but_wrong_part_is_begun_anew(tmp_path, serve):
-    part = download.cache_dir("downloads") / f"{NAME}.tar.bz2.part"
-    part.write_bytes(b"?" * len(serve.content))
-    Femnist(str(tmp_path / "root")).load()
-    assert serve.asked == [f"bytes={len(serve.content)}-", None]
+    assert serve.asked == [None, None]
 
 
 def test_an_archive_without_the_files(tmp_path, serve, monkeypatch):
@@ -167,8 +130,8 @@ def test_an_archive_without_the_files(tmp_path, serve, monkeypatch):
 
 def test_unpacking_that_was_killed_leaves_nothing(tmp_path, serve):
     root = tmp_path / "root"
-    (root / f".{NAME}.tar.bz2-killed").mkdir(parents=True)
-    (root / f".{NAME}.tar.bz2-killed" / PAIR[0]).write_bytes(b"half")
+    (root / f".{NAME}.tar.bz2-unpacked").mkdir(parents=True)
+    (root / f".{NAME}.tar.bz2-unpacked" / PAIR[0]).write_bytes(b"half")
     (root / PAIR[1]).write_bytes(b"the one of the two that had come")
     Femnist(str(root)).load()
     assert sorted(p.name for p in root.iterdir()) == sorted(PAIR)
@@ -188,4 +151,3 @@ def test_two_processes_download_once(tmp_path, serve):
     assert [out.strip() for out, _ in ends] == ["10", "10"], ends
     assert serve.asked == [None]
     assert sum("downloading http" in err for _, err in ends) == 1
-    assert sum("waiting for it" in err for _, err in ends) <= 1
