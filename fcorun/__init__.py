@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from fcorun.data.datasets.random_least_squares import RandomLeastSquares as RandomLeastSquares
     from fcorun.data.datasets.sites import Sites as Sites
     from fcorun.data.datasets.table import Table as Table
+    from fcorun.data.tasks.task import Task as Task
     from fcorun.experiment.configuration.compose import compose as compose
     from fcorun.experiment.tracker import NoTracker as NoTracker
     from fcorun.experiment.tracker import Tracker as Tracker

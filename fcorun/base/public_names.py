@@ -1,38 +1,24 @@
 """The public names of fcorun, by which programs import them and configurations, records and plans name classes."""
 
-# the public names of each package, which are imported when they are first used
+import ast
+from pathlib import Path
+
+# shelves of plug-ins: the stub of each imports its public names, and needs an edit for a new plug-in of fcorun alone
+SHELVES = (
+    "methods.algorithms",
+    "methods.communication",
+    "methods.mirror_maps",
+    "methods.objectives",
+    "methods.regularizers",
+)
+# the public names of other packages
 _NAMES_BY_PACKAGE = {
-    "methods.algorithms": """
-        ADAP APFL Algorithm Baseline Centralized DANE DIANA DLSA Ditto EDSL EF21 FastFedDA FedADMM FedAc
-        FedAvg FedAvgSubgradient FedCEF FedCanon FedComposite FedDR FedDualAvg FedDualAvgOSP FedDualOpt
-        FedDyn FedFrankWolfe FedGD FedHT FedIterHT FedMiD FedMiDOSP FedNMap FedNova FedOpt FedPD FedProx FedSplit
-        FedSplitAccelerated FSVRG GossipAlgorithm Gram Local LocalData LocalFitAlgorithm MeanGradientAlgorithm
-        MetaAnalysis Mixture NIDS Newton OneClient PFedMac PFedMacS PFedMacSH PFedMe PGExtra PersonalAlgorithm
-        ProblemConstants ProxDASA ProxSkip ProximalAlgorithm RunConditions SDANE Scaffold ShiftedAlgorithm Traits
-    """,
-    "methods.regularizers": """
-        Affine Box Budget Constraint ElasticNet FusedLasso GraphNet GroupLasso Halfspace L0Ball L1 L1Ball L1Box
-        L1Nonneg L2 L2Ball LInf LInfBall LogSum MCP Monotone MonotoneBox NoRegularizer Nonneg Nuclear
-        NuclearBall Regularizer SCAD Simplex TV soft_threshold
-    """,
-    "methods.mirror_maps": """
-        Diagonal Entropy Euclidean HypEntropy MirrorMap PNorm SpectralHypEntropy
-    """,
-    "methods.objectives": """
-        Cox Gamma Huber LeastSquares LinearModel Logistic MLP Objective OneVsRest Poisson Quantile
-    """,
-    "methods.communication": """
-        Asynchronous Channel Compressor Graph HalfPrecision Identity NaturalCompression QSGD RandomK ScaledSign
-        SparseBroadcast Sparsifier Star TopK Topology Tree
-    """,
     "base.config": """
         AUTO UNSET AutoCount AutoFraction AutoNonNegative AutoPositive BelowOne Count Fraction Index NonNegative
         PathOption Positive PositiveFraction
     """,
     "base.metrics": "Metric",
-    "data.datasets": """
-        Dataset Features FederatedData Rows
-    """,
+    "data.datasets": "Dataset Features FederatedData Rows",
 }
 # and the modules of other public names
 MODULES = {
@@ -80,5 +66,20 @@ MODULES = {
     "run": "interface.api.run_functions",
     "run_grid": "interface.api.run_functions",
 }
-MODULES |= {name: package for package, names in _NAMES_BY_PACKAGE.items() for name in names.split()}
+for _package, _names in _NAMES_BY_PACKAGE.items():
+    MODULES |= dict.fromkeys(_names.split(), _package)
 ALIASES = {"Record": "RunRecord", "figure": "make_figure"}  # names in their modules
+
+
+def _read_stub(package: str) -> list[str]:
+    """Return the names that the stub of a shelf imports, in order. The names are the public ones of its plug-ins."""
+    stub = Path(__file__).parents[1].joinpath(*package.split("."), "__init__.pyi")
+    names = []
+    for statement in ast.parse(stub.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.ImportFrom):
+            names += [alias.name for alias in statement.names]
+    return names
+
+
+for _package in SHELVES:
+    MODULES |= dict.fromkeys(_read_stub(_package), _package)

@@ -1,32 +1,16 @@
-from .asynchronous import Asynchronous
-from .compressor import Compressor
-from .contracts import Channel, Identity, Star, Topology
-from .graph import Graph
-from .half_precision import HalfPrecision
-from .natural_compression import NaturalCompression
-from .qsgd import QSGD
-from .random_k import RandomK
-from .scaled_sign import ScaledSign
-from .sparse_broadcast import SparseBroadcast
-from .sparsifier import Sparsifier
-from .top_k import TopK
-from .tree import Tree
-
-__all__ = [
-    "QSGD",
-    "Asynchronous",
-    "Channel",
-    "Compressor",
-    "Graph",
-    "HalfPrecision",
-    "Identity",
-    "NaturalCompression",
-    "RandomK",
-    "ScaledSign",
-    "SparseBroadcast",
-    "Sparsifier",
-    "Star",
-    "TopK",
-    "Topology",
-    "Tree",
-]
+from .asynchronous import Asynchronous as Asynchronous
+from .compressor import Compressor as Compressor
+from .contracts import Channel as Channel
+from .contracts import Identity as Identity
+from .contracts import Star as Star
+from .contracts import Topology as Topology
+from .graph import Graph as Graph
+from .half_precision import HalfPrecision as HalfPrecision
+from .natural_compression import NaturalCompression as NaturalCompression
+from .qsgd import QSGD as QSGD
+from .random_k import RandomK as RandomK
+from .scaled_sign import ScaledSign as ScaledSign
+from .sparse_broadcast import SparseBroadcast as SparseBroadcast
+from .sparsifier import Sparsifier as Sparsifier
+from .top_k import TopK as TopK
+from .tree import Tree as Tree

@@ -1,8 +1,7 @@
-from .diagonal import Diagonal
-from .entropy import Entropy
-from .hypentropy import HypEntropy
-from .mirror_map import Euclidean, MirrorMap
-from .p_norm import PNorm
-from .spectral_hypentropy import SpectralHypEntropy
-
-__all__ = ["Diagonal", "Entropy", "Euclidean", "HypEntropy", "MirrorMap", "PNorm", "SpectralHypEntropy"]
+from .diagonal import Diagonal as Diagonal
+from .entropy import Entropy as Entropy
+from .hypentropy import HypEntropy as HypEntropy
+from .mirror_map import Euclidean as Euclidean
+from .mirror_map import MirrorMap as MirrorMap
+from .p_norm import PNorm as PNorm
+from .spectral_hypentropy import SpectralHypEntropy as SpectralHypEntropy

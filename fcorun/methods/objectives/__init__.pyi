@@ -1,24 +1,11 @@
-from .cox import Cox
-from .gamma import Gamma
-from .huber import Huber
-from .least_squares import LeastSquares
-from .logistic import Logistic
-from .mlp import MLP
-from .objective import LinearModel, Objective
-from .one_vs_rest import OneVsRest
-from .poisson import Poisson
-from .quantile import Quantile
-
-__all__ = [
-    "MLP",
-    "Cox",
-    "Gamma",
-    "Huber",
-    "LeastSquares",
-    "LinearModel",
-    "Logistic",
-    "Objective",
-    "OneVsRest",
-    "Poisson",
-    "Quantile",
-]
+from .cox import Cox as Cox
+from .gamma import Gamma as Gamma
+from .huber import Huber as Huber
+from .least_squares import LeastSquares as LeastSquares
+from .logistic import Logistic as Logistic
+from .mlp import MLP as MLP
+from .objective import LinearModel as LinearModel
+from .objective import Objective as Objective
+from .one_vs_rest import OneVsRest as OneVsRest
+from .poisson import Poisson as Poisson
+from .quantile import Quantile as Quantile
