@@ -5,37 +5,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from fcorun.base.errors import FEW_EVENTS, describe_few_events
+from fcorun.data.tasks import find_task
 from fcorun.reports.page.elements import collapsible, html_table, paragraph
 from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.page_files import parse_cell, parse_float
 from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
 from fcorun.reports.pictures.forest import format_interval
+from fcorun.results.scores.score import find_score, list_scores
 
 _MAX_CLIENTS = 30  # more are in a table that opens on demand
-# scores in the order of the page, with what a reader compares them with
-_SCORES = {
-    "n": "rows",
-    "events": "events",
-    "prevalence": "share with the outcome",
-    "auc": "AUC (0.5: chance, 1: perfect)",
-    "c_index": "C index (0.5: chance, 1: perfect)",
-    "r2": "R\N{SUPERSCRIPT TWO}, share of the variance explained",
-    "rmse": "root mean squared error",
-    "mae": "mean absolute error",
-    "accuracy": "accuracy",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-    "ppv": "positive predictive value",
-    "npv": "negative predictive value",
-    "brier": "Brier score (0: perfect)",
-    "expected_over_observed": "expected / observed events (1: ideal)",
-    "calibration_slope": "calibration slope (1: ideal)",
-    "calibration_intercept": "calibration intercept (0: ideal)",
-}
-_AT_THRESHOLD = ("accuracy", "balanced_accuracy", "sensitivity", "specificity", "ppv", "npv")
-MAIN_SCORES = ("n", "events", "prevalence", "auc", "c_index", "r2", "rmse", "sensitivity", "specificity",
-              "expected_over_observed", "calibration_slope")  # fmt: skip
-_HEADLINES = ("auc", "c_index", "r2", "accuracy")
+_COUNTS = {"n": "rows", "events": "events"}  # which stand before the scores
 _SET_SENTENCES = {
     "test": "Test rows: neither the training nor any choice has seen them; scored once.",
     "validation": "Validation rows: the training has not seen them.",
@@ -48,16 +27,16 @@ _NESTED = "The strength, too, was chosen without the row's fold (nested cross-va
 def performance_sentence(model: FittedTableModel) -> str:
     """Return one sentence on the main score on held-out rows; "" without scores."""
     for row in rows_of_all(model):
-        for name in _HEADLINES:
+        for headline in list_scores(lambda places: places.headline):
+            name = headline.name
             if score := format_score(row, name):
-                label = _SCORES[name].partition(" (")[0].partition(",")[0]
                 rows = f"{int(parse_float(row['n'])):,} held-out rows ({HELD_OUT_SETS[row['set']]})"
                 events = format_score(row, "events")
                 rows += f" with {events} events" if events else ""
                 few = parse_float(row.get("events")) < FEW_EVENTS
                 warning = f"; scores from fewer than {FEW_EVENTS} events say little" if few else ""
                 bounds = " (certain bounds, no confidence interval)" if _is_between_bounds(row, name) else ""
-                return f"On {rows}, the {label} is {score}{bounds}{warning}."
+                return f"On {rows}, the {headline.label} is {score}{bounds}{warning}."
     return ""
 
 
@@ -82,7 +61,7 @@ def performance_blocks(model: FittedTableModel) -> list[str]:
 def describe_brackets(model: FittedTableModel) -> list[str]:
     """Return what bounds are, and what the intervals in brackets are: a text for each set of rows."""
     texts = []
-    if any(_is_between_bounds(row, name) for row in rows_of_all(model) for name in _SCORES):
+    if any(_is_between_bounds(row, name) for row in rows_of_all(model) for name in _names([row])):
         texts.append("Between: certain bounds on the score of these rows, since sites send counts in bins and not the "
                      "order of all rows; they are no confidence interval.")  # fmt: skip
     for intervals in model.score_intervals:
@@ -150,29 +129,47 @@ def score_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], names: 
 def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the scores of rows in the order of the page, without losses; those unknown to the page come last."""
     given = dict.fromkeys(key for row in rows for key in row if key not in ("set", "model", "client", "positive"))
-    names = [name for name in _SCORES if name in given or f"{name}_low" in given]
-    others = [name for name in given if name not in _SCORES and not name.endswith(("_low", "_high", "loss"))]
+    known = [*_COUNTS, *(score.name for score in list_scores(lambda places: places.page))]
+    names = [name for name in known if name in given or f"{name}_low" in given]
+    others = [name for name in given if name not in known and not name.endswith(("_low", "_high", "loss"))]
     return [*names, *others]
+
+
+def score_names(brief: bool = False, without: Sequence[str] = ()) -> list[str]:
+    """Return the counts and scores that a page lists by client, or a page of one sheet if ``brief``."""
+    names = list(_COUNTS)
+    for score in list_scores(lambda places: places.page):
+        if score.places.brief or (score.places.by_client and not brief):
+            names.append(score.name)
+    return [name for name in names if name not in without]
 
 
 def _label(model: FittedTableModel, name: str) -> str:
     """Return the label of a score; those that need a threshold between the classes name the threshold."""
-    label = _SCORES.get(name, name.replace("_", " "))
+    label, score = _long_label(name), find_score(name)
     shared = (model.summary.get("threshold") or {}).get("shared")
-    if model.task == "binary" and name in _AT_THRESHOLD and isinstance(shared, float):
+    needs_threshold = score is not None and score.needs_threshold and find_task(model.task).has_two_classes
+    if needs_threshold and isinstance(shared, float):
         label += f" (threshold {shared:.3g})"
     return label
 
 
-def client_scores(model: FittedTableModel, names: Sequence[str] = MAIN_SCORES) -> str:
+def _long_label(name: str) -> str:
+    score = find_score(name)
+    if score is None:
+        return _COUNTS.get(name, name.replace("_", " "))
+    return score.long_label or score.label
+
+
+def client_scores(model: FittedTableModel, names: Sequence[str] = ()) -> str:
     """Return these scores of each client, of the first held-out rows and the first model that have rows by client."""
     by_client = [row for row in model.held_out_scores if row["client"]]
     if not by_client:
         return ""
     first = by_client[0]["set"], by_client[0]["model"]
     rows = [row for row in by_client if (row["set"], row["model"]) == first]
-    names = [name for name in names if any(format_score(row, name) for row in rows)]
-    headers = [model.client_word, *(_SCORES[name].partition(" (")[0] for name in names)]
+    names = [name for name in names or score_names() if any(format_score(row, name) for row in rows)]
+    headers = [model.client_word, *(_long_label(name).partition(" (")[0] for name in names)]
     lines = [[row["client"], *(format_score(row, name) for name in names)] for row in rows]
     events = {str(row["client"]): int(row["events"]) for row in rows if row.get("events")}
     few = describe_few_events(events)

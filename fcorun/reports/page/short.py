@@ -23,8 +23,6 @@ from fcorun.reports.page.studies import find_studies
 from fcorun.reports.page.table_model import FittedTableModel, find_table_model
 
 _FACTS = ("Left out", "Gaps", "Held out")
-_SCORES = tuple(name for name in performance.MAIN_SCORES if name != "prevalence")  # which the first table has
-_CLIENT_SCORES = ("n", "auc", "c_index", "r2", "expected_over_observed")
 _CURVES = ("roc.png", "calibration.png", "decision.png")  # of survival, calibration alone
 _MAX_FEATURES = 12  # in the table of coefficients
 _MAX_FEATURES_BESIDE_INTERVALS = 6
@@ -92,8 +90,8 @@ def _performance(model: FittedTableModel) -> str:
     if model.selection_folder and not any((folder / name).exists() for name in _CURVES):
         folder = model.selection_folder
     curves = "".join(embed_picture(folder / name, "") for name in _CURVES)
-    scores = performance.score_table(model, rows, _SCORES)
-    by_client = performance.client_scores(model, _CLIENT_SCORES)
+    scores = performance.score_table(model, rows, performance.score_names(without=["prevalence"]))
+    by_client = performance.client_scores(model, performance.score_names(brief=True, without=["events"]))
     brackets = paragraph(" ".join(performance.describe_brackets(model)), "small")
     tables = f'<div class="columns scores">{scores}{by_client}</div>'
     return f'{tables}{brackets}<div class="curves">{curves}</div>'

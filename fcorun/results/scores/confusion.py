@@ -21,6 +21,7 @@ class Prevalence(TwoClassScore):
 class Accuracy(ClassScore):
     name = "accuracy"
     label = "accuracy"
+    metric = "val_accuracy"
     higher = True
     needs_threshold = True
     places = Places(table=2, page=7, terminal=9, verdict=9, headline=4)

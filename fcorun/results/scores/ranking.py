@@ -14,6 +14,7 @@ class Auc(TwoClassScore):
 
     name = "auc"
     label = "AUC"
+    metric = "val_auc"
     long_label = "AUC (0.5: chance, 1: perfect)"
     higher = True
     ranks_rows = True
@@ -32,6 +33,7 @@ class AveragePrecision(TwoClassScore):
 
     name = "average_precision"
     label = "average precision"
+    metric = "val_ap"
     higher = True
     ranks_rows = True
     places = Places(table=9, terminal=None, verdict=4)

@@ -8,6 +8,7 @@ with intervals in ``fcorun scores``, in comparisons, in the terminal and on the 
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -59,6 +60,7 @@ class Score(ABC):
         needs_threshold: whether the score depends on the threshold between two classes.
         ranks_rows: whether the score depends on the order of the predictions alone.
         depends_on_model: False for a property of the rows alone, whose differences between models say nothing.
+        metric: the metric of a run that measures the score on validation rows, or "".
         in_scores_csv: False for a score that scores.csv has by another name, as the loss of an objective.
         places: where the score stands in lists.
     """
@@ -71,6 +73,7 @@ class Score(ABC):
     needs_threshold: ClassVar[bool] = False
     ranks_rows: ClassVar[bool] = False
     depends_on_model: ClassVar[bool] = True
+    metric: ClassVar[str] = ""
     in_scores_csv: ClassVar[bool] = True
     places: ClassVar[Places] = Places()
 
@@ -181,8 +184,16 @@ def scores_of_task(task: Task, has_probabilities: bool = True) -> list[Score]:
     return scores
 
 
-def score_label(name: str) -> str:
-    """Return the label of a score, or of a column that is none, in words."""
-    if name in all_scores():
-        return all_scores()[name].label
-    return name.replace("_", " ")
+def find_score(name: str) -> Score | None:
+    """Return the score of a column; None for another column, such as a loss or a count."""
+    return all_scores().get(name)
+
+
+def list_scores(find_place: Callable[[Places], int | None]) -> list[Score]:
+    """Return the scores of a list in its order, as ``list_scores(lambda places: places.page)``."""
+    placed = []
+    for score in all_scores().values():
+        place = find_place(score.places)
+        if place is not None:
+            placed.append((place, score))
+    return [score for _, score in sorted(placed, key=lambda item: item[0])]

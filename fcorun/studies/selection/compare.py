@@ -27,12 +27,12 @@ from fcorun.results.models.score_intervals.pairing import match_rows
 from fcorun.results.models.score_intervals.score_table import BOOTSTRAP, IntervalRow
 from fcorun.results.models.score_intervals.scored_rows import HeldOutRows, read_held_out_rows
 from fcorun.results.models.score_intervals.warnings import Findings
+from fcorun.results.scores.score import all_scores
 from fcorun.studies.selection import selection_report as files
 from fcorun.studies.selection.comparison import (
     LOCAL,
     MEAN,
     NEW_CLIENT,
-    RANKINGS,
     SHARED,
     STANDARDIZED,
     CompareOptions,
@@ -279,7 +279,7 @@ def compare_rows(
         if name != SHARED:
             differences = {(row.client, row.score): row for row in _bootstrapped(tabulate([candidate, reference]))}
         for row in _bootstrapped(tabulate([candidate])):
-            if name == MEAN and row.score in RANKINGS:  # which differ by fold alone
+            if name == MEAN and all_scores()[row.score].ranks_rows:  # which differ by fold alone
                 continue
             table.append(ComparisonRow.of(name, row, differences.get((row.client, row.score))))
     return table, [text for text in findings.sentences() if not text.startswith(_OF_SCORES_NOT_SHOWN)]

@@ -11,6 +11,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS
 from fcorun.results.models.score_intervals.score_options import ScoreOptions
 from fcorun.results.models.score_intervals.score_table import IntervalRow
+from fcorun.results.scores.score import all_scores, list_scores
 from fcorun.studies.selection.study_picture import shorten
 
 SHARED, STANDARDIZED, LOCAL, MEAN, NEW_CLIENT = "shared", "standardized", "local", "mean", "new_client"
@@ -78,12 +79,6 @@ def describe_candidate(name: str) -> str:
 ALL = ""  # the client of the rows of all clients
 BETTER, WORSE, UNCLEAR = "better", "worse", "cannot be told apart"
 FEW_EVENTS = 10  # of a client: below, the client is named as too small for a verdict
-# the scores of comparison.csv in order, unless ``order_scores`` puts that of the metric first, for the verdict
-_SCORES = ("log_loss", "auc", "auc_macro", "average_precision", "brier", "rmse", "r2", "c_index", "accuracy")
-HIGHER_IS_BETTER = ("auc", "auc_macro", "average_precision", "r2", "c_index", "accuracy")
-RANKINGS = ("auc", "auc_macro", "average_precision")  # of rows, by their predictions
-_SCORE_OF_METRIC = {"val_auc": "auc", "val_ap": "average_precision", "val_accuracy": "accuracy"}
-LABELS = {"log_loss": "log loss", "auc": "AUC", "rmse": "root mean squared error", "r2": "R\N{SUPERSCRIPT TWO}"}
 
 
 @dataclass(frozen=True)
@@ -139,7 +134,7 @@ class ComparisonRow:
             return ""
         if not (self.difference_low > 0 or self.difference_high < 0):  # nan, too
             return UNCLEAR
-        return BETTER if (self.difference_low > 0) == (self.score in HIGHER_IS_BETTER) else WORSE
+        return BETTER if (self.difference_low > 0) == all_scores()[self.score].higher else WORSE
 
     def to_dict(self) -> dict:
         """Return the row of comparison.csv; "" where there is no value."""
@@ -182,7 +177,7 @@ class ModelComparison:
     @property
     def score_label(self) -> str:
         """The score of the verdict in words."""
-        return LABELS.get(self.score, self.score.replace("_", " "))
+        return all_scores()[self.score].label
 
     def find(self, candidate: str, client: str) -> ComparisonRow:
         """Return the score of the verdict of a candidate and a client."""
@@ -233,11 +228,11 @@ class ModelComparison:
 
 
 def order_scores(rows: Sequence[ComparisonRow], metric: str) -> list[str]:
-    """Return the scores that a comparison lists, the one that ``metric`` chose by first."""
+    """Return the scores that a comparison lists, the one that ``metric`` chose by first, for the verdict."""
     present = {row.score for row in rows}
-    names = [name for name in _SCORES if name in present]
-    first = _SCORE_OF_METRIC.get(metric.removeprefix("personal_"))
-    return sorted(names, key=lambda name: name != first)
+    scores = [score for score in list_scores(lambda places: places.verdict) if score.name in present]
+    name = metric.removeprefix("personal_")
+    return [score.name for score in sorted(scores, key=lambda score: score.metric != name)]
 
 
 _MAX_CLIENTS = 20

@@ -7,7 +7,8 @@ import numpy as np
 from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
 from fcorun.reports.pictures.text_width import measure_width, shorten_to_width
-from fcorun.studies.selection.comparison import ALL, BETTER, HIGHER_IS_BETTER, SHARED, WORSE, ModelComparison
+from fcorun.results.scores.score import all_scores
+from fcorun.studies.selection.comparison import ALL, BETTER, SHARED, WORSE, ModelComparison
 
 _ROW = 0.16  # inches of a client
 _MAX_CLIENTS = 40
@@ -50,7 +51,7 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
             ax.set_yticks(range(len(clients)), labels if i % across == 0 else [""] * len(clients), parse_math=False)
             ax.tick_params(axis="y", length=0)
         middle = (axes[0].get_position().x0 + axes[across - 1].get_position().x1) / 2
-        better = "above" if comparison.score in HIGHER_IS_BETTER else "below"
+        better = "above" if all_scores()[comparison.score].higher else "below"
         text = f"difference in {label} ({better} 0: better than the shared model)"
         figure.text(middle, 0.0, text, fontsize=pt(8), ha="center", va="bottom", parse_math=False)
         return {ending: render_figure(figure, ending) for ending in ("png", "pdf")}

@@ -17,13 +17,13 @@ from fcorun.interface.cli.commands.common_command import CommandParser, check_ou
 from fcorun.reports.sweep_report import format_number, print_full_width
 from fcorun.results.models.score_intervals.score_options import ScoreOptions
 from fcorun.results.models.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreIntervals
+from fcorun.results.scores.score import list_scores
 
 if TYPE_CHECKING:
     from fcorun.results.models.survival_calibration import ObservedRisk, SurvivalCalibration
 
 _MAX_CLIENTS = 15  # that are printed
-# the first four that the rows have are printed by client
-_MAIN_SCORES = ("auc", "auc_macro", "c_index", "r2", "rmse", "brier", "sensitivity", "specificity", "accuracy", "mae")
+_MAX_SCORES = 4  # that are printed by client
 _MIN_P_VALUE = 1e-3
 _METHODS = {"delong": "DeLong", "obuchowski": "Obuchowski"}
 
@@ -134,7 +134,8 @@ def _print_clients(rows: Sequence[IntervalRow], console: Console) -> None:
     if not clients:
         return
     present = {row.score for row in rows}
-    scores = [name for name in _MAIN_SCORES if name in present][:4]
+    main_scores = list_scores(lambda places: places.terminal)
+    scores = [score.name for score in main_scores if score.name in present][:_MAX_SCORES]
     by_name = {(row.client, row.score): row for row in rows}
     has_events = rows[0].events is not None
     table = Table(box=None, pad_edge=False, header_style="bold")
