@@ -188,9 +188,7 @@ def _feature_indices(name: str, data: FederatedData, option: str) -> list[int]:
     suggestion = suggest_name(name, candidates) if candidates else f"they have numbers from 0 to {n_features - 1}"
     example = ""
     text_columns = (
-        [column for column in data.features.encoding.columns if column.kind == "levels"]
-        if data.features.encoding
-        else []
+        [column for column in data.features.encoding.columns if column.has_levels] if data.features.encoding else []
     )
     if text_columns and option == "reg.factors":
         column = text_columns[0]

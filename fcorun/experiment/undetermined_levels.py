@@ -21,7 +21,7 @@ def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData
     names = [
         column.name
         for column in encoding.columns
-        if column.kind == "levels" and len(column.levels) > 2 and set(column.features) <= set(data.features.names)
+        if column.adds_up_to_one and set(column.features) <= set(data.features.names)
     ]
     # without standardization, the levels of a single column take the place of the intercept that is left out
     needed = 1 if isinstance(objective, Cox) or standardized else 2

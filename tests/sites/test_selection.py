@@ -13,7 +13,8 @@ from three_sites import NAMES, sites_of, write_tables
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import read_json
-from fcorun.data.tables.encoding import Column, Encoding
+from fcorun.data.tables.columns import LevelColumn
+from fcorun.data.tables.encoding import Encoding
 from fcorun.experiment.prepare import prepare
 from fcorun.results.models.predictions import predictions_csv
 from fcorun.sites.plan.plan import Plan
@@ -500,7 +501,7 @@ def test_the_level_that_fills_gaps_is_in_no_or_many_rows_of_a_fold(gaps):
     plan = selection_of("algo=gram", "data.missing=mean", "data.validation=0")
     table = sites_of(plan)["a"].table
     fold = np.arange(60) % 3  # no x in fold 1
-    encoding = Encoding((Column("ward", "levels", ("x", "y"), fill="x"),))
+    encoding = Encoding((LevelColumn("ward", fill="x", levels=("x", "y")),))
     with fails("column 'ward' has a level in fewer than 3", "(level 'x')") if gaps else nullcontext():
         check_filled_levels(table, encoding, np.where(np.arange(60) < 48, fold, 1), 3)
 

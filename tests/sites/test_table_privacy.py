@@ -13,6 +13,7 @@ from site_tables import SIZES, describe, frames, go, save, with_gaps
 from fcorun.base.config import build
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.sites import Sites
+from fcorun.data.tables.columns import Column, LevelColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.scaling import Scaling
 from fcorun.sites.plan.table_options import OwnTableError, SiteOptions, TablePolicy
@@ -108,6 +109,12 @@ def _forge(agreement: Agreement, of: str, **changes) -> Agreement:
     return replace(agreement, encoding=Encoding(tuple(columns)))
 
 
+def _swap(agreement: Agreement, of: str, other: Column) -> Agreement:
+    """Return the agreement with another column in place of the column ``of``."""
+    columns = [other if column.name == of else column for column in agreement.encoding.columns]
+    return replace(agreement, encoding=Encoding(tuple(columns)))
+
+
 def _scale(agreement: Agreement, deviation: float) -> Agreement:
     d = len(agreement.feature_names)
     return replace(agreement, scaling=Scaling(np.zeros(d), np.ones(d), np.full(d, deviation)))
@@ -122,7 +129,7 @@ ILL: dict = {"target": "ill", "task": "binary", "positive": "yes"}
         ({}, lambda a: _forge(a, "dose"), "lacks the column 'dose'"),
         ({}, lambda a: _forge(a, "ward"), "lacks the column 'ward'"),
         ({}, lambda a: _forge(a, "dose", name="cost"), "has a column 'cost' that this site described otherwise"),
-        ({}, lambda a: _forge(a, "dose", kind="levels"), "has a column 'dose' that this site described otherwise"),
+        ({}, lambda a: _swap(a, "dose", LevelColumn("dose")), "has a column 'dose' that this site described otherwise"),
         ({}, lambda a: _forge(a, "dose", name="age"), "has two columns of one name"),
         ({}, lambda a: _forge(a, "dose", fill=1e12), "fills gaps of 'dose' otherwise than data.missing=refuse"),
         ({}, lambda a: _forge(a, "dose", indicator=True), "indicates gaps of 'dose' otherwise"),
@@ -471,7 +478,7 @@ def test_a_level_that_few_held_out_rows_have_and_no_training_row_has_no_feature(
     columns = []
     for column in encoding.columns:
         levels = tuple(sorted([*column.levels, "guessed", "known"]))
-        columns.append(replace(column, levels=levels) if column.kind == "levels" else column)
+        columns.append(replace(column, levels=levels) if column.has_levels else column)
     forged = replace(agreement, encoding=replace(encoding, columns=tuple(columns)))
     x = encode_table(site, forged).x
     names = list(forged.feature_names)

@@ -10,8 +10,9 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.table import Table
-from fcorun.data.tables.columns import ParsedRows
-from fcorun.data.tables.encoding import Column, Encoding
+from fcorun.data.tables.column_roles import ParsedRows
+from fcorun.data.tables.columns import NumberColumn
+from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.readers import ParsedTable, parse_columns
 from fcorun.data.tables.splits import attach_groups_and_splits
 
@@ -139,7 +140,7 @@ class InMemoryTable(Table):
         metadata = {option: arrays[option] for option in options if option in arrays}
         encoding = None
         if "feature_names" in arrays:
-            encoding = Encoding(tuple(Column(str(name)) for name in arrays["feature_names"]))
+            encoding = Encoding(tuple(NumberColumn(str(name)) for name in arrays["feature_names"]))
         return ParsedRows(
             x=arrays["x"],
             y=arrays["y"],

@@ -28,7 +28,7 @@ from fcorun.data.datasets.images import (
 from fcorun.data.datasets.table import Table
 from fcorun.data.datasets.voxel_grid import VoxelGrid
 from fcorun.data.tables.cells import parse_numbers
-from fcorun.data.tables.columns import ParsedRows
+from fcorun.data.tables.column_roles import ParsedRows
 from fcorun.data.tables.readers import READ_ERRORS, TEXT_ENDINGS, detect_separator, explain_damage, find_file
 from fcorun.data.tables.splits import attach_groups_and_splits
 

@@ -14,9 +14,9 @@ from fcorun.data.datasets.dataset import Dataset, Features, FederatedData, shard
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.rows.rows import Rows, renumber_clients
 from fcorun.data.tables.array_files import HDF5_ENDINGS, ON_DISK_WARNING, folder_digest, stays_on_disk
-from fcorun.data.tables.cells import find_complete_columns
-from fcorun.data.tables.column_kinds import infer_kind
-from fcorun.data.tables.columns import ColumnKind, ColumnRoles, ParsedRows, take_weight_and_offset
+from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
+from fcorun.data.tables.columns import COLUMN_KINDS, Column
+from fcorun.data.tables.columns.inference import infer_kind
 from fcorun.data.tables.data_warnings import (
     describe_positive_class,
     warn_client_differences,
@@ -307,7 +307,7 @@ class Table(Dataset):
     def _read_training_cells(
         self,
         x: np.ndarray,
-        kinds: dict[str, ColumnKind] | Encoding | None,
+        kinds: dict[str, Column] | Encoding | None,
         encoding: Encoding | None,
         gaps: Mapping[str, np.ndarray],
         client: np.ndarray,
@@ -318,20 +318,16 @@ class Table(Dataset):
         """
         if encoding is None or kinds is None or isinstance(kinds, Encoding):
             return None
-        if not (gaps or any(column.kind == "levels" for column in encoding.columns)):
+        if not (gaps or any(column.has_levels for column in encoding.columns)):
             return None
         return TrainingCells.from_features(x, encoding, gaps, client, self.missing)
 
-    def _column_kinds(self, rows: ParsedRows) -> dict[str, ColumnKind] | Encoding | None:
+    def _column_kinds(self, rows: ParsedRows) -> dict[str, Column] | Encoding | None:
         """Return the kinds of the columns, or the encoding to apply; None where columns have no names."""
         if rows.frame is not None:
             if self.encoding:
                 return read_encoding(self.encoding)
-            frame, complete = rows.frame, find_complete_columns(rows.frame)
-            return {
-                name: "number" if name in complete else infer_kind(frame[name], self._where, rows.client)
-                for name in frame
-            }
+            return {name: self.infer_column(rows.frame[name], rows.client) for name in rows.frame}
         if rows.encoding is not None:
             return None
         for option, is_given in (("missing", self.missing != "refuse"), ("encoding", self.encoding is not None)):
@@ -339,6 +335,17 @@ class Table(Dataset):
                 raise UserError(f"data.{option}={getattr(self, option)} is for named columns, and {self.path} has "
                                 f"none: leave data.{option} out")  # fmt: skip
         return None
+
+    def infer_column(self, series: Any, clients: np.ndarray | None) -> Column:
+        """Return the column, before a fit, of the cells of a pandas.Series; ``clients`` names the client of each row.
+
+        Raises UserError for cells of no kind.
+        """
+        return infer_kind(series, self._where, clients)(series.name)
+
+    def make_column(self, kind: str, name: str) -> Column:
+        """Return the column, before a fit, of the kind that a site has inferred."""
+        return COLUMN_KINDS[kind](name)
 
     def _draw_held_out(
         self, rows: ParsedRows, y: np.ndarray, classes: tuple, client_names: list[str], client_index: np.ndarray

@@ -393,7 +393,7 @@ def warn_client_differences(
         return []
     warnings = _warn_units(x, encoding, client, client_names, gaps)
     if encoding is not None and frame is not None:
-        levels = [column.name for column in encoding.columns if column.kind == "levels"]
+        levels = [column.name for column in encoding.columns if column.has_levels]
         warnings += _warn_codes(frame[levels], client, client_names)
     return warnings
 
@@ -414,7 +414,7 @@ def _warn_units(
     is_number = np.ones(x.shape[1], bool)
     if encoding is not None:
         names = encoding.feature_names
-        numbers = {column.name for column in encoding.columns if column.kind == "number"}
+        numbers = {column.name for column in encoding.columns if column.has_numbers}
         is_number = np.array([name in numbers for name in names], bool)
     mean = sum_columns_by_client(x, np.zeros(len(x), int))[0] / len(x)
     n_rows = np.bincount(client, minlength=len(client_names))

@@ -5,7 +5,7 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.data.rows.rows import Rows
 from fcorun.data.tables.cells import require_numbers
-from fcorun.data.tables.columns import ColumnRoles, ParsedRows, suggest_columns
+from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, suggest_columns
 
 
 def read_signed_times(rows: ParsedRows, roles: ColumnRoles, path: str) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.data.tables.columns import ColumnRoles
+from fcorun.data.tables.column_roles import ColumnRoles
 from fcorun.data.tables.readers import UTF_8_HINT, find_file
 
 COLUMNS = ("column", "label", "unit", "role")

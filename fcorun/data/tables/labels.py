@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fcorun.data.tables.encoding import Column, Encoding
+from fcorun.data.tables.encoding import Encoding
 
 Labels = Mapping[str, Mapping[str, str]]  # "label" and "unit" by the name of a column
 
@@ -17,15 +17,11 @@ def label_column(name: str, labels: Labels, with_unit: bool = True) -> str:
 
 def label_features(encoding: Encoding, labels: Labels) -> dict[str, str]:
     """Return the label of each feature by its name: of a column of numbers its label, of a level "label: level"."""
-    return {feature: text for column in encoding.columns for feature, text in _label_features_of(column, labels)}
-
-
-def _label_features_of(column: Column, labels: Labels) -> list[tuple[str, str]]:
-    """Return the features of a column with their labels."""
-    plain = label_column(column.name, labels, with_unit=False)
-    pairs = [(f"{column.name}={level}", f"{plain}: {level}") for level in column.encoded_levels]
-    if column.kind == "number":
-        pairs = [(column.name, label_column(column.name, labels))]
-    if column.indicator:
-        pairs.append((f"{column.name}=missing", f"{plain}: not recorded"))
-    return pairs
+    texts = {}
+    for column in encoding.columns:
+        plain = label_column(column.name, labels, with_unit=False)
+        values = column.label_values(plain, label_column(column.name, labels))
+        texts |= dict(zip(column.value_features, values, strict=True))
+        if column.indicator:
+            texts[f"{column.name}=missing"] = f"{plain}: not recorded"
+    return texts

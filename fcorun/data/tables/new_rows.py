@@ -10,7 +10,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.rows.disk_matrix import widen
 from fcorun.data.tables.array_files import HDF5_ENDINGS, read_hdf5_array, read_libsvm
 from fcorun.data.tables.cells import names_as_text, to_plain_array
-from fcorun.data.tables.columns import ColumnKind
+from fcorun.data.tables.columns import Column
 from fcorun.data.tables.readers import (
     LIBSVM_ENDINGS,
     READ_ERRORS,
@@ -25,7 +25,7 @@ def read_dataframe(
     path: str,
     client: str | None = None,
     n_features: int = 0,
-    kinds: Mapping[str, ColumnKind] | None = None,
+    kinds: Mapping[str, Column] | None = None,
     keep: Sequence[str] = (),
     first_index: int | None = None,
     warnings: list[str] | None = None,

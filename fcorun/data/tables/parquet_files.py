@@ -11,8 +11,9 @@ from fcorun.base.errors import UserError
 from fcorun.base.system.files import file_digest
 from fcorun.data.rows.disk_matrix import READ_BYTES, DiskMatrix
 from fcorun.data.tables.array_files import cache_blocks
-from fcorun.data.tables.columns import ColumnRoles, ParsedRows, check_unique_names
-from fcorun.data.tables.encoding import Column, Encoding
+from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
+from fcorun.data.tables.columns import NumberColumn
+from fcorun.data.tables.encoding import Encoding
 
 
 def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding | None) -> ParsedRows:
@@ -33,7 +34,7 @@ def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding |
     roles.separate_columns(header, path, features)  # raises the errors of missing columns
     if encoding is not None:
         for column in encoding.columns:
-            if column.kind != "number" or column.indicator:
+            if not column.copies_numbers:
                 raise UserError(f"{where}: rows stay on disk, where columns must be numbers, and the encoding has "
                                 f"levels or gaps of '{column.name}': give a file that fits into memory")  # fmt: skip
         encoding.check_columns(features, where)
@@ -45,7 +46,7 @@ def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding |
     rows = roles.separate_columns(frame, path, features=[])
     x: Any = DiskMatrix.from_memmap(_cache_columns(file, features, where)) if features else rows.x
     if encoding is None:
-        encoding = Encoding(tuple(Column(name) for name in features))
+        encoding = Encoding(tuple(map(NumberColumn, features)))
     return replace(rows, x=x, frame=None, encoding=encoding)
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Int, Shaped
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
-from fcorun.data.tables.columns import ParsedRows
+from fcorun.data.tables.column_roles import ParsedRows
 
 
 def partition_rows(

@@ -32,10 +32,11 @@ from fcorun.data.tables.cells import (
     find_missing_tokens,
     parse_numbers,
 )
-from fcorun.data.tables.column_kinds import infer_kind
-from fcorun.data.tables.columns import ColumnKind, ColumnRoles, ParsedRows, check_unique_names
+from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
+from fcorun.data.tables.columns import Column
+from fcorun.data.tables.columns.inference import infer_kind
 from fcorun.data.tables.data_warnings import warn_decimal_commas, warn_missing_tokens, warn_repeated_rows
-from fcorun.data.tables.encoding import read_encoding, read_kinds
+from fcorun.data.tables.encoding import read_columns, read_encoding
 from fcorun.data.tables.parquet_files import estimate_bytes, read_parquet
 from fcorun.data.tables.splits import suggest_group_columns
 
@@ -69,7 +70,7 @@ def read_csv_text(
     ending: str,
     target: str | None,
     text_columns: Sequence[str],
-    kinds: Mapping[str, ColumnKind] | None = None,
+    kinds: Mapping[str, Column] | None = None,
 ) -> ParsedTable:
     """Read a CSV or TSV file.
 
@@ -88,7 +89,7 @@ def read_csv_text(
 
     options: Any = {"sep": detect_separator(file, ending), "index_col": False, "low_memory": False}
     options |= exact_float_options() | _blank_line_options(file, ending)
-    as_written = [*text_columns, *(name for name, kind in (kinds or {}).items() if kind == "levels")]
+    as_written = [*text_columns, *(name for name, column in (kinds or {}).items() if column.has_levels)]
     dtypes: Any = dict.fromkeys(as_written, str)  # a client "007", or a level "01", keeps its name
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
@@ -222,7 +223,7 @@ def _explain_unparsed(name: str, values: Any, other: str, with_point: str, *, ar
 
 
 def restore_level_columns(
-    frame: Any, original: Mapping[str, Any], target: str | None, kinds: Mapping[str, ColumnKind]
+    frame: Any, original: Mapping[str, Any], target: str | None, kinds: Mapping[str, Column]
 ) -> None:
     """Put back the ``original`` columns whose tokens are names; ``frame`` has gaps in place of the tokens.
 
@@ -230,8 +231,9 @@ def restore_level_columns(
     all other values are numbers.
     """
     for name, column in original.items():
-        kind = kinds.get(str(name))
-        if kind == "levels" or (kind is None and _holds_names(frame[name], str(name) == target)):
+        known = kinds.get(str(name))
+        is_named = _holds_names(frame[name], str(name) == target) if known is None else known.has_levels
+        if is_named:
             frame[name] = column
 
 
@@ -241,7 +243,7 @@ def _holds_names(series: Any, is_target: bool) -> bool:
         not_numeric = coerce_numbers(series)[1]
         return bool(not_numeric.any())
     try:
-        return infer_kind(series, "", None) == "levels"
+        return infer_kind(series, "", None).has_levels
     except UserError:  # dates, or text among numbers: reading the features raises the error
         return False
 
@@ -251,7 +253,7 @@ def read_excel(
     where: str,
     target: str | None,
     text_columns: Sequence[str],
-    kinds: Mapping[str, ColumnKind] | None = None,
+    kinds: Mapping[str, Column] | None = None,
 ) -> tuple[ParsedTable, list[str], list[str]]:
     """Return the table of the first sheet, its header as written, and warnings on more sheets and errors of formulas.
 
@@ -376,7 +378,7 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
         elif ending == PARQUET_ENDING and stays_on_disk(estimate_bytes(file), resident):
             rows = read_parquet(file, path, roles, read_encoding(record) if record else None)
         else:
-            rows = _read_frame(file, path, ending, roles, read_kinds(record) if record else None)
+            rows = _read_frame(file, path, ending, roles, read_columns(record) if record else None)
     except READ_ERRORS as error:
         raise explain_damage(where, ending, error) from error
     if not len(rows.y):
@@ -401,7 +403,7 @@ def _check_finite(values: np.ndarray, path: str, name: str | None) -> None:
 
 
 def _read_frame(
-    file: Path, path: str, ending: str, roles: ColumnRoles, kinds: Mapping[str, ColumnKind] | None
+    file: Path, path: str, ending: str, roles: ColumnRoles, kinds: Mapping[str, Column] | None
 ) -> ParsedRows:
     """Read the rows of a file with named columns into memory."""
     where = f"data.path={path}"
@@ -463,7 +465,7 @@ def read_named_columns(
     text_columns: Sequence[str],
     *,
     where: str = "",
-    kinds: Mapping[str, ColumnKind] | None = None,
+    kinds: Mapping[str, Column] | None = None,
 ) -> tuple[ParsedTable, list[str]]:
     """Read a file with named columns. Return the table, with text as names of its columns, and warnings.
 

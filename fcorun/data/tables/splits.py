@@ -10,8 +10,8 @@ from jaxtyping import Bool, Int, Shaped
 from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.tables.cells import column_as_text
-from fcorun.data.tables.column_kinds import holds_dates
-from fcorun.data.tables.columns import ColumnRoles, ParsedRows, suggest_columns
+from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, suggest_columns
+from fcorun.data.tables.columns.inference import holds_dates
 from fcorun.data.tables.partition import partition_rows
 
 SPLITS = ("train", "validation", "test")

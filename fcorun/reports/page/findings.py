@@ -106,9 +106,9 @@ def _describe_references(model: FittedTableModel) -> list[str]:
     two, several = [], []
     references = [row["feature"] for row in model.intervals if row.get("method") == _REFERENCE]
     for column in model.encoding.columns:
-        if column.kind == "levels" and len(column.levels) == 2:
-            two.append(f"{model.label(column.name)}: {column.levels[0]}")
-        elif column.kind == "levels" and not any(f"{column.name}={level}" in references for level in column.levels):
+        if column.reference is not None:
+            two.append(f"{model.label(column.name)}: {column.reference}")
+        elif column.has_levels and not any(name in references for name in column.features):
             several.append(model.label(column.name))
     two += [model.labels.get(name, name) for name in references]
     sentences = [f"Levels are compared with the reference level of their column, {', '.join(two)}."] if two else []

@@ -90,6 +90,6 @@ def _level_groups(data: FederatedData) -> list[list[int]]:
     number = {name: index for index, name in enumerate(data.features.names)}
     groups = []
     for column in encoding.columns:
-        if column.kind == "levels" and len(column.levels) > 2:
+        if column.adds_up_to_one:
             groups.append([number[name] for name in column.features])
     return groups

@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.system.random_streams import random_stream
-from fcorun.data.tables.encoding import Column
+from fcorun.data.tables.columns import Column
 from fcorun.data.tables.scaling import reciprocal_or_zero
 from fcorun.data.tables.training_cells import TrainingCells
 from fcorun.methods.objectives.gamma import Gamma
@@ -132,7 +132,7 @@ def _scale_features(problem: InferenceProblem) -> tuple[np.ndarray, np.ndarray, 
     scaling = feature_scaling(problem.data)
     if scaling is not None:
         x = x * scaling.deviation + scaling.mean
-    is_number = np.array([column.kind == "number" for column in encoding.columns for _ in column.features])
+    is_number = np.array([column.has_numbers for column in encoding.columns for _ in column.features])
     mean = np.where(is_number, x.mean(axis=0), 0.0)
     deviation = np.where(is_number & (x.std(axis=0) > 0), x.std(axis=0), 1.0)
     return (x - mean) / deviation, mean, deviation
@@ -143,9 +143,9 @@ def _read_column(column: Column, cells: TrainingCells, x: np.ndarray) -> Incompl
     first = cells.first_feature[column.name]
     features = np.arange(first, first + len(column.features))
     is_gap = cells.find_gaps(column)
-    if column.kind == "number":
+    levels = column.features_of_levels()
+    if levels is None:
         return IncompleteColumn(column.name, features, is_gap)
-    levels = np.array([[float(level == encoded) for encoded in column.encoded_levels] for level in column.levels])
     return IncompleteColumn(column.name, features, is_gap, levels=levels, codes=cells.cells[column.name])
 
 

@@ -10,7 +10,7 @@ from fcorun.base.errors import UserError, abbreviate, describe_rows, find_spelli
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.record import Record
 from fcorun.data.tables.cells import require_finite_numbers
-from fcorun.data.tables.columns import is_prediction_column
+from fcorun.data.tables.column_roles import is_prediction_column
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.results.models.coefficients import personal_only
@@ -317,7 +317,7 @@ def _warn_out_of_range(record: Record, x: Any, row_warnings: list[list[str]]) ->
         return []
     if limits is None:
         return ["the record has no ranges of its rows: unusual values are not flagged"]
-    numeric = {column.name for column in encoding.columns if column.kind == "number"}
+    numeric = {column.name for column in encoding.columns if column.has_numbers}
     examples = []
     for name, least, largest in zip(encoding.feature_names, *limits, strict=True):
         if name not in numeric:

@@ -400,7 +400,7 @@ def find_few_levels(data: FederatedData) -> dict[str, str]:
     is_event = data.target_task.find_events(train.y)
     few = {}
     for column in encoding.columns:
-        for name in column.features if column.kind == "levels" else ():
+        for name in column.features if column.has_levels else ():
             values = train.x[:, data.features.names.index(name)]
             has_level = values > values.min()
             n_events = None if is_event is None else int((has_level & is_event).sum())

@@ -26,7 +26,7 @@ from fcorun.sites.tables.ledger import Ledger, LedgerEntry
 from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading
 from fcorun.sites.tables.planned_table import read_planned_table
 from fcorun.sites.tables.rare_values import number_values
-from fcorun.sites.tables.table_rows import NO_VALUES, SiteTable
+from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.audit import AuditLog
 from fcorun.sites.transport.durable import DurableSite
 
@@ -47,8 +47,9 @@ def describe_site(site: Site) -> list[str]:
     """Return what the site has for the plan, as lines for its owner: columns, levels, clients with numbers of rows."""
     table = site.table
     lines = ["columns:"]
-    for name, kind in table.kinds.items():
-        if kind != "levels":
+    for name, column in table.kinds.items():
+        if name not in table.level_counts:
+            kind = "empty" if column is None else column.kind
             lines.append(f"  {name:24} {kind}{_describe_rare_value(table, name)}")
             continue
         rare = table.rare_levels(name)
@@ -65,11 +66,13 @@ def describe_site(site: Site) -> list[str]:
 
 def _describe_rare_value(table: SiteTable, name: str) -> str:
     """Return in how many training rows a column has its rarest value, where it has few values."""
-    kind = table.kinds[name]
+    column = table.kinds[name]
     if name in table.rarer_counts:
         text = f"; the rarer of its two values in {table.rarer_counts[name]} training rows of the file"
         return f"{text}: taken as constant" if name in table.constant else text
-    number = number_values(table.columns[name], kind)[table.masks[0]] if kind != NO_VALUES else np.empty(0, int)
+    if column is None:
+        return ""
+    number = number_values(table.columns[name], column)[table.masks[0]]
     counts = np.unique(number[number >= 0], return_counts=True)[1]
     if not 2 <= len(counts) <= _FEW_VALUES:
         return ""
@@ -81,7 +84,7 @@ def list_warnings(table: SiteTable) -> list[str]:
 
     They stay at the site.
     """
-    names = [name for name, kind in table.kinds.items() if kind == "number"]
+    names = table.number_columns
     if not names:
         return list(table.rows.warnings)
     x = np.column_stack([coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names])

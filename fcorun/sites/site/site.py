@@ -202,7 +202,7 @@ class Site:
         site_data = load_site_data(encoded, agreement)
         self.policy.check_rows(self.plan, site_data.train.sizes.tolist(), site_data.train.x.shape[1])
         self.policy.check_rare_features(self.plan, site_data.train, site_data.features)
-        description = Description.from_message(self._description, "this site")
+        description = Description.from_message(self._description, "this site", self.plan.shared_options)
         names = check_clients(request, description)
         self._own_data, self._certificates, self._interval_sums, self._folds = site_data, None, None, None
         self._data = place_rows(site_data, names, request.arrays["all_rows"], request.arrays["all_weights"])

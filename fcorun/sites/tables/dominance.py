@@ -43,9 +43,8 @@ def _list_numbers(plan: Plan, table: SiteTable) -> dict[str, tuple[np.ndarray, s
     """Return the numbers that a plan multiplies by features, (N,) with NaN for gaps, and a cure, by column."""
     options = table.options
     columns = {}
-    for name, kind in table.kinds.items():
-        if kind == "number":
-            columns[name] = coerce_numbers(table.columns[name])[0], f"add '{name}' to data.ignore of the plan"
+    for name in table.number_columns:
+        columns[name] = coerce_numbers(table.columns[name])[0], f"add '{name}' to data.ignore of the plan"
     if options.task == "regression" and not isinstance(plan.experiment.objective, _BOUNDED):
         columns[options.target] = table.rows.y, "objective=huber bounds what a row counts"
     for role in ("weight", "offset"):

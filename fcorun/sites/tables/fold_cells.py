@@ -44,8 +44,8 @@ def find_few_cells(table: SiteTable, fold: np.ndarray, n_folds: int) -> Iterator
     Args:
         fold: the fold, from 0, that holds out each training row of the table, (N,), below 0 of other rows.
     """
-    for name, kind in table.kinds.items():
-        yield from _find_few(table, name, _list_cells(table, name, kind), fold, n_folds)
+    for name in table.kinds:
+        yield from _find_few(table, name, _list_cells(table, name), fold, n_folds)
 
 
 def check_filled_levels(table: SiteTable, encoding: Encoding, fold: np.ndarray, n_folds: int) -> None:
@@ -54,7 +54,7 @@ def check_filled_levels(table: SiteTable, encoding: Encoding, fold: np.ndarray, 
     The sites agree on that level, so that the table alone does not tell it.
     """
     for column in encoding.columns:
-        if column.kind == "levels" and column.fill is not None:
+        if column.has_levels and column.fill is not None:
             values = table.columns[column.name]
             rows = is_missing(values) | (_code_levels(table, column.name) == column.fill)
             cell = _Cell("a level", f"level '{column.fill}'", rows, "min_cell")
@@ -80,7 +80,7 @@ def _find_few(
             return
 
 
-def _list_cells(table: SiteTable, name: str, kind: str) -> Iterator[_Cell]:
+def _list_cells(table: SiteTable, name: str) -> Iterator[_Cell]:
     """Yield the cells of a column that sums over a fold tell apart.
 
     Gaps are a cell where they have an indicator. The levels of a column of two values have their own rule
@@ -88,11 +88,11 @@ def _list_cells(table: SiteTable, name: str, kind: str) -> Iterator[_Cell]:
     """
     has_gap = is_missing(table.columns[name])
     has_indicator = table.options.missing == "indicator" and bool(table.gap_counts[name][:, 0].any())
-    if has_gap.any() and (kind == "number" or has_indicator):  # else the values are all rows
+    if has_gap.any() and (name in table.number_columns or has_indicator):  # else the values are all rows
         yield _Cell("values", "rows with a value", ~has_gap, "min_rows")
     if has_indicator:
         yield _Cell("gaps", "rows with a gap", has_gap, "min_rows")
-    if kind != "levels" or name in table.rarer_counts:
+    if name not in table.level_counts or name in table.rarer_counts:
         return
     levels = _code_levels(table, name)
     for level in sorted(table.coded_levels(name)):

@@ -5,19 +5,21 @@ numbers of values, or their histogram; counts of levels; and numbers of gaps tha
 the fill of each column, and which of its features tell anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.sites import Sites
-from fcorun.data.tables.column_statistics import count_values, sum_in_order, sum_values
-from fcorun.data.tables.encoding import Column, Encoding, MissingPolicy
+from fcorun.data.tables.columns import Column, MissingPolicy
+from fcorun.data.tables.columns.column import ColumnDescription, ColumnFit, Histogram
+from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.scaling import Scaling
-from fcorun.data.tables.training_cells import ColumnFit, TrainingCells, fit_levels, read_cells
+from fcorun.data.tables.training_cells import TrainingCells
 from fcorun.sites.plan.table_options import HISTOGRAM_BINS
 from fcorun.sites.tables.fold_histograms import FoldHistogram
 from fcorun.sites.tables.table_agreement import Agreement
@@ -33,7 +35,7 @@ Arrays = dict[str, np.ndarray]
 
 def learnt_columns(encoding: Encoding, missing: MissingPolicy) -> tuple[Column, ...]:
     """Return the columns whose features depend on the rows that are trained on."""
-    return tuple(column for column in encoding.columns if column.kind == "levels" or missing != "refuse")
+    return tuple(column for column in encoding.columns if column.has_levels or missing != "refuse")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +75,7 @@ class FoldCells:
             if column in columns:
                 has_gap = gaps[column.name][rows] if column.name in gaps else np.zeros(len(x), bool)
                 first_feature[column.name] = position
-                cells[column.name] = read_cells(column, x[:, position : position + len(column.features)], has_gap)
+                cells[column.name] = column.read_cells(x[:, position : position + len(column.features)], has_gap)
             position += len(column.features)
         learnt = TrainingCells(columns, first_feature, cells, client, missing=table.options.missing, fits={})
         few = set()
@@ -88,37 +90,38 @@ class FoldCells:
         histograms = {}
         if table.options.missing == "median":
             for column in columns:
-                if column.kind == "number":
+                if column.has_numbers:
                     bins = find_bins(table, cells[column.name], column.name)
                     histograms[column.name] = FoldHistogram.join(bins, fold, HISTOGRAM_BINS, table.policy.min_cell)
         return cls(table, site_data, learnt, frozenset(few), histograms)
 
     def count(self, selected: Bool[np.ndarray, " N"]) -> Arrays:
         """Return the counts and sums of the selected rows; sums and numbers of values for each client, (M, k)."""
-        numbers = [column for column in self.cells.columns if column.kind == "number"]
-        client, n_clients = self.cells.client[selected], len(self.site_data.clients)
-        values = np.empty((int(selected.sum()), len(numbers)))
-        for j, column in enumerate(numbers):
-            values[:, j] = self.cells.cells[column.name][selected]
+        missing, client = self.table.options.missing, self.cells.client[selected]
+        n_clients = len(self.site_data.clients)
         levels, gaps = [np.empty(0, np.int64)], []
+        sums, counts, histograms = [], [], []
         for column in self.cells.columns:
-            has_gap = self.cells.find_gaps(column)[selected]
-            if column.kind == "levels":
-                of_rows = self.cells.cells[column.name][selected].copy()
+            cells = self.cells.cells[column.name][selected]
+            has_gap = column.find_gaps(cells)
+            if column.has_numbers and missing == "median":
+                histograms.append(self.histograms[column.name].count(selected))
+            elif column.has_numbers:
+                of_clients = column.describe_cells(cells, client, missing).sums
+                sums.append([of_clients.get(m, 0.0) for m in range(n_clients)])
+                counts.append(np.bincount(client[~has_gap], minlength=n_clients))
+            if column.has_levels:
                 if column.name in self.few_gaps:
-                    of_rows[has_gap], has_gap = column.levels.index(str(column.fill)), np.zeros_like(has_gap)
-                levels.append(np.bincount(of_rows[~has_gap], minlength=len(column.levels)))
+                    cells = np.where(has_gap, column.levels.index(str(column.fill)), cells)
+                    has_gap = np.zeros_like(has_gap)
+                of_levels = column.describe_cells(cells, client, missing).level_counts
+                levels.append(np.array([of_levels[level] for level in column.levels]))
             gaps.append(int(has_gap.sum()) if column.indicator else 0)
         arrays = {"levels": np.concatenate(levels).astype(np.int64), "gaps": np.array(gaps, np.int64)}
-        if self.table.options.missing == "median":
-            histograms = np.zeros((len(numbers), HISTOGRAM_BINS), np.int64)
-            for j, column in enumerate(numbers):
-                histograms[j] = self.histograms[column.name].count(selected)
-            return arrays | {"histograms": histograms}
-        sums, counts = np.zeros((n_clients, len(numbers))), np.zeros((n_clients, len(numbers)), np.int64)
-        for m in np.unique(client).tolist():
-            sums[m], counts[m] = sum_values(values[client == m]), count_values([values[client == m]])
-        return arrays | {"sums": sums, "values": counts}
+        if missing == "median":
+            return arrays | {"histograms": np.array(histograms, np.int64).reshape(-1, HISTOGRAM_BINS)}
+        by_client = {"sums": np.array(sums, np.float64), "values": np.array(counts, np.int64)}
+        return arrays | {name: values.reshape(len(sums), n_clients).T for name, values in by_client.items()}
 
     def encode(self, request: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the features of all training rows with the fills and levels of a request, in the scale of the data.
@@ -146,11 +149,9 @@ class FoldCells:
         flags = np.split(informative, np.cumsum(n_features)[:-1])
         for column, fill, of_column in zip(columns, fills.tolist(), flags, strict=True):
             is_informative = tuple(of_column.tolist())
-            if column.kind == "number":
+            if column.has_numbers:
                 check_gaps(self.table, replace(column, fill=fill))
-                if column.name in self.few_gaps:
-                    fill = float(column.fill)  # type: ignore[arg-type]
-                fits[column.name] = ColumnFit(fill, is_informative)
+                fits[column.name] = ColumnFit(column.fill if column.name in self.few_gaps else fill, is_informative)
                 continue
             if fill != _NO_FILL and fill not in range(len(column.levels)):
                 raise ValueError("no level")
@@ -159,7 +160,7 @@ class FoldCells:
                 raise UserError(f"the server fills gaps of '{column.name}' in a fold by another level than in all "
                                 "rows, which would tell the few rows with a gap: plan fewer folds, another "
                                 f"data.missing, or data.ignore=[{column.name}]")  # fmt: skip
-            fits[column.name] = ColumnFit(None if fill == _NO_FILL else int(fill), is_informative)
+            fits[column.name] = ColumnFit(level, is_informative)
         return fits
 
 
@@ -179,8 +180,8 @@ def pool_cells(parts: Sequence[FoldCells], clients: Sequence[str]) -> TrainingCe
 
 def count_shapes(columns: tuple[Column, ...], missing: MissingPolicy, n_clients: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the arrays of ``FoldCells.count`` for a site with so many clients with training rows."""
-    n_numbers = sum(column.kind == "number" for column in columns)
-    n_levels = sum(len(column.levels) for column in columns if column.kind == "levels")
+    n_numbers = sum(column.has_numbers for column in columns)
+    n_levels = sum(len(column.levels) for column in columns if column.has_levels)
     shapes: dict[str, tuple[int, ...]] = {"levels": (n_levels,), "gaps": (len(columns),)}
     if missing == "median":
         return shapes | {"histograms": (n_numbers, HISTOGRAM_BINS)}
@@ -197,37 +198,33 @@ def fit_fold(columns: tuple[Column, ...], options: Sites, counts: Arrays) -> Arr
     Raises UserError for a column without a value in these rows.
     """
     fills, informative = [], []
-    number, level = 0, 0
-    for column, n_gaps in zip(columns, counts["gaps"].tolist(), strict=True):
-        if column.kind == "number":
-            fills.append(_fill_number(column.name, options, counts, number))
-            informative += [True, n_gaps > 0] if column.indicator else [True]
-            number += 1
-            continue
-        of_levels = counts["levels"][level : level + len(column.levels)]
-        if not of_levels.any():
-            raise _no_value(column.name)
-        fit = fit_levels(column, of_levels, column.indicator and n_gaps > 0, options.missing)
-        fills.append(_NO_FILL if fit.fill is None else float(fit.fill))
+    for column, description in zip(columns, _read_counts(columns, options, counts), strict=True):
+        if not description.n_values:
+            raise UserError(f"column '{column.name}' has no value in the rows that are left in a fold: "
+                            f"data.ignore=[{column.name}] leaves it out, and fewer folds may help")  # fmt: skip
+        fit = column.fit_part(description, options.missing)
+        if fit.fill is None:
+            fills.append(_NO_FILL)
+        else:
+            fills.append(float(column.levels.index(fit.fill) if column.has_levels else fit.fill))
         informative += fit.informative
-        level += len(column.levels)
     return {FILLS: np.array(fills, np.float64), INFORMATIVE: np.array(informative, bool)}
 
 
-def _fill_number(name: str, options: Sites, counts: Arrays, j: int) -> float:
-    if options.missing == "median":
-        histogram, edges = counts["histograms"][j], median_edges(options.ranges, name)
-        if not histogram.any():
-            raise _no_value(name)
-        middle = int(np.searchsorted(np.cumsum(histogram), histogram.sum() / 2))
-        return float(edges[middle : middle + 2].mean())
-    sums: Float[np.ndarray, "M 1"] = counts["sums"][:, [j]]
-    n_values = int(counts["values"][:, j].sum())
-    if not n_values:
-        raise _no_value(name)
-    return float(sum_in_order(sums)[0] / n_values)
-
-
-def _no_value(name: str) -> UserError:
-    return UserError(f"column '{name}' has no value in the rows that are left in a fold: data.ignore=[{name}] leaves "
-                     "it out, and fewer folds may help")  # fmt: skip
+def _read_counts(columns: tuple[Column, ...], options: Sites, counts: Arrays) -> Iterator[ColumnDescription]:
+    """Yield the description of each column that the counts of ``fit_fold`` are."""
+    number, level = 0, 0
+    for column, n_gaps in zip(columns, counts["gaps"].tolist(), strict=True):
+        if column.has_levels:
+            level_counts = Counter(dict(zip(column.levels, counts["levels"][level:].tolist(), strict=False)))
+            level += len(column.levels)
+            yield ColumnDescription(n_gaps > 0, level_counts.total(), level_counts=level_counts)
+        elif options.missing == "median":
+            histogram = Histogram(median_edges(options.ranges, column.name), counts["histograms"][number])
+            number += 1
+            yield ColumnDescription(n_gaps > 0, int(histogram.counts.sum()), histogram=histogram)
+        else:
+            sums = dict(enumerate(counts["sums"][:, number].tolist()))
+            n_values = int(counts["values"][:, number].sum())
+            number += 1
+            yield ColumnDescription(n_gaps > 0, n_values, sums)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.data.tables.cells import coerce_numbers, has_numpy_numbers, is_missing, to_level_names
+from fcorun.data.tables.cells import has_numpy_numbers, is_missing
+from fcorun.data.tables.columns import Column
 
 _GAP = -1
 _FIRST_ROWS = 100  # which usually show that a column has more than two values
@@ -53,7 +54,7 @@ class SummedRows:
 
 
 def hide_rare_values(
-    frame: Any, kinds: Mapping[str, str], rows: SummedRows, min_cell: int
+    frame: Any, kinds: Mapping[str, Column | None], rows: SummedRows, min_cell: int
 ) -> tuple[Any, dict[str, int], frozenset[str]]:
     """Return a pandas.DataFrame without columns of two values one of which few rows have.
 
@@ -65,10 +66,10 @@ def hide_rare_values(
     """
     mended, rarer_counts, constant = {}, {}, set()
     first_rows = np.flatnonzero(rows.masks[0])[:_FIRST_ROWS]
-    for name, kind in kinds.items():
-        if kind not in ("number", "levels") or _has_many_values(frame[name], first_rows):
+    for name, column in kinds.items():
+        if column is None or _has_many_values(frame[name], first_rows):
             continue
-        number = number_values(frame[name], kind)
+        number = number_values(frame[name], column)
         pair = _find_pair(number, rows.masks[0])
         if pair is None:
             continue
@@ -86,10 +87,10 @@ def hide_rare_values(
     return (frame.assign(**mended) if mended else frame), rarer_counts, frozenset(constant)
 
 
-def number_values(column: Any, kind: str) -> np.ndarray:
+def number_values(series: Any, column: Column) -> np.ndarray:
     """Return the number of the value of each cell of a pandas.Series, (N,), in the order of the values; -1 of a gap."""
-    present = ~is_missing(column)
-    cells = to_level_names(column) if kind == "levels" else coerce_numbers(column)[0]
+    present = ~is_missing(series)
+    cells = column.read_values(series)
     number = np.full(len(cells), _GAP)
     number[present] = np.unique(cells[present], return_inverse=True)[1]
     return number

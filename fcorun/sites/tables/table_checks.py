@@ -10,15 +10,14 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.data.tables.cells import coerce_numbers
-from fcorun.data.tables.encoding import Column
+from fcorun.data.tables.columns import Column, LevelColumn
 from fcorun.sites.plan.table_options import OTHER
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_description import median_edges
-from fcorun.sites.tables.table_rows import NO_VALUES, SiteTable
+from fcorun.sites.tables.table_rows import SiteTable
 
 _NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others
 _FAR = 10  # standard deviations: a fill farther away is of another unit
-_MAX_LEVELS = 1000  # of a column at all sites together; each has a feature
 _DTYPES = ("int8", "int16", "int32", "int64", "float32", "float64")  # of features, none of which changes a number
 
 
@@ -28,7 +27,9 @@ def check_agreement(table: SiteTable, agreement: Agreement) -> None:
     _check_columns(table, agreement)
     for column in agreement.encoding.columns:
         check_gaps(table, column)
-        if column.kind == "levels":
+        for fault in column.find_faults():
+            _require(False, fault)
+        if isinstance(column, LevelColumn):
             _check_levels(table, column)
     _check_classes(table, agreement)
     _check_dtypes(table, agreement)
@@ -63,12 +64,12 @@ def _check_columns(table: SiteTable, agreement: Agreement) -> None:
     columns = {column.name: column for column in agreement.encoding.columns}
     _require(len(columns) == len(agreement.encoding.columns), "has two columns of one name")
     for name, column in columns.items():
-        fits = name in table.kinds and column.kind in ("number", "levels")
-        fits = fits and table.kinds[name] in (column.kind, NO_VALUES)
+        own = table.kinds.get(name)
+        fits = name in table.kinds and (own is None or type(own) is type(column))
         _require(fits, f"has a column '{name}' that this site described otherwise")
-    for name, kind in table.kinds.items():
+    for name in table.kinds:
         has_indicator = table.options.missing == "indicator" and table.gap_counts[name][:, 0].any()
-        makes_feature = kind == "number" or len(table.coded_levels(name)) > 1 or has_indicator
+        makes_feature = name in table.number_columns or len(table.coded_levels(name)) > 1 or has_indicator
         _require(name in columns or not makes_feature, f"lacks the column '{name}'")
 
 
@@ -80,9 +81,9 @@ def check_gaps(table: SiteTable, column: Column) -> None:
         has_gaps = bool(table.gap_counts[column.name][:, 0].any())  # other sites may have some
         fits = column.indicator is True or (fits and not has_gaps)
     _require(fits, f"indicates gaps of '{column.name}' otherwise than data.missing={missing}")
-    if missing == "refuse" or (column.kind == "levels" and column.indicator):
+    if missing == "refuse" or (column.has_levels and column.indicator):
         fits = fill is None
-    elif column.kind == "levels":
+    elif column.has_levels:
         fits = fill in column.levels
     else:
         fits = isinstance(fill, float) and np.isfinite(fill)
@@ -113,10 +114,7 @@ def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
     return abs(fill - mean) <= deviations * (deviation or abs(mean))
 
 
-def _check_levels(table: SiteTable, column: Column) -> None:
-    is_sorted = column.levels == tuple(sorted(set(map(str, column.levels))))
-    _require(len(column.levels) <= _MAX_LEVELS, f"has more than {_MAX_LEVELS} levels of '{column.name}'")
-    _require(is_sorted, f"has unsorted levels of '{column.name}'")
+def _check_levels(table: SiteTable, column: LevelColumn) -> None:
     has_other = OTHER in column.levels
     _require(column.other == (OTHER if has_other else None), f"codes rare levels of '{column.name}' otherwise")
     _require(table.coded_levels(column.name) <= set(column.levels), f"lacks a level of '{column.name}' of this site")
@@ -143,7 +141,7 @@ def _check_classes(table: SiteTable, agreement: Agreement) -> None:
 
 def _check_dtypes(table: SiteTable, agreement: Agreement) -> None:
     """Raise UserError for a dtype that is no common one of numbers, or narrower than this site's numbers."""
-    numbers = [column.name for column in agreement.encoding.columns if column.kind == "number"]
+    numbers = [column.name for column in agreement.encoding.columns if column.has_numbers]
     of_table = {"int8", *(table.dtypes[name] for name in numbers)} - {"bool"}
     _require(_holds(agreement.x_dtype, of_table), "has a dtype of features that does not hold this site's")
     of_table = {"int32" if agreement.classes else table.rows.y.dtype.name}

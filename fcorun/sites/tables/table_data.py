@@ -49,7 +49,7 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
     """Return the rows of a site, encoded as agreed. Raises UserError if the agreement does not fit the table."""
     check_agreement(table, agreement)
     frame = table.rows.frame.copy()
-    for name in [column.name for column in agreement.encoding.columns if column.kind == "levels"]:
+    for name in [column.name for column in agreement.encoding.columns if column.has_levels]:
         names = to_level_names(frame[name])
         if name in table.level_counts:
             names[np.isin(names, list(table.rare_levels(name)))] = OTHER

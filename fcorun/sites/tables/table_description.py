@@ -1,23 +1,26 @@
 """The description of a site's table: names, counts and sums, from which the server makes the encoding of all sites.
 
 A description has no least or largest values, no quantiles and no row. Its size does not depend on the number of rows.
+Columns are described as those of a pooled table are; then rare levels and small cells are hidden.
 """
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.data.tables.cells import coerce_numbers
-from fcorun.data.tables.column_statistics import count_values, sum_values
-from fcorun.data.tables.encoding import check_finite
+from fcorun.data.datasets.sites import Sites
+from fcorun.data.tables.cells import is_missing
+from fcorun.data.tables.columns import Column
+from fcorun.data.tables.columns.column import ColumnDescription, Histogram
 from fcorun.data.tables.splits import SPLITS
 from fcorun.sites.plan.table_options import HISTOGRAM_BINS, for_owner_alone
-from fcorun.sites.tables.table_rows import NO_VALUES, SiteTable
+from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message, describe_damage
 
-_KINDS = ("number", "levels", NO_VALUES)
+_NO_VALUES = "empty"  # the kind of a column without a value at a site, which fits any other kind
 
 
 @dataclass(frozen=True)
@@ -28,79 +31,85 @@ class Description:
         clients: the names of the site's M clients.
         n_rows, weights: the numbers of training, validation and test rows of each client, and the sums of the rows'
             weights, (M, 3).
-        kinds, dtypes: the kind and the dtype of each of the k columns, by name in the order of the file.
-        has_gaps: whether training rows of the site have gaps in a column, (k,).
-        is_constant: whether a column has one value in them, (k,), be it that rows of a rare value take the other one.
-        levels: the levels of columns of levels that are not rare (``SiteTable.rare_levels``).
-        level_counts: the training rows of each level, and as the last one those of all rare levels, by column.
+        kinds: the k columns before a fit, in the order of the file; None: the column has no value at the site.
+        dtypes: the dtype of the features of each column.
+        columns: the description of each column: sums by the name of the client where fills need means, histograms
+            where they need medians, and the levels that are not rare (``SiteTable.rare_levels``).
+        is_constant: whether a column has one value in training rows, be it that rows of a rare value take the other.
+        n_values: the training rows of each client with a value of each column of numbers, (M, k'); without columns if
+            no fill needs them.
+        n_rare: the training rows of all rare levels, by column of levels.
         labels: the labels of the training rows; empty for a regression.
         label_counts: their training rows.
         target_dtype: the dtype of the target.
-        sums, values: the sum and the number of the values of each column of numbers over the training rows of each
-            client, (M, k'); without columns if no fill needs them.
-        histograms: the counts of the values of each column of numbers in bins, (k', HISTOGRAM_BINS), for medians.
     """
 
     clients: list[str]
     n_rows: np.ndarray
     weights: np.ndarray
-    kinds: dict[str, str]
+    kinds: dict[str, Column | None]
     dtypes: dict[str, str]
-    has_gaps: np.ndarray
-    is_constant: np.ndarray
-    levels: dict[str, list[str]]
-    level_counts: dict[str, np.ndarray]
+    columns: dict[str, ColumnDescription]
+    is_constant: dict[str, bool]
+    n_values: np.ndarray
+    n_rare: dict[str, int]
     labels: list[Any]
     label_counts: np.ndarray
     target_dtype: str
-    sums: np.ndarray
-    values: np.ndarray
-    histograms: np.ndarray
-
-    @property
-    def numbers(self) -> list[str]:
-        """Return the names of the columns of numbers."""
-        return [name for name, kind in self.kinds.items() if kind == "number"]
 
     def to_message(self) -> Message:
         """Return the description as a message, whose counts and sums are arrays of fixed width."""
+        numbers = [self.columns[name] for name in _names_of_numbers(self.kinds)]
+        levels, level_counts = {}, [np.empty(0)]
+        for name, n_rare in self.n_rare.items():
+            counts = self.columns[name].level_counts
+            levels[name] = sorted(counts)
+            level_counts.append(np.array([*(counts[level] for level in levels[name]), n_rare]))
+        sums = np.zeros(self.n_values.shape)
+        for j in range(self.n_values.shape[1]):
+            sums[:, j] = [numbers[j].sums.get(client, 0.0) for client in self.clients]
+        histograms = [column.histogram.counts for column in numbers if column.histogram is not None]
+        kinds = {name: _NO_VALUES if column is None else column.kind for name, column in self.kinds.items()}
         about = {
             "clients": self.clients,
-            "columns": [[name, kind, self.dtypes[name]] for name, kind in self.kinds.items()],
-            "levels": self.levels,
+            "columns": [[name, kind, self.dtypes[name]] for name, kind in kinds.items()],
+            "levels": levels,
             "labels": self.labels,
             "target": self.target_dtype,
         }
-        counts = [self.level_counts[name] for name in self.levels]
         arrays = {
             "rows": self.n_rows.astype(np.int64),
             "weights": self.weights.astype(np.float64),
-            "gaps": self.has_gaps,
-            "constant": self.is_constant,
-            "levels": np.concatenate([np.empty(0), *counts]).astype(np.int64),
+            "gaps": np.array([self.columns[name].has_gaps for name in self.kinds], bool),
+            "constant": np.array([self.is_constant[name] for name in self.kinds], bool),
+            "levels": np.concatenate(level_counts).astype(np.int64),
             "labels": self.label_counts.astype(np.int64),
-            "sums": self.sums.astype(np.float64),
-            "values": self.values.astype(np.int64),
-            "histograms": self.histograms.astype(np.int64),
+            "sums": sums,
+            "values": self.n_values.astype(np.int64),
+            "histograms": np.array(histograms, np.int64).reshape(-1, HISTOGRAM_BINS),
         }
         return Message("describe", about, arrays)
 
     @classmethod
-    def from_message(cls, message: Message, site: str) -> "Description":
+    def from_message(cls, message: Message, site: str, options: Sites) -> "Description":
         """Return the description in a site's message. Raises UserError, which names the site, for another content."""
         try:
-            return cls._parse(message.about, message.arrays)
+            return cls._parse(message.about, message.arrays, options)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"site '{site}' sent no description of a table ({describe_damage(error)})"
             raise UserError(f"{problem}: use the same version of fcorun at the server and at all sites") from error
 
     @classmethod
-    def _parse(cls, about: dict[str, Any], arrays: dict[str, np.ndarray]) -> "Description":
-        kinds = {str(name): kind for name, kind, _ in about["columns"]}
-        levels = {str(name): list(map(str, names)) for name, names in about["levels"].items()}
-        levels = {name: levels[name] for name, kind in kinds.items() if kind == "levels"}
-        clients = list(map(str, about["clients"]))
-        n_numbers = sum(kind == "number" for kind in kinds.values())
+    def _parse(cls, about: dict[str, Any], arrays: dict[str, np.ndarray], options: Sites) -> "Description":
+        table = options.as_table("", None)
+        kinds: dict[str, Column | None] = {}
+        dtypes = {}
+        for name, kind, dtype in about["columns"]:
+            kinds[str(name)] = None if kind == _NO_VALUES else table.make_column(kind, str(name))
+            dtypes[str(name)] = np.dtype(dtype).name
+        all_levels = {str(name): list(map(str, levels)) for name, levels in about["levels"].items()}
+        levels = {name: all_levels[name] for name, column in kinds.items() if column is not None and column.has_levels}
+        clients, numbers = list(map(str, about["clients"])), _names_of_numbers(kinds)
         ends = np.cumsum([len(names) + 1 for names in levels.values()], dtype=int)
         _check_shapes(arrays, {
             "rows": (len(clients), len(SPLITS)),
@@ -110,32 +119,44 @@ class Description:
             "levels": (int(ends[-1]) if len(ends) else 0,),
             "labels": (len(about["labels"]),),
         })  # fmt: skip
+        sums, n_values, histograms = arrays["sums"], arrays["values"], arrays["histograms"]
         for name in ("sums", "values"):
-            if arrays[name].shape not in ((len(clients), n_numbers), (len(clients), 0)):
+            if arrays[name].shape not in ((len(clients), len(numbers)), (len(clients), 0)):
                 raise ValueError(f"its array '{name}' has another shape")
-        if arrays["histograms"].shape not in ((n_numbers, HISTOGRAM_BINS), (0, HISTOGRAM_BINS)):
+        if histograms.shape not in ((len(numbers), HISTOGRAM_BINS), (0, HISTOGRAM_BINS)):
             raise ValueError("its array 'histograms' has another shape")
-        if not set(kinds.values()) <= set(_KINDS):
-            raise ValueError("it has unknown kinds of columns")
-        dtypes = {str(name): np.dtype(dtype).name for name, _, dtype in about["columns"]}
-        counts = np.split(arrays["levels"], ends[:-1]) if len(ends) else []
+        has_gaps = dict(zip(kinds, arrays["gaps"].tolist(), strict=True))
+        columns = {name: ColumnDescription(bool(gaps)) for name, gaps in has_gaps.items()}
+        for j, name in enumerate(numbers):
+            if sums.shape[1] and n_values.shape[1]:
+                client_sums = dict(zip(clients, sums[:, j].tolist(), strict=True))
+                columns[name] = replace(columns[name], n_values=int(n_values[:, j].sum()), sums=client_sums)
+            if len(histograms):
+                histogram = Histogram(median_edges(options.ranges, name), histograms[j])
+                columns[name] = replace(columns[name], n_values=int(histogram.counts.sum()), histogram=histogram)
+        n_rare = {}
+        for name, end in zip(levels, ends.tolist(), strict=True):
+            *counts, n_rare[name] = arrays["levels"][end - len(levels[name]) - 1 : end].tolist()
+            level_counts = Counter(dict(zip(levels[name], counts, strict=True)))
+            columns[name] = replace(columns[name], n_values=level_counts.total(), level_counts=level_counts)
         return cls(
             clients=clients,
             n_rows=arrays["rows"],
             weights=arrays["weights"],
             kinds=kinds,
             dtypes=dtypes,
-            has_gaps=arrays["gaps"],
-            is_constant=arrays["constant"],
-            levels=levels,
-            level_counts=dict(zip(levels, counts, strict=True)),
+            columns=columns,
+            is_constant=dict(zip(kinds, arrays["constant"].tolist(), strict=True)),
+            n_values=n_values,
+            n_rare=n_rare,
             labels=list(about["labels"]),
             label_counts=arrays["labels"],
             target_dtype=np.dtype(about["target"]).name if about["target"] else "",
-            sums=arrays["sums"],
-            values=arrays["values"],
-            histograms=arrays["histograms"],
         )
+
+
+def _names_of_numbers(kinds: dict[str, Column | None]) -> list[str]:
+    return [name for name, column in kinds.items() if column is not None and column.has_numbers]
 
 
 def _check_shapes(arrays: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]]) -> None:
@@ -147,84 +168,62 @@ def _check_shapes(arrays: dict[str, np.ndarray], shapes: dict[str, tuple[int, ..
 
 def describe_table(table: SiteTable) -> Message:
     """Return the description of a site's table. Raises UserError where the policy forbids to answer."""
-    training = table.masks[0]
-    numbers = [name for name, kind in table.kinds.items() if kind == "number"]
-    values = np.empty((len(training), len(numbers)))
-    for j, name in enumerate(numbers):
-        values[:, j] = coerce_numbers(table.columns[name])[0]
+    missing, training = table.options.missing, table.masks[0]
+    rows = table.client_rows.sort_training_rows()
+    columns, is_constant, n_rare = {}, {}, {}
+    for name, column in table.kinds.items():
+        series = table.columns[name]
+        if column is None:
+            columns[name], is_constant[name] = ColumnDescription(bool(training.any())), False
+            continue
         with for_owner_alone(f"column '{name}' has infinite values: mend them or drop their rows"):
-            check_finite(values[:, j], name, "the table of this site")
-
-    levels, level_counts = {}, {}
-    for name, counts in table.level_counts.items():
-        rare = table.rare_levels(name)
-        levels[name] = sorted(set(counts) - rare)
-        n_rare = sum(counts[level] for level in rare)
-        level_counts[name] = np.array([*(counts[level] for level in levels[name]), n_rare])
+            description = column.describe(series, rows, missing, "the table of this site")
+        present = column.read_values(series)[training & ~is_missing(series)]
+        is_constant[name] = bool(len(present)) and bool((present == present[0]).all())
+        if column.has_levels:
+            rare = table.rare_levels(name)
+            n_rare[name] = sum(description.level_counts[level] for level in rare)
+        columns[name] = hide_small_cells(table, name, description)
     labels: list[Any] = []
     label_counts: Any = []
     if table.options.task in ("binary", "multiclass"):
         unique, label_counts = np.unique(table.rows.y[training], return_counts=True)
         labels = unique.tolist()
-    sums, n_values = _fill_sums(table, values, numbers)
+    numbers = table.number_columns if missing in ("mean", "indicator") else []
+    n_values = [table.n_rows[:, 0] - table.gap_counts[name][:, 0] for name in numbers]
     description = Description(
         clients=table.clients,
         n_rows=table.n_rows,
         weights=table.weights,
         kinds=table.kinds,
         dtypes=table.dtypes,
-        has_gaps=np.array([table.gap_counts[name][:, 0].any() for name in table.kinds], bool),
-        is_constant=_find_constant_columns(table, values[training], numbers),
-        levels=levels,
-        level_counts=level_counts,
+        columns=columns,
+        is_constant=is_constant,
+        n_values=np.array(n_values, np.int64).reshape(-1, len(table.clients)).T,
+        n_rare=n_rare,
         labels=labels,
         label_counts=np.asarray(label_counts, np.int64),
         target_dtype="" if table.options.task in ("binary", "multiclass") else table.rows.y.dtype.name,
-        sums=sums,
-        values=n_values,
-        histograms=_histograms(table, values[training], numbers),
     )
     return description.to_message()
 
 
-def _find_constant_columns(table: SiteTable, values: np.ndarray, numbers: list[str]) -> np.ndarray:
-    """Return whether each column has one value in the training rows, (k,), whose numbers are ``values``, (n, k')."""
-    constant = {name: len(counts) == 1 for name, counts in table.level_counts.items()}
-    for j, name in enumerate(numbers):
-        present = values[~np.isnan(values[:, j]), j]
-        constant[name] = bool(len(present)) and present.min() == present.max()
-    return np.array([constant.get(name, False) for name in table.kinds], bool)
+def hide_small_cells(table: SiteTable, name: str, description: ColumnDescription) -> ColumnDescription:
+    """Return the description of a column as it may leave the site.
 
-
-def _fill_sums(table: SiteTable, values: np.ndarray, numbers: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sum and the number of the values of each column over each client's training rows, (M, k') each."""
-    if table.options.missing not in ("mean", "indicator"):
-        return np.empty((len(table.clients), 0)), np.empty((len(table.clients), 0))
-    sums = np.zeros((len(table.clients), len(numbers)))
-    counts = np.zeros(sums.shape, np.int64)
-    for name, rows in table.client_rows.training_rows().items():
-        m = table.clients.index(name)
-        sums[m], counts[m] = sum_values(values[rows]), count_values([values[rows]])
-    return sums, counts
-
-
-def _histograms(table: SiteTable, values: np.ndarray, numbers: list[str]) -> np.ndarray:
-    """Return the counts of the values of each column in bins between the bounds of ``ranges``, (k', HISTOGRAM_BINS).
-
-    A count below ``policy.min_cell`` is added to that of a later bin. Values beyond the bounds are in the outer bins.
+    Numbers are counted in bins between the bounds of ``ranges``, none of which has fewer than ``policy.min_cell`` rows;
+    rare levels are left out. Sums go by the names of clients.
     """
-    if table.options.missing != "median":
-        return np.zeros((0, HISTOGRAM_BINS), np.int64)
-    histograms = np.zeros((len(numbers), HISTOGRAM_BINS), np.int64)
-    for j, name in enumerate(numbers):
-        histograms[j] = count_values_in_bins(table, values[:, j], name)
-    return histograms
-
-
-def count_values_in_bins(table: SiteTable, values: np.ndarray, name: str) -> np.ndarray:
-    """Return the counts of values of a column in bins, (HISTOGRAM_BINS,); gaps are nan. Small cells are merged."""
-    bins = find_bins(table, values, name)
-    return merge_small_cells(np.bincount(bins[bins >= 0], minlength=HISTOGRAM_BINS), table.policy.min_cell)
+    histogram, level_counts = None, description.level_counts
+    if description.numbers is not None:
+        bins = find_bins(table, description.numbers, name)
+        counts = merge_small_cells(np.bincount(bins, minlength=HISTOGRAM_BINS), table.policy.min_cell)
+        histogram = Histogram(median_edges(table.options.ranges, name), counts)
+    if name in table.level_counts:
+        rare = table.rare_levels(name)
+        level_counts = Counter({level: count for level, count in level_counts.items() if level not in rare})
+    sums = {table.clients[int(m)]: total for m, total in description.sums.items()}
+    return replace(description, sums=sums, numbers=None, histogram=histogram, level_counts=level_counts)
 
 
 def find_bins(table: SiteTable, values: np.ndarray, name: str) -> np.ndarray:

@@ -10,14 +10,10 @@ import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate, suggest_name
 from fcorun.data.datasets.sites import Sites
-from fcorun.data.tables.cells import (
-    coerce_numbers,
-    find_complete_columns,
-    is_missing,
-    to_level_names,
-)
-from fcorun.data.tables.column_kinds import check_level_count, infer_kind
-from fcorun.data.tables.columns import ColumnRoles, ParsedRows, take_weight_and_offset
+from fcorun.data.tables.cells import find_complete_columns, is_missing, to_level_names
+from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
+from fcorun.data.tables.columns import Column
+from fcorun.data.tables.columns.levels import check_level_count
 from fcorun.data.tables.encoding import ClientRows
 from fcorun.data.tables.event_times import read_signed_times
 from fcorun.data.tables.readers import (
@@ -45,7 +41,6 @@ from fcorun.sites.plan.table_options import OTHER, OwnTableError, SiteOptions, T
 from fcorun.sites.tables.effective_rows import effective_number
 from fcorun.sites.tables.rare_values import SummedRows, hide_rare_values
 
-NO_VALUES = "empty"  # the kind of a column without a value at a site, which fits any other kind
 ROWS = ("training", *SPLITS[1:])  # the names of the rows of each split
 _WITHOUT_CLASSES = ("regression", "survival")  # tasks
 _UNREADABLE = "the table cannot be read as the plan says, and the site's owner sees the reason"
@@ -60,7 +55,7 @@ class SiteTable:
         policy: the rules of the owner.
         rows: the rows of the file, with the shared names of columns, without rare values of columns of two values
             (``hide_rare_values``), and with warnings for the owner; ``y`` has numbers or labels.
-        kinds: the kind of each column that becomes features: "number", "levels" or "empty".
+        kinds: each column that becomes features, before a fit; None: it has no value here, which fits any kind.
         client_rows: the rows of each client.
         masks: the masks of the training, validation and test rows, each (N,).
         weight_and_offset: the columns "weight" and "offset", (N,), as far as the options name them.
@@ -74,7 +69,7 @@ class SiteTable:
     options: Sites
     policy: TablePolicy
     rows: ParsedRows
-    kinds: dict[str, str]
+    kinds: dict[str, Column | None]
     client_rows: ClientRows
     masks: tuple[np.ndarray, np.ndarray, np.ndarray]
     weight_and_offset: dict[str, np.ndarray]
@@ -113,16 +108,22 @@ class SiteTable:
     @cached_property
     def dtypes(self) -> dict[str, str]:
         """Return the dtype of the features of each column."""
-        dtypes = {"levels": "int8", NO_VALUES: "float64"}
-        return {
-            name: coerce_numbers(self.columns[name])[0].dtype.name if kind == "number" else dtypes[kind]
-            for name, kind in self.kinds.items()
-        }
+        dtypes = dict.fromkeys(self.kinds, "float64")
+        for name, column in self.kinds.items():
+            if column is not None:
+                dtypes[name] = column.feature_dtype(self.columns[name])
+        return dtypes
 
     @cached_property
     def level_counts(self) -> dict[str, Counter[str]]:
         """Return the counts of the levels of each column of levels over the training rows."""
-        return {name: self._count_levels(name, self.masks[0]) for name, kind in self.kinds.items() if kind == "levels"}
+        names = [name for name, column in self.kinds.items() if column is not None and column.has_levels]
+        return {name: self._count_levels(name, self.masks[0]) for name in names}
+
+    @property
+    def number_columns(self) -> list[str]:
+        """Return the names of the columns of numbers."""
+        return [name for name, column in self.kinds.items() if column is not None and column.has_numbers]
 
     def _count_levels(self, name: str, mask: np.ndarray) -> Counter[str]:
         return Counter(level for level in to_level_names(self.columns[name])[mask].tolist() if level is not None)
@@ -228,7 +229,12 @@ def read_site_table(
     with obstacles.noting():
         rows = replace(rows, y=_read_targets(rows.y, options, site.path))
     has_targets = len(obstacles.errors) == n_before
-    kinds = _infer_kinds(rows, site, obstacles)
+    kinds: dict[str, Column | None] = {}
+    for name in rows.frame:
+        kinds[str(name)] = None
+        if not is_missing(rows.frame[name]).all():
+            with obstacles.noting(), for_owner_alone(_UNREADABLE):
+                kinds[str(name)] = table.infer_column(rows.frame[name], rows.client)
     client_rows = masks = None
     with obstacles.noting(), for_owner_alone(_UNREADABLE):
         client_rows, masks = _divide(rows, options, roles, site.path)
@@ -259,17 +265,6 @@ def read_site_table(
             check(site_table)
     obstacles.raise_any()
     return site_table
-
-
-def _infer_kinds(rows: ParsedRows, site: SiteOptions, obstacles: Obstacles) -> dict[str, str]:
-    """Return the kind of each column. Adds an obstacle for each column of no kind."""
-    complete = find_complete_columns(rows.frame)
-    kinds = {str(name): "number" if name in complete else NO_VALUES for name in rows.frame}
-    for name in [name for name in rows.frame if name not in complete]:
-        if not is_missing(rows.frame[name]).all():
-            with obstacles.noting(), for_owner_alone(_UNREADABLE):
-                kinds[str(name)] = infer_kind(rows.frame[name], f"data.path={site.path}", rows.client)
-    return kinds
 
 
 def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
@@ -402,7 +397,7 @@ def _find_gaps(table: SiteTable) -> Iterator[UserError]:
             yield UserError(f"column '{column}' has gaps: give data.missing=mean, median or indicator in the plan, or "
                             f"data.ignore=[{column}]")  # fmt: skip
             continue
-        is_number = table.kinds[column] != "levels"
+        is_number = column not in table.level_counts
         for cells, counts in (("gaps", gaps), ("values", table.n_rows - gaps)):
             if missing != "indicator" and is_number and cells == "gaps":
                 continue

@@ -65,7 +65,7 @@ def _warn_other_units(
     agreement: Agreement, sums: np.ndarray, squares: np.ndarray, mean: np.ndarray
 ) -> dict[str, tuple[str, ...]]:
     """Return a warning for each site whose mean of a column is far from that of the other sites."""
-    numbers = [column.name for column in agreement.encoding.columns if column.kind == "number"]
+    numbers = [column.name for column in agreement.encoding.columns if column.has_numbers]
     site_of_client = dict(zip(agreement.clients, agreement.site_of_client, strict=True))
     sites, site_of = np.unique([site_of_client[name] for name in agreement.training_clients], return_inverse=True)
     belongs = (site_of == np.arange(len(sites))[:, None]).astype(float)

@@ -8,15 +8,14 @@ import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.data.datasets.sites import Sites
-from fcorun.data.tables.column_kinds import check_level_count
-from fcorun.data.tables.column_statistics import sum_in_order
+from fcorun.data.tables.columns import Column
+from fcorun.data.tables.columns.column import ColumnDescription
 from fcorun.data.tables.data_warnings import describe_other_codes
-from fcorun.data.tables.encoding import Column, Encoding, check_feature_names, make_level_column
+from fcorun.data.tables.encoding import Encoding, make_encoding, warn_single_levels
 from fcorun.data.tables.splits import HoldOut, numeric_or_text_key
 from fcorun.sites.plan.table_options import OTHER
 from fcorun.sites.tables.table_agreement import Agreement
-from fcorun.sites.tables.table_description import Description, median_edges
-from fcorun.sites.tables.table_rows import NO_VALUES
+from fcorun.sites.tables.table_description import Description
 from fcorun.sites.transport.messages import Message
 
 _WHERE = "the tables of the sites"
@@ -29,7 +28,7 @@ def agree(options: Sites, answers: Mapping[str, Message]) -> Agreement:
     Raises UserError, which names the site, for tables that are not alike, and for options that the rows of all sites
     together do not allow.
     """
-    sites = {site: Description.from_message(answers[site], site) for site in sorted(answers)}
+    sites = {site: Description.from_message(answers[site], site, options) for site in sorted(answers)}
     clients, site_of_client = _order_clients(sites)
     position = {name: m for m, name in enumerate(clients)}
     order = np.argsort([position[name] for description in sites.values() for name in description.clients])
@@ -124,8 +123,8 @@ def _list_labels(sites: Descriptions) -> str:
     return "; ".join(texts)
 
 
-def _agree_on_kinds(sites: Descriptions) -> dict[str, str]:
-    """Return the kind of each column, in the order of the first site.
+def _agree_on_kinds(sites: Descriptions) -> dict[str, Column]:
+    """Return the columns before a fit, in the order of the first site.
 
     Raises UserError for columns and kinds that differ between sites.
     """
@@ -138,61 +137,63 @@ def _agree_on_kinds(sites: Descriptions) -> dict[str, str]:
             raise UserError(f"column '{name}' is at site {abbreviate(list(map(repr, having)))} and not at site "
                             f"{abbreviate(lacking)}: data.rename={{THEIRS: {name}}} names the column of a site, and "
                             f"data.ignore=[{name}] leaves it out everywhere")  # fmt: skip
-        of_site = {site: description.kinds[name] for site, description in sites.items()}
-        site_by_kind = {kind: site for site, kind in reversed(of_site.items()) if kind != NO_VALUES}
-        if not site_by_kind:
+        site_by_content: dict[str, str] = {}
+        for site, description in sites.items():
+            column = description.kinds[name]
+            if column is not None:
+                site_by_content.setdefault(column.content, site)
+                kinds.setdefault(name, column)
+        if not site_by_content:
             raise UserError(f"column '{name}' has no value at any site: data.ignore=[{name}] leaves it out")
-        if len(site_by_kind) > 1:
-            raise UserError(
-                f"column '{name}' holds numbers at site '{site_by_kind['number']}' and text at site "
-                f"'{site_by_kind['levels']}': write it alike at all sites, or data.ignore=[{name}] leaves it out"
-            )
-        kinds[name] = next(iter(site_by_kind))
+        if len(site_by_content) > 1:
+            (one, site), (other, other_site) = sorted(site_by_content.items())
+            raise UserError(f"column '{name}' holds {one} at site '{site}' and {other} at site '{other_site}': write "
+                            f"it alike at all sites, or data.ignore=[{name}] leaves it out")  # fmt: skip
     return kinds
 
 
 def _make_encoding(
-    options: Sites, sites: Descriptions, kinds: Mapping[str, str], clients: Sequence[str]
+    options: Sites, sites: Descriptions, kinds: Mapping[str, Column], clients: Sequence[str]
 ) -> tuple[Encoding, list[str]]:
     """Return the encoding of the columns, and warnings; ``clients`` are those with training rows, in order."""
     columns: list[Column] = []
-    single_level, with_rare, warnings = [], [], []
-    with_gaps: set[str] = set()
-    for description in sites.values():
-        with_gaps |= {name for name, has_gaps in zip(description.kinds, description.has_gaps, strict=True) if has_gaps}
-    for name, kind in kinds.items():
-        indicator = options.missing == "indicator" and name in with_gaps
-        if kind == "number":
-            columns.append(Column(name, fill=_number_fill(options, sites, name, clients), indicator=indicator))
+    with_rare, warnings = [], []
+    for name, column in kinds.items():
+        parts = {site: _count_rare_levels(description, name) for site, description in sites.items()}
+        together = ColumnDescription.combine(list(parts.values()), clients)
+        fitted = column.fit(together, options.missing, _WHERE)
+        columns.append(fitted)
+        if not column.has_levels:
             continue
-        counts, sites_with_rare = _add_level_counts(sites, name)
-        column = make_level_column(name, counts, indicator, options.missing)
-        if OTHER in counts:
-            column = replace(column, other=OTHER)
-        warnings += warn_similar_names(f"levels of '{name}'", column.levels)
-        levels = {site: set(description.levels.get(name, ())) for site, description in sites.items()}
+        warnings += fitted.warn_similar_levels()
+        levels = {site: set(description.columns[name].level_counts) for site, description in sites.items()}
         warnings += describe_other_codes("site", name, levels)
+        sites_with_rare = [f"'{site}'" for site, description in sites.items() if description.n_rare.get(name)]
         if sites_with_rare:
             with_rare.append(f"'{name}' at {abbreviate(sites_with_rare)}")
             if any(OTHER in names for names in levels.values()):
                 warnings.append(f"rows of rare levels of '{name}' join the level '{OTHER}' that a table has: rename it "
                                 "in the tables to keep it apart")  # fmt: skip
-        if column.features:
-            columns.append(column)
-        else:
-            single_level.append(f"'{name}' ('{column.levels[0]}')")
     if with_rare:
         warnings.append(f"levels that few training rows of a site have are coded as '{OTHER}' there, where pooled rows "
                         f"keep them: {abbreviate(with_rare)}")  # fmt: skip
-    warnings += _warn_constant_columns(sites, [column.name for column in columns])
-    if single_level:
-        warnings.append(f"text columns with one level in the training rows make no feature: {abbreviate(single_level)}")
+    warnings += _warn_constant_columns(sites, [column.name for column in columns if column.features])
+    warnings += warn_single_levels(columns)
     if options.missing == "median":
         warnings.append("medians come from counts in bins of data.ranges, and are the middles of bins, where those of "
                         "pooled rows are exact")  # fmt: skip
-    encoding = Encoding(tuple(columns))
-    check_feature_names(encoding, _WHERE)
-    return encoding, warnings
+    return make_encoding(columns, _WHERE), warnings
+
+
+def _count_rare_levels(description: Description, name: str) -> ColumnDescription:
+    """Return the description of a column at a site, where the rows of rare levels are counted as ``OTHER``."""
+    n_rare = description.n_rare.get(name, 0)
+    column = replace(description.columns[name], other=OTHER)
+    if not n_rare:
+        return column
+    return replace(
+        column, n_values=column.n_values + n_rare, level_counts=column.level_counts + Counter({OTHER: n_rare})
+    )
 
 
 def _warn_constant_columns(sites: Descriptions, names: Sequence[str]) -> list[str]:
@@ -201,7 +202,7 @@ def _warn_constant_columns(sites: Descriptions, names: Sequence[str]) -> list[st
     for name in names:
         of_sites = []
         for site, description in sites.items():
-            if name in description.kinds and description.is_constant[list(description.kinds).index(name)]:
+            if description.is_constant[name]:
                 of_sites.append(f"'{site}'")
         if of_sites:
             constant.append(f"'{name}' at {abbreviate(of_sites)}")
@@ -211,55 +212,11 @@ def _warn_constant_columns(sites: Descriptions, names: Sequence[str]) -> list[st
             f"rows, which pooled rows would keep: {abbreviate(constant)}"]  # fmt: skip
 
 
-def _add_level_counts(sites: Descriptions, name: str) -> tuple[Counter[str], list[str]]:
-    """Return the training rows of each level of a column over all sites, and the quoted sites with rare levels.
-
-    Raises UserError for a column without a level, and for one with too many.
-    """
-    counts: Counter[str] = Counter()
-    sites_with_rare = []
-    for site, description in sites.items():
-        if name in description.levels:
-            *frequent, rare = description.level_counts[name].tolist()
-            counts.update(dict(zip(description.levels[name], frequent, strict=True)))
-            if rare:
-                counts[OTHER] += rare
-                sites_with_rare.append(f"'{site}'")
-    if not counts:
-        raise UserError(f"column '{name}' has no value in any training row: data.ignore=[{name}] leaves it out")
-    check_level_count(name, len(counts), counts.total(), _WHERE)
-    return counts, sites_with_rare
-
-
-def _number_fill(options: Sites, sites: Descriptions, name: str, clients: Sequence[str]) -> float | None:
-    """Return the fill of a column of numbers; None if gaps are refused."""
-    if options.missing == "refuse":
-        return None
-    describing = [description for description in sites.values() if name in description.numbers]
-    if options.missing == "median":
-        edges = median_edges(options.ranges, name)
-        histogram = np.sum([d.histograms[d.numbers.index(name)] for d in describing], axis=0)
-        if histogram.any():
-            middle = int(np.searchsorted(np.cumsum(histogram), histogram.sum() / 2))
-            return float(edges[middle : middle + 2].mean())
-    else:
-        sums: dict[str, float] = {}
-        n_values = 0
-        for description in describing:
-            j = description.numbers.index(name)
-            sums |= dict(zip(description.clients, description.sums[:, j].tolist(), strict=True))
-            n_values += int(description.values[:, j].sum())
-        if n_values:
-            ordered = np.array([sums.get(client, 0.0) for client in clients])  # 0 without a value, as in pooled rows
-            return float(sum_in_order(ordered[:, None])[0] / n_values)
-    raise UserError(f"column '{name}' has no value in any training row: data.ignore=[{name}] leaves it out")
-
-
 def _feature_dtype(sites: Descriptions, encoding: Encoding) -> str:
     """Return the dtype of the features of the pooled rows before standardization."""
     dtypes = {"int8"}  # of levels and indicators, and of truth values
     for column in encoding.columns:
-        if column.kind == "number":
+        if column.has_numbers:
             of_sites = {description.dtypes[column.name] for description in sites.values()}
             dtypes |= of_sites - {"bool"}
     return np.result_type(*map(np.dtype, sorted(dtypes))).name

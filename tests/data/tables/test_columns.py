@@ -8,7 +8,7 @@ from patient_table import by_site, columns_of, load_patients, patients, patients
 from table_files import save
 
 from fcorun.data.datasets.table import Table
-from fcorun.data.tables.column_kinds import MAX_LEVELS
+from fcorun.data.tables.columns.levels import MAX_LEVELS
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

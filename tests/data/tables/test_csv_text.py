@@ -17,14 +17,15 @@ from fcorun.base.records.record import load_records
 from fcorun.data.datasets.table import Table
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.tables.cells import exact_float_options, require_numbers
-from fcorun.data.tables.column_kinds import infer_kind
+from fcorun.data.tables.columns import LevelColumn, NumberColumn
+from fcorun.data.tables.columns.inference import infer_kind
 from fcorun.data.tables.data_warnings import (
     warn_class_like_target,
     warn_counters,
     warn_identifiers,
     warn_suspicious_columns,
 )
-from fcorun.data.tables.encoding import Column, Encoding
+from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.new_rows import read_dataframe
 from fcorun.interface.cli.commands import main
 
@@ -76,13 +77,16 @@ def test_empty_cells_stay_missing(tmp_path):
 )
 def test_levels_of_a_record_keep_their_text_in_any_file(tmp_path, levels, new):
     (tmp_path / "new.csv").write_text("zone;lab\n" + "".join(f"{level};2\n" for level in (*new, "")))
-    frame, _ = read_dataframe(str(tmp_path / "new.csv"), kinds={"zone": "levels", "lab": "number"})
+    frame, _ = read_dataframe(
+        str(tmp_path / "new.csv"), kinds={"zone": LevelColumn("zone"), "lab": NumberColumn("lab")}
+    )
     assert frame["zone"].isna().tolist() == [False, False, True]
-    encoding = Encoding((Column("zone", "levels", levels, indicator=True), Column("lab")))
+    zone = LevelColumn("zone", indicator=True, levels=levels)
+    encoding = Encoding((zone, NumberColumn("lab")))
     warnings: list[str] = []
     features = pd.DataFrame(encoding.apply(frame, warnings), columns=encoding.feature_names)
     assert warnings == []
-    for level in encoding.columns[0].encoded_levels:
+    for level in zone.encoded_levels:
         assert features[f"zone={level}"].tolist() == [*(value == level for value in new), 0]
 
 

@@ -12,8 +12,8 @@ from sklearn.preprocessing import OneHotEncoder
 from table_files import save
 
 from fcorun.data.datasets.table import Table
-from fcorun.data.tables.column_statistics import column_means, column_medians, count_levels, count_values
-from fcorun.data.tables.encoding import Column, Encoding
+from fcorun.data.tables.columns import LevelColumn, NumberColumn
+from fcorun.data.tables.encoding import Encoding
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -87,10 +87,12 @@ def test_sums_over_clients_are_the_statistics_of_all_rows():
         matrices = [np.where(rng.random(x.shape) < 0.2, np.nan, x) for x in matrices]
         matrices[0][0] = rng.standard_normal(5)  # no column is empty
         pooled = np.concatenate(matrices)
-        np.testing.assert_array_equal(count_values(matrices), np.isfinite(pooled).sum(axis=0))
-        np.testing.assert_allclose(column_means(matrices), np.nanmean(pooled, axis=0), rtol=1e-11, atol=1e-14 * scale)
-        np.testing.assert_array_equal(column_medians(matrices), np.nanmedian(pooled, axis=0))
-    assert count_levels([["x", "y", "x"], [], ["y", "x"]]) == {"x": 3, "y": 2}
+        client = np.repeat(np.arange(len(matrices)), [len(x) for x in matrices])
+        for values in pooled.T:
+            of_means = NumberColumn("lab").describe_cells(values, client, "mean")
+            assert of_means.n_values == np.isfinite(values).sum()
+            np.testing.assert_allclose(of_means.mean(), np.nanmean(values), rtol=1e-11, atol=1e-14 * scale)
+            assert NumberColumn("lab").describe_cells(values, client, "median").median() == np.nanmedian(values)
 
 
 # ---------------------------------------------------------------- tables of numbers
@@ -107,7 +109,7 @@ def test_tables_of_numbers_keep_their_fingerprint_and_dtype(tmp_path):
     np.testing.assert_array_equal(data.train.x, by_site(table)[0][["age", "lab"]].to_numpy(np.float32))
     assert data.warnings == ()
     encoding = not_none(data.features.encoding)
-    assert encoding.columns == (Column("age"), Column("lab"))
+    assert encoding.columns == (NumberColumn("age"), NumberColumn("lab"))
     floats = pd.DataFrame({"lab": [0.5, 1.5], "age": [30.0, 40.0]})
     np.testing.assert_array_equal(encoding.apply(floats), [[30.0, 0.5], [40.0, 1.5]])
     np.testing.assert_array_equal(encoding.apply(floats.assign(more="text")), encoding.apply(floats))
@@ -182,8 +184,11 @@ def test_a_gap_in_new_rows_is_filled_unless_gaps_are_refused(tmp_path):
 
 
 def test_filled_gaps_and_unseen_levels_are_warned_about_by_row():
-    columns = (Column("lab", fill=2.5, indicator=True), Column("sex", "levels", ("f", "m"), fill="f"),
-               Column("ward", "levels", ("er", "icu", "x y"), indicator=True))  # fmt: skip
+    columns = (
+        NumberColumn("lab", fill=2.5, indicator=True),
+        LevelColumn("sex", fill="f", levels=("f", "m")),
+        LevelColumn("ward", indicator=True, levels=("er", "icu", "x y")),
+    )
     new = pd.DataFrame({"lab": [1, None, 3, 4], "sex": ["m", "M ", "d", None], "ward": ["er", "X  Y", None, "moon"]})
     row_warnings: list[list[str]] = [[] for _ in range(4)]
     x = Encoding(columns).apply(new, row_warnings=row_warnings)
@@ -206,7 +211,7 @@ def test_filled_gaps_and_unseen_levels_are_warned_about_by_row():
 
 
 def test_rare_and_unseen_levels_of_sites_are_coded_as_other():
-    column = Column("dx", "levels", ("cold", "flu", "other"), fill="flu", other="other")
+    column = LevelColumn("dx", fill="flu", levels=("cold", "flu", "other"), other="other")
     encoding = Encoding.from_dict(json.loads(json.dumps(Encoding((column,)).to_dict())))
     warnings: list[str] = []
     row_warnings: list[list[str]] = [[] for _ in range(4)]
@@ -215,4 +220,4 @@ def test_rare_and_unseen_levels_of_sites_are_coded_as_other():
     assert warnings[-1] == ("column 'dx' has levels that are rare or unseen, 'Flu' in row 3 (did you mean 'flu'?), "
                             "'gout' in row 1: they are coded as 'other'")  # fmt: skip
     assert row_warnings[0] == ["dx 'gout' rare or unknown: coded as 'other'"]
-    assert "other" not in Column("dx", "levels", ("cold", "flu", "other")).to_dict()  # nor in earlier records
+    assert "other" not in LevelColumn("dx", levels=("cold", "flu", "other")).to_dict()  # nor in earlier records

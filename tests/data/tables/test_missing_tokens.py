@@ -10,7 +10,6 @@ from table_files import save
 
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.cells import MISSING_TOKENS
-from fcorun.data.tables.columns import ColumnKind
 from fcorun.data.tables.new_rows import read_dataframe
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -95,7 +94,7 @@ def test_tokens_are_labels_unless_the_target_is_numeric(tmp_path):
 def test_new_rows_have_the_levels_and_gaps_of_the_record(tmp_path):
     encoding = not_none(load_visits(save(tmp_path, "t.csv", visits())).features.encoding)
     (tmp_path / "new.csv").write_text("drug,lab,site\nNone,NA,NA\nNone,NA,EU\n")
-    kinds: dict[str, ColumnKind] = {column.name: column.kind for column in encoding.columns}
+    kinds = {column.name: column for column in encoding.columns}
     frame, clients = read_dataframe(str(tmp_path / "new.csv"), "site", kinds=kinds)
     assert not_none(clients).tolist() == ["NA", "EU"]
     warnings: list[str] = []

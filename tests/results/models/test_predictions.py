@@ -9,7 +9,7 @@ from helpers import HETEROGENEOUS, fails
 
 import fcorun
 from fcorun import compose, run
-from fcorun.data.tables.columns import ColumnRoles
+from fcorun.data.tables.column_roles import ColumnRoles
 from fcorun.interface.cli.commands import main
 from fcorun.studies.selection.select import select
 from fcorun.studies.selection.selection import SelectOptions

@@ -9,7 +9,7 @@ from fcorun.base.errors import UserError, escape_controls, suggest_name
 from fcorun.base.records.formats import frame_csv, read_json, read_summary
 from fcorun.base.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record, load_records
 from fcorun.base.system.files import write_atomically
-from fcorun.data.tables.columns import is_prediction_column
+from fcorun.data.tables.column_roles import is_prediction_column
 from fcorun.interface.cli.commands.common_command import TABLE_WRITERS, CommandParser, check_output_file
 
 
@@ -41,14 +41,14 @@ def run(argv: Sequence[str]) -> int:
         raise UserError(f"{record.folder} is a model of images: give an .npz whose X has a row an image, of the voxels "
                         "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
 
-    from fcorun.data.tables.encoding import read_kinds
+    from fcorun.data.tables.encoding import read_columns
     from fcorun.data.tables.new_rows import read_dataframe
     from fcorun.results.models.predict import predict
 
     _import_objective(record, arguments.config_dir, arguments.trust)
     client_column = arguments.client or record.flat_config.get("data.client")
     data = read_summary(record.folder).get("data", {})
-    kinds = read_kinds(str(record.folder))
+    kinds = read_columns(str(record.folder))
     keep = arguments.keep or record.config["data"].get("keep") or []
     file_warnings: list[str] = []
     frame, clients = read_dataframe(

@@ -7,19 +7,18 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.data.tables.cells import coerce_numbers, find_offending_cell, has_numpy_numbers, is_missing
-from fcorun.data.tables.columns import ColumnKind
+from fcorun.data.tables.columns.column import Column
+from fcorun.data.tables.columns.levels import LevelColumn
+from fcorun.data.tables.columns.number import NumberColumn
 
 _LIKE_A_NUMBER = r"\s*[<>]?=?\s*[+-]?\d[\d., ]*%?\s*"
-
-MAX_LEVELS = 100  # a column with more levels, or with more than half as many as rows, holds names of rows or persons
-_FEW_ROWS = 20  # the share of levels is not checked in a table with fewer rows
 _DATE = r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d{2}))(?:[T ]\d{1,2}:.*)?\s*"
 _WITH_UNIT = r"\s*(?P<before>[€$£¥]?)\s*[<>]?=?\s*(?P<number>[+-]?\d+(?:[.,]\d+)*)\s*(?P<unit>[^\s\d.,:/+-].*?|)\s*"
 _FEW_NUMBERS = 5  # up to so many different numbers before one unit may be names: 3 months, 6 months, 12 months
 _MOSTLY_NUMBERS = 0.2  # a text column with this share of cells like numbers is taken for numbers with mistakes
 
 
-def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKind:
+def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> type[Column]:
     """Infer the kind of a column from all of its rows.
 
     ``clients`` has the name of each row's client, shape (N,), or is None where clients are not known.
@@ -30,7 +29,7 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKin
     from pandas.api import types
 
     if has_numpy_numbers(series):
-        return "number"
+        return NumberColumn
     column = f"{where}: column '{series.name}'"
     leave = f"data.ignore=[{series.name}] leaves it out"
     dates = f"give numbers instead, such as days since a date or the year; {leave}"
@@ -39,10 +38,10 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKin
     if types.is_complex_dtype(series.dtype):
         raise UserError(f"{column} holds complex numbers: give the real and the imaginary part a column each; {leave}")
     if isinstance(series.dtype, pd.CategoricalDtype):
-        return "levels"
+        return LevelColumn
     values, not_numeric = coerce_numbers(series)
     if not not_numeric.any():
-        return "number"
+        return NumberColumn
 
     def describe_cell(row: int) -> str:
         client = "" if clients is None else f" (client {clients[row]})"
@@ -68,7 +67,7 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> ColumnKin
         raise UserError(f"{column} holds numbers with the unit '{unit}', such as {describe_cell(row)}: write the "
                         "numbers alone, all in one unit, or give levels names that begin with no number; "
                         f"{leave}")  # fmt: skip
-    return "levels"
+    return LevelColumn
 
 
 def holds_dates(series: Any) -> bool:
@@ -98,19 +97,3 @@ def _common_unit(text: Any) -> str:
     unit = str(units.mode().iloc[0])
     numbers = matches["number"][units.index[units == unit]]
     return unit if 2 * len(numbers) >= len(text) and numbers.nunique() > _FEW_NUMBERS else ""
-
-
-def check_level_count(name: str, n_levels: int, n_rows: int, where: str) -> None:
-    """Raise UserError for a column of text with so many levels that they must name rows, persons or numbers."""
-    if n_levels <= MAX_LEVELS and (n_rows < _FEW_ROWS or n_levels <= n_rows / 2):
-        return
-    condition = "names rows or persons"
-    if n_levels < n_rows:
-        condition = (
-            f"names rows, data.group={name} if it names persons or other groups of rows, which then stay together"
-        )
-    raise UserError(
-        f"{where}: column '{name}' has {n_levels} levels in {n_rows} training rows, more than {MAX_LEVELS} or half of "
-        f"the rows: data.ignore=[{name}] leaves it out if it {condition}; else group its levels, or write numbers "
-        "without units"
-    )

@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.data.tables.cells import column_as_text, is_missing, names_as_text, require_numbers, to_plain_array
 
-ColumnKind = Literal["number", "levels"]
 # columns of predictions.csv and of the predictions of new rows (fcorun.results.models.predictions and predict)
 _PREDICTION_COLUMNS = (
     *("set", "client", "row", "group", "target", "event", "prediction", "positive", "probability"),
