@@ -1,9 +1,8 @@
 """A user's table, whose rows belong to clients or are assigned to clients by a partition."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from fcorun.base.errors import UserError, abbreviate, warn_similar_names
 from fcorun.base.system.files import file_digest
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData, shard_for_host
 from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.rows import Rows, renumber_clients
 from fcorun.data.tables.array_files import HDF5_ENDINGS, ON_DISK_WARNING, folder_digest, stays_on_disk
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
 from fcorun.data.tables.columns import COLUMN_KINDS, Column
@@ -29,7 +27,6 @@ from fcorun.data.tables.data_warnings import (
 )
 from fcorun.data.tables.encoding import (
     ENCODING_FILE,
-    ClientRows,
     Encoding,
     MissingPolicy,
     encode,
@@ -42,6 +39,7 @@ from fcorun.data.tables.readers import detect_ending, find_file, is_array_folder
 from fcorun.data.tables.scaling import Scaling, standardize
 from fcorun.data.tables.splits import (
     DEFAULT_VALIDATION,
+    ClientRows,
     HoldOut,
     assign_rows_to_clients,
     attach_groups_and_splits,
@@ -218,112 +216,13 @@ class Table(Dataset):
     def to_federated_data(self, rows: ParsedRows, warn_of_columns: bool = True) -> FederatedData:
         """Return rows as ``load`` does, by the options; with ``warn_of_columns``, warn about single columns, too."""
         rows, weight_and_offset = take_weight_and_offset(rows, self.roles, self.path)
-        kinds = self._column_kinds(rows)
-        target = f"target '{self.target}'" if self.target else "target y"
-        times = rows.y if self.event is None else read_signed_times(rows, self.roles, self.path)
-        y, classes = self.target_task.encode_targets(times, f"data.task={self.task}: {target} of {self.path}")
-        client_names, client_index = assign_rows_to_clients(
-            rows, y, self.path, kind=self.partition, clients=self.clients, alpha=self.alpha, seed=self.seed
-        )
-        y, classes = self.target_task.order_classes(y, classes, self, f"{target} of {self.path}")
-        across_warnings = self._check_groups_across_clients(rows, client_index, client_names)
-        is_validation, is_test = self._draw_held_out(rows, y, classes, client_names, client_index)
-        client_rows = ClientRows(client_names, client_index, ~(is_validation | is_test))
+        columns = self._choose_columns(rows)
+        divided = self._divide_rows(rows)
+        encoded = self._encode_rows(divided, columns, warn_of_columns)
+        return self._assemble(divided, encoded, weight_and_offset)
 
-        if kinds is None:
-            encoding, x, warnings = rows.encoding, rows.x, []
-        else:
-            encoding, x, warnings = encode(rows.frame, kinds, client_rows, self.missing, where=self._where)
-        names = encoding.feature_names if encoding else ()
-        number = np.where(client_index == len(client_names), -1, client_index)  # a held-out row may have no client
-        number, trained, others = renumber_clients(number, client_rows.is_training)
-        order = np.argsort(client_index, kind="stable")
-        training, validation, test = (order[mask[order]] for mask in (client_rows.is_training, is_validation, is_test))
-        x_train, y_train = x[training], y[training]
-        warnings += [*across_warnings, *self._summarize_groups(rows, is_validation, is_test, client_rows)]
-        if warn_of_columns:
-            ignorable = encoding.column_of_feature if encoding and self.target and not self.encoding else {}
-            warnings += warn_suspicious_columns(x, client_index, names)
-            warnings += warn_constant_features(x_train, names, ignorable) + warn_leaks(x_train, y_train, classes, names)
-        trained_names = [client_names[m] for m in trained]
-        value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
-        gaps = {} if encoding is None or kinds is None else encoding.find_gaps(rows.frame)
-        training_gaps = {name: mask[training] for name, mask in gaps.items()}
-        cells = self._read_training_cells(x_train, kinds, encoding, training_gaps, number[training])
-        if warn_of_columns and rows.client is not None and not isinstance(kinds, Encoding):
-            frame = None if rows.frame is None else rows.frame.iloc[training]
-            warnings += warn_client_differences(
-                x_train, encoding, frame, number[training], client_names=trained_names, gaps=training_gaps
-            )
-        offsets = np.searchsorted(number[training], np.arange(len(trained) + 1))
-        missing = MissingByOutcome()
-        if training_gaps:
-            missing = compare_gaps(
-                training_gaps, y_train, offsets, task=self.target_task, classes=classes, client_names=trained_names
-            )
-        warnings += missing.warnings
-        standardized = None
-        if self.standardize != "none":
-            x, standardized = standardize(
-                x, names, client_rows, training, by=self.standardize, record=self.scaling, path=str(self.path)
-            )
-        row = np.arange(len(y), dtype=np.int32) if rows.row is None else rows.row
-        repeated = rows.repeated_columns
-        all_rows = Rows(
-            x, y, number, row=row, group=rows.group, fold=rows.fold, repeated_columns=repeated, **weight_and_offset
-        )
-        return FederatedData(
-            train=all_rows.take(training),
-            validation=all_rows.take(validation),
-            test=all_rows.take(test),
-            features=Features(
-                names,
-                standardized=standardized,
-                encoding=encoding,
-                value_range=value_range,
-                gaps={name: int(mask.sum()) for name, mask in gaps.items()},
-                missing=missing.rows,
-                cells=cells,
-                labels={} if self.labels is None else read_label_file(self.labels),
-                first_index=rows.first_index,
-            ),
-            task=self.target_task.name,
-            classes=classes,
-            clients=tuple(trained_names),
-            held_out_clients=tuple(client_names[m] for m in others),
-            warnings=self._warnings(rows, classes, warnings, client_rows),
-            keep=() if repeated is None else tuple(self.keep or ()),
-        ).validate()
-
-    def _check_groups_across_clients(
-        self, rows: ParsedRows, client_index: np.ndarray, client_names: Sequence[str]
-    ) -> list[str]:
-        """Return a warning about groups with rows of several clients. Raises UserError if they are not to be kept."""
-        if rows.group is None or rows.client is None:
-            return []
-        is_kept = self.group_across == "keep"
-        return warn_groups_across_clients(rows.group, client_index, client_names, str(self.group), is_kept)
-
-    def _read_training_cells(
-        self,
-        x: np.ndarray,
-        kinds: dict[str, Column] | Encoding | None,
-        encoding: Encoding | None,
-        gaps: Mapping[str, np.ndarray],
-        client: np.ndarray,
-    ) -> TrainingCells | None:
-        """Return the cells from which a part of the training rows learns fills and levels; None where it learns none.
-
-        An encoding that was given (``kinds``) is applied as it is: nothing is learned from the rows.
-        """
-        if encoding is None or kinds is None or isinstance(kinds, Encoding):
-            return None
-        if not (gaps or any(column.has_levels for column in encoding.columns)):
-            return None
-        return TrainingCells.from_features(x, encoding, gaps, client, self.missing)
-
-    def _column_kinds(self, rows: ParsedRows) -> dict[str, Column] | Encoding | None:
-        """Return the kinds of the columns, or the encoding to apply; None where columns have no names."""
+    def _choose_columns(self, rows: ParsedRows) -> dict[str, Column] | Encoding | None:
+        """Return the columns before a fit, or the encoding to apply; None where columns have no names."""
         if rows.frame is not None:
             if self.encoding:
                 return read_encoding(self.encoding)
@@ -336,6 +235,137 @@ class Table(Dataset):
                                 f"none: leave data.{option} out")  # fmt: skip
         return None
 
+    def _divide_rows(self, rows: ParsedRows) -> "_DividedRows":
+        """Return the rows with their targets, their clients and their splits.
+
+        Raises UserError for targets that do not fit the task, if no training rows are left, or only one class of them,
+        and for options that the rows do not allow.
+        """
+        target = f"target '{self.target}'" if self.target else "target y"
+        times = rows.y if self.event is None else read_signed_times(rows, self.roles, self.path)
+        y, classes = self.target_task.encode_targets(times, f"data.task={self.task}: {target} of {self.path}")
+        names, client_index = self.assign_clients(rows, y)
+        y, classes = self.target_task.order_classes(y, classes, self, f"{target} of {self.path}")
+        hold_out = HoldOut(self.validation, self.test)
+        if rows.client is not None:
+            hold_out.check_clients(names)
+        client_rows, warnings = self.divide(rows, names, client_index, hold_out)
+        is_test = client_rows.masks[2]
+        hold_out.check_test_rows(int(is_test.sum()), rows.group is not None)
+        options = f"data.validation={self.validation}"
+        if is_test.any():
+            options += f", data.test={self.test}"
+        if not client_rows.is_training.any():
+            raise UserError(f"{options}: every row is held out; leave some to train on")
+        if classes and len(np.unique(y[client_rows.is_training])) < 2:
+            raise UserError(f"{options} leaves training rows of one class only: hold out fewer rows")
+        if rows.group is not None:
+            warnings += summarize_groups(rows.group, str(self.group), *client_rows.masks[1:])
+            named = [name for option in (self.validation, self.test) if isinstance(option, list) for name in option]
+            lost = [name for name in client_rows.held_out_clients() if name and name not in named]
+            if lost:
+                warnings.append(f"data.group={self.group}: all groups of client {abbreviate(lost)} are held out, so "
+                                "that it takes no part in training: another data.split_seed draws others")  # fmt: skip
+        return _DividedRows(rows, y, classes, client_rows, warnings)
+
+    def assign_clients(self, rows: ParsedRows, y: np.ndarray) -> tuple[list[str], np.ndarray]:
+        """Return the names of the clients, and the index of each row's client, (N,), for rows with targets ``y``."""
+        return assign_rows_to_clients(
+            rows, y, self.path, kind=self.partition, clients=self.clients, alpha=self.alpha, seed=self.seed
+        )
+
+    def divide(
+        self, rows: ParsedRows, client_names: list[str], client_index: np.ndarray, hold_out: HoldOut
+    ) -> tuple[ClientRows, list[str]]:
+        """Return the rows of clients in their splits, and warnings about groups with rows of several clients.
+
+        Raises UserError for such groups if they are not to be kept, and for splits that divide a group.
+        """
+        warnings = []
+        if rows.group is not None and rows.client is not None:
+            keep = self.group_across == "keep"
+            warnings = warn_groups_across_clients(rows.group, client_index, client_names, str(self.group), keep)
+        validation, test = hold_out.draw_masks(
+            rows, client_names, client_index, path=self.path, seed=self.hold_out_seed
+        )
+        check_groups_and_folds(rows, self.roles, validation, test, self.path)
+        return ClientRows(client_names, client_index, (~(validation | test), validation, test)), warnings
+
+    def _encode_rows(
+        self, divided: "_DividedRows", columns: dict[str, Column] | Encoding | None, warn_of_columns: bool
+    ) -> "_EncodedRows":
+        """Return the features of the rows, and what training rows have taught of them."""
+        rows, client_rows = divided.rows, divided.client_rows
+        encoding, x, warnings = rows.encoding, rows.x, []
+        gaps: dict[str, np.ndarray] = {}
+        if columns is not None:
+            encoding, x, warnings = encode(rows.frame, columns, client_rows, self.missing, where=self._where)
+            gaps = encoding.find_gaps(rows.frame)
+        names = encoding.feature_names if encoding else ()
+        training, client_index = client_rows.training
+        trained, client = np.unique(client_index, return_inverse=True)
+        trained_names = np.array(client_rows.client_names)[trained].tolist()
+        x_train, y_train = x[training], divided.y[training]
+        training_gaps = {name: mask[training] for name, mask in gaps.items()}
+        warnings += divided.warnings
+        if warn_of_columns:
+            ignorable = encoding.column_of_feature if encoding and self.target and not self.encoding else {}
+            warnings += warn_suspicious_columns(x, client_rows.client_index, names)
+            warnings += warn_constant_features(x_train, names, ignorable)
+            warnings += warn_leaks(x_train, y_train, divided.classes, names)
+        if warn_of_columns and rows.client is not None and not isinstance(columns, Encoding):
+            frame = None if rows.frame is None else rows.frame.iloc[training]
+            warnings += warn_client_differences(
+                x_train, encoding, frame, client, client_names=trained_names, gaps=training_gaps
+            )
+        missing = MissingByOutcome()
+        if training_gaps:
+            offsets = np.searchsorted(client, np.arange(len(trained) + 1))
+            missing = compare_gaps(
+                training_gaps,
+                y_train,
+                offsets,
+                task=self.target_task,
+                classes=divided.classes,
+                client_names=trained_names,
+            )
+        warnings += missing.warnings
+        cells = None
+        if isinstance(columns, dict) and encoding is not None:  # nothing is learnt where an encoding was given
+            cells = TrainingCells.from_features(x_train, encoding, training_gaps, client.astype(np.int32), self.missing)
+        value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
+        standardized = None
+        if self.standardize != "none":
+            x, standardized = standardize(
+                x, names, client_rows, by=self.standardize, record=self.scaling, path=str(self.path)
+            )
+        features = Features(
+            names,
+            standardized=standardized,
+            encoding=encoding,
+            value_range=value_range,
+            gaps={name: int(mask.sum()) for name, mask in gaps.items()},
+            missing=missing.rows,
+            cells=cells,
+            labels={} if self.labels is None else read_label_file(self.labels),
+            first_index=rows.first_index,
+        )
+        return _EncodedRows(x, features, warnings)
+
+    def _assemble(
+        self, divided: "_DividedRows", encoded: "_EncodedRows", weight_and_offset: dict[str, np.ndarray]
+    ) -> FederatedData:
+        """Return the rows by split and client, with all warnings."""
+        rows, client_rows = divided.rows, divided.client_rows
+        return FederatedData(
+            **client_rows.split(rows, encoded.x, divided.y, **weight_and_offset),
+            features=encoded.features,
+            task=self.target_task.name,
+            classes=divided.classes,
+            warnings=self._warnings(rows, divided.classes, encoded.warnings, client_rows),
+            keep=() if rows.repeated_columns is None else tuple(self.keep or ()),
+        ).validate()
+
     def infer_column(self, series: Any, clients: np.ndarray | None) -> Column:
         """Return the column, before a fit, of the cells of a pandas.Series; ``clients`` names the client of each row.
 
@@ -346,48 +376,6 @@ class Table(Dataset):
     def make_column(self, kind: str, name: str) -> Column:
         """Return the column, before a fit, of the kind that a site has inferred."""
         return COLUMN_KINDS[kind](name)
-
-    def _draw_held_out(
-        self, rows: ParsedRows, y: np.ndarray, classes: tuple, client_names: list[str], client_index: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the masks of the validation and the test rows, shape (N,) each.
-
-        Raises UserError if no training rows are left, or only one class of them, and as the methods of ``HoldOut`` and
-        ``check_groups_and_folds``.
-        """
-        hold_out = HoldOut(self.validation, self.test)
-        if rows.client is not None:
-            hold_out.check_clients(client_names)
-        validation, test = hold_out.draw_masks(
-            rows, client_names, client_index, path=self.path, seed=self.hold_out_seed
-        )
-        hold_out.check_test_rows(int(test.sum()), rows.group is not None)
-        held_out = validation | test
-        check_groups_and_folds(rows, self.roles, validation, test, self.path)
-        options = f"data.validation={self.validation}"
-        if test.any():
-            options += f", data.test={self.test}"
-        if held_out.all():
-            raise UserError(f"{options}: every row is held out; leave some to train on")
-        if classes and len(np.unique(y[~held_out])) < 2:
-            raise UserError(f"{options} leaves training rows of one class only: hold out fewer rows")
-        return validation, test
-
-    def _summarize_groups(
-        self, rows: ParsedRows, validation: np.ndarray, test: np.ndarray, client_rows: ClientRows
-    ) -> list[str]:
-        """Return sentences on the groups, on those held out, and on the clients that lose all rows thereby."""
-        if rows.group is None:
-            return []
-        sentences = summarize_groups(rows.group, str(self.group), validation, test)
-        named = [name for option in (self.validation, self.test) if isinstance(option, list) for name in option]
-        lost = [name for name in client_rows.held_out_clients() if name and name not in named]
-        if lost:
-            sentences.append(
-                f"data.group={self.group}: all groups of client {abbreviate(lost)} are held out, so that it takes no "
-                "part in training: another data.split_seed draws others"
-            )
-        return sentences
 
     def _warnings(self, rows: ParsedRows, classes: tuple, more: list[str], client_rows: ClientRows) -> tuple[str, ...]:
         """Return all warnings: about the file, ``more`` about its columns, its target, and the split."""
@@ -439,3 +427,28 @@ class Table(Dataset):
             arrays = [name for name in (self.group, self.split, self.fold) if name is not None]
             return folder_digest(self.path, arrays)
         return file_digest(find_file(self.path, arrays=True))
+
+
+class _DividedRows(NamedTuple):
+    """The rows of a table with their targets, clients and splits.
+
+    Attributes:
+        rows: the rows of the file.
+        y, classes: their targets, (N,), and the labels by class index.
+        client_rows: their clients and splits.
+        warnings: sentences about groups of rows.
+    """
+
+    rows: ParsedRows
+    y: np.ndarray
+    classes: tuple
+    client_rows: ClientRows
+    warnings: list[str]
+
+
+class _EncodedRows(NamedTuple):
+    """The features of the rows of a table, (N, d), in memory or on disk; what is known of them; and warnings."""
+
+    x: Any
+    features: Features
+    warnings: list[str]

@@ -13,7 +13,7 @@ from fcorun.base.errors import UserError, abbreviate, describe_rows, suggest_nam
 from fcorun.base.records.formats import read_json
 from fcorun.data.tables.cells import is_missing
 from fcorun.data.tables.columns import COLUMN_KINDS, Column, MissingPolicy
-from fcorun.data.tables.columns.column import TrainingRows
+from fcorun.data.tables.splits import ClientRows
 
 # Columns, and the encoding of them all.
 
@@ -154,43 +154,6 @@ def _describe_filled(column: Column, gaps: np.ndarray, row_warnings: list[list[s
 # The fit of an encoding: each client counts and sums its training rows, and the server combines counts and sums.
 
 
-@dataclass(frozen=True)
-class ClientRows:
-    """The rows of each client in a table.
-
-    Attributes:
-        client_names: the names of the clients.
-        client_index: the index of each row's client, shape (N,).
-        is_training: the mask of training rows, shape (N,).
-    """
-
-    client_names: Sequence[str]
-    client_index: np.ndarray
-    is_training: np.ndarray
-
-    def training_rows(self) -> dict[str, np.ndarray]:
-        """Return the indices of each client's training rows, for the clients that have some."""
-        rows, client = self.sort_training_rows()
-        rows_by_client = np.split(rows, np.flatnonzero(np.diff(client)) + 1)
-        return {self.client_names[int(self.client_index[rows[0]])]: rows for rows in rows_by_client if len(rows)}
-
-    def sort_training_rows(self) -> TrainingRows:
-        """Return the training rows, sorted by client."""
-        rows = np.flatnonzero(self.is_training)
-        rows = rows[np.argsort(self.client_index[rows], kind="stable")]
-        return TrainingRows(rows, self.client_index[rows])
-
-    def held_out_clients(self) -> list[str]:
-        """Return the names of the clients that have held-out rows and no training rows."""
-        n_rows = np.bincount(self.client_index, minlength=len(self.client_names))
-        n_training = np.bincount(self.client_index, self.is_training, len(self.client_names))
-        return [name for m, name in enumerate(self.client_names) if n_rows[m] and not n_training[m]]
-
-    def client_of_row(self) -> np.ndarray:
-        """Return the name of each row's client, "" for a row of no client, shape (N,)."""
-        return np.array([*self.client_names, ""])[self.client_index]
-
-
 def encode(
     frame: Any, kinds: dict[str, Column] | Encoding, client_rows: ClientRows, missing: MissingPolicy, *, where: str
 ) -> tuple[Encoding, np.ndarray, list[str]]:
@@ -233,7 +196,7 @@ def fit_encoding(
         if mask.any():
             gaps[name] = mask
             _check_gaps(name, mask, rows_by_client, missing, where)
-    training_rows = client_rows.sort_training_rows()
+    training_rows = client_rows.training
     columns = []
     for name in frame:
         description = kinds[name].describe(frame[name], training_rows, missing, where)

@@ -17,7 +17,7 @@ from fcorun.base.records.formats import read_json
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.data.tables.column_statistics import deviation_from_sums, sum_in_order
-from fcorun.data.tables.encoding import ClientRows
+from fcorun.data.tables.splits import ClientRows
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,6 @@ def standardize(
     x: Any,
     features: tuple[str, ...],
     client_rows: ClientRows,
-    training: Int[np.ndarray, " n"],
     *,
     by: Literal["pooled", "per_client"],
     record: str | None,
@@ -158,7 +157,6 @@ def standardize(
         x: the features, (N, d), which may stay on disk.
         features: the names of the features, or empty.
         client_rows: the rows of each client.
-        training: the indices of the training rows, sorted by client.
         by: the option ``data.standardize``.
         record: the record whose mean and deviation are applied, the option ``data.scaling``; None: those of the rows.
         path: the option ``data.path``, for messages.
@@ -176,7 +174,8 @@ def standardize(
         scalings = ClientScalings(clients, by_client["n_rows"], by_client["mean"], by_client["deviation"])
         return x, scalings.to_dict()
     if record is None:
-        client = np.unique(client_rows.client_index[training], return_inverse=True)[1]
+        training, client_index = client_rows.training
+        client = np.unique(client_index, return_inverse=True)[1]
         scaling = Scaling.fit(x[training], client)
     else:
         scaling, names = Scaling.from_record(record)

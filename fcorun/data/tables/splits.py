@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ from jaxtyping import Bool, Int, Shaped
 
 from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
+from fcorun.data.rows.rows import Rows, renumber_clients
 from fcorun.data.tables.cells import column_as_text
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, suggest_columns
+from fcorun.data.tables.columns.column import TrainingRows
 from fcorun.data.tables.columns.inference import holds_dates
 from fcorun.data.tables.partition import partition_rows
 
@@ -63,6 +66,13 @@ class HoldOut:
                 if client not in client_names:
                     suggestion = suggest_name(client, client_names)
                     raise UserError(f"data.{split}: there is no client '{client}'; {suggestion}")
+
+    def for_clients(self, names: Sequence[str]) -> "HoldOut":
+        """Return the options as far as they are about these clients, those of a site."""
+        at_site = []
+        for option in (self.validation, self.test):
+            at_site.append([name for name in option if name in names] if isinstance(option, list) else option)
+        return HoldOut(*at_site)
 
     def check_test_rows(self, n_rows: int, by_groups: bool) -> None:
         """Raise UserError if ``test`` asks for rows and none of all clients' rows was drawn."""
@@ -368,6 +378,83 @@ def _may_name_groups(series: Any) -> bool:
 
 
 # The client of each row: named by the table, or simulated (``fcorun.data.tables.partition``).
+
+
+@dataclass(frozen=True)
+class ClientRows:
+    """The rows of each client in a table, and their splits.
+
+    Attributes:
+        client_names: the names of the M clients.
+        client_index: the index of each row's client, M for a row of no client, shape (N,).
+        masks: the masks of the training, validation and test rows, each (N,).
+    """
+
+    client_names: Sequence[str]
+    client_index: np.ndarray
+    masks: tuple[np.ndarray, np.ndarray, np.ndarray]
+
+    @property
+    def is_training(self) -> np.ndarray:
+        """The mask of training rows, shape (N,)."""
+        return self.masks[0]
+
+    @cached_property
+    def training(self) -> TrainingRows:
+        """The training rows, sorted by client."""
+        rows = self.sort_rows(0)
+        return TrainingRows(rows, self.client_index[rows])
+
+    def sort_rows(self, split: int) -> np.ndarray:
+        """Return the indices of the rows of a split, sorted by client, in the order of the table within a client."""
+        rows = np.flatnonzero(self.masks[split])
+        return rows[np.argsort(self.client_index[rows], kind="stable")]
+
+    def training_rows(self) -> dict[str, np.ndarray]:
+        """Return the indices of each client's training rows, for the clients that have some."""
+        rows, client = self.training
+        rows_by_client = np.split(rows, np.flatnonzero(np.diff(client)) + 1)
+        return {self.client_names[int(self.client_index[rows[0]])]: rows for rows in rows_by_client if len(rows)}
+
+    def held_out_clients(self) -> list[str]:
+        """Return the names of the clients that have held-out rows and no training rows."""
+        n_rows = np.bincount(self.client_index, minlength=len(self.client_names))
+        n_training = np.bincount(self.client_index, self.is_training, len(self.client_names))
+        return [name for m, name in enumerate(self.client_names) if n_rows[m] and not n_training[m]]
+
+    def client_of_row(self) -> np.ndarray:
+        """Return the name of each row's client, "" for a row of no client, shape (N,)."""
+        return np.array([*self.client_names, ""])[self.client_index]
+
+    def split(self, rows: ParsedRows, x: Any, y: np.ndarray, **columns: np.ndarray) -> dict[str, Any]:
+        """Return the rows of each split, and the names of clients, as the arguments of ``FederatedData``.
+
+        Args:
+            rows: the rows of the table, with their groups and folds.
+            x: their features, (N, d), which may stay on disk.
+            y: their targets, (N,).
+            columns: the weights and the offsets, each (N,).
+        """
+        number = np.where(self.client_index == len(self.client_names), -1, self.client_index)
+        number, trained, others = renumber_clients(number, self.is_training)
+        all_rows = Rows(
+            x,
+            y,
+            number,
+            row=np.arange(len(y), dtype=np.int32) if rows.row is None else rows.row,
+            group=rows.group,
+            fold=rows.fold,
+            repeated_columns=rows.repeated_columns,
+            **columns,
+        )
+        train, validation, test = (all_rows.take(self.sort_rows(split)) for split in range(len(SPLITS)))
+        return {
+            "train": train,
+            "validation": validation,
+            "test": test,
+            "clients": tuple(self.client_names[m] for m in trained),
+            "held_out_clients": tuple(self.client_names[m] for m in others),
+        }
 
 
 def assign_rows_to_clients(

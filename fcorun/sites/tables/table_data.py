@@ -7,9 +7,10 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Features, FederatedData
-from fcorun.data.rows.rows import Rows, renumber_clients, sum_columns_by_client, sum_squares_by_client
+from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.data.tables.cells import to_level_names
 from fcorun.data.tables.scaling import ClientScalings, standardize_per_client
+from fcorun.data.tables.splits import ClientRows
 from fcorun.sites.plan.table_options import OTHER, for_owner_alone
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_checks import check_agreement
@@ -109,29 +110,13 @@ def load_site_data(encoded: EncodedTable, agreement: Agreement) -> FederatedData
     table = encoded.table
     names = [name for name in agreement.clients if name in table.clients]
     local_index = np.unique(encoded.client_index, return_inverse=True)[1]
-    number, trained, others = renumber_clients(local_index, table.masks[0])
     x, standardized = _standardize(encoded, agreement, local_index, names)
-    rows = Rows(
-        x,
-        encoded.y,
-        number,
-        group=table.rows.group,
-        fold=table.rows.fold,
-        repeated_columns=table.rows.repeated_columns,
-        row=np.arange(len(encoded.y), dtype=np.int32),
-        **table.weight_and_offset,
-    )
-    order = np.argsort(local_index, kind="stable")
-    train, validation, test = (rows.take(order[mask[order]]) for mask in table.masks)
+    client_rows = ClientRows(names, local_index, table.masks)
     return FederatedData(
-        train=train,
-        validation=validation,
-        test=test,
+        **client_rows.split(table.rows, x, encoded.y, **table.weight_and_offset),
         features=Features(agreement.feature_names, standardized=standardized, encoding=agreement.encoding),
         task=agreement.task,
         classes=agreement.classes,
-        clients=tuple(names[m] for m in trained),
-        held_out_clients=tuple(names[m] for m in others),
         warnings=encoded.warnings,
         keep=table.keep,
     )

@@ -169,7 +169,7 @@ def _check_shapes(arrays: dict[str, np.ndarray], shapes: dict[str, tuple[int, ..
 def describe_table(table: SiteTable) -> Message:
     """Return the description of a site's table. Raises UserError where the policy forbids to answer."""
     missing, training = table.options.missing, table.masks[0]
-    rows = table.client_rows.sort_training_rows()
+    rows = table.client_rows.training
     columns, is_constant, n_rare = {}, {}, {}
     for name, column in table.kinds.items():
         series = table.columns[name]

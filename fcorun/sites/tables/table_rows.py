@@ -14,7 +14,6 @@ from fcorun.data.tables.cells import find_complete_columns, is_missing, to_level
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.levels import check_level_count
-from fcorun.data.tables.encoding import ClientRows
 from fcorun.data.tables.event_times import read_signed_times
 from fcorun.data.tables.readers import (
     NAMED_COLUMN_ENDINGS,
@@ -28,12 +27,9 @@ from fcorun.data.tables.readers import (
 )
 from fcorun.data.tables.splits import (
     SPLITS,
-    FractionOrClients,
+    ClientRows,
     HoldOut,
-    assign_rows_to_clients,
     attach_groups_and_splits,
-    check_groups_and_folds,
-    warn_groups_across_clients,
 )
 from fcorun.data.tasks.task import whole_as_integers
 from fcorun.sites.plan.obstacles import Obstacles
@@ -56,8 +52,7 @@ class SiteTable:
         rows: the rows of the file, with the shared names of columns, without rare values of columns of two values
             (``hide_rare_values``), and with warnings for the owner; ``y`` has numbers or labels.
         kinds: each column that becomes features, before a fit; None: it has no value here, which fits any kind.
-        client_rows: the rows of each client.
-        masks: the masks of the training, validation and test rows, each (N,).
+        client_rows: the rows of each client and their splits.
         weight_and_offset: the columns "weight" and "offset", (N,), as far as the options name them.
         keep: the columns that predictions repeat.
         fold: the fold, from 0, that holds out each training row in a selection, (N,), below 0 of other rows; None:
@@ -71,7 +66,6 @@ class SiteTable:
     rows: ParsedRows
     kinds: dict[str, Column | None]
     client_rows: ClientRows
-    masks: tuple[np.ndarray, np.ndarray, np.ndarray]
     weight_and_offset: dict[str, np.ndarray]
     keep: tuple[str, ...] = ()
     fold: np.ndarray | None = None
@@ -82,6 +76,11 @@ class SiteTable:
     def clients(self) -> list[str]:
         """Return the names of the clients in order."""
         return list(self.client_rows.client_names)
+
+    @property
+    def masks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the masks of the training, validation and test rows, each (N,)."""
+        return self.client_rows.masks
 
     @cached_property
     def columns(self) -> dict[str, Any]:
@@ -235,10 +234,11 @@ def read_site_table(
         if not is_missing(rows.frame[name]).all():
             with obstacles.noting(), for_owner_alone(_UNREADABLE):
                 kinds[str(name)] = table.infer_column(rows.frame[name], rows.client)
-    client_rows = masks = None
+    client_rows = None
     with obstacles.noting(), for_owner_alone(_UNREADABLE):
-        client_rows, masks = _divide(rows, options, roles, site.path)
-    if client_rows is None or masks is None:
+        names, index = table.assign_clients(rows, rows.y)
+        client_rows, _ = table.divide(rows, names, index, HoldOut(options.validation, options.test).for_clients(names))
+    if client_rows is None:
         obstacles.raise_any()
         raise AssertionError("rows that cannot be divided have an obstacle")
     site_table = SiteTable(
@@ -247,7 +247,6 @@ def read_site_table(
         rows=rows,
         kinds=kinds,
         client_rows=client_rows,
-        masks=masks,
         weight_and_offset=weight_and_offset,
         keep=tuple(site.keep or ()),
     )
@@ -361,24 +360,6 @@ def _read_targets(y: np.ndarray, options: Sites, path: str) -> np.ndarray:
             public = f"the target '{options.target}' has a label that data.classes of the plan does not list"
             raise OwnTableError(f"{column}: data.classes of the plan does not list the label '{label}'", public)
     return y
-
-
-def _divide(
-    rows: ParsedRows, options: Sites, roles: ColumnRoles, path: str
-) -> tuple[ClientRows, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return the rows of each client, and the masks of the training, validation and test rows, each (N,)."""
-    names, index = assign_rows_to_clients(rows, rows.y, path, kind="iid", clients=1, alpha=1.0, seed=options.seed)
-    if rows.group is not None:
-        warn_groups_across_clients(rows.group, index, names, str(roles.group), options.group_across == "keep")
-
-    def at_this_site(option: FractionOrClients) -> FractionOrClients:
-        return [name for name in option if name in names] if isinstance(option, list) else option
-
-    hold_out = HoldOut(at_this_site(options.validation), at_this_site(options.test))
-    validation, test = hold_out.draw_masks(rows, names, index, path=path, seed=options.hold_out_seed)
-    check_groups_and_folds(rows, roles, validation, test, path)
-    training = ~(validation | test)
-    return ClientRows(names, index, training), (training, validation, test)
 
 
 def _find_gaps(table: SiteTable) -> Iterator[UserError]:
