@@ -20,7 +20,7 @@ from fcorun.base.system.machine import describe_environment
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.encoding import ENCODING_FILE as ENCODING
-from fcorun.data.tables.missing_by_outcome import MISSING_FILE
+from fcorun.data.tables.imputation.missing_by_outcome import MISSING_FILE
 from fcorun.experiment.advice import list_rates
 from fcorun.experiment.build import build_problem, connect_clients
 from fcorun.experiment.classifiers import (

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Shaped
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.rows.rows import renumber_clients
+from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.scaling import Scaling, standardize_per_client
-from fcorun.data.tables.training_cells import TrainingCells
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,9 @@ from fcorun.data.tables.encoding import (
     read_encoding,
 )
 from fcorun.data.tables.event_times import read_signed_times
+from fcorun.data.tables.imputation.missing_by_outcome import MissingByOutcome, compare_gaps
+from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
-from fcorun.data.tables.missing_by_outcome import MissingByOutcome, compare_gaps
 from fcorun.data.tables.readers import detect_ending, find_file, is_array_folder, read_table
 from fcorun.data.tables.scaling import Scaling, standardize
 from fcorun.data.tables.splits import (
@@ -47,7 +48,6 @@ from fcorun.data.tables.splits import (
     summarize_groups,
     warn_groups_across_clients,
 )
-from fcorun.data.tables.training_cells import TrainingCells
 from fcorun.data.tasks import Survival, Task, find_task
 
 ColumnName = Annotated[str | None, "default outside identity"]

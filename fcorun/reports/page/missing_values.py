@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.data.tables.missing_by_outcome import MISSING_FILE
+from fcorun.data.tables.imputation.missing_by_outcome import MISSING_FILE
 from fcorun.reports.page.elements import collapsible, format_value, html_table, paragraph
 from fcorun.reports.page.page_files import parse_float, read_csv
 from fcorun.reports.page.table_model import FittedTableModel, format_share

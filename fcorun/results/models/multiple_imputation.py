@@ -9,11 +9,11 @@ from threadpoolctl import threadpool_limits
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.tables.columns import Column
+from fcorun.data.tables.imputation.chained_equations import IncompleteColumn, impute
+from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.scaling import reciprocal_or_zero
-from fcorun.data.tables.training_cells import TrainingCells
 from fcorun.methods.objectives.gamma import Gamma
 from fcorun.methods.objectives.poisson import Poisson
-from fcorun.results.inference.chained_equations import IncompleteColumn, impute
 from fcorun.results.inference.model_rows import ModelRows
 from fcorun.results.models.inference_features import feature_scaling
 from fcorun.results.models.inference_problem import InferenceProblem

@@ -18,8 +18,8 @@ from fcorun.data.datasets.sites import Sites
 from fcorun.data.tables.columns import Column, MissingPolicy
 from fcorun.data.tables.columns.column import ColumnDescription, ColumnFit, Histogram
 from fcorun.data.tables.encoding import Encoding
+from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.scaling import Scaling
-from fcorun.data.tables.training_cells import TrainingCells
 from fcorun.sites.plan.table_options import HISTOGRAM_BINS
 from fcorun.sites.tables.fold_histograms import FoldHistogram
 from fcorun.sites.tables.table_agreement import Agreement

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import fisher_exact, permutation_test
 
 from fcorun.data.datasets.table import Table
-from fcorun.data.tables.missing_by_outcome import compare_gaps, exact_p_value, permutation_p_value
+from fcorun.data.tables.imputation.missing_by_outcome import compare_gaps, exact_p_value, permutation_p_value
 from fcorun.data.tasks import Binary
 
 RNG = np.random.default_rng(7)
