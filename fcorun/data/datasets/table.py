@@ -14,7 +14,7 @@ from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.tables.array_files import HDF5_ENDINGS, ON_DISK_WARNING, folder_digest, stays_on_disk
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
 from fcorun.data.tables.columns import COLUMN_KINDS, Column
-from fcorun.data.tables.columns.inference import infer_kind
+from fcorun.data.tables.columns.infer_kind import infer_kind
 from fcorun.data.tables.data_warnings import (
     describe_positive_class,
     warn_client_differences,

@@ -34,7 +34,7 @@ from fcorun.data.tables.cells import (
 )
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.data.tables.columns import Column
-from fcorun.data.tables.columns.inference import infer_kind
+from fcorun.data.tables.columns.infer_kind import infer_kind
 from fcorun.data.tables.data_warnings import warn_decimal_commas, warn_missing_tokens, warn_repeated_rows
 from fcorun.data.tables.encoding import read_columns, read_encoding
 from fcorun.data.tables.parquet_files import estimate_bytes, read_parquet

@@ -14,7 +14,7 @@ from fcorun.data.rows.rows import Rows, renumber_clients
 from fcorun.data.tables.cells import column_as_text
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, suggest_columns
 from fcorun.data.tables.columns.column import TrainingRows
-from fcorun.data.tables.columns.inference import holds_dates
+from fcorun.data.tables.columns.infer_kind import holds_dates
 from fcorun.data.tables.partition import partition_rows
 
 SPLITS = ("train", "validation", "test")

@@ -18,7 +18,7 @@ from fcorun.data.datasets.table import Table
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.tables.cells import exact_float_options, require_numbers
 from fcorun.data.tables.columns import LevelColumn, NumberColumn
-from fcorun.data.tables.columns.inference import infer_kind
+from fcorun.data.tables.columns.infer_kind import infer_kind
 from fcorun.data.tables.data_warnings import (
     warn_class_like_target,
     warn_counters,
