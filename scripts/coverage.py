@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from fcorun.methods.objectives import Cox, Gamma, LeastSquares, LinearModel, Logistic, Poisson
 from fcorun.data.tables.imputation.chained_equations import IncompleteColumn, impute
+from fcorun.methods.objectives import Cox, Gamma, LeastSquares, LinearModel, Logistic, Poisson
 from fcorun.results.inference.estimates import Estimates, debiased_estimates, intervals, wald_estimates
 from fcorun.results.inference.model_rows import ModelRows
 from fcorun.results.inference.rubin import pool_estimates
