@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from fcorun.methods.problem.problem import Problem as Problem
     from fcorun.methods.problem.problem import Vector as Vector
     from fcorun.methods.regularizers import *  # noqa: F403
+    from fcorun.results.scores.score import Score as Score
     from fcorun.runs.job import SweepWatcher as SweepWatcher
     from fcorun.runs.job import Watcher as Watcher
     from fcorun.runs.trackers.mlflow import MLflow as MLflow

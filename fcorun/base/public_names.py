@@ -48,6 +48,7 @@ MODULES = {
     "Sweep": "interface.api.sweep_object",
     "SweepWatcher": "runs.job",
     "Table": "data.datasets.table",
+    "Score": "results.scores.score",
     "Task": "data.tasks.task",
     "TensorBoard": "runs.trackers.tensorboard",
     "TraceClock": "methods.clocks.trace",

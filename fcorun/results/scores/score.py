@@ -1,8 +1,8 @@
 """The contract of scores: numbers that judge predictions of rows whose targets are known; and the shelf of all scores.
 
-A file of this folder has a score, or a family of scores that is one idea. An installed package adds scores by an entry
-point of the group ``fcorun.scores``, which names a module with subclasses of ``Score``. A score appears in scores.csv,
-with intervals in ``fcorun scores``, in comparisons, in the terminal and on the page, in the places that it names.
+A file of this folder has a score, or a family of scores that is one idea. An installed package adds a score by an entry
+point of the group ``fcorun.scores``, which names a subclass of ``Score``. A score appears in scores.csv, with intervals
+in ``fcorun scores``, in comparisons, in the terminal and on the page, in the places that it names.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from fcorun.base.errors import UserError, describe_error
+from fcorun.base.errors import UserError
 from fcorun.data.tasks import Task
 from fcorun.results.scores.weighted_rows import Sums, WeightedRows
 
@@ -149,28 +149,24 @@ def compute_scores(rows: WeightedRows) -> dict[str, Float[np.ndarray, "B G"]]:
 def all_scores() -> dict[str, Score]:
     """Return all scores by name, in the order of scores.csv: those of fcorun and those of installed packages.
 
-    Raises UserError for a package whose scores cannot be imported, and for two scores of one name.
+    Raises UserError for a package whose entry point is no score, or has the name of another score.
     """
     package = importlib.import_module(__package__ or "")
-    modules = []
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        modules.append(importlib.import_module(module.name))
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            modules.append(point.load())
-        except Exception as error:
-            raise UserError(f"the scores of the installed package {point.module} cannot be imported, "
-                            f"{describe_error(error)}: mend the package, or uninstall it") from error  # fmt: skip
     scores: dict[str, Score] = {}
-    for module in modules:
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(found.name)
         for value in vars(module).values():
             is_score = isinstance(value, type) and issubclass(value, Score) and "name" in vars(value)
-            if not is_score or value.__module__ != module.__name__:
-                continue
-            if value.name in scores:
-                raise UserError(f"{module.__name__} has a score '{value.name}', as fcorun or another package has: "
-                                "rename it")  # fmt: skip
-            scores[value.name] = value()
+            if is_score and value.__module__ == module.__name__:
+                scores[value.name] = value()
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        cls = point.load()
+        where = f"the entry point {point.name} = {point.value} of the group {ENTRY_POINT_GROUP}"
+        if not (isinstance(cls, type) and issubclass(cls, Score)):
+            raise UserError(f"{where} is no score: name a class that inherits fcorun.Score")
+        if cls.name in scores:
+            raise UserError(f"{where}: there is another score '{cls.name}'; give the class another name")
+        scores[cls.name] = cls()
     return dict(sorted(scores.items(), key=lambda item: (item[1].places.table, item[0])))
 
 
