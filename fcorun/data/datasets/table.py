@@ -310,14 +310,12 @@ class Table(Dataset):
         warnings += divided.warnings
         if warn_of_columns:
             ignorable = encoding.column_of_feature if encoding and self.target and not self.encoding else {}
-            warnings += warn_suspicious_columns(x, client_rows.client_index, names)
+            warnings += warn_suspicious_columns(x, names)
             warnings += warn_constant_features(x_train, names, ignorable)
             warnings += warn_leaks(x_train, y_train, divided.classes, names)
         if warn_of_columns and rows.client is not None and not isinstance(columns, Encoding):
             frame = None if rows.frame is None else rows.frame.iloc[training]
-            warnings += warn_client_differences(
-                x_train, encoding, frame, client, client_names=trained_names, gaps=training_gaps
-            )
+            warnings += warn_client_differences(x_train, encoding, frame, client, client_names=trained_names)
         missing = MissingByOutcome()
         if training_gaps:
             offsets = np.searchsorted(client, np.arange(len(trained) + 1))

@@ -22,9 +22,6 @@ DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or 
 _MANY_VALUES = 100  # a text column with more values may name groups
 _FEW_VISITS, _MANY_VISITS = 1.5, 10  # mean rows of a value of a feature that may name groups
 _MIN_CLIENTS = 3  # with fewer, the ranges of an ordinary feature, such as the age, may not overlap
-# numbers of groups that each client counts anew: more than the days of a month, few left out, few rows each on average
-_DAYS_OF_MONTH, _COUNTED_SHARE, _MEAN_VISITS = 31, 0.9, 3
-_FEW_ROWS = 20  # clients with fewer rows are not searched for such numbers
 FractionOrClients = float | list[str] | None
 
 
@@ -303,17 +300,18 @@ def summarize_groups(
     return [summary, *warn_similar_names(f"data.group={column}: groups", names.tolist())]
 
 
+# R's survival has the visits of 312 patients in ``pbcseq``, whose column ``id`` names the patient.
 def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence[str], client: str | None) -> list[str]:
-    """Return hints about columns that may name groups of rows, such as patients of visits.
+    """Return a hint about columns that may name groups of rows, such as patients of visits.
 
     An ignored column may name groups if it holds repeated text other than dates, or repeated whole numbers. Either each
     value belongs to one client and there are more than two values for each client, or the values are text and more than
-    100 or than half of the rows, or each client counts groups anew. A feature may name groups if it holds whole
-    numbers, of which each belongs to one of three clients or more, and to 1.5 to 10 rows on average.
+    100 or than half of the rows. A feature may name groups if it holds whole numbers, of which each belongs to one of
+    three clients or more, and to 1.5 to 10 rows on average.
     """
     client_of_row = np.full(len(frame), "") if client is None else frame[client].astype(str).to_numpy()
     n_clients = len(np.unique(client_of_row))
-    candidates, counted_anew = [], []
+    candidates = []
     for name in (*ignored, *(features if n_clients >= _MIN_CLIENTS else ())):
         series = frame[name]
         is_feature, is_text = name not in ignored, series.dtype.kind not in "iu"
@@ -326,46 +324,13 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
         names_groups = within_clients and n_values > 2 * n_clients
         if not (is_feature or within_clients):
             names_groups = is_text and (n_values > _MANY_VALUES or n_values > len(series) / 2)
-            if n_values > _DAYS_OF_MONTH and _counts_groups(series, client_of_row):
-                names_groups = client is None
-                counted_anew += [] if names_groups else [name]
         if names_groups:
             candidates.append((name, n_values))
-    hints = []
-    if candidates:
-        counts = [f"'{name}' has {n_values:,} values in {len(frame):,} rows" for name, n_values in candidates]
-        hints.append(f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a patient do, "
-                     f"data.group={candidates[0][0]} keeps them together where rows are held out")  # fmt: skip
-    if counted_anew:
-        names = abbreviate([f"'{name}'" for name in counted_anew])
-        example = f"{client_of_row[0]}-{frame[counted_anew[0]].iloc[0]}"
-        hints.append(f"numbers begin anew in each client in {names}, and repeat there: if they are of patients, write "
-                     f"names that no two clients share, such as {example}, and data.group={counted_anew[0]} keeps the "
-                     "rows of a patient together where rows are held out")  # fmt: skip
-    return hints
-
-
-def _counts_groups(series: Any, client: np.ndarray) -> bool:
-    """Return whether each client counts groups of rows from 0 or 1 on, as hospitals may number their patients.
-
-    Clients of fewer than 20 rows are left out. At the others a number has one to three rows on average, and few numbers
-    are left out. The number of text is the digits at its end.
-    """
-    digits = series.astype(str).str.extract(r"(\d+)\s*$")[0]
-    if digits.isna().any():
-        return False
-    rows = np.argsort(client, kind="stable")
-    starts = np.flatnonzero(client[rows][1:] != client[rows][:-1]) + 1
-    repeats = False
-    for numbers in np.split(digits.to_numpy(dtype=float)[rows], starts):
-        distinct = np.unique(numbers)
-        if len(numbers) < _FEW_ROWS:
-            continue
-        length = distinct[-1] - distinct[0] + 1
-        if distinct[0] > 1 or len(distinct) < _COUNTED_SHARE * length or len(numbers) > _MEAN_VISITS * len(distinct):
-            return False
-        repeats |= len(distinct) < len(numbers)
-    return repeats
+    if not candidates:
+        return []
+    counts = [f"'{name}' has {n_values:,} values in {len(frame):,} rows" for name, n_values in candidates]
+    return [f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a patient do, "
+            f"data.group={candidates[0][0]} keeps them together where rows are held out"]  # fmt: skip
 
 
 def _may_name_groups(series: Any) -> bool:

@@ -89,12 +89,12 @@ def list_warnings(table: SiteTable) -> list[str]:
         return list(table.rows.warnings)
     x = np.column_stack([coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names])
     x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)  # a gap is no value to warn about
-    return [*table.rows.warnings, *warn_suspicious_columns(x, table.client_rows.client_index, names)]
+    return [*table.rows.warnings, *warn_suspicious_columns(x, names)]
 
 
 def _warn_spellings(table: SiteTable) -> list[str]:
     """Return warnings about names in the file that differ in capitals or spaces; the server warns of those of all."""
-    labels = np.unique(table.rows.y).tolist() if table.options.task in ("binary", "multiclass") else []
+    labels = np.unique(table.rows.y).tolist() if table.options.target_task.has_classes else []
     warnings = [*warn_similar_names("labels", labels), *warn_similar_names("clients", table.clients)]
     for name, counts in table.level_counts.items():
         warnings += warn_similar_names(f"levels of '{name}'", sorted(counts))

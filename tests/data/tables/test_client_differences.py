@@ -43,16 +43,6 @@ def test_a_client_with_another_unit_is_named_with_both_means():
     assert warning.endswith("check that the units are the same")
 
 
-@pytest.mark.parametrize(("factor", "named"), [(0.1, True), (10, True), (0.5, False)])
-def test_a_skewed_column_with_another_unit_is_named_with_both_medians(factor, named):
-    """A third of the values are gaps, whose fills are no values."""
-    warnings = warnings_of(protein=lambda part: factor * part["protein"])
-    assert bool(warnings) == named
-    median = pd.read_csv("table.csv").groupby("client")["protein"].median()
-    medians = f"({median['b']:.4g}, the others {median['a']:.4g})"
-    assert all(f"'protein' at client 'b' {medians}: check that the units are the same" in text for text in warnings)
-
-
 def test_a_client_with_other_codes_is_named_and_levels_of_each_client_are_not():
     (warning,) = warnings_of(sex=lambda part: part["sex"].map({"f": "w", "m": "male"}))
     assert (

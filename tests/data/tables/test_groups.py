@@ -244,19 +244,6 @@ def test_repeated_names_suggest_a_column_of_groups(ignore, suggested):
     assert any("data.group=patient" in line for line in suggestions) == suggested
 
 
-@pytest.mark.parametrize("prefix", ["", "P"])
-def test_patients_that_each_client_counts_anew_suggest_groups(prefix):
-    frame = visits(120)
-    number = frame["x"].astype(int)
-    frame["patient"] = [f"{prefix}{n // 3 + 1}" for n in number]
-    frame["day"] = number % 31 + 1
-    frame["stay"] = number % 12
-    data = table(frame, group=None, only=["age"]).load()
-    (hint,) = [line for line in data.warnings if "numbers begin anew in each client" in line]
-    assert "in each client in 'patient'" in hint
-    assert f"such as a-{prefix}1, and data.group=patient" in hint
-
-
 def test_a_feature_that_names_patients_suggests_groups():
     frame = visits()
     frame["patient"] = 1000 + 17 * frame["x"].astype(int) % 1009
