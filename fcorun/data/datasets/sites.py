@@ -1,6 +1,6 @@
 """Tables whose rows stay with their owners, at several sites."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
@@ -95,6 +95,15 @@ class Sites(Dataset):
     def target_task(self) -> Task:
         """The task of the targets."""
         return find_task(self.task)
+
+    def order_labels(self, labels: Iterable[Any]) -> list[Any]:
+        """Return labels of one type in the order in which all sites number the classes."""
+        if self.classes is not None:
+            return sorted(labels, key=lambda label: self.classes.index(str(label)))  # type: ignore[union-attr]
+        ordered = sorted(labels)
+        if self.positive is not None:
+            ordered.sort(key=lambda label: str(label) == str(self.positive))
+        return ordered
 
     @property
     def away_rule(self) -> AwayRule | None:

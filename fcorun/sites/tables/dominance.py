@@ -45,7 +45,7 @@ def _list_numbers(plan: Plan, table: SiteTable) -> dict[str, tuple[np.ndarray, s
     columns = {}
     for name in table.number_columns:
         columns[name] = coerce_numbers(table.columns[name])[0], f"add '{name}' to data.ignore of the plan"
-    if options.task == "regression" and not isinstance(plan.experiment.objective, _BOUNDED):
+    if options.target_task.is_quantity and not isinstance(plan.experiment.objective, _BOUNDED):
         columns[options.target] = table.rows.y, "objective=huber bounds what a row counts"
     for role in ("weight", "offset"):
         if role in table.weight_and_offset:
@@ -68,7 +68,7 @@ def _check_three_values(plan: Plan, table: SiteTable) -> None:
     At a model of 0, the Hessian, the gradient and the squared scores are three sums of features, weighted by 1, r and
     r^2 for residuals r: they tell the sums over the rows of each of three values.
     """
-    if plan.infer is None or table.options.task != "regression":
+    if plan.infer is None or not table.options.target_task.is_quantity:
         return
     counts = np.unique(table.rows.y[table.masks[0]], return_counts=True)[1]
     least = table.policy.min_cell

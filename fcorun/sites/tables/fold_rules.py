@@ -30,7 +30,7 @@ def check_folds(plan: Plan, table: SiteTable, fold: np.ndarray) -> None:
     obstacles = Obstacles()
     if plan.select.by == "rows":
         obstacles.add(_find_small_folds(plan, table, fold))
-    if table.options.task == "survival":
+    if table.options.target_task.has_events:
         obstacles.add(_find_few_events(plan, table, fold))
     obstacles.add(_find_rare_labels(plan, table, fold))
     obstacles.add(find_few_cells(table, fold, plan.select.n_folds))
@@ -72,7 +72,7 @@ def _find_rare_labels(plan: Plan, table: SiteTable, fold: np.ndarray) -> Iterato
     labels, number = np.unique(table.labels[training], return_inverse=True)
     counts = np.zeros((len(labels), plan.select.n_folds), int)
     np.add.at(counts, (number, fold[training]), 1)
-    kind = "value" if table.options.task == "regression" else "class"
+    kind = table.options.target_task.target_noun
     for label in labels[have_few(counts, least).any(axis=1)].tolist():
         sentence = (f"a {kind} of '{table.options.target}' has fewer than {least} training rows{_WHERE}, the least "
                     "that policy.min_cell of this site allows: plan fewer folds")  # fmt: skip

@@ -35,7 +35,7 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
 
     checks: list[Callable[[SiteTable], object]] = [describe_table, check_targets, check_drawn_folds]
     checks += [partial(check_batches, plan), partial(check_dominance, plan)]
-    if plan.shared_options.event is not None:
+    if plan.shared_options.target_task.has_events:
         checks.append(check_events)
     if plan.experiment.algo.has_personal_models:
         checks.append(check_classes_of_trained_clients)

@@ -10,7 +10,6 @@ from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.studies.selection.folds import assign_folds
 
 NOT_HELD_OUT = -1
-_WITH_CLASSES = ("binary", "multiclass")  # tasks
 
 
 def draw_row_folds(plan: Plan, table: SiteTable) -> np.ndarray | None:
@@ -36,7 +35,9 @@ def draw_row_folds(plan: Plan, table: SiteTable) -> np.ndarray | None:
     order = np.argsort(client, kind="stable")
     training = training[order]
     trained, number = np.unique(client[order], return_inverse=True)
-    labels = _list_labels(table)
+    labels = []
+    if table.options.target_task.has_classes:
+        labels = table.options.order_labels(np.unique(table.rows.y).tolist())
     y = table.rows.y[training]
     if labels:
         y = np.array([labels.index(label) for label in y.tolist()])
@@ -50,18 +51,6 @@ def draw_row_folds(plan: Plan, table: SiteTable) -> np.ndarray | None:
     seed = plan.shared_options.fold_seed(plan.experiment.settings.seed)
     folds[training] = assign_folds(data, plan.select.n_folds, plan.select.by, seed)
     return folds
-
-
-def _list_labels(table: SiteTable) -> list:
-    """Return the labels of a site in the order in which all sites number the classes; none without classes."""
-    if table.options.task not in _WITH_CLASSES:
-        return []
-    labels = np.unique(table.rows.y).tolist()
-    if table.options.classes is not None:
-        return sorted(labels, key=lambda label: table.options.classes.index(str(label)))  # type: ignore[union-attr]
-    if table.options.task == "binary":
-        return sorted(labels, key=lambda label: str(label) == str(table.options.positive))
-    return labels
 
 
 def _number_marked_folds(table: SiteTable, training: np.ndarray, names: list[str]) -> np.ndarray:

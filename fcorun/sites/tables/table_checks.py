@@ -123,7 +123,8 @@ def _check_levels(table: SiteTable, column: LevelColumn) -> None:
 def _check_classes(table: SiteTable, agreement: Agreement) -> None:
     options, classes = table.options, agreement.classes
     _require(agreement.task == options.task, "has another task than the plan")
-    if options.task in ("regression", "survival"):
+    task = options.target_task
+    if not task.has_classes:
         _require(classes == (), "has classes, where the plan has a regression, or times to events")
         return
     of_table = np.unique(table.rows.y[table.masks[0]]).tolist()
@@ -132,10 +133,10 @@ def _check_classes(table: SiteTable, agreement: Agreement) -> None:
     names = [str(label) for label in classes]
     if options.classes is not None:
         fits = names == options.classes
-    elif options.task == "multiclass":
-        fits = list(classes) == sorted(set(classes)) and len(classes) > 1
     else:
-        fits = len(set(names)) == len(names) == 2 and names[1] == str(options.positive)
+        fits = len(set(names)) == len(names) > 1 and list(classes) == options.order_labels(classes)
+        if task.has_two_classes:
+            fits = fits and len(names) == 2 and names[1] == str(options.positive)
     _require(fits, "has other classes than the plan, or in another order")
 
 

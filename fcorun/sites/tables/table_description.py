@@ -186,7 +186,7 @@ def describe_table(table: SiteTable) -> Message:
         columns[name] = hide_small_cells(table, name, description)
     labels: list[Any] = []
     label_counts: Any = []
-    if table.options.task in ("binary", "multiclass"):
+    if table.options.target_task.has_classes:
         unique, label_counts = np.unique(table.rows.y[training], return_counts=True)
         labels = unique.tolist()
     numbers = table.number_columns if missing in ("mean", "indicator") else []
@@ -203,7 +203,7 @@ def describe_table(table: SiteTable) -> Message:
         n_rare=n_rare,
         labels=labels,
         label_counts=np.asarray(label_counts, np.int64),
-        target_dtype="" if table.options.task in ("binary", "multiclass") else table.rows.y.dtype.name,
+        target_dtype="" if table.options.target_task.has_classes else table.rows.y.dtype.name,
     )
     return description.to_message()
 

@@ -38,7 +38,6 @@ from fcorun.sites.tables.effective_rows import effective_number
 from fcorun.sites.tables.rare_values import SummedRows, hide_rare_values
 
 ROWS = ("training", *SPLITS[1:])  # the names of the rows of each split
-_WITHOUT_CLASSES = ("regression", "survival")  # tasks
 _UNREADABLE = "the table cannot be read as the plan says, and the site's owner sees the reason"
 
 
@@ -181,10 +180,11 @@ class SiteTable:
     @cached_property
     def labels(self) -> np.ndarray | None:
         """Return the classes of the rows, or numbers of two values, (N,); None of other targets."""
-        if self.options.task in ("binary", "multiclass"):
+        task = self.options.target_task
+        if task.has_classes:
             return self.rows.y
         is_pair = 2 in (len(np.unique(self.rows.y)), len(np.unique(self.rows.y[self.masks[0]])))
-        return self.rows.y if self.options.task == "regression" and is_pair else None
+        return self.rows.y if task.is_quantity and is_pair else None
 
 
 def read_site_table(
@@ -338,7 +338,7 @@ def _read_targets(y: np.ndarray, options: Sites, path: str) -> np.ndarray:
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         row = int((~np.isfinite(y)).argmax()) + 1
         raise OwnTableError(f"{column} is missing or infinite in row {row}: fill it in or drop it", _UNREADABLE)
-    if options.task in _WITHOUT_CLASSES:
+    if not options.target_task.has_classes:
         if y.dtype.kind not in "fiub":
             absent = f"the target '{options.target}' is text, and data.task=regression needs numbers"
             raise OwnTableError(f"{column}: {absent}, not '{y[0]}'", absent)
@@ -350,7 +350,7 @@ def _read_targets(y: np.ndarray, options: Sites, path: str) -> np.ndarray:
         y = whole_as_integers(y)
     labels = np.unique(y).tolist()
     n_others = sum(str(label) != str(options.positive) for label in labels)
-    if options.task == "binary" and options.classes is None and n_others > 1:
+    if options.target_task.has_two_classes and options.classes is None and n_others > 1:
         fault = (f"{n_others} labels besides data.positive={options.positive} of the plan, which expects one: write "
                  "them as the plan does")  # fmt: skip
         raise OwnTableError(f"{column} has {abbreviate(list(map(repr, labels)))}, {fault}",
@@ -410,7 +410,7 @@ def _find_rare_classes(table: SiteTable) -> Iterator[UserError]:
     if table.labels is None:
         return
     minimum, target = table.policy.min_cell, table.options.target
-    kind = "class" if table.options.task != "regression" else "value"
+    kind = table.options.target_task.target_noun
     for rows, mask in zip(ROWS, table.masks, strict=True):
         labels, counts = np.unique(table.labels[mask], return_counts=True)
         for label, count in zip(labels.tolist(), counts.tolist(), strict=True):

@@ -80,7 +80,8 @@ def _order_clients(sites: Descriptions) -> tuple[list[str], dict[str, str]]:
 
 def _agree_on_classes(options: Sites, sites: Descriptions) -> tuple[tuple, list[str]]:
     """Return the classes in order, and warnings. Raises UserError for labels that differ or are missing."""
-    if options.task in ("regression", "survival"):
+    task = options.target_task
+    if not task.has_classes:
         return (), []
     first_labels = next((description.labels for description in sites.values() if description.labels), [])
     counts: Counter = Counter()
@@ -92,17 +93,15 @@ def _agree_on_classes(options: Sites, sites: Descriptions) -> tuple[tuple, list[
     by_name = {str(label): label for label in sorted(counts)}
     names = options.classes
     if names is None:
-        names = list(by_name)
-        if options.task == "binary" and len(names) == 2:
-            if str(options.positive) not in names:
-                raise UserError(f"data.positive={options.positive} is no label of any site; "
-                                f"{suggest_name(options.positive, names)}")  # fmt: skip
-            names.sort(key=lambda name: name == str(options.positive))
+        names = [str(label) for label in options.order_labels(counts)]
+        if task.has_two_classes and len(names) == 2 and str(options.positive) not in names:
+            raise UserError(f"data.positive={options.positive} is no label of any site; "
+                            f"{suggest_name(options.positive, names)}")  # fmt: skip
     for name in names:
         if name not in by_name:
             raise UserError(f"the class '{name}' has no training rows at any site: leave it out of data.classes")
-    if (options.task == "binary" and len(names) != 2) or len(names) < 2:
-        needed = "two" if options.task == "binary" else "two or more"
+    if (task.has_two_classes and len(names) != 2) or len(names) < 2:
+        needed = "two" if task.has_two_classes else "two or more"
         raise UserError(f"the sites together have {len(names)} classes of '{options.target}', and data.task="
                         f"{options.task} needs {needed}: {_list_labels(sites)}: write them alike at all sites, or give "
                         "another task")  # fmt: skip

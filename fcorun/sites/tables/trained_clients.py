@@ -14,7 +14,7 @@ def check_classes_of_trained_clients(table: SiteTable) -> None:
     count the classes of the first group, and scores of the shared model those of both: their difference would show a
     small count of either.
     """
-    if table.options.task not in ("binary", "multiclass"):
+    if not table.options.target_task.has_classes:
         return
     minimum = table.policy.min_cell
     trains = (table.n_rows[:, 0] > 0)[table.client_rows.client_index]
