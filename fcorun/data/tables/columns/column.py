@@ -70,7 +70,9 @@ class ColumnDescription:
         return float(np.median(self.numbers)) if self.histogram is None else self.histogram.median()  # type: ignore[arg-type]
 
     @classmethod
-    def combine(cls, parts: Sequence["ColumnDescription"], clients: Sequence[str]) -> "ColumnDescription":
+    def combine(
+        cls, parts: Sequence["ColumnDescription"], clients: Sequence[str] | Sequence[int]
+    ) -> "ColumnDescription":
         """Return the description of the rows of several places together; ``clients`` are all of theirs, in order."""
         level_counts: Counter[str] = Counter()
         sums: dict[Any, float] = {}
