@@ -58,6 +58,7 @@ CONTRACTS = (  # modules of fcorun
     "methods.mirror_maps.mirror_map",
     "methods.objectives.objective",
     "data.datasets.dataset",
+    "data.tasks.task",
     "methods.communication.contracts",
     "methods.clocks.clock",
     "experiment.tracker",

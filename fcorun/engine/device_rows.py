@@ -120,12 +120,12 @@ def to_device(x: np.ndarray, dtype) -> jax.Array:
 
 
 def targets_to_device(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
-    """Put targets on the device; class indices of more than two classes stay integers.
+    """Put targets on the device, as numbers of the type that their task has there.
 
     Raises UserError as ``to_device``.
     """
     with _refuse_overflow("targets"):
-        converted = y.astype(target_dtype(data, dtype))
+        converted = y.astype(data.target_task.target_dtype(dtype))
     return jax.device_put(converted)
 
 
@@ -147,11 +147,6 @@ def first_row(data: FederatedData, dtype) -> tuple[jax.Array, jax.Array]:
     if not len(y):
         x, y = np.zeros((1, *x.shape[1:]), x.dtype), np.zeros(1, y.dtype)
     return to_device(x, dtype), targets_to_device(data, y, dtype)
-
-
-def target_dtype(data: FederatedData, dtype) -> np.dtype:
-    """Return the type of targets on the device."""
-    return np.dtype(np.int32 if data.task == "multiclass" else dtype)
 
 
 def device_dtype(stored: np.dtype, dtype) -> np.dtype:

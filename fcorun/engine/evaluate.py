@@ -141,7 +141,7 @@ class Evaluation:
         rows, offset = extra.get("x_val"), "offset_val"
         if "held_out_weight" in extra:
             rows, offset = x, "offset"
-        if self.data.task != "binary" or self.sums_over_parts:
+        if not self.data.target_task.has_two_classes or self.sums_over_parts:
             return {}
         if rows is None or len(rows) > MAX_RANKED_ROWS:
             return {}

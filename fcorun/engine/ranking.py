@@ -45,7 +45,7 @@ def why_unranked(data: FederatedData, n_view_rows: int = 0) -> str:
 
     ``n_view_rows`` is the number of rows on the device of which the validation rows are a subset, or 0.
     """
-    if data.task != "binary":
+    if not data.target_task.has_two_classes:
         return "it is of two classes"
     if data.validation is None:
         return "there are no validation rows"

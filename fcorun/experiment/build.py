@@ -17,6 +17,7 @@ from fcorun.data.datasets.dataset import FederatedData, load_dataset
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.data_warnings import warn_class_like_target
 from fcorun.data.tables.event_times import warn_clients_without_events
+from fcorun.data.tasks import Binary, Survival
 from fcorun.engine.client_times import ClientTimes
 from fcorun.engine.device_rows import SubsetView
 from fcorun.engine.engine import Engine, message_bytes
@@ -59,7 +60,7 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
     warnings += _warn_of_task(experiment, data)
     if isinstance(experiment.reg, NoRegularizer):
         warnings += warn_undetermined_levels(experiment, data)
-    if data.task == "survival" and not data.train.stays_at_sites:
+    if data.target_task.has_events and not data.train.stays_at_sites:
         warnings += warn_clients_without_events(data.train, data.client_names)
     return replace(data, warnings=(*data.warnings, *warnings)) if warnings else data
 
@@ -69,8 +70,11 @@ def _warn_of_task(experiment: PreparedExperiment, data: FederatedData) -> list[s
 
     An objective other than least squares was chosen for numbers, and a Python program may have named the task.
     """
-    is_regression = data.task == "regression" and isinstance(experiment.objective, LeastSquares)
-    return warn_class_like_target(data.train.y) if is_regression and not experiment.data.has_explicit_task else []
+    if experiment.data.has_explicit_task or not isinstance(experiment.objective, LeastSquares):
+        return []
+    if not data.target_task.is_quantity:
+        return []
+    return warn_class_like_target(data.train.y)
 
 
 def check_targets(experiment: PreparedExperiment, y: np.ndarray, held_out_y: np.ndarray) -> None:
@@ -87,11 +91,11 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     Raises UserError.
     """
     names, tasks = experiment.names, experiment.objective.tasks
-    if data.task not in tasks:
-        if data.task == "survival":
+    if data.target_task.name not in tasks:
+        if data.target_task.has_events:
             raise UserError(f"objective={names['objective']} is for {' and '.join(tasks)} targets, and data.event or "
                             "data.task=survival gives times to events: give objective=cox")  # fmt: skip
-        if "survival" in tasks and hasattr(experiment.data, "event"):
+        if Survival.name in tasks and hasattr(experiment.data, "event"):
             raise UserError(f"objective={names['objective']} takes times to events: name their column by data.target, "
                             "and give data.event, a column of 1 for events and 0 for censored rows")  # fmt: skip
         raise UserError(
@@ -99,7 +103,7 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
             f"data={names['data']} has {data.task} ones; choose another objective"
             + (" or data.task" if hasattr(experiment.data, "task") else "")
         )
-    if len(data.classes) == 2 and "binary" not in tasks:
+    if len(data.classes) == 2 and Binary.name not in tasks:
         raise UserError(f"objective={names['objective']} is for three classes or more, and the target has two classes: "
                         "give objective=logistic")  # fmt: skip
     if len(data.train.y) and not data.train.stays_at_sites:  # a site checks its rows by itself

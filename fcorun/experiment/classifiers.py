@@ -121,7 +121,7 @@ def check_threshold(
     if rule.text == DEFAULT_THRESHOLD:  # as text
         return
     begin, names = f"threshold={rule.text}", experiment.names
-    if data.task != "binary":
+    if not data.target_task.has_two_classes:
         raise UserError(f"{begin} divides two classes, and data={names['data']} has no such target: leave it out, or "
                         "give data.task=binary")  # fmt: skip
     if not hasattr(experiment.objective, "probabilities"):

@@ -15,6 +15,7 @@ from fcorun.data.tables.columns import NumberColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.readers import ParsedTable, parse_columns
 from fcorun.data.tables.splits import attach_groups_and_splits
+from fcorun.data.tasks import Binary
 
 
 class MemoryRows:
@@ -118,8 +119,9 @@ class InMemoryTable(Table):
         if self.task in tasks:
             return replace(self, task_is_guessed=False)
         targets = self.rows.values[self.target] if self.target else self.rows.values["y"]
-        n_labels = len(set(np.asarray(targets).tolist()))
-        task = "binary" if n_labels == 2 and "binary" in tasks else tasks[-1]
+        task = tasks[-1]
+        if Binary.name in tasks and len(set(np.asarray(targets).tolist())) == 2:
+            task = Binary.name
         return replace(self, task=task, task_is_guessed=False)
 
     def _digest_rows(self) -> str:

@@ -31,6 +31,7 @@ from fcorun.data.tables.cells import parse_numbers
 from fcorun.data.tables.column_roles import ParsedRows
 from fcorun.data.tables.readers import READ_ERRORS, TEXT_ENDINGS, detect_separator, explain_damage, find_file
 from fcorun.data.tables.splits import attach_groups_and_splits
+from fcorun.data.tasks import Task, find_task
 
 Names = list[str]
 _MARKS = ("group", "split", "fold")  # columns that assign images to groups, splits and folds
@@ -71,7 +72,7 @@ class Nifti(Dataset):
     mask: PathOption | None = None
     mask_strategy: Literal["background", "epi", "brain"] = "background"
     resample: bool = False
-    task: Literal["regression", "binary", "multiclass"] = "binary"
+    task: str = "binary"
     validation: float | list[str] | None = None
     standardize: Literal["none", "pooled", "per_client", "per_run"] | None = None
     scaling: PathOption | None = None
@@ -90,11 +91,19 @@ class Nifti(Dataset):
         if self.run is not None and self.standardize not in (None, "per_run"):
             raise UserError(f"data.run={self.run} standardizes within runs, which data.standardize={self.standardize} "
                             "contradicts: leave one of them out")  # fmt: skip
-        if self.categories is not None and self.task == "regression":
-            raise UserError("data.categories are labels, and data.task=regression has none: leave one of them out")
+        if self.target_task.has_events:
+            raise UserError(f"data.task={self.task} needs times to events, which a table of images does not have: give "
+                            "data.task=regression, binary or multiclass")  # fmt: skip
+        if self.categories is not None and not self.target_task.has_classes:
+            raise UserError(f"data.categories are labels, and data.task={self.task} has none: leave one of them out")
         if self.categories == []:
             raise UserError("data.categories=[] keeps no image: name labels to keep, or leave data.categories out")
         _ = self._table  # raises the errors of the options of a table
+
+    @property
+    def target_task(self) -> Task:
+        """The task of the targets."""
+        return find_task(self.task)
 
     @property
     def dependence_warning(self):  # type: ignore[override]

@@ -174,7 +174,7 @@ class GeneratedClients(Dataset):
         count = min(self.evaluated, self.clients)
         x, y = materialize_clients(generate, 0, count)
         x_val, y_val = materialize_clients(generate, self.clients, count)
-        if fields.get("task", "regression") != "regression":
+        if fields.get("classes"):
             y, y_val = y.astype(np.int32), y_val.astype(np.int32)
         numbers = np.repeat(np.arange(count, dtype=np.int32), self.samples)
         train = GeneratedRows(

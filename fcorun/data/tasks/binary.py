@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.data.tasks.task import TargetOptions, Task, encode_labels
@@ -33,6 +33,9 @@ class Binary(Task):
             listed = abbreviate(list(map(str, labels)), _FEW_LABELS)
             raise UserError(f"{where} holds {len(labels)} classes ({listed}); give data.task=multiclass{advice}")
         return indices, tuple(classes.tolist())
+
+    def example_targets(self, scores: Float[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:
+        return scores > 0.5
 
     def order_classes(
         self, y: Shaped[np.ndarray, " N"], classes: tuple, options: TargetOptions, where: str

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Shaped
 from numpy.typing import DTypeLike
 
 from fcorun.base.errors import UserError
@@ -24,6 +24,9 @@ class Multiclass(Task):
             if is_fraction.any():
                 raise UserError(f"{where} holds fractions ({y[is_fraction][0]}), not labels; give data.task=regression")
         return indices, tuple(classes.tolist())
+
+    def example_targets(self, scores: Float[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:
+        return np.digitize(scores, [-0.5, 1.5])
 
     def target_dtype(self, dtype: DTypeLike) -> np.dtype:
         return np.dtype(np.int32)

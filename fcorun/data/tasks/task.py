@@ -19,14 +19,15 @@ method of the task: the room registers a function for each class, and refuses a 
 
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Shaped
 from numpy.typing import DTypeLike
 
 from fcorun.base.errors import UserError, suggest_name
@@ -58,6 +59,7 @@ class Task(ABC):
         has_two_classes: whether there are exactly two classes, of which the second is the positive one.
         has_events: whether targets are signed times: t for an event at t, -t for a row that is censored at t.
         is_quantity: whether a target is a quantity with a unit, a mean and a deviation.
+        example_options: the options of a table that reads ``example_targets``, such as an order of the classes.
     """
 
     name: ClassVar[str]
@@ -66,6 +68,7 @@ class Task(ABC):
     has_two_classes: ClassVar[bool] = False
     has_events: ClassVar[bool] = False
     is_quantity: ClassVar[bool] = False
+    example_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other)
@@ -99,6 +102,13 @@ class Task(ABC):
             without classes.
 
         Raises UserError for values that do not fit the task.
+        """
+
+    @abstractmethod
+    def example_targets(self, scores: Float[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:
+        """Return targets, as a file may have them, from random numbers around 0 of which ``encode_targets`` knows none.
+
+        Checks of plug-ins make their data of them: more than a few rows have each class, and events and censored times.
         """
 
     def order_classes(

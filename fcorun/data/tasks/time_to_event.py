@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from fcorun.data.tasks.task import Task, encode_numbers
 
@@ -17,6 +17,10 @@ class Survival(Task):
 
     def encode_targets(self, y: Shaped[np.ndarray, " N"], where: str) -> tuple[Shaped[np.ndarray, " N"], tuple]:
         return encode_numbers(y, where)
+
+    def example_targets(self, scores: Float[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:
+        is_censored = np.arange(len(scores)) % 3 == 0
+        return np.where(is_censored, -1, 1) * np.exp(-scores)
 
     def outcomes(self, y: Shaped[np.ndarray, " N"], classes: Sequence) -> dict[str, Bool[np.ndarray, " N"]]:
         return {"event": y > 0}

@@ -7,7 +7,7 @@ import numpy as np
 
 from fcorun.base.system.machine import empty_aligned
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.engine.device_rows import DeviceRows, device_dtype, row_extras, target_dtype
+from fcorun.engine.device_rows import DeviceRows, device_dtype, row_extras
 from fcorun.engine.schedule import Rounds, Schedule
 from fcorun.engine.segments.client_assignment import host_positions, index_within_host
 
@@ -86,7 +86,7 @@ def fetch_rows(
         name: take_rows(values, dtype)
         for name, values in row_extras(replace(data.train, weight=data.train.relative_weight)).items()
     }
-    y = take_rows(data.train.y, target_dtype(data, dtype))
+    y = take_rows(data.train.y, data.target_task.target_dtype(dtype))
     return DeviceRows(read_x, y, extras, None, None), rounds  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from fcorun.base.system.hosts import silence_stdout
 from fcorun.base.system.machine import current_hosts
 from fcorun.data.rows.rows import Rows
 from fcorun.engine.clients import SINGLE_DEVICE, Devices
-from fcorun.engine.device_rows import DeviceRows, target_dtype
+from fcorun.engine.device_rows import DeviceRows
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Rounds
 from fcorun.engine.segments.client_assignment import assign_clients_to_devices
@@ -306,7 +306,7 @@ class RunLoop:
         federation = self.segments.federation
         function = self.devices.map_evaluate(federation.split_sums)
         sums: dict[str, dict[str, jax.Array]] = {}
-        y_dtype = target_dtype(federation.data, federation.precision)
+        y_dtype = federation.data.target_task.target_dtype(federation.precision)
         for split, block in read_blocks(self._evaluation_splits, y_dtype, federation.precision, self.buffers):
             _check_interrupted()
             jax.block_until_ready(sums)  # the next block reuses the memory of the block before

@@ -13,11 +13,12 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 from fcorun.base.config import Count, check_value, to_plain_value
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Dataset
+from fcorun.data.tasks import Binary, Multiclass, Regression, Task
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.interface.api.experiment_object import Experiment
 from fcorun.interface.api.fit import choose_strength, fit_to_tolerance
 from fcorun.interface.api.python_messages import PythonNames
-from fcorun.interface.api.rows_in_memory import Task, from_arrays
+from fcorun.interface.api.rows_in_memory import from_arrays
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.algorithms.proxskip import ProxSkip
 from fcorun.methods.objectives.least_squares import LeastSquares
@@ -89,7 +90,7 @@ class FederatedLinearModel(BaseEstimator):
             # the same problem, with a better conditioned intercept
             is_centered = objective.intercept and "bias" not in (regularizer.apply_to or ())
             X = X - means if is_centered else X.copy()
-            data = from_arrays(X, y, clients, task=task, sample_weight=sample_weight, validation=0.0, name=_NAME)
+            data = from_arrays(X, y, clients, task=task.name, sample_weight=sample_weight, validation=0.0, name=_NAME)
             experiment = self._prepare(data, objective, regularizer)
             if isinstance(self.strength, str):
                 experiment = choose_strength(experiment)
@@ -137,7 +138,9 @@ class FederatedLinearModel(BaseEstimator):
     def _build_objective(self, task: Task) -> LinearModel:
         """Return the objective, by default that of the task. Raises UserError."""
         if self.objective is None:
-            return LeastSquares() if task == "regression" else Logistic()
+            if task.has_classes:
+                return Logistic()
+            return LeastSquares()
         if not is_linear_model(type(self.objective)):
             raise UserError(f"objective={self.objective!r} is no linear model: train it by fcorun.Experiment")
         return self.objective
@@ -222,7 +225,7 @@ class FederatedRegressor(RegressorMixin, FederatedLinearModel):
         """
         features, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True)  # pyright: ignore[reportArgumentType]
         rows = select_rows(features, targets, clients, sample_weight)
-        self._fit(*rows, task="regression")
+        self._fit(*rows, task=Regression())
         self.coef_ = self._params["weights"]
         self.intercept_ = float(self._params.get("bias", 0.0))
         return self
@@ -270,7 +273,10 @@ class FederatedClassifier(ClassifierMixin, FederatedLinearModel):
         n_classes = len(self.classes_)
         if n_classes < 2:
             raise InvalidInput(f"the labels have one class only, '{self.classes_[0]}': give two or more")
-        self._fit(features, label, names, weights, task="binary" if n_classes == 2 else "multiclass")
+        task: Task = Multiclass()
+        if n_classes == 2:
+            task = Binary()
+        self._fit(features, label, names, weights, task=task)
         self.coef_ = self._params["weights"].reshape(self.n_features_in_, -1).T
         self.intercept_ = np.broadcast_to(self._params.get("bias", 0.0), len(self.coef_)).copy()
         return self

@@ -14,12 +14,11 @@ from fcorun.base.errors import UserError, suggest_name
 from fcorun.data.datasets.in_memory import InMemoryTable, MemoryRows
 from fcorun.data.tables.cells import names_as_text
 from fcorun.data.tables.encoding import MissingPolicy
+from fcorun.data.tasks import Binary, Multiclass, Regression, Survival
 from fcorun.interface.api.python_messages import COLUMN_ARGUMENTS, PythonNames, describe_type, python_errors
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Task = Literal["regression", "binary", "multiclass", "survival"]
 
 
 class ArrayOptions(TypedDict, total=False):
@@ -61,7 +60,7 @@ def from_arrays(
     y: ArrayLike,
     clients: ArrayLike | None = None,
     *,
-    task: Task | None = None,
+    task: str | None = None,
     sample_weight: ArrayLike | None = None,
     offset: ArrayLike | None = None,
     events: ArrayLike | None = None,
@@ -139,7 +138,7 @@ def from_frame(
     target: str,
     client: str | None = None,
     *,
-    task: Task | None = None,
+    task: str | None = None,
     name: str = "frame",
     **options: Unpack[FrameOptions],
 ) -> InMemoryTable:
@@ -182,21 +181,21 @@ def from_frame(
     return _make_table(frame, frame[target].to_numpy(), name, task, given)
 
 
-def guess_task(y: np.ndarray) -> Task:
-    """Return the task of targets (N,): two values, and text, are classes; other numbers are those of a regression."""
+def guess_task(y: np.ndarray) -> str:
+    """Return the name of the task of targets (N,): two values, and text, are classes; others are a regression's."""
     for label in y if y.dtype.kind not in "fiubU" else ():
         if not isinstance(label, (Real, str, type(None))):
             raise UserError(f"a target is {describe_type(label)}, {label}: give numbers or text")
     labels = set(y.tolist())
     if len(labels) == 2:
-        return "binary"
+        return Binary.name
     if all(isinstance(label, Real) for label in labels):
-        return "regression"
+        return Regression.name
     with suppress(ValueError, TypeError):
         _ = [float(str(label)) for label in labels]
         raise UserError("the targets are text that looks like numbers: convert them to numbers, or give "
                         "task='multiclass' if they are labels")  # fmt: skip
-    return "multiclass"
+    return Multiclass.name
 
 
 def _known_options(options: Mapping[str, Any], known: type) -> dict[str, Any]:
@@ -209,12 +208,12 @@ def _known_options(options: Mapping[str, Any], known: type) -> dict[str, Any]:
 
 
 def _make_table(
-    values: Any, targets: np.ndarray, name: str, task: Task | None, options: dict[str, Any]
+    values: Any, targets: np.ndarray, name: str, task: str | None, options: dict[str, Any]
 ) -> InMemoryTable:
     """Return the data set of some rows. Raises UserError for a name that cannot be that of a folder."""
     check_folder_name(name, "name")
     if options.get("event") is not None and task is None:
-        task = "survival"
+        task = Survival.name
     table = InMemoryTable(
         path=name, rows=MemoryRows(values), task=task or guess_task(targets), task_is_guessed=task is None, **options
     )

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from fcorun.data.tasks import Task
 from fcorun.interface.checks.property_check import Check, require, require_at_least, require_at_most, require_close
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.objectives.objective import LinearModel, Objective
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.regularizers.l1 import L1
 
-CLASSES = {"regression": 0, "survival": 0, "binary": 2, "multiclass": 3}  # the number of classes of each task
 FEATURES = 5
 ROWS = 9
 STRENGTH = 0.3  # of the l1 norm in the problem
@@ -28,7 +28,7 @@ class ObjectiveCase:
     """An objective with one of its tasks. Fields that are "auto" get numbers for targets around 0."""
 
     objective: Objective
-    task: str
+    task: Task
 
     def __post_init__(self):
         self.objective = self.objective.resolve_auto(np.linspace(-1, 1, ROWS))
@@ -36,18 +36,25 @@ class ObjectiveCase:
     @cached_property
     def problem(self) -> Problem:
         """The problem with an l1 norm."""
-        shapes = self.objective.shapes((FEATURES,), CLASSES[self.task])
+        shapes = self.objective.shapes((FEATURES,), self.task.typical_classes)
         return Problem(self.objective, L1(STRENGTH), Euclidean(), shapes)
+
+    @cached_property
+    def n_outputs(self) -> int:
+        """The number of outputs of a prediction."""
+        w = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in self.problem.shapes.items()}
+        x = jax.ShapeDtypeStruct((1, FEATURES), jnp.float32)
+        return jax.eval_shape(self.problem.predict, Vector(w), x).size
 
     def example(self, rows: int = ROWS, seed: int = 0) -> tuple[Vector, Batch]:
         """Return a random point and a random batch with unequal weights."""
         rng = np.random.default_rng(seed)
         x = jnp.asarray(rng.standard_normal((rows, FEATURES)))
-        if not CLASSES[self.task]:
-            y = self.adapt_targets(rng.standard_normal(rows))
+        if self.task.has_classes:
+            y = rng.integers(self.task.typical_classes, size=rows)
         else:
-            y = rng.integers(CLASSES[self.task], size=rows)
-        y = jnp.asarray(y, jnp.int32 if self.task == "multiclass" else jnp.float64)
+            y = self.adapt_targets(rng.standard_normal(rows))
+        y = jnp.asarray(y, self.task.target_dtype(np.float64))
         weight = rng.random(rows)
         w = Vector({name: jnp.asarray(rng.standard_normal(shape)) for name, shape in self.problem.shapes.items()})
         return w, Batch(x, y, jnp.asarray(weight / weight.sum()))
@@ -169,9 +176,12 @@ def check_scores(case: ObjectiveCase) -> None:
     results |= {f"scores()['{name}']": value for name, value in scores.items()}
     for name, value in results.items():
         require(value.shape == (ROWS,), f"{name} of {ROWS} rows should have the shape ({ROWS},) and has {value.shape}")
-    if CLASSES[case.task] and "accuracy" in scores:
-        label = prediction > 0 if case.task == "binary" else prediction.argmax(axis=1)
-        require_close("scores()['accuracy']", scores["accuracy"], label == batch.y)
+    if "accuracy" not in scores:
+        return
+    if case.task.has_two_classes:
+        require_close("scores()['accuracy']", scores["accuracy"], (prediction > 0) == batch.y)
+    elif case.n_outputs == case.task.typical_classes:
+        require_close("scores()['accuracy']", scores["accuracy"], prediction.argmax(axis=1) == batch.y)
 
 
 def check_regularized(case: ObjectiveCase) -> None:
@@ -225,13 +235,13 @@ def check_second_derivative(case: ObjectiveCase) -> None:
     """Require a second derivative of the loss in the prediction within bounds that are not far too wide."""
     objective = case.objective
     assert isinstance(objective, LinearModel)
-    outputs = CLASSES[case.task] if CLASSES[case.task] > 2 else 1
+    outputs = case.n_outputs
     low, high = objective.second_derivative_bounds(outputs)
     rng = np.random.default_rng(4)
     points = 30  # of each scale
     scale = np.repeat([0.01, 1.0, 5.0], points).reshape(-1, *[1] * (2 if outputs > 1 else 1))
     p = jnp.asarray(scale * rng.standard_normal((3 * points, 1, outputs) if outputs > 1 else (3 * points, 1)))
-    y = jnp.asarray(case.adapt_targets(rng.integers(max(outputs, 2), size=3 * points)))[:, None]
+    y = jnp.asarray(case.adapt_targets(rng.integers(max(case.task.typical_classes, 2), size=3 * points)))[:, None]
     second = jax.jit(jax.vmap(jax.hessian(lambda p, y: objective.loss(p, y)[0])))(p, y)
     values = np.linalg.eigvalsh(second.reshape(-1, outputs, outputs))
     require_at_least("the second derivative of the loss", values, low, 1e-12)
@@ -262,7 +272,7 @@ def check_client_curvature(case: ObjectiveCase) -> None:
 def _reason_no_conjugate(case: ObjectiveCase) -> str:
     if not hasattr(case.objective, "conjugate"):
         return "it has no conjugate()"
-    return "it has several outputs" if case.task == "multiclass" else ""
+    return "it has several outputs" if case.n_outputs > 1 else ""
 
 
 def _reason_not_nonnegative(case: ObjectiveCase) -> str:

@@ -6,8 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from fcorun.base.config import build_plugin
 from fcorun.base.errors import UserError
 from fcorun.base.system.machine import use_precision
+from fcorun.data.tasks import find_task, find_tasks
 from fcorun.experiment.configuration.search_path import find_choices
-from fcorun.interface.checks import algorithms, communication, datasets, mirror_maps, objectives, regularizers, rounds
+from fcorun.interface.checks import (
+    algorithms,
+    communication,
+    datasets,
+    mirror_maps,
+    objectives,
+    regularizers,
+    rounds,
+    tasks,
+)
 from fcorun.interface.checks.problems import compose_cached, small
 from fcorun.interface.checks.property_check import CheckResult, run_checks
 
@@ -61,18 +71,28 @@ def check_objective(name: str, overrides: Sequence[str]) -> Results:
     Raises UserError for overrides that cannot be composed, and for an objective whose tasks are all unknown.
     """
     is_checked = False
-    for task in objectives.CLASSES:
-        table = ("data=table", "data.path=rows.npz", f"data.task={task}")  # the file is never read
+    for task in find_tasks().values():
+        table = ("data=table", "data.path=rows.npz", f"data.task={task.name}")  # the file is never read
         objective = build_plugin("objective", compose_cached(f"objective={name}", *table, *overrides)["objective"])
-        if task in objective.tasks:
+        if task.name in objective.tasks:
             is_checked = True
             case = objectives.ObjectiveCase(objective, task)
-            yield f"objective={name} data.task={task}", run_checks(objectives.CHECKS, case)
+            yield f"objective={name} data.task={task.name}", run_checks(objectives.CHECKS, case)
             run = rounds.objective_rounds(name, tuple(overrides), case)
-            yield f"objective={name} data.task={task} in a run", run_checks(rounds.CHECKS, run)
+            yield f"objective={name} data.task={task.name} in a run", run_checks(rounds.CHECKS, run)
     if not is_checked:
         raise UserError(f"objective={name} has none of the tasks that are checked: let its class have tasks among "
-                        f"{', '.join(objectives.CLASSES)}")  # fmt: skip
+                        f"{', '.join(find_tasks())}")  # fmt: skip
+
+
+def check_task(name: str, overrides: Sequence[str]) -> Results:
+    """Check ``task=NAME``, a task of fcorun or of an installed package, alone and in a run.
+
+    Raises UserError for an unknown task.
+    """
+    task = find_task(name)
+    yield f"task={name}", run_checks(tasks.CHECKS, task)
+    yield f"task={name} in a run", run_checks(rounds.CHECKS, rounds.task_rounds(task))
 
 
 def check_dataset(name: str, overrides: Sequence[str]) -> Results:
@@ -117,6 +137,7 @@ PLUGINS: dict[str, Callable[[str, Sequence[str]], Results]] = {
     "mirror": check_mirror_map,
     "objective": check_objective,
     "reg": check_regularizer,
+    "task": check_task,
     "topology": check_topology,
     "uplink": check_uplink,
     "downlink": check_downlink,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.system.machine import use_precision
+from fcorun.data.tasks import find_task
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.experiment.build import build_engine, load_data, resolve_auto
 from fcorun.experiment.configuration.compose import compose
@@ -47,18 +48,12 @@ def ragged(
         x = noise + 0.5 * rng.standard_normal((len(sizes), features))[client]
     if y is None:
         score = x @ np.linspace(1.5, -1, features) + 0.7 + rng.standard_normal(len(client))
-        signed_times = np.exp(-score) * np.where(np.arange(len(score)) % 3, 1, -1)  # a third is censored
-        y = {
-            "regression": score,
-            "survival": signed_times,
-            "binary": score > 0.5,
-            "multiclass": np.digitize(score, [-0.5, 1.5]),
-        }[task]
+        y = find_task(task).example_targets(score)
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "rows.npz", X=x, y=y, client=client)
     table = ("data=table", "data.path=rows.npz", f"data.task={task}", "data.validation=0", "precision=float64")
     config = compose_cached(*table, "rounds=4", "eval_every=1", *overrides)
-    config["data"]["path"] = str(folder / "rows.npz")
+    config["data"] |= {**find_task(task).example_options, "path": str(folder / "rows.npz")}
     return config
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.interface.checks.objectives import CLASSES, ObjectiveCase
+from fcorun.data.tasks import Task
+from fcorun.interface.checks.objectives import ObjectiveCase
 from fcorun.interface.checks.problems import ragged, small, snapshots
 from fcorun.interface.checks.property_check import Check, require, require_at_most, require_finite
 
@@ -60,11 +61,17 @@ def objective_rounds(name: str, overrides: tuple[str, ...], case: ObjectiveCase)
 
     def config(folder: Path) -> dict[str, Any]:
         targets = None
-        if not CLASSES[case.task]:
+        if not case.task.has_classes:
             targets = case.adapt_targets(np.random.default_rng(3).standard_normal(20))
-        return ragged(folder, *overrides, "rounds=2", task=case.task, y=targets)
+        return ragged(folder, *overrides, "rounds=2", task=case.task.name, y=targets)
 
     return RoundsCase(config)
+
+
+def task_rounds(task: Task) -> RoundsCase:
+    """Return the case of rounds on a table with targets of a task, with the objective that the table chooses for it."""
+    fixed = ("reg=none", "algo=fedavg", "algo.client_lr=0.01", "algo.server_lr=1", "rounds=2")
+    return RoundsCase(lambda folder: ragged(folder, *fixed, task=task.name))
 
 
 def data_rounds(config: dict[str, Any]) -> RoundsCase:

@@ -54,7 +54,7 @@ def restrict_to_row_span(objective: Objective, data: FederatedData, dtype) -> Ba
                 weight[m, :n] *= train.relative_weight[rows]
             if offset is not None and train.offset is not None:
                 offset[m, :n] = train.offset[rows]
-    y = y.astype(np.int32 if data.task == "multiclass" else dtype)
+    y = y.astype(data.target_task.target_dtype(dtype))
     full_passes = np.ones(clients, np.int32)
     return Batch(x, y, weight, full_passes=full_passes, offset=offset, basis=basis)  # type: ignore[arg-type]
 

@@ -189,7 +189,7 @@ def make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray
     """Return rows of all clients as one batch, with these weights in F. Call under enable_x64."""
     x, y = data.train.x[rows], data.train.y[rows]
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
-    y = y.astype(np.int32 if data.task == "multiclass" else np.float64)
+    y = y.astype(data.target_task.target_dtype(np.float64))
     offset = None if data.train.offset is None else jnp.asarray(data.train.offset[rows], jnp.float64)
     assert data.train.client is not None
     client = jnp.asarray(data.train.client[rows], jnp.int32)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fcorun.data.tasks import Regression
 from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.interface.checks import algorithms, datasets, mirror_maps, objectives
 from fcorun.interface.checks.property_check import (
@@ -279,7 +280,7 @@ def test_violated_properties_of_a_mirror_map_and_an_objective_are_named(case, x6
     assert failed["to_dual is the gradient of a strictly convex function"].startswith(
         "the Jacobian of to_dual should be"
     )
-    failed = failures(run_checks(objectives.CHECKS, objectives.ObjectiveCase(Doubled(), "regression")))
+    failed = failures(run_checks(objectives.CHECKS, objectives.ObjectiveCase(Doubled(), Regression())))
     assert list(failed) == ["Fenchel's inequality is tight at the gradient"]
 
 
