@@ -12,6 +12,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import explain_unmeasured
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.results.models.relaxed import REFIT_FAILURES
+from fcorun.studies.selection.fold_scores import list_fold_scores
 from fcorun.studies.selection.path import RegularizationPath, SecondNumber
 from fcorun.studies.selection.path_fit import END_STATES, PathFit, find_runs
 from fcorun.studies.selection.study import warn_unconverged
@@ -251,7 +252,7 @@ def choose_metric(name: str | None, experiment: PreparedExperiment, data: Federa
         choices = [name.removeprefix("val_") for name in names if name.startswith("val_")]
         if scores_personal:
             choices += [name for name in names if name.startswith(f"{PERSONAL_PREFIX}val_")]
-        return choices
+        return [*choices, *list_fold_scores(experiment, data)]
 
     if name is None:
         name = f"{PERSONAL_PREFIX}val_loss" if scores_personal else "val_loss"

@@ -24,6 +24,7 @@ from fcorun.runs.job import Watcher
 from fcorun.studies.selection import selection_report as files
 from fcorun.studies.selection.adaptive import check_linear_model, weigh_features
 from fcorun.studies.selection.choice import choose, choose_metric, drop_failed_refits, stack_scores, warn_about_choice
+from fcorun.studies.selection.fold_scores import add_fold_scores, check_fold_score, find_metric
 from fcorun.studies.selection.folds import (
     SubsetMasks,
     assign_folds,
@@ -115,8 +116,9 @@ class SelectionPlan:
         """Choose a value of the path by the fits of the folds, and warn about the choice."""
         study, experiment, rule = self.study, self.study.experiment, self.options.rule
         folds = [f"fold{k + 1}" for k in range(len(self.fold_weights))]
+        fits = add_fold_scores(study, fits, self.metric)
         own_fits = {name: fits[name] for name in (ALL_ROWS, *folds)}
-        higher = bool(experiment.metrics[self.metric].higher)
+        higher = bool(find_metric(experiment, self.metric).higher)
         # clients and marked folds differ from each other, so that strengths are compared fold by fold
         paired = self.options.by == "clients" or study.data.train.fold is not None
         scores = drop_failed_refits(stack_scores(fits, folds, self.metric), fits, ALL_ROWS)
@@ -248,6 +250,7 @@ def plan_selection(
         out=out,
     )
     _check_subset_rows(study)
+    check_fold_score(study, metric, nested_folds is not None)
     check_threshold(experiment, data, threshold, out_of_fold=True)
     if ThresholdRule.parse(threshold).needs_rows and not study.keeps_held_out:
         raise UserError(f"threshold={threshold} is chosen on rows out of fold, which are too many here: give fewer "

@@ -7,6 +7,7 @@ import numpy as np
 from fcorun.reports.pictures.layout import COLOURS, curve_style, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
 from fcorun.results.models.coefficients import Coefficients
+from fcorun.studies.selection.fold_scores import find_metric
 from fcorun.studies.selection.nested import NestedScore
 from fcorun.studies.selection.selection import Selection
 from fcorun.studies.selection.study_picture import format_path_axis, format_title, label_curve_ends, shorten
@@ -73,7 +74,7 @@ def _draw_metric(ax: Any, selection: Selection) -> None:
     mark_choices(ax, selection, with_names=True)
     if selection.nested is not None:
         _draw_nested(ax, selection, selection.nested)
-    metric = selection.experiment.metrics[selection.metric]
+    metric = find_metric(selection.experiment, selection.metric)
     metric_label = (metric.label or metric.name).replace("validation", "held-out")
     if choice.paired:
         ax.set_ylabel(f"{metric_label}, mean of {n_folds} folds\n± standard error of the difference")

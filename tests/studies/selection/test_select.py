@@ -221,7 +221,7 @@ def test_personal_models_are_scored_on_rows_of_their_client(algo):
 def test_metrics_are_given_without_val():
     settings = config("algo=fedmid", task="binary")
     assert plan_selection(settings | {"metric": "accuracy"}, SelectOptions(), "out").metric == "val_accuracy"
-    with fails("metric=acuracy is not a choice", "'accuracy'? (valid: accuracy, ap, auc, loss)"):
+    with fails("metric=acuracy is not a choice", "'accuracy'? (valid: accuracy, ap, auc, brier, log_loss, loss)"):
         plan_selection(settings | {"metric": "acuracy"}, SelectOptions(), "out")
     with fails("metric=test_loss is refused"):
         plan_selection(settings | {"metric": "test_loss"}, SelectOptions(), "out")
