@@ -9,7 +9,7 @@ from fcorun.base.system.files import interruptible, interruptible_at_once
 
 # each command is a module of this package, NAME_command, with a function ``run``
 COMMANDS = (
-    *("select", "stability", "compare", "figure", "help", "list", "check"),
+    *("select", "stability", "compare", "figure", "help", "list", "new", "check"),
     *("results", "report", "plot", "weights", "infer", "scores", "predict", "cite", "rm"),
     *("plan", "site"),
 )

@@ -34,9 +34,12 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; {self.prog} --help shows the options")
 
-    def add_config_dir_option(self) -> None:
+    def add_config_dir_option(self, default: str | None = None) -> None:
         """Add the option for the user's own folder of configuration files."""
-        self.add_argument("--config-dir", "-cd", metavar="DIR", help="your own files: DIR/algo, DIR/experiment, ...")
+        help_text = "your own files: DIR/algo, DIR/experiment, ..."
+        if default is not None:
+            help_text += f"; by default {default}"
+        self.add_argument("--config-dir", "-cd", metavar="DIR", default=default, help=help_text)
 
     def add_trust_option(self) -> None:
         """Add the option for a folder whose code a record may use."""

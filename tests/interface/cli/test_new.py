@@ -1,0 +1,47 @@
+"""fcorun new: the files of a plug-in, which work as they are."""
+
+from pathlib import Path
+
+import pytest
+
+from fcorun.interface.cli.commands.new_command import KINDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_plug_in_passes_its_checks(kind, call):
+    name = f"own_{kind}"
+    code, out, err = call("new", kind, name, "--config-dir", "own")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        f"wrote {name}.py and {Path('own', kind, name)}.yaml",
+        f"fcorun check --config-dir own {kind}={name} tests it",
+    ]
+    assert "TEMPLATE" not in Path(f"{name}.py").read_text() + Path(f"own/{kind}/{name}.yaml").read_text()
+    code, out, err = call("check", "--config-dir", "own", f"{kind}={name}")
+    assert (code, err) == (0, ""), out
+
+
+def test_an_option_of_a_new_plug_in_is_explained_by_help(call):
+    assert call("new", "reg", "own_penalty")[0] == 0
+    code, out, _ = call("help", "--config-dir", "myconf", "reg=own_penalty")
+    assert code == 0
+    assert "reg.strength=the value of data.natural.strength, else 0.01: " in out
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "sentence"),
+    [
+        ("reg", "Mine", "the name 'Mine' is none of a module: give lower-case letters, digits and _"),
+        ("reg", "l1", "reg=l1 exists; give another name"),
+        ("reg", "json", "an installed module is called json, and would be imported instead; give another name"),
+        ("reg", "there", "there.py exists; give another name, or remove the file"),
+        ("regularizer", "mine", "invalid choice: 'regularizer'"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_and_nothing_written(kind, name, sentence, call):
+    Path("there.py").write_text("")
+    code, out, err = call("new", kind, name)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert not Path("myconf").exists()
