@@ -8,6 +8,7 @@ import dis
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import lru_cache
 from types import CodeType, ModuleType
@@ -17,6 +18,7 @@ import numpy as np
 
 CHANGED_GLOBALS_FILE = "changed_globals.py"  # the name of the text in a record
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_TERMS = (ast.Constant, ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator, ast.Tuple, ast.expr_context)
 _READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")  # the last one for annotations, from Python 3.12 on
 
 Bindings = Mapping[str, Sequence[ast.stmt]]  # the statements of a module that bind a name, one for each binding
@@ -127,10 +129,9 @@ def _literals(bindings: Bindings) -> dict[str, str]:
     for name, statements in bindings.items():
         match statements:
             case [ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(value=ast.expr() as value)]:
-                code = compile(ast.Expression(value), "<module>", "eval")  # which computes a term such as 1 / 3
-                match [step for step in dis.get_instructions(code) if step.opname not in ("RESUME", "RETURN_VALUE")]:
-                    case [dis.Instruction(opname="LOAD_CONST" | "LOAD_SMALL_INT" | "RETURN_CONST", argval=result)]:
-                        values[name] = repr(result)
+                if all(isinstance(node, _TERMS) for node in ast.walk(value)):
+                    with suppress(Exception):  # a term that has no value stands where no program came by
+                        values[name] = repr(eval(compile(ast.Expression(value), "<module>", "eval")))
     return values
 
 

@@ -12,10 +12,12 @@ import sys
 import sysconfig
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.machinery import PathFinder
 from importlib.metadata import packages_distributions, version
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -58,23 +60,6 @@ class PluginCode:
         return {"class": self.path, "digest": self.digest, "files": self.digests, "distributions": self.distributions}
 
 
-@dataclass(frozen=True)
-class _ModuleLocation:
-    """The location of a module.
-
-    Attributes:
-        file: its file; None for a namespace package and for a built-in module.
-        folders: the folders of its submodules; None if it is no package.
-    """
-
-    file: Path | None
-    folders: tuple[str, ...] | None
-
-    @property
-    def is_package(self) -> bool:
-        return self.folders is not None
-
-
 def find_code(cls: type) -> PluginCode | None:
     """Return the code of a class, or None for a class of fcorun.
 
@@ -98,8 +83,7 @@ def find_code(cls: type) -> PluginCode | None:
         notebook.add(parent)
     if notebook_classes:
         files[NOTEBOOK_FILE] = notebook.text.encode()
-    homes = tuple(dict.fromkeys(str(_import_root(name, _file_of_module(name))) for name in class_modules))
-    locations: dict[str, _ModuleLocation | None] = {}
+    homes = list(dict.fromkeys(str(_import_root(name, _file_of_module(name))) for name in class_modules))
     skipped_packages = {"fcorun"}  # their modules are not the user's own
     seen = set()
     queue = deque(_with_packages([*class_modules, *notebook.modules]))
@@ -109,21 +93,21 @@ def find_code(cls: type) -> PluginCode | None:
         if name in seen or top_name in skipped_packages:
             continue
         seen.add(name)
-        module = _find_module(name, homes, locations)
-        if module is None or module.file is None or not module.file.is_file():
+        file = _find_file(name, homes)
+        if file is None:
             continue
-        root = _import_root(name, module.file)
-        relative_path = module.file.relative_to(root).as_posix()
+        root = _import_root(name, file)
+        relative_path = file.relative_to(root).as_posix()
         if root.resolve() in _STANDARD_LIBRARY:
             skipped_packages.add(top_name)
         elif distribution := _find_distribution(root, relative_path):
             distribution_name, distribution_version = distribution
             distributions[distribution_name] = distribution_version
-            if _find_module(top_name, homes, locations) == module:  # a namespace may span several distributions
+            if name == top_name:  # a namespace, without a file of its own, may span several distributions
                 skipped_packages.add(top_name)
         else:
-            files[relative_path] = _read_unchanged(name, module.file)
-            queue += _imported_modules(files[relative_path], name, module.is_package)
+            files[relative_path] = _read_unchanged(name, file)
+            queue += _imported_modules(files[relative_path], name, file.stem == "__init__")
             changed_globals += find_changed_globals(name, files[relative_path], cls.__mro__)
     if changed_globals:
         files[CHANGED_GLOBALS_FILE] = "\n".join([*sorted(changed_globals), ""]).encode()
@@ -155,51 +139,25 @@ def _import_root(name: str, file: Path) -> Path:
     return file.parents[name.count(".") + (file.stem == "__init__")]
 
 
-def _find_module(
-    name: str, homes: tuple[str, ...], locations: dict[str, _ModuleLocation | None]
-) -> _ModuleLocation | None:
-    """Return the location of a module, without executing it; None for a module that does not exist.
+def _find_file(name: str, homes: list[str]) -> Path | None:
+    """Return the file of a module, without executing it; None for a module without a file.
 
-    ``homes`` are the folders of the plug-in's classes, which are searched last; ``locations`` holds earlier results.
+    ``homes`` are the folders of the plug-in's classes, which are searched last.
     """
-    if name not in locations:
-        if sys.modules.get(name):
-            locations[name] = _location_of_imported(name)
-        else:
-            locations[name] = _search_module(name, homes, locations)
-    return locations[name]
-
-
-def _location_of_imported(name: str) -> _ModuleLocation:
-    module = sys.modules[name]
-    file = getattr(module, "__file__", None)
-    folders = getattr(module, "__path__", None)
-    return _ModuleLocation(Path(file).absolute() if file else None, None if folders is None else tuple(folders))
-
-
-def _search_module(
-    name: str, homes: tuple[str, ...], locations: dict[str, _ModuleLocation | None]
-) -> _ModuleLocation | None:
-    parent = name.rpartition(".")[0]
-    folders = None
-    if parent:
-        package = _find_module(parent, homes, locations)
-        if package is None or package.folders is None:
-            return None
-        folders = list(package.folders)
-    spec = None
-    for finder in sys.meta_path:
-        if hasattr(finder, "find_spec"):
-            spec = finder.find_spec(name, folders)
-        if spec is not None:
-            break
-    if spec is None and not parent:
-        spec = PathFinder.find_spec(name, list(homes))
-    if spec is None:
+    top_name, *parts = name.split(".")
+    if (file := getattr(sys.modules.get(name), "__file__", None)) is not None:
+        return Path(file).absolute()
+    try:
+        spec = find_spec(top_name) or PathFinder.find_spec(top_name, homes)
+    except ValueError:  # a module that was made by hand
         return None
-    file = Path(spec.origin).absolute() if spec.origin and spec.has_location else None
-    subfolders = spec.submodule_search_locations
-    return _ModuleLocation(file, None if subfolders is None else tuple(subfolders))
+    for part in parts:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", list(spec.submodule_search_locations))
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        return None
+    return Path(spec.origin).absolute()
 
 
 @cache
@@ -262,8 +220,7 @@ def _with_packages(names: Iterable[str]) -> tuple[str, ...]:
     result: dict[str, None] = {}
     for name in names:
         parts = name.split(".")
-        if all(parts):  # a relative import outside of a package has an empty part
-            result |= dict.fromkeys(".".join(parts[:count]) for count in range(1, len(parts) + 1))
+        result |= dict.fromkeys(".".join(parts[:count]) for count in range(1, len(parts) + 1))
     return tuple(result)
 
 
@@ -273,26 +230,13 @@ def _imported_by_statement(node: ast.AST, package: str) -> Iterator[str]:
         case ast.Import(names=names):
             yield from (alias.name for alias in names)
         case ast.ImportFrom(module=module, names=names, level=level):
-            base = _absolute_name("." * level + (module or ""), package)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in names if alias.name != "*")
+            with suppress(ImportError):  # a relative import outside of a package
+                base = resolve_name("." * level + (module or ""), package)
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in names if alias.name != "*")
         case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=items) | ast.Tuple(elts=items)):
             yield from (f"{package}.{item.value}" for item in items if isinstance(item, ast.Constant))  # import *
         case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Constant(value=str(text)), *_]):
             if called in _IMPORT_FUNCTIONS:
-                yield _absolute_name(text, package)
-
-
-def _absolute_name(name: str, package: str) -> str:
-    """Return the full name of a module that is named from within a package.
-
-    >>> _absolute_name("..other", "a.b.c"), _absolute_name(".", "a.b")
-    ('a.b.other', 'a.b')
-    """
-    bare_name = name.lstrip(".")
-    level = len(name) - len(bare_name)
-    if not level:
-        return bare_name
-    packages = package.split(".")
-    parents = packages[: len(packages) - level + 1]
-    return ".".join([*parents, bare_name] if bare_name else parents)
+                with suppress(ImportError):
+                    yield resolve_name(text, package)
