@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import fcorun
+from fcorun.base.config import SECTIONS
 from fcorun.experiment.configuration.search_path import find_choices
 
 HOUSE = Path(fcorun.__file__).parent
@@ -193,3 +194,20 @@ def test_no_room_is_imported_by_name_at_run_time():
         and "fcorun" in ast.unparse(node)
     ]
     assert [place for place in dynamic if not place.startswith("__init__.py")] == []
+
+
+def test_errors_put_options_between_backticks():
+    """The Python interface words these options, so a sentence that names one without backticks shows the command's."""
+    sections = "|".join(SECTIONS)
+    option = re.compile(rf"""(?<![\w.'"/`(-])(?:{sections})(?:\.(?!py\b|key\b|x\b)[a-z_]+|=[a-z{{])""")
+    of_command = {"interface/cli", "interface/checks", "studies/figures", "sites", "reports", "runs/hosts", "base"}
+    unmarked = []
+    for place, tree in trees().items():
+        if any(place.as_posix().startswith(folder) for folder in of_command):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "UserError":
+                texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+                sentence = re.sub("`[^`]*`", "", "".join(map(str, texts)))
+                unmarked += [f"{place}:{node.lineno}"] if option.search(sentence) else []
+    assert unmarked == []

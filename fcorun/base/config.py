@@ -77,7 +77,7 @@ _CONDITIONS = {
 }
 AUTO: Any = "auto"  # a value that is computed before the run
 UNSET: Any = AUTO  # the default of a field that takes no "auto": the choice's file in conf/ sets it, else the user must
-_TYPE_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+_TYPE_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "`true` or `false`"}
 _TYPE_NAMES |= {list: "a list", dict: "a mapping"}
 
 # Keys of a section that are no fields of its plug-in: its name, its class, defaults of other keys, its name in figures.
@@ -230,10 +230,10 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
             raise UserError(f"unknown option '{dotted}{name}': {suggest_name(name, fields)}")
     for name in fields:  # "???" is OmegaConf's mark of a missing value
         if values.get(name, "???" if name in required_fields(cls) else None) == "???":
-            raise UserError(f"{dotted}{name} has no value: give {dotted}{name}=...")
+            raise UserError(f"`{dotted}{name}` has no value: give `{dotted}{name}=...`")
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         raise UserError(
-            f"{dotted}class: {cls.__name__} lacks {', '.join(missing)}: write each as its base class has it"
+            f"`{dotted}class`: {cls.__name__} lacks {', '.join(missing)}: write each as its base class has it"
         )
     return cls(**{name: check_value(values[name], hints[name], dotted + name) for name in fields if name in values})
 
@@ -267,7 +267,7 @@ def build_plugin(section: str, values: Mapping[str, Any]) -> Any:
     """
     check_folder_name(str(values.get("name", "-")), f"{section}.name")
     if "class" not in values:
-        raise UserError(f"{section}.class is missing: give the dotted path of the {section}'s class")
+        raise UserError(f"`{section}.class` is missing: give the dotted path of the {section}'s class")
     return build(locate(values["class"], f"{section}.class"), values, section)
 
 
@@ -285,15 +285,15 @@ def check_value(value: Any, hint: Any, key: str) -> Any:
         is_bool_for_number = isinstance(value, bool) and not any(arg is value for arg in args)
         if value in args and not is_bool_for_number:
             return value
-        raise UserError(f"{key}={value} is not a choice: {suggest_name(value, map(str, args))}")
+        raise UserError(f"`{key}={value}` is not a choice: {suggest_name(value, map(str, args))}")
     if origin in (list, tuple):
         if not isinstance(value, (list, tuple)):
             form = f"[{value}]" if origin is list else f"({value!r},)"
-            raise UserError(f"{key}={value} must be a {origin.__name__}: give {key}={form}")
+            raise UserError(f"`{key}={value}` must be a {origin.__name__}: give `{key}={form}`")
         return [check_value(item, args[0], key) for item in value]
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise UserError(f"{key}={value} must be a mapping: give {key}={{NAME: VALUE}}")
+            raise UserError(f"`{key}={value}` must be a mapping: give `{key}={{NAME: VALUE}}`")
         return {check_value(k, args[0], key): check_value(v, args[1], f"{key}.{k}") for k, v in value.items()}
     return _check_scalar(value, hint, key)
 
@@ -314,7 +314,7 @@ def _check_annotated(value: Any, hint: Any, marks: tuple, key: str) -> Any:
             raise UserError(f"{key}: leave the text '{mark}' out of its Annotated type, since it is no mark of "
                             f"fcorun's; {suggest_name(mark, ('or auto', *_CONDITIONS))}")  # fmt: skip
         if value is not None and not _CONDITIONS[mark](value):
-            raise UserError(f"{key}={value} must be {mark}")
+            raise UserError(f"`{key}={value}` must be {mark}")
     return value
 
 
@@ -337,10 +337,10 @@ def _check_scalar(value: Any, hint: Any, key: str) -> Any:
         return value
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if isinstance(value, int) and abs(value) > sys.float_info.max:
-        raise UserError(f"{key}={str(value)[:20]}... is larger than any floating-point number: give a smaller one")
+        raise UserError(f"`{key}={str(value)[:20]}...` is larger than any floating-point number: give a smaller one")
     if is_number and hint is float:
         if not math.isfinite(value):
-            raise UserError(f"{key}={value} must be a finite number")
+            raise UserError(f"`{key}={value}` must be a finite number")
         return float(value)
     if is_number and hint is int and float(value).is_integer():
         return int(value)
@@ -348,7 +348,7 @@ def _check_scalar(value: Any, hint: Any, key: str) -> Any:
         return str(value)
     if type(value) is hint:
         return value
-    raise UserError(f"{key}={'null' if value is None else value} must be {_TYPE_NAMES.get(hint, hint)}")
+    raise UserError(f"`{key}={'null' if value is None else value}` must be {_TYPE_NAMES.get(hint, hint)}")
 
 
 @functools.cache

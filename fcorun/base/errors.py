@@ -2,8 +2,9 @@
 
 import errno
 import os
+import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
@@ -33,12 +34,59 @@ _TRACER_ERRORS = {
 # control characters of terminals and marks that reverse the direction of a text, with their escapes
 _CONTROL_CODES = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _PYTHON_FORMAT = warnings.formatwarning
-_IS_COMMAND: ContextVar[bool] = ContextVar("is_command", default=False)
 _ESCAPES = {code: chr(code).encode("unicode_escape").decode() for code in _CONTROL_CODES}
+
+Door = Callable[[str], str]  # words an option: see ``word``
+_DOOR: ContextVar[Door | None] = ContextVar("door", default=None)
+_OPTION = re.compile("`([^`]+)`")
+
+
+def word(sentence: str) -> str:
+    """Return a sentence whose options, which stand between backticks, are in the words of the door of the program.
+
+    Options are written as the command has them, which is also how they are worded without a door.
+
+    >>> word("`algo.client_lr=-1` must be positive")
+    'algo.client_lr=-1 must be positive'
+    """
+    door = _DOOR.get() or _word_for_command
+    return _OPTION.sub(lambda match: door(match[1]), sentence)
+
+
+def _word_for_command(option: str) -> str:
+    return option
+
+
+@contextmanager
+def words_of(door: Door) -> Iterator[None]:
+    """Have a door word the options of sentences that are made within the context."""
+    token = _DOOR.set(door)
+    try:
+        yield
+    finally:
+        _DOOR.reset(token)
+
+
+@contextmanager
+def words_of_command() -> Iterator[None]:
+    """Have the command line word options within the context, also where it calls functions for Python."""
+    with words_of(_word_for_command):
+        yield
+
+
+def is_command() -> bool:
+    """Return whether the command line words options, not a Python program."""
+    return _DOOR.get() is _word_for_command
 
 
 class UserError(Exception):
-    """Bad input. The command line prints the sentence alone, without a traceback, and exits with 2."""
+    """Bad input. The command line prints the sentence alone, without a traceback, and exits with 2.
+
+    Options stand between backticks in the sentence: see ``word``.
+    """
+
+    def __init__(self, sentence: object):
+        super().__init__(word(str(sentence)))
 
 
 class MetricError(UserError):
@@ -62,21 +110,6 @@ class WriteError(OSError):
     def __str__(self) -> str:
         remedy = f"; {_REMEDIES[self.errno]}" if self.errno in _REMEDIES else ""
         return f"{self.filename} cannot be written ({self.strerror}){remedy}"
-
-
-@contextmanager
-def command_errors() -> Iterator[None]:
-    """Have errors name options as the command line does within the context, those of functions for Python too."""
-    token = _IS_COMMAND.set(True)
-    try:
-        yield
-    finally:
-        _IS_COMMAND.reset(token)
-
-
-def is_command() -> bool:
-    """Return whether errors are to name options as the command line does, not as a Python program does."""
-    return _IS_COMMAND.get()
 
 
 def describe_error(error: BaseException) -> str:

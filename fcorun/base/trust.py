@@ -220,8 +220,8 @@ def locate(target: str, key: str, trust: str | os.PathLike[str] | None = None) -
     if trust is not None:
         return _load_class(lambda: import_trusted_module(module, trust), target, key)
     raise UserError(
-        f"{key}={target} is not imported: it is no class of fcorun, of an installed plug-in package or of your own "
-        f"configuration; if you know its code, give the folder that holds '{module}', as trust=DIR or --trust DIR"
+        f"`{key}={target}` is not imported: it is no class of fcorun, of an installed plug-in package or of your own "
+        f"configuration; if you know its code, give the folder that holds '{module}', as `trust=DIR or --trust DIR`"
     )
 
 
@@ -244,15 +244,15 @@ def _load_class(import_module: Callable[[], ModuleType], target: str, key: str) 
         line = find_user_line(error)
         if not line:
             raise
-        raise UserError(f"{key}={target}: cannot import '{module_name}' ({error}, {line})") from error
+        raise UserError(f"`{key}={target}`: cannot import '{module_name}' ({error}, {line})") from error
     except Exception as error:
         if "non-frozen dataclass" in str(error):
             raise UserError(
-                f"{key}={target}: a plug-in is a frozen dataclass: write @dataclass(frozen=True) above class "
+                f"`{key}={target}`: a plug-in is a frozen dataclass: write @dataclass(frozen=True) above class "
                 f"{_class_at_fault(error)}, {find_user_line(error)}"
             ) from error
         raise UserError(
-            f"{key}={target}: cannot import '{module_name}' ({describe_error(error)}); give the dotted path of a "
+            f"`{key}={target}`: cannot import '{module_name}' ({describe_error(error)}); give the dotted path of a "
             "class, package.module.Class, that Python can import from this folder"
         ) from error
     cls = getattr(module, class_name, None)
@@ -267,13 +267,13 @@ def _load_class(import_module: Callable[[], ModuleType], target: str, key: str) 
         if _is_within(module_name, "fcorun"):
             dataclass_names = get_close_matches(class_name, MODULES, 3)
         raise UserError(
-            f"{key}={target}: '{module_name}' has no dataclass '{class_name}'; "
+            f"`{key}={target}`: '{module_name}' has no dataclass '{class_name}'; "
             f"{suggest_name(class_name, dataclass_names)}"
         )
     options = [name for name, hint in inspect.get_annotations(cls).items() if "ClassVar" not in str(hint)]
     if options and "__dataclass_fields__" not in vars(cls):
         location = f"{Path(inspect.getfile(cls)).name} line {inspect.getsourcelines(cls)[1]}"
-        raise UserError(f"{key}={target}: its option {options[0]} is no field: write @dataclass(frozen=True) above "
+        raise UserError(f"`{key}={target}`: its option {options[0]} is no field: write @dataclass(frozen=True) above "
                         f"class {class_name}, {location}")  # fmt: skip
     return cls
 

@@ -136,8 +136,8 @@ def _refuse_overflow(values: str) -> Iterator[None]:
         with np.errstate(over="raise"):
             yield
     except FloatingPointError as error:
-        raise UserError(f"data: some {values} exceed 3.4e38, the largest number of float32: give precision=float64, or "
-                        "mend them") from error  # fmt: skip
+        raise UserError(f"data: some {values} exceed 3.4e38, the largest number of float32: give "
+                        "`precision=float64`, or mend them") from error  # fmt: skip
 
 
 def first_row(data: FederatedData, dtype) -> tuple[jax.Array, jax.Array]:

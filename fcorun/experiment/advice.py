@@ -6,6 +6,7 @@ from dataclasses import fields
 import numpy as np
 
 from fcorun.base.config import AUTO, is_of_fcorun
+from fcorun.base.errors import word
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_schedule, connect_clients
@@ -41,7 +42,7 @@ def advise_on_divergence(experiment: PreparedExperiment) -> str:
     """Return a clause that names the settings that may keep a run from diverging, of those that it has."""
     advice = _advise_on_rates(experiment)
     if experiment.topology.has_nodes and not isinstance(experiment.uplink, Identity):
-        advice += ", or a smaller topology.mixing_step, or messages that are compressed less"
+        advice += word(", or a smaller `topology.mixing_step`, or messages that are compressed less")
     return advice
 
 
@@ -51,7 +52,7 @@ def list_rates(algo: Method) -> list[str]:
     for field in fields(algo):
         is_step_size = field.name == "step" and field.default == AUTO  # that of Newton's method is a share of its step
         if field.name.endswith("_lr") or is_step_size:
-            rates.append(f"algo.{field.name}")
+            rates.append(f"`algo.{field.name}`")
     return rates
 
 
@@ -59,14 +60,14 @@ def _advise_on_rates(experiment: PreparedExperiment) -> str:
     """Return a clause that names settings of the algorithm and the data that may keep a run from diverging."""
     rates = list_rates(experiment.algo)
     if rates:
-        return f"try a smaller {' or '.join(rates)}"
+        return word(f"try a smaller {' or '.join(rates)}")
     settings = []
     if getattr(experiment.data, "standardize", "") == "none":
-        settings.append("data.standardize=pooled")
+        settings.append("`data.standardize=pooled`")
     if experiment.settings.precision == "float32":
-        settings.append("precision=float64")
+        settings.append("`precision=float64`")
     if experiment.objective.ridge == 0:
-        settings.append("objective.ridge=0.01")
+        settings.append("`objective.ridge=0.01`")
     cause = "no rate of this algorithm is known by its name (..._lr): look for very large values in the data"
     if is_of_fcorun(experiment.algo):
         cause = "this algorithm has no rate: look for very large values in the data"
@@ -85,9 +86,9 @@ def _advise_on_uneven_steps(experiment: PreparedExperiment, schedule: Schedule) 
         return ""
     cause = "clients take unequal numbers of steps, which moves the point that the run converges to: "
     if schedule.has_deadline:
-        return f"{cause}leave clock.deadline out"
+        return word(f"{cause}leave `clock.deadline` out")
     steps = int(np.median(schedule.steps))
-    return f"{cause}give local_epochs=null local_steps={steps}"
+    return word(f"{cause}give `local_epochs=null local_steps={steps}`")
 
 
 def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedData) -> str:
@@ -101,8 +102,8 @@ def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedDat
     if sizes.max() <= _SCALE_RATIO * sizes[sizes > 0].min():
         return ""
     if _is_smooth(experiment) and not experiment.objective.ridge:
-        return "data.standardize=pooled makes steps longer"
-    return "data.standardize=pooled makes another problem, which takes fewer rounds"
+        return word("`data.standardize=pooled` makes steps longer")
+    return word("`data.standardize=pooled` makes another problem, which takes fewer rounds")
 
 
 def _is_smooth(experiment: PreparedExperiment) -> bool:
@@ -120,10 +121,10 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
     traits = algo.traits
     has_penalty = not (_is_smooth(experiment) or isinstance(experiment.reg, Constraint))
     if traits.tends_to_minimum_of_psi and has_penalty and experiment.reg.strength_or_none != 0:
-        return f"{name} converges to a minimizer of reg={experiment.names['reg']} alone, 0 for a norm"
+        return word(f"{name} converges to a minimizer of `reg={experiment.names['reg']}` alone, 0 for a norm")
     if algo.computed_rounds is not None and experiment.settings.rounds >= algo.computed_rounds:
         can_iterate = hasattr(algo, "iterations") and _trait_holds(experiment, traits.exact)
-        advice = ": a larger algo.iterations may help" if can_iterate else ""
+        advice = word(": a larger `algo.iterations` may help") if can_iterate else ""
         return f"{name} sends nothing after round {algo.computed_rounds}, so that more rounds change nothing{advice}"
     full_batch = schedule.full_batch_steps is not None or traits.deterministic
     full_participation = schedule.cohort_size == len(schedule.sizes) and mean_of_all
@@ -135,7 +136,7 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
     if falling or exact_with_one_step or ((exact or traits.sublinear) and full_batch):
         return _MORE_ROUNDS
     alternatives = suggest_algorithms(experiment, schedule)
-    advice = f"; algo={' or '.join(alternatives)} does" if alternatives else ""
+    advice = word(f"; `algo={' or '.join(alternatives)}` does") if alternatives else ""
     subject = f"with minibatches {name}" if exact else name
     if not exact and not is_of_fcorun(algo):
         return f"{_MORE_ROUNDS}, but {name} does not declare that it reaches the optimum (traits.exact){advice}"

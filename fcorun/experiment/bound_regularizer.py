@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
-from fcorun.base.errors import UserError, abbreviate, suggest_name
+from fcorun.base.errors import UserError, abbreviate, suggest_name, word
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.methods.objectives.objective import LinearModel, Objective
 from fcorun.methods.regularizers.regularizer import Regularizer, is_array
@@ -40,7 +40,7 @@ def aggregate_client_values(reg: Regularizer, row_weight: np.ndarray, offsets: n
     for name, values in reg.per_client.items():
         if len(values) != len(client_weight):
             raise UserError(
-                f"reg.per_client.{name} has {len(values)} values for {len(client_weight)} clients; give one each"
+                f"`reg.per_client.{name}` has {len(values)} values for {len(client_weight)} clients; give one each"
             )
         aggregate = aggregates[reg.across_clients[name]]
         numbers[name] = float(aggregate(np.asarray(values)))
@@ -56,8 +56,8 @@ def resolve_factors(reg: Regularizer, objective: Objective, data: FederatedData)
     if is_array(reg.factors) or not reg.factors:
         return reg
     if not _weighs_features(reg, objective, data):
-        raise UserError("reg.factors weighs features, one weight each or one a class: leave it out where examples are "
-                        "matrices, and where psi acts on other parameters")  # fmt: skip
+        raise UserError("`reg.factors` weighs features, one weight each or one a class: leave it out where examples "
+                        "are matrices, and where psi acts on other parameters")  # fmt: skip
     groups = getattr(reg, "groups", None) or {}
     factors = {}
     for name, factor in reg.factors.items():
@@ -67,10 +67,10 @@ def resolve_factors(reg: Regularizer, objective: Objective, data: FederatedData)
         for member in members:
             for index in _feature_indices(member, data, option):
                 if str(index) in factors:
-                    raise UserError(f"reg.factors names feature {index} twice, once as '{name}': give it one factor")
+                    raise UserError(f"`reg.factors` names feature {index} twice, once as '{name}': give it one factor")
                 factors[str(index)] = factor
     if len(factors) == data.train.x.shape[1] and not any(factors.values()):
-        raise UserError("reg.factors leaves no feature penalized: give reg=none instead")
+        raise UserError("`reg.factors` leaves no feature penalized: give `reg=none` instead")
     return replace(reg, factors=factors)
 
 
@@ -89,19 +89,19 @@ def attach_groups(reg: Regularizer, objective: Objective, data: FederatedData) -
     ):
         return reg
     if not weighs_features:
-        raise UserError("reg.groups puts features together, with one weight each or one a class: leave it out where "
+        raise UserError("`reg.groups` puts features together, with one weight each or one a class: leave it out where "
                         "examples are matrices, and where psi acts on other parameters")  # fmt: skip
     group_of = np.full(data.train.x.shape[1], -1)
     group_names: list[str] = []
     for name, members in (named_groups or {}).items():
         if not members:
-            raise UserError(f"reg.groups.{name} names no feature: name some, or leave it out")
+            raise UserError(f"`reg.groups.{name}` names no feature: name some, or leave it out")
         for member in members:
             for index in _feature_indices(member, data, f"reg.groups.{name}"):
                 if group_of[index] >= 0:
                     feature = data.features.names[index] if data.features.names else index
                     first_group = [*group_names, name][group_of[index]]
-                    raise UserError(f"reg.groups names feature '{feature}' twice, in '{first_group}'"
+                    raise UserError(f"`reg.groups` names feature '{feature}' twice, in '{first_group}'"
                                     f" and in '{name}': name it once")  # fmt: skip
                 group_of[index] = len(group_names)
         group_names.append(name)
@@ -120,8 +120,9 @@ def warn_of_feature_order(reg: Regularizer, objective: Objective, data: Federate
         return []
     if reg.ordered and data.features.encoding is not None and len(data.features.names) > 1:
         first = ", ".join(f"'{feature}'" for feature in data.features.names[:3])
-        return [f"reg={name} goes along the order of the features, which is that of the table's columns ({first} "
-                "first), levels of text side by side: it is meant for columns whose order means something"]  # fmt: skip
+        return [word(f"`reg={name}` goes along the order of the features, which is that of the table's columns "
+                f"({first} first), levels of text side by side: it is meant for columns whose order means "
+                "something")]  # fmt: skip
     if not hasattr(reg, "on_groups"):
         return []
     grouped = attach_groups(reg, objective, data)
@@ -129,25 +130,25 @@ def warn_of_feature_order(reg: Regularizer, objective: Objective, data: Federate
     if grouped is reg:
         if several_outputs:
             return []
-        advice = "reg.groups={NAME: [0, 1]} puts features together by their numbers"
+        advice = word("`reg.groups={NAME: [0, 1]}` puts features together by their numbers")
         if data.features.encoding is not None:
-            advice = "without reg.group_size, a group is a column"
-        return [f"reg={name}: groups are blocks of {reg.block_size} consecutive features, whether these belong "  # type: ignore[attr-defined]
-                f"together or not: {advice}"]  # fmt: skip
+            advice = word("without `reg.group_size`, a group is a column")
+        return [word(f"`reg={name}`: groups are blocks of {reg.block_size} consecutive features, whether these belong "  # type: ignore[attr-defined]
+                f"together or not: {advice}")]  # fmt: skip
     sizes = np.bincount(grouped.group_of)  # type: ignore[attr-defined]
     large_groups = [
         f"'{grouped.names[group]}' ({sizes[group]})"  # type: ignore[attr-defined]
         for group in np.flatnonzero(sizes > 1)
     ]
-    count = f"reg={name}: {len(sizes)} groups of {len(data.features.names) or data.train.x.shape[1]} features"
+    count = word(f"`reg={name}`: {len(sizes)} groups of {len(data.features.names) or data.train.x.shape[1]} features")
     if large_groups:
-        return [f"{count}, a column with its levels or what reg.groups names; of several features are "
+        return [word(f"{count}, a column with its levels or what `reg.groups` names; of several features are "
                 f"{abbreviate(large_groups, 10)}; each norm is multiplied by the square root of the group's number of "
-                "features"]  # fmt: skip
+                "features")]  # fmt: skip
     if several_outputs:
         return [f"{count}: each is one feature over all classes"]
-    return [f"{count}: each is one feature, so that psi is the l1 norm; reg.groups={{NAME: [COLUMN, COLUMN]}} puts "
-            "columns together"]  # fmt: skip
+    return [word(f"{count}: each is one feature, so that psi is the l1 norm; `reg.groups={{NAME: [COLUMN, COLUMN]}}` "
+            "puts columns together")]  # fmt: skip
 
 
 def _weighs_features(reg: Regularizer, objective: Objective, data: FederatedData) -> bool:
@@ -193,7 +194,9 @@ def _feature_indices(name: str, data: FederatedData, option: str) -> list[int]:
     if text_columns and option == "reg.factors":
         column = text_columns[0]
         level = column.features[0].replace("=", "\\=")
-        example = f"; of text, 'reg.factors={{{column.name}:0}}' is of all levels, 'reg.factors={{{level}:0}}' of one"
+        example = (
+            f"; of text, `'reg.factors={{{column.name}:0}}'` is of all levels, `'reg.factors={{{level}:0}}'` of one"
+        )
     raise UserError(f"{option}: there is no feature '{name}'; {suggestion}{example}")
 
 
@@ -203,11 +206,11 @@ def attach_graph(reg: Regularizer, data: FederatedData, name: str) -> Regularize
     Raises UserError for a regularizer of ordered features on voxels, and for one of voxels on other data.
     """
     if data.features.voxel_grid is not None and reg.ordered:
-        raise UserError(f"reg={name} goes along the order of the features, and voxels of images have none: choose "
-                        "reg=graph_net, which knows which voxels are neighbours")  # fmt: skip
+        raise UserError(f"`reg={name}` goes along the order of the features, and voxels of images have none: choose "
+                        "`reg=graph_net`, which knows which voxels are neighbours")  # fmt: skip
     if not hasattr(reg, "on_graph") or reg.ordered:
         return reg
     if data.features.voxel_grid is None:
-        raise UserError(f"reg={name} goes by the voxels of images, which these data are not: give reg.graph=chain if "
-                        "the features have an order, else reg=elastic_net")  # fmt: skip
+        raise UserError(f"`reg={name}` goes by the voxels of images, which these data are not: give "
+                        "`reg.graph=chain` if the features have an order, else `reg=elastic_net`")  # fmt: skip
     return reg.on_graph(data.features.voxel_grid.neighbours())  # type: ignore[attr-defined]

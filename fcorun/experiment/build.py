@@ -82,7 +82,7 @@ def check_targets(experiment: PreparedExperiment, y: np.ndarray, held_out_y: np.
     try:
         experiment.objective.check_targets(y, held_out_y)
     except ValueError as error:
-        raise UserError(f"objective={experiment.names['objective']}: {error}") from error
+        raise UserError(f"`objective={experiment.names['objective']}`: {error}") from error
 
 
 def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
@@ -93,30 +93,33 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     names, tasks = experiment.names, experiment.objective.tasks
     if data.target_task.name not in tasks:
         if data.target_task.has_events:
-            raise UserError(f"objective={names['objective']} is for {' and '.join(tasks)} targets, and data.event or "
-                            "data.task=survival gives times to events: give objective=cox")  # fmt: skip
+            raise UserError(f"`objective={names['objective']}` is for {' and '.join(tasks)} targets, and "
+                            "`data.event` or `data.task=survival` gives times to events: give "
+                            "`objective=cox`")  # fmt: skip
         if Survival.name in tasks and hasattr(experiment.data, "event"):
-            raise UserError(f"objective={names['objective']} takes times to events: name their column by data.target, "
-                            "and give data.event, a column of 1 for events and 0 for censored rows")  # fmt: skip
+            raise UserError(f"`objective={names['objective']}` takes times to events: name their column by "
+                            "`data.target`, and give `data.event`, a column of 1 for events and 0 for censored "
+                            "rows")  # fmt: skip
         raise UserError(
-            f"objective={names['objective']} is for {' and '.join(tasks)} targets, and "
-            f"data={names['data']} has {data.task} ones; choose another objective"
-            + (" or data.task" if hasattr(experiment.data, "task") else "")
+            f"`objective={names['objective']}` is for {' and '.join(tasks)} targets, and "
+            f"`data={names['data']}` has {data.task} ones; choose another objective"
+            + (" or `data.task`" if hasattr(experiment.data, "task") else "")
         )
     if len(data.classes) == 2 and Binary.name not in tasks:
-        raise UserError(f"objective={names['objective']} is for three classes or more, and the target has two classes: "
-                        "give objective=logistic")  # fmt: skip
+        raise UserError(f"`objective={names['objective']}` is for three classes or more, and the target has two "
+                        "classes: give `objective=logistic`")  # fmt: skip
     if len(data.train.y) and not data.train.stays_at_sites:  # a site checks its rows by itself
         held_out = [rows.y for rows in (data.validation, data.test) if rows is not None]
         check_targets(experiment, data.train.y, np.concatenate([data.train.y[:0], *held_out]))
     if data.train.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
-        raise UserError(f"data.offset is added to a linear predictor, of which objective={names['objective']} has "
+        raise UserError(f"`data.offset` is added to a linear predictor, of which `objective={names['objective']}` has "
                         "none or one a class: leave it out")  # fmt: skip
     if experiment.reg.depends_on_data:
         resolve_factors(experiment.reg, experiment.objective, data)
     if experiment.settings.gap and not has_duality_gap(build_problem(experiment, data), data.train.x.shape[1]):
-        raise UserError("gap=true measures the duality gap of a linear model of one output with psi on its weights, "
-                        f"not of objective={names['objective']} with data={names['data']}: leave gap out")  # fmt: skip
+        raise UserError("`gap=true` measures the duality gap of a linear model of one output with psi on its weights, "
+                        f"not of `objective={names['objective']}` with `data={names['data']}`: leave gap "
+                        "out")  # fmt: skip
     settings = experiment.settings
     if settings.relax is not None or settings.imputations:
         one_output = has_one_output(build_problem(experiment, data), data.train.x.shape[1])
@@ -133,19 +136,19 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
         check_generated_clients(experiment, data.train.n_generated_clients)
     chosen_client = getattr(experiment.algo, "client", 0) if experiment.algo.picks_client else 0
     if isinstance(experiment.algo, Algorithm) and chosen_client >= data.n_clients:
-        raise UserError(f"algo.client={chosen_client} must be less than the number of clients, {data.n_clients}")
+        raise UserError(f"`algo.client={chosen_client}` must be less than the number of clients, {data.n_clients}")
     cohort_size = experiment.settings.clients_per_round
     if cohort_size is None or not isinstance(experiment.algo, Algorithm):
         return
     if cohort_size > data.n_clients:
         raise UserError(
-            f"clients_per_round={cohort_size} is more than the {data.n_clients} clients of "
-            f"data={names['data']}; lower it, or set it to null for all of them"
+            f"`clients_per_round={cohort_size}` is more than the {data.n_clients} clients of "
+            f"`data={names['data']}`; lower it, or set it to `null` for all of them"
         )
     if cohort_size < data.n_clients and not experiment.algo.traits.partial:
         raise UserError(
-            f"algo={names['algo']} needs all clients in every round; give clients_per_round=null, or an "
-            "algo that takes a part of them"
+            f"`algo={names['algo']}` needs all clients in every round; give `clients_per_round=null`, or an "
+            "`algo` that takes a part of them"
         )
 
 
@@ -163,7 +166,7 @@ def check_metric_measured(experiments: Iterable[PreparedExperiment], metric: str
             return
         reasons.append(reason)
     if reasons:
-        raise UserError(f"metric={metric} would not be measured: {'; '.join(dict.fromkeys(reasons))}; choose another")
+        raise UserError(f"`metric={metric}` would not be measured: {'; '.join(dict.fromkeys(reasons))}; choose another")
 
 
 def explain_unmeasured(metric: str, experiment: PreparedExperiment, data: FederatedData) -> str:
@@ -172,23 +175,23 @@ def explain_unmeasured(metric: str, experiment: PreparedExperiment, data: Federa
     if metric.startswith(PERSONAL_PREFIX) and metric.endswith(tuple(QUANTILE_SUFFIXES)) and data.train.stays_at_sites:
         return "sites send sums over clients, which have no quantiles"
     if name.startswith("val_") and data.validation is None:
-        return f"data={names['data']} have no validation rows"
+        return f"`data={names['data']}` have no validation rows"
     if metric in experiment.algorithm_metrics or metric in {each.name for each in experiment.topology.declared_metrics}:
         return ""
     if metric == "gap" and not experiment.settings.gap:
-        return "gap=true is not set"
+        return "`gap=true` is not set"
     if not (metric.startswith(PERSONAL_PREFIX) or experiment.has_shared_model):
-        return f"algo={names['algo']} makes no model for all clients"
+        return f"`algo={names['algo']}` makes no model for all clients"
     objective_metrics = {each.name for each in experiment.objective.metrics}
     classifies = bool(data.classes) and type(experiment.objective).scores is not Objective.scores
     if "accuracy" in name and not (classifies or name.partition("_")[2] in objective_metrics):
-        return f"objective={names['objective']} has no accuracy"
+        return f"`objective={names['objective']}` has no accuracy"
     if name in RANKING_METRICS.values() and name.removeprefix("val_") not in objective_metrics:
         reason = why_unranked(data)
         if reason:
-            return f"of data={names['data']} nothing is ranked, since {reason}"
+            return f"of `data={names['data']}` nothing is ranked, since {reason}"
     if name.startswith(("support_", "recovery_")) and not (data.truth or data.client_truths):
-        return f"data={names['data']} have no true model to compare with"
+        return f"`data={names['data']}` have no true model to compare with"
     return ""
 
 
@@ -207,16 +210,16 @@ def build_problem(experiment: PreparedExperiment, data: FederatedData) -> Proble
                       n_clients=data.n_clients)  # fmt: skip
     for name in problem.regularized:
         if name not in shapes:
-            raise UserError(f"reg.apply_to: objective={names['objective']} has no parameter '{name}'; "
+            raise UserError(f"`reg.apply_to`: `objective={names['objective']}` has no parameter '{name}'; "
                             f"{suggest_name(name, shapes)}")  # fmt: skip
         try:
             if shapes[name] == () and (hasattr(regularizer, "check") or regularizer.ordered):
-                raise ValueError("psi acts on vectors and matrices; leave it out of reg.apply_to")
+                raise ValueError("psi acts on vectors and matrices; leave it out of `reg.apply_to`")
             for plugin in (regularizer, experiment.mirror):
                 getattr(plugin, "check", lambda shape: None)(shapes[name])
         except ValueError as error:
             size = " x ".join(map(str, shapes[name])) or "a number"
-            raise UserError(f"reg={names['reg']} cannot act on '{name}', {size}: {error}") from error
+            raise UserError(f"`reg={names['reg']}` cannot act on '{name}', {size}: {error}") from error
     return problem
 
 
@@ -242,8 +245,8 @@ def resolve_auto(experiment: PreparedExperiment, data: FederatedData) -> tuple[P
         constants = compute_problem_constants(experiment, data)
         mu, smoothness = constants.strong_convexity, constants.smoothness
         if smoothness == 0:
-            alternatives = " and ".join(algo.curvature_alternatives) or "another algo"
-            raise UserError(f"algo={experiment.names['algo']}: the losses are flat, for all features are 0: give "
+            alternatives = " and ".join(algo.curvature_alternatives) or "another `algo`"
+            raise UserError(f"`algo={experiment.names['algo']}`: the losses are flat, for all features are 0: give "
                             f"{alternatives}")  # fmt: skip
         resolved_values = {"least": mu, "most": smoothness, "condition": smoothness / mu if mu > 0 else None}
     elif not algo.auto_fields:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import RANKING_METRICS
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
@@ -58,7 +58,7 @@ class ThresholdRule:
         of one class only, or no threshold satisfies the rule, the result is 0.5. ``rows`` is what the warning calls the
         rows.
         """
-        begin = f"threshold={self.text}"
+        begin = word(f"`threshold={self.text}`")
         if self.kind == "number":
             largest = probability.max(initial=0.0)
             if largest >= self.value:
@@ -120,16 +120,16 @@ def check_threshold(
     rule = ThresholdRule.parse(threshold)
     if rule.text == DEFAULT_THRESHOLD:  # as text
         return
-    begin, names = f"threshold={rule.text}", experiment.names
+    begin, names = f"`threshold={rule.text}`", experiment.names
     if not data.target_task.has_two_classes:
-        raise UserError(f"{begin} divides two classes, and data={names['data']} has no such target: leave it out, or "
-                        "give data.task=binary")  # fmt: skip
+        raise UserError(f"{begin} divides two classes, and `data={names['data']}` has no such target: leave it out, or "
+                        "give `data.task=binary`")  # fmt: skip
     if not hasattr(experiment.objective, "probabilities"):
-        raise UserError(f"{begin} is a probability, and objective={names['objective']} has none: leave it out, or "
-                        "give objective=logistic")  # fmt: skip
+        raise UserError(f"{begin} is a probability, and `objective={names['objective']}` has none: leave it out, or "
+                        "give `objective=logistic`")  # fmt: skip
     if rule.needs_rows and data.validation is None and not (out_of_fold or data.train.stays_at_sites):
-        raise UserError(f"{begin} is chosen on validation rows, and none are held out: give data.validation=0.2, or a "
-                        "number")  # fmt: skip
+        raise UserError(f"{begin} is chosen on validation rows, and none are held out: give `data.validation=0.2`, "
+                        "or a number")  # fmt: skip
 
 
 # Warnings about a classifier at the end of a run: one class for all rows, perfectly separated classes.
@@ -158,7 +158,7 @@ def warn_constant_prediction(experiment: PreparedExperiment, data: FederatedData
         return ""
     better_metrics = [name for name in (f"{split}_loss", *RANKING_METRICS.values()) if name in row]
     if split == "train":
-        better_metrics.append("the scores of rows that are held out (data.test, data.validation)")
+        better_metrics.append(word("the scores of rows that are held out (`data.test`, `data.validation`)"))
     *others, last = better_metrics
     alternatives = f"{', '.join(others)} or {last}" if others else last
     largest_class = data.classes[class_shares.argmax()]
@@ -212,8 +212,8 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
     if penalized:
         consequence = "the size of the coefficients depends on the penalty"
     else:
-        consequence = ("without a penalty the coefficients grow with every round, and their size has no meaning: "
-                       "objective.ridge=0.01 or reg=l1 makes them finite")  # fmt: skip
+        consequence = word("without a penalty the coefficients grow with every round, and their size has no meaning: "
+                       "`objective.ridge=0.01` or `reg=l1` makes them finite")  # fmt: skip
     kind = "perfect" if all_right or not n_tied else "quasi-complete"
     return (f"{kind} separation: {' and '.join(findings)}; {consequence}; check that no feature was recorded after "
             "the outcome, or because of it")  # fmt: skip

@@ -21,7 +21,7 @@ from fcorun.base.config import (
     identity_fields,
     numeric_fields,
 )
-from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.errors import UserError, suggest_name, word
 from fcorun.base.metrics import CATALOGUE, IGNORES_PSI, MORE_ROUNDS_ADVICE, Metric, MetricCatalogue, custom_metrics
 from fcorun.base.trust import class_path
 from fcorun.data.datasets.dataset import Dataset
@@ -96,9 +96,9 @@ def describe_unresolved_gap(targets: Mapping[str, float], row: Mapping[str, floa
     """
     if targets.get("gap", np.inf) >= resolution or not row.get("gap", np.inf) <= resolution:  # NaN while a site is away
         return ""
-    return (f"stopped in round {row['round']}: gap {row['gap']:.3g} is rounding, and stop.gap={targets['gap']:g} is "
-            f"below the rounding of the objective, {resolution:.1g}; give a larger target, or "
-            "precision=float64")  # fmt: skip
+    return word(f"stopped in round {row['round']}: gap {row['gap']:.3g} is rounding, and "
+            f"`stop.gap={targets['gap']:g}` is below the rounding of the objective, {resolution:.1g}; give a larger "
+            "target, or `precision=float64`")  # fmt: skip
 
 
 def _describe_previous_evaluation(name: str, rows: MetricRows) -> str:
@@ -224,7 +224,7 @@ class PreparedExperiment:
         config: the configuration as plain values, fit for YAML, from which the same experiment can be built again.
         names: the name of the plug-in of each section, as in ``algo=NAME``.
         tracker: receives the complete record. The tracker is no part of the identity, nor of ``config``.
-        settings_warning: a warning about settings that have no effect; empty for none.
+        settings_warning: a sentence about settings that have no effect, for ``word``; empty for none.
     """
 
     algo: Algorithm | Baseline
@@ -380,22 +380,22 @@ class PreparedExperiment:
     @property
     def warning(self) -> str:
         """A warning about this combination of plug-ins and settings before the run begins; empty for none."""
-        return "; ".join(filter(None, (self._plugins_warning, self.settings_warning)))
+        return word("; ".join(filter(None, (self._plugins_warning, self.settings_warning))))
 
     @property
     def _plugins_warning(self) -> str:
         """A warning about this combination of plug-ins; empty for none."""
         if isinstance(self.algo, Baseline) and self.settings.stop:
-            return f"algo={self.names['algo']} ends by its certificate, whatever stop is"
+            return f"`algo={self.names['algo']}` ends by its certificate, whatever stop is"
         if self.ignores_regularizer:
             return (
-                f"algo={self.names['algo']} {IGNORES_PSI}: its solution does not minimize F + psi "
-                f"with reg={self.names['reg']}"
+                f"`algo={self.names['algo']}` {IGNORES_PSI}: its solution does not minimize F + psi "
+                f"with `reg={self.names['reg']}`"
             )
         if isinstance(self.downlink, Compressor) and self.algo.traits.growing_broadcasts:
             return (
-                f"algo={self.names['algo']} sends sums that grow with the rounds, of which downlink="
-                f"{self.names['downlink']} always lacks a part: the solution may stay off the optimum"
+                f"`algo={self.names['algo']}` sends sums that grow with the rounds, of which "
+                f"`downlink={self.names['downlink']}` always lacks a part: the solution may stay off the optimum"
             )
         return ""
 

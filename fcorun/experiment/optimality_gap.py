@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.config import field_marks
+from fcorun.base.errors import word
 from fcorun.base.metrics import IGNORES_PSI, NEAR_OPTIMUM
 from fcorun.base.system.files import Keyed
 from fcorun.data.datasets.dataset import FederatedData
@@ -66,8 +67,8 @@ class OptimalityGap:
         if self.near or (self.near is None and self.certified):
             return ""
         if self.near is None:
-            return (f"how far the objective is from the optimum is not known ({self.kind} {self.value:.3g}): "
-                    "reference=true works it out")  # fmt: skip
+            return word(f"how far the objective is from the optimum is not known ({self.kind} {self.value:.3g}): "
+                    "`reference=true` works it out")  # fmt: skip
         at_least = "" if self.sure else "at least "
         if self.above is not None:
             statement = f"the objective ended {at_least}{_percent(self.above)} above the optimum"
@@ -112,12 +113,13 @@ def explain_unassessed_gap(experiment: PreparedExperiment, data: FederatedData) 
         return ""
     if experiment.ignores_regularizer:
         alternatives = suggest_algorithms(experiment, build_schedule(experiment, data))
-        advice = f", algo={' or '.join(alternatives)} reaches the minimum" if alternatives else ""
-        return (f"algo={names['algo']} {IGNORES_PSI}: its solution does not minimize F + psi with "
-                f"reg={names['reg']}; reference=true measures how far it is above the minimum{advice}")  # fmt: skip
+        advice = word(f", `algo={' or '.join(alternatives)}` reaches the minimum") if alternatives else ""
+        return word(f"`algo={names['algo']}` {IGNORES_PSI}: its solution does not minimize F + psi with "
+                f"`reg={names['reg']}`; `reference=true` measures how far it is above the "
+                f"minimum{advice}")  # fmt: skip
     could_be_auto = any("or auto" in marks for marks in field_marks(type(algo)).values())
     reason = ", for its rates were given" if could_be_auto else ""
-    return f"how near the optimum it ended is not known{reason}: reference=true measures it"
+    return word(f"how near the optimum it ended is not known{reason}: `reference=true` measures it")
 
 
 def assess_gap(
@@ -159,7 +161,7 @@ def summarize_duality_gap(objectives: tuple[float, float], duality_gap: float) -
 def describe_unknown_gap(experiment: PreparedExperiment, data: FederatedData) -> str:
     """Return a sentence on a run that did not measure its gap, whose rows stay at their sites."""
     if has_duality_gap(build_problem(experiment, data), data.train.x.shape[1]):
-        return "how near the optimum it ended is not known: gap=true measures it"
+        return word("how near the optimum it ended is not known: `gap=true` measures it")
     return "how near the optimum it ended is not judged, for that takes all rows in one place"
 
 

@@ -161,11 +161,11 @@ def check_metric(metric: str | None, experiment: PreparedExperiment) -> None:
     if metric is None:
         return
     if metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
-        raise MetricError(f"metric={metric} is refused: {TEST_METRIC_REFUSAL}")
+        raise MetricError(f"`metric={metric}` is refused: {TEST_METRIC_REFUSAL}")
     if metric not in experiment.metrics.comparable:
-        raise MetricError(f"metric={metric} is not a choice: {suggest_name(metric, experiment.metrics.comparable)}")
+        raise MetricError(f"`metric={metric}` is not a choice: {suggest_name(metric, experiment.metrics.comparable)}")
     if metric in REFERENCE_METRICS and not experiment.settings.reference:
-        raise MetricError(f"metric={metric} {REFERENCE_METRICS[metric]}: give reference=true as well")
+        raise MetricError(f"`metric={metric}` {REFERENCE_METRICS[metric]}: give `reference=true` as well")
 
 
 def check_declared_metrics(experiment: PreparedExperiment) -> None:
@@ -174,7 +174,7 @@ def check_declared_metrics(experiment: PreparedExperiment) -> None:
     known |= {metric.name for metric in custom_metrics(experiment.objective.metrics)}
     for name in experiment.algorithm_metrics:
         if name in known or name.startswith((PERSONAL_PREFIX, TEST_PREFIX)):
-            raise UserError(f"algo={experiment.names['algo']} declares the metric '{name}', a name that fcorun uses "
+            raise UserError(f"`algo={experiment.names['algo']}` declares the metric '{name}', a name that fcorun uses "
                             "itself: give it another name")  # fmt: skip
 
 
@@ -187,9 +187,9 @@ def check_axis(x: str, experiment: PreparedExperiment) -> None:
         return
     choices = [*get_args(CurveAxis), *experiment.metrics.axes]
     if x not in experiment.metrics:
-        raise MetricError(f"x={x} is not a choice: {suggest_name(x, choices)}")
+        raise MetricError(f"`x={x}` is not a choice: {suggest_name(x, choices)}")
     if not experiment.metrics[x].monotone:
-        raise MetricError(f"x={x} is a metric that may fall again, so that no curve can be drawn against it: choose "
+        raise MetricError(f"`x={x}` is a metric that may fall again, so that no curve can be drawn against it: choose "
                             f"{', '.join(choices)}")  # fmt: skip
 
 
@@ -197,10 +197,10 @@ def resolve_local_work(settings: Settings) -> Settings:
     """Return the settings in which one of ``local_epochs`` and ``local_steps`` is None. Raises UserError."""
     if settings.local_steps is not None:
         if settings.local_epochs not in (None, 1):
-            raise UserError("local_epochs and local_steps exclude each other: set one of them to null")
+            raise UserError("local_epochs and local_steps exclude each other: set one of them to `null`")
         return replace(settings, local_epochs=None)
     if settings.local_epochs is None:
-        raise UserError("local_epochs and local_steps are both null: set one of them")
+        raise UserError("local_epochs and local_steps are both `null`: set one of them")
     return settings
 
 
@@ -233,12 +233,12 @@ def check_gap(experiment: PreparedExperiment) -> None:
         return
     if not experiment.has_shared_model:
         raise UserError(
-            f"gap=true measures a model for all clients, and algo={names['algo']} makes none: leave gap out"
+            f"`gap=true` measures a model for all clients, and `algo={names['algo']}` makes none: leave gap out"
         )
     reason = explain_missing_conjugate(experiment.objective, experiment.reg)
     if reason:
-        raise UserError(f"gap=true needs the duality gap of objective={names['objective']} with reg={names['reg']}: "
-                        f"{reason}; leave gap out, or give reference=true")  # fmt: skip
+        raise UserError(f"`gap=true` needs the duality gap of `objective={names['objective']}` with "
+                        f"`reg={names['reg']}`: {reason}; leave gap out, or give `reference=true`")  # fmt: skip
 
 
 def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
@@ -258,13 +258,14 @@ def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settin
         for key, given in unused.items():
             if given:
                 raise UserError(
-                    f"algo={names['algo']} solves the problem on all rows in one place, from any start: leave {key} out"
+                    f"`algo={names['algo']}` solves the problem on all rows in one place, from any start: leave "
+                    f"{key} out"
                 )
     if settings.frozen and not settings.start:
-        raise UserError("frozen=true trains no server's model: give start=FOLDER, a record that has one")
+        raise UserError("`frozen=true` trains no server's model: give `start=FOLDER`, a record that has one")
     if settings.frozen and not algo.has_personal_models:
-        raise UserError(f"frozen=true leaves nothing to do for algo={names['algo']}, which has no personal models; "
-                        "choose an algo that has: fcorun list algo shows which have")  # fmt: skip
+        raise UserError(f"`frozen=true` leaves nothing to do for `algo={names['algo']}`, which has no personal models; "
+                        "choose an `algo` that has: `fcorun list algo` shows which have")  # fmt: skip
 
 
 def check_communication(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
@@ -274,10 +275,10 @@ def check_communication(plugins: dict[str, Any], names: dict[str, str], settings
     plugins["topology"].check(plugins, names, settings)
     for section in ("uplink", "downlink"):
         if settings.frozen and not isinstance(plugins[section], Identity):
-            raise UserError(f"frozen=true sends nothing: leave {section}={names[section]} out")
+            raise UserError(f"`frozen=true` sends nothing: leave `{section}={names[section]}` out")
     if not (plugins["topology"].has_downlink or isinstance(plugins["downlink"], Identity)):
-        raise UserError(f"topology={names['topology']} sends no broadcasts of one server: leave "
-                        f"downlink={names['downlink']} out")  # fmt: skip
+        raise UserError(f"`topology={names['topology']}` sends no broadcasts of one server: leave "
+                        f"`downlink={names['downlink']}` out")  # fmt: skip
     plugins["uplink"].check(plugins, names, settings)
     plugins["downlink"].check_downlink(plugins, names, settings)
     check_clock(plugins, names, settings)
@@ -288,7 +289,7 @@ def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:
     algo, reg, mirror = plugins["algo"], plugins["reg"], plugins["mirror"]
     traits = algo.traits
     if not traits.mirrored and not isinstance(mirror, Euclidean):
-        raise UserError(f"algo={names['algo']} knows no mirror maps: leave mirror={names['mirror']} out")
+        raise UserError(f"`algo={names['algo']}` knows no mirror maps: leave `mirror={names['mirror']}` out")
     _check_curvature(plugins, names)
     _check_hessian(plugins["objective"], traits, names)
     check_required_psi(plugins, names)
@@ -296,31 +297,31 @@ def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:
         class_names = [cls.__name__ for cls in mirror.retrieve_functions]  # as conf/ spells L1Box: l1_box
         supported = ", ".join(sorted(re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() for name in class_names))
         raise UserError(
-            f"mirror={names['mirror']} has no way to retrieve with reg={names['reg']}; it knows reg=none, {supported}: "
-            "choose one of them, or mirror=euclidean, which takes any"
+            f"`mirror={names['mirror']}` has no way to retrieve with `reg={names['reg']}`; it knows `reg=none`, "
+            f"{supported}: choose one of them, or `mirror=euclidean`, which takes any"
         )
     if reg.apply_to == []:
-        raise UserError("reg.apply_to=[] leaves psi nothing to act on: name parameters, or give reg=none")
+        raise UserError("`reg.apply_to=[]` leaves psi nothing to act on: name parameters, or give `reg=none`")
     psi_sides = () if isinstance(algo, Baseline) else traits.psi_sides
     if reg.applied_by != "both" and psi_sides and reg.applied_by not in psi_sides:
-        raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} applies psi on the {psi_sides[0]} "
+        raise UserError(f"`reg.applied_by={reg.applied_by}`: `algo={names['algo']}` applies psi on the {psi_sides[0]} "
                         "only; give both")  # fmt: skip
     pulls_to_output = algo.has_personal_models and traits.restores_domain  # on clients; Ditto with solver=feddualavg
     if reg.applied_by != "both" and len(psi_sides) == 2 and (traits.exact or pulls_to_output):
-        raise UserError(f"reg.applied_by={reg.applied_by}: algo={names['algo']} goes wrong unless clients and server "
-                        "apply psi; give both")  # fmt: skip
+        raise UserError(f"`reg.applied_by={reg.applied_by}`: `algo={names['algo']}` goes wrong unless clients and "
+                        "server apply psi; give both")  # fmt: skip
     _check_factors(reg, names["reg"], "" if isinstance(mirror, Euclidean) else names["mirror"])
     for name, values in (reg.per_client or {}).items():
         if name not in reg.across_clients:
             allowed = ", ".join(reg.across_clients) or "none"
             raise UserError(
-                f"reg.per_client: '{name}' of reg={names['reg']} cannot differ between clients; {allowed} can"
+                f"`reg.per_client`: '{name}' of `reg={names['reg']}` cannot differ between clients; {allowed} can"
             )
         for value in values:
             check_value(value, type_hints(type(reg))[name], f"reg.per_client.{name}")
     if reg.relative_or_none is not None and not hasattr(reg, "strength_max"):
-        raise UserError(f"reg.relative needs a largest useful strength, which reg={names['reg']} does not have; "
-                        "give reg.strength")  # fmt: skip
+        raise UserError(f"`reg.relative` needs a largest useful strength, which `reg={names['reg']}` does not have; "
+                        "give `reg.strength`")  # fmt: skip
 
 
 def _check_curvature(plugins: dict[str, Any], names: dict[str, str]) -> None:
@@ -333,24 +334,25 @@ def _check_curvature(plugins: dict[str, Any], names: dict[str, str]) -> None:
         without, ceiling = "", ""
         if hasattr(objective, "ceiling"):
             without = " without a ceiling"
-            ceiling = ", or objective.ceiling, the largest mean (for gamma: ratio to the mean) that you expect"
-        raise UserError(f"algo={names['algo']} needs bounds on the curvature of the losses, which "
-                        f"objective={names['objective']} does not have{without}; "
+            ceiling = ", or `objective.ceiling`, the largest mean (for gamma: ratio to the mean) that you expect"
+        raise UserError(f"`algo={names['algo']}` needs bounds on the curvature of the losses, which "
+                        f"`objective={names['objective']}` does not have{without}; "
                         f"give {alternatives}{ceiling}")  # fmt: skip
     if not isinstance(mirror, Euclidean):
-        raise UserError(f"algo={names['algo']} works out its rates for mirror=euclidean: with "
-                        f"mirror={names['mirror']}, give {alternatives}")  # fmt: skip
+        raise UserError(f"`algo={names['algo']}` works out its rates for `mirror=euclidean`: with "
+                        f"`mirror={names['mirror']}`, give {alternatives}")  # fmt: skip
 
 
 def _check_hessian(objective: Objective, traits: Traits, names: dict[str, str]) -> None:
     """Refuse objectives without the Hessian that the algorithm needs. Raises UserError."""
     if (traits.hessian == "constant" or traits.quadratic_losses) and not isinstance(objective, LeastSquares):
-        raise UserError(f"algo={names['algo']} needs a Hessian that does not depend on w, which "
-                        f"objective={names['objective']} does not have: choose another algo")  # fmt: skip
+        raise UserError(f"`algo={names['algo']}` needs a Hessian that does not depend on w, which "
+                        f"`objective={names['objective']}` does not have: choose another `algo`")  # fmt: skip
     smooth = is_linear_model(type(objective)) and objective.has_hessian  # type: ignore[attr-defined]
     if (traits.hessian or traits.local_fits) and not smooth:
-        raise UserError(f"algo={names['algo']} needs the Hessian of a linear model whose loss has a positive second "
-                        f"derivative, and objective={names['objective']} has none: choose another algo")  # fmt: skip
+        raise UserError(f"`algo={names['algo']}` needs the Hessian of a linear model whose loss has a positive second "
+                        f"derivative, and `objective={names['objective']}` has none: choose another "
+                        "`algo`")  # fmt: skip
 
 
 def _check_factors(reg: Regularizer, name: str, mirror: str) -> None:
@@ -361,12 +363,12 @@ def _check_factors(reg: Regularizer, name: str, mirror: str) -> None:
         mirror: the name of the mirror map; empty for the Euclidean one.
     """
     if reg.per_client and reg.relative_or_none is not None:
-        raise UserError("reg.relative and reg.per_client exclude each other: set one of them to null")
+        raise UserError("`reg.relative` and `reg.per_client` exclude each other: set one of them to `null`")
     if reg.factors and not vars(type(reg)).get("separable"):
-        raise UserError(f"reg.factors weighs the penalties of single features, of which reg={name} is no sum: "
-                        "choose reg=l1, elastic_net, l2 or group_lasso")  # fmt: skip
+        raise UserError(f"`reg.factors` weighs the penalties of single features, of which `reg={name}` is no sum: "
+                        "choose `reg=l1, elastic_net, l2 or group_lasso`")  # fmt: skip
     if reg.factors and mirror:
-        raise UserError(f"reg.factors goes with mirror=euclidean, and mirror={mirror} knows no factors: leave "
+        raise UserError(f"`reg.factors` goes with `mirror=euclidean`, and `mirror={mirror}` knows no factors: leave "
                         "one of them out")  # fmt: skip
 
 
@@ -376,25 +378,25 @@ def check_stop(experiment: PreparedExperiment) -> None:
     if stop is None or isinstance(experiment.algo, Baseline):  # a baseline ends by its certificate
         return
     if not stop:
-        raise UserError("stop={} names no target: give stop={suboptimality:1e-6}, or null")
+        raise UserError("`stop={}` names no target: give `stop={suboptimality:1e-6}`, or `null`")
     reasons = {}  # why this run does not measure a metric, by its name
     if not experiment.settings.reference:
-        reasons |= dict.fromkeys(REFERENCE_METRICS, "give reference=true")
+        reasons |= dict.fromkeys(REFERENCE_METRICS, "give `reference=true`")
     if not hasattr(experiment.reg, "violation"):
-        reasons["violation"] = f"reg={names['reg']} is no constraint"
+        reasons["violation"] = f"`reg={names['reg']}` is no constraint"
     for name, target in stop.items():
         if name.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
-            raise UserError(f"stop.{name} is refused: {TEST_METRIC_REFUSAL}")
+            raise UserError(f"`stop.{name}` is refused: {TEST_METRIC_REFUSAL}")
         if name != RELATIVE_CHANGE and name not in experiment.metrics.targets:
             raise UserError(
                 f"stop: '{name}' is not a choice: {suggest_name(name, [RELATIVE_CHANGE, *experiment.metrics.targets])}"
             )
         if name == RELATIVE_CHANGE and target < 0:
-            raise UserError(f"stop.change={target:g} must be non-negative")
+            raise UserError(f"`stop.change={target:g}` must be non-negative")
         if name.startswith(PERSONAL_PREFIX):
             if not experiment.algo.has_personal_models:
-                reasons[name] = f"algo={names['algo']} has no personal models"
+                reasons[name] = f"`algo={names['algo']}` has no personal models"
         elif name not in (RELATIVE_CHANGE, *experiment.algorithm_metrics) and not experiment.has_shared_model:
-            reasons[name] = f"algo={names['algo']} makes no model for all clients"
+            reasons[name] = f"`algo={names['algo']}` makes no model for all clients"
         if name in reasons:
             raise UserError(f"stop: this run does not measure {name}: {reasons[name]}")

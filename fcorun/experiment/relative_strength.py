@@ -30,7 +30,7 @@ def resolve_strength(experiment: PreparedExperiment, data: FederatedData) -> Reg
 
 
 def compute_strength_max(
-    experiment: PreparedExperiment, data: FederatedData, advice: str = "leave reg.relative out"
+    experiment: PreparedExperiment, data: FederatedData, advice: str = "leave `reg.relative` out"
 ) -> float:
     """Compute the smallest strength at which 0 is optimal, or read it from the cache.
 
@@ -100,5 +100,5 @@ def _cached_strength(
 
 def _check_strength(strength: float, experiment: PreparedExperiment, advice: str) -> float:
     if not np.isfinite(strength):
-        raise UserError(f"no strength makes 0 optimal with reg={experiment.names['reg']} as it is set: {advice}")
+        raise UserError(f"no strength makes 0 optimal with `reg={experiment.names['reg']}` as it is set: {advice}")
     return strength

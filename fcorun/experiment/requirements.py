@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fcorun.base.config import Settings, is_of_fcorun
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.system.machine import current_hosts
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.schedule import Schedule
@@ -29,8 +29,8 @@ def full_batch_settings(settings: Settings, algo: str) -> Settings:
     Raises UserError if ``local_steps`` or ``local_epochs`` is set.
     """
     if settings.local_steps is not None or settings.local_epochs != 1:
-        raise UserError(f"algo={algo} takes all data of a client and counts its own steps: leave local_epochs and "
-                        "local_steps out, and see the keys of algo")  # fmt: skip
+        raise UserError(f"`algo={algo}` takes all data of a client and counts its own steps: leave local_epochs and "
+                        "local_steps out, and see the keys of `algo`")  # fmt: skip
     return replace(settings, batch_size=None)
 
 
@@ -40,8 +40,8 @@ def explain_ignored_batch_size(config: Mapping[str, Any], settings: Settings, ex
     if experiment.settings.batch_size is not None or settings.batch_size in (None, natural.get("batch_size")):
         return ""
     return (
-        f"algo={experiment.names['algo']} takes all data of a client at once: batch_size={settings.batch_size} has no "
-        "effect"
+        f"`algo={experiment.names['algo']}` takes all data of a client at once: `batch_size={settings.batch_size}` "
+        "has no effect"
     )
 
 
@@ -54,8 +54,8 @@ def check_required_psi(plugins: dict[str, Any], names: dict[str, str]) -> None:
     for piece in algo.traits.needs:
         if not hasattr(reg, piece):
             raise UserError(
-                f"algo={names['algo']} needs the {piece} of the regularizer, which reg={names['reg']} does "
-                "not have; choose another algo or another reg"
+                f"`algo={names['algo']}` needs the {piece} of the regularizer, which `reg={names['reg']}` does "
+                "not have; choose another `algo` or another `reg`"
             )
     if algo.traits.needs_bounded_domain:
         _check_bounded_domain(plugins, names)
@@ -67,9 +67,9 @@ def _check_bounded_domain(plugins: dict[str, Any], names: dict[str, str]) -> Non
     regularized = objective.regularized if reg.apply_to is None else reg.apply_to
     free = [name for name in objective.shapes((1,), 2) if name not in regularized]
     if free:
-        without = "objective.intercept=false, or " if free == ["bias"] and hasattr(objective, "intercept") else ""
-        raise UserError(f"algo={names['algo']} moves within a bounded set, and reg={names['reg']} leaves "
-                        f"{' and '.join(free)} free: give {without}reg.apply_to with all parameters")  # fmt: skip
+        without = "`objective.intercept=false`, or " if free == ["bias"] and hasattr(objective, "intercept") else ""
+        raise UserError(f"`algo={names['algo']}` moves within a bounded set, and `reg={names['reg']}` leaves "
+                        f"{' and '.join(free)} free: give {without}`reg.apply_to` with all parameters")  # fmt: skip
 
 
 def warn_unapplied_psi(experiment: PreparedExperiment, row: Mapping[str, float]) -> str:
@@ -82,8 +82,8 @@ def warn_unapplied_psi(experiment: PreparedExperiment, row: Mapping[str, float])
         return ""
     if not experiment.applies_regularizer or algo.traits.needs or row["round"] == 0 or row.get("prox_evals") != 0:
         return ""
-    return (f"{name} computed no prox of reg={experiment.names['reg']}: problem.prox(w, step) applies psi, and "
-            "traits = Traits(psi_sides=()) says that an algorithm ignores it")  # fmt: skip
+    return (word(f"{name} computed no prox of `reg={experiment.names['reg']}`: problem.prox(w, step) applies psi, and "
+            "traits = Traits(psi_sides=()) says that an algorithm ignores it"))  # fmt: skip
 
 
 # Losses that compare all rows of a client.
@@ -95,8 +95,8 @@ def check_whole_batches(experiment: PreparedExperiment, schedule: Schedule) -> N
         return
     if schedule.full_batch_steps is None:
         name, batch_size = experiment.names["objective"], experiment.settings.batch_size
-        raise UserError(f"objective={name} compares all rows of a client, which a minibatch does not have: give "
-                        f"batch_size=null instead of {batch_size}")  # fmt: skip
+        raise UserError(f"`objective={name}` compares all rows of a client, which a minibatch does not have: give "
+                        f"`batch_size=null` instead of {batch_size}")  # fmt: skip
 
 
 # What a graph of nodes refuses.
@@ -106,9 +106,11 @@ def check_nodes(experiment: PreparedExperiment, data: FederatedData) -> None:
     """Refuse cohorts of nodes, and several hosts. Raises UserError."""
     names, cohort_size = experiment.names, experiment.settings.clients_per_round
     if cohort_size is not None and cohort_size < data.n_clients:
-        raise UserError(f"topology={names['topology']} has no server that draws cohorts: give clients_per_round=null")
+        raise UserError(
+            f"`topology={names['topology']}` has no server that draws cohorts: give `clients_per_round=null`"
+        )
     if current_hosts() is not None:
-        raise UserError(f"topology={names['topology']} runs on one host: leave hosts.* out")
+        raise UserError(f"`topology={names['topology']}` runs on one host: leave hosts.* out")
 
 
 # Checks of the data of algorithms that compute Hessians.
@@ -121,13 +123,13 @@ def check_hessian(experiment: PreparedExperiment, data: FederatedData) -> None:
     name, traits = experiment.names["algo"], experiment.algo.traits
     if parameters > MAX_PARAMETERS:
         verb = "sends" if traits.hessian else "inverts"
-        raise UserError(f"algo={name} {verb} Hessians, of at most {MAX_PARAMETERS:,} parameters, "
-                        f"and data={experiment.names['data']} has {parameters:,}: choose another algo")  # fmt: skip
+        raise UserError(f"`algo={name}` {verb} Hessians, of at most {MAX_PARAMETERS:,} parameters, "
+                        f"and `data={experiment.names['data']}` has {parameters:,}: choose another `algo`")  # fmt: skip
     if not traits.local_fits or getattr(experiment.algo, "ridge", 0.0):
         return
     if len(data.classes) > 2:
-        raise UserError(f"algo={name} fits each client's rows alone, and coefficients of {len(data.classes)} classes "
-                        "are not unique: give algo.ridge=0.1, say, or choose another algo")  # fmt: skip
+        raise UserError(f"`algo={name}` fits each client's rows alone, and coefficients of {len(data.classes)} classes "
+                        "are not unique: give `algo.ridge=0.1`, say, or choose another `algo`")  # fmt: skip
     sizes, weight, counted = data.train.sizes, data.train.weight, ""
     if weight is not None and not data.train.stays_at_sites:
         sizes, counted = data.train.sum_by_client((weight > 0).astype(int)), " of positive weight"
@@ -135,9 +137,9 @@ def check_hessian(experiment: PreparedExperiment, data: FederatedData) -> None:
     rows = int(sizes[smallest])
     if rows <= parameters:
         client = data.clients[smallest] if data.clients else smallest
-        raise UserError(f"algo={name} fits {parameters:,} parameters to the rows of each client alone, and client "
-                        f"'{client}' has {rows:,}{counted}: give algo.ridge=0.1, say, or choose another "
-                        "algo")  # fmt: skip
+        raise UserError(f"`algo={name}` fits {parameters:,} parameters to the rows of each client alone, and client "
+                        f"'{client}' has {rows:,}{counted}: give `algo.ridge=0.1`, say, or choose another "
+                        "`algo`")  # fmt: skip
 
 
 # Convexity: certified optima need it, and so do algorithms with a convex theory.
@@ -161,9 +163,12 @@ def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Sett
     is_baseline = isinstance(plugins["algo"], Baseline)
     has_relative_strength = plugins["reg"].relative_or_none is not None
     if is_baseline:
-        option, convex_sections = f"algo={names['algo']}", ("objective", "reg")
+        option, convex_sections = f"`algo={names['algo']}`", ("objective", "reg")
     elif settings.reference or settings.gap:
-        option, convex_sections = "reference=true" if settings.reference else "gap=true", ("objective", "reg")
+        option, convex_sections = (
+            "`reference=true`" if settings.reference else "`gap=true`",
+            ("objective", "reg"),
+        )
     elif has_relative_strength:
         option, convex_sections = "reg.relative", ("objective",)
     else:
@@ -174,11 +179,11 @@ def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Sett
             problem = "is not convex; leave it out"
             if convex is None:
                 problem = "does not say whether it is convex: leave it out, or give its class convex = True, if it is"
-            raise UserError(f"{option} needs one optimum, and {section}={names[section]} {problem}")
+            raise UserError(f"{option} needs one optimum, and `{section}={names[section]}` {problem}")
     if not plugins["mirror"].domain_contains(plugins["reg"]) and not has_relative_strength:
         raise UserError(
-            f"{option} would be of another problem: mirror={names['mirror']} holds w >= 0, and reg={names['reg']} does "
-            "not; choose reg=nonneg, l1_nonneg or simplex"
+            f"{option} would be of another problem: `mirror={names['mirror']}` holds w >= 0, and "
+            f"`reg={names['reg']}` does not; choose `reg=nonneg, l1_nonneg or simplex`"
         )
 
 
@@ -188,13 +193,13 @@ def check_convex_psi(plugins: dict[str, Any], names: dict[str, str]) -> None:
     is_convex = declared_convexity(plugins["reg"]) is not False
     if traits.needs_convex_psi and not is_convex:
         raise UserError(
-            f"algo={names['algo']} needs a convex psi, and reg={names['reg']} is not convex: choose another reg, or "
-            "an algo that takes it: fcorun list algo shows which need a convex psi"
+            f"`algo={names['algo']}` needs a convex psi, and `reg={names['reg']}` is not convex: choose another "
+            "`reg`, or an `algo` that takes it: `fcorun list algo` shows which need a convex psi"
         )
     takes_means = (topology.has_nodes or topology.edge_rounds is not None) and not traits.restores_domain
     if takes_means and traits.psi_sides and isinstance(plugins["reg"], Constraint) and not is_convex:
-        raise UserError(f"topology={names['topology']} takes means of models, which leave the set of "
-                        f"reg={names['reg']}, because it is not convex: leave topology out, or choose another reg"
+        raise UserError(f"`topology={names['topology']}` takes means of models, which leave the set of "
+                        f"`reg={names['reg']}`, because it is not convex: leave topology out, or choose another `reg`"
                         )  # fmt: skip
 
 
@@ -206,20 +211,22 @@ def check_clock(plugins: Mapping[str, Any], names: Mapping[str, str], settings: 
     clock, topology, algo = plugins["clock"], plugins["topology"], plugins["algo"]
     if isinstance(clock, NoClock):
         if clock.deadline is not None:
-            raise UserError("clock.deadline needs the times of clients: give clock=lognormal, or clock=trace")
+            raise UserError("`clock.deadline` needs the times of clients: give `clock=lognormal`, or `clock=trace`")
         if settings.x == "simulated_seconds":
-            raise UserError("x=simulated_seconds needs the times of clients: give clock=lognormal, or clock=trace")
+            raise UserError(
+                "`x=simulated_seconds` needs the times of clients: give `clock=lognormal`, or `clock=trace`"
+            )
         return
     if not isinstance(topology, (Star, Asynchronous)):
-        raise UserError(f"clock={names['clock']} knows clients and one server, and topology={names['topology']} has "
-                        "more parties: leave clock or topology out")  # fmt: skip
+        raise UserError(f"`clock={names['clock']}` knows clients and one server, and `topology={names['topology']}` "
+                        "has more parties: leave clock or topology out")  # fmt: skip
     if settings.frozen:
-        raise UserError(f"frozen=true sends nothing: leave clock={names['clock']} out")
+        raise UserError(f"`frozen=true` sends nothing: leave `clock={names['clock']}` out")
     traits = algo.traits
     does_more = traits.deterministic or traits.proximal or traits.hessian or traits.local_fits
     if does_more or algo.has_two_exchanges or algo.has_personal_models or algo.computed_rounds is not None:
-        raise UserError(f"clock={names['clock']} counts one gradient for each row of a local step, and the clients of "
-                        f"algo={names['algo']} do more: leave clock out")  # fmt: skip
+        raise UserError(f"`clock={names['clock']}` counts one gradient for each row of a local step, and the clients "
+                        f"of `algo={names['algo']}` do more: leave clock out")  # fmt: skip
     if type(algo).round_bytes is not Algorithm.round_bytes:
-        raise UserError(f"clock={names['clock']} counts messages of the same sizes in every round, and those of "
-                        f"algo={names['algo']} differ: leave clock out")  # fmt: skip
+        raise UserError(f"`clock={names['clock']}` counts messages of the same sizes in every round, and those of "
+                        f"`algo={names['algo']}` differ: leave clock out")  # fmt: skip

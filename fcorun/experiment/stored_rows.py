@@ -19,23 +19,23 @@ def explain_need_of_all_rows(experiment: PreparedExperiment) -> str:
     """Return a clause on the part of an experiment that needs all rows in memory; empty if none does."""
     name, algo = experiment.names["algo"], experiment.algo
     if isinstance(algo, Baseline):
-        return f"algo={name} takes all rows at once"
+        return f"`algo={name}` takes all rows at once"
     if algo.has_personal_models:
-        return f"algo={name} has personal models, which are measured on rows in memory"
+        return f"`algo={name}` has personal models, which are measured on rows in memory"
     if experiment.objective.has_client_losses:
-        return f"objective={experiment.names['objective']} compares all rows of a client"
+        return f"`objective={experiment.names['objective']}` compares all rows of a client"
     if experiment.topology.has_nodes:
-        return f"topology={experiment.names['topology']} measures the model of each client on all rows"
+        return f"`topology={experiment.names['topology']}` measures the model of each client on all rows"
     if experiment.settings.reference:
-        return "reference=true solves the problem on all rows"
+        return "`reference=true` solves the problem on all rows"
     if experiment.settings.gap:
-        return "gap=true takes sums over all rows, several times"
+        return "`gap=true` takes sums over all rows, several times"
     if experiment.settings.imputations:
         return "imputations draws the missing values of all rows"
     if experiment.settings.relax is not None:
         return "relax fits the selected features on all rows"
     if experiment.reg.relative_or_none is not None:
-        return "reg.relative takes a gradient on all rows (give reg.strength)"
+        return "`reg.relative` takes a gradient on all rows (give `reg.strength`)"
     return ""
 
 
@@ -52,12 +52,12 @@ def choose_shard(experiment: PreparedExperiment) -> tuple[int, int]:
     if not reason and experiment.needs_curvature_bounds:
         alternatives = " and ".join(getattr(experiment.algo, "curvature_alternatives", ()))
         advice = f" (give {alternatives})" if alternatives else ""
-        reason = f"algo={experiment.names['algo']} takes bounds on all clients' losses{advice}"
+        reason = f"`algo={experiment.names['algo']}` takes bounds on all clients' losses{advice}"
     if not reason:
         return hosts.rank, hosts.count
     if hosts.rows == "own":
         raise UserError(
-            f"hosts.rows=own gives each host only the rows of its own clients, but {reason}: leave hosts.rows out"
+            f"`hosts.rows=own` gives each host only the rows of its own clients, but {reason}: leave hosts.rows out"
         )
     return 0, 1
 
@@ -69,13 +69,13 @@ def check_rows_on_disk(
     names, algo, settings = experiment.names, experiment.algo, experiment.settings
     reason = explain_need_of_all_rows(experiment)
     if reason:
-        raise UserError(f"the rows of data={names['data']} stay on disk, but {reason}: choose another, or give "
-                        "data.resident=true where they fit into memory")  # fmt: skip
+        raise UserError(f"the rows of `data={names['data']}` stay on disk, but {reason}: choose another, or give "
+                        "`data.resident=true` where they fit into memory")  # fmt: skip
     assert isinstance(algo, Algorithm)
     largest_client_bytes = _CURVATURE_COPIES * 8 * int(data.train.sizes.max()) * data.train.x.shape[1]
     if algo.curvature_alternatives and largest_client_bytes > memory_limit(settings.memory):
         alternatives = " and ".join(algo.curvature_alternatives)
-        raise UserError(f"auto of algo={names['algo']} takes bounds on each client's loss, for which the largest one "
+        raise UserError(f"auto of `algo={names['algo']}` takes bounds on each client's loss, for which the largest one "
                         f"needs {format_gib(largest_client_bytes)} of memory: give {alternatives}")  # fmt: skip
     if uses_decomposed_losses(algo.traits, schedule, problem, data):
         return
@@ -104,14 +104,14 @@ def check_generated_clients(experiment: PreparedExperiment, n_clients: int) -> N
     names, algo = experiment.names, experiment.algo
     alternatives = " and ".join(getattr(algo, "curvature_alternatives", []))
     obstacles = {
-        f"algo={names['algo']} takes the rows of all clients": isinstance(algo, Baseline),
-        f"auto of algo={names['algo']} takes bounds on all clients' losses (give {alternatives})": bool(alternatives),
-        "reference=true solves the problem on all rows": experiment.settings.reference,
-        "gap=true takes sums over all rows": experiment.settings.gap,
-        f"topology={names['topology']} links each client": experiment.topology.connects_clients,
-        "reg.per_client gives each client numbers": bool(experiment.reg.per_client),
+        f"`algo={names['algo']}` takes the rows of all clients": isinstance(algo, Baseline),
+        f"auto of `algo={names['algo']}` takes bounds on all clients' losses (give {alternatives})": bool(alternatives),
+        "`reference=true` solves the problem on all rows": experiment.settings.reference,
+        "`gap=true` takes sums over all rows": experiment.settings.gap,
+        f"`topology={names['topology']}` links each client": experiment.topology.connects_clients,
+        "`reg.per_client` gives each client numbers": bool(experiment.reg.per_client),
     }
     for obstacle, applies in obstacles.items():
         if applies:
-            raise UserError(f"data={names['data']} makes the rows of {n_clients:,} clients when a round needs them and "
-                            f"stores none, but {obstacle}; choose a smaller data set")  # fmt: skip
+            raise UserError(f"`data={names['data']}` makes the rows of {n_clients:,} clients when a round needs them "
+                            f"and stores none, but {obstacle}; choose a smaller data set")  # fmt: skip

@@ -32,8 +32,8 @@ class Tracker(PluginBase, ABC):
         missing = [name for name in self.required_modules if find_spec(name) is None]
         if missing:
             raise UserError(
-                f"tracker={self.pip_extra} needs {' and '.join(missing)}: pip install 'fcorun[{self.pip_extra}]', "
-                "or tracker=none"
+                f"`tracker={self.pip_extra}` needs {' and '.join(missing)}: pip install 'fcorun[{self.pip_extra}]', "
+                "or `tracker=none`"
             )
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """A warning about columns of text whose levels determine only differences of their coefficients."""
 
-from fcorun.base.errors import abbreviate
+from fcorun.base.errors import abbreviate, word
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.cox import Cox
@@ -29,6 +29,6 @@ def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData
         return []
     quoted = abbreviate([f"'{name}'" for name in names])
     pairs = "levels that occur at the same client" if isinstance(objective, Cox) else "a column's levels"
-    return [f"the levels of {quoted} add up to one in every row: without a penalty, only differences between the "
+    return [word(f"the levels of {quoted} add up to one in every row: without a penalty, only differences between the "
             f"coefficients of {pairs} are determined, and not the coefficients; compare levels with each other, or "
-            "give a reg or objective.ridge"]  # fmt: skip
+            "give a `reg` or `objective.ridge`")]  # fmt: skip

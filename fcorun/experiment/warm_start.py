@@ -36,21 +36,21 @@ class WarmStart:
         """
         solution, folder = self.record.solution, self.record.folder
         if not all(np.isfinite(value).all() for value in solution.values()):
-            raise UserError(f"start={folder} has parameters that are not finite: give another record")
+            raise UserError(f"`start={folder}` has parameters that are not finite: give another record")
         shapes = {name: value.shape for name, value in solution.items()}
         if shapes != problem.shapes:
-            raise UserError(f"start={folder} has parameters {_format_shapes(shapes)}, and this problem "
+            raise UserError(f"`start={folder}` has parameters {_format_shapes(shapes)}, and this problem "
                             f"{_format_shapes(problem.shapes)}: they must be the same")  # fmt: skip
         dual = problem.to_dual(Vector({name: jnp.asarray(value) for name, value in solution.items()}))
         if not all(bool(jnp.isfinite(value).all()) for value in dual.values()):
-            raise UserError(f"start={folder} lies outside of the domain of the mirror map: leave mirror out")
+            raise UserError(f"`start={folder}` lies outside of the domain of the mirror map: leave `mirror` out")
         self._check_features(data)
         labels = self.record.summary["data"]["classes"]
         data_labels = [str(label) for label in data.classes]
         if labels != data_labels:
             swapped = len(labels) == 2 and labels == data_labels[::-1]
-            advice = f"; give data.positive={labels[1]}" if swapped else ""
-            raise UserError(f"start={folder} knows the classes {', '.join(labels) or 'none'}, and these data have "
+            advice = f"; give `data.positive={labels[1]}`" if swapped else ""
+            raise UserError(f"`start={folder}` knows the classes {', '.join(labels) or 'none'}, and these data have "
                             f"{', '.join(data_labels) or 'none'}: they must be the same{advice}")  # fmt: skip
         return solution
 
@@ -61,7 +61,7 @@ class WarmStart:
         if names and data_names and names != data_names:
             pairs = zip(names, data_names, strict=True)
             difference = next((f"'{name}' and '{other}'" for name, other in pairs if name != other), "")
-            raise UserError(f"start={folder} has other features than these data, {difference} at one position: give "
+            raise UserError(f"`start={folder}` has other features than these data, {difference} at one position: give "
                             "the same columns in the same order")  # fmt: skip
         standardized = summary.get("standardized")
         mode = standardized["by"] if standardized else "none"
@@ -70,9 +70,9 @@ class WarmStart:
         if same and data.features.standardized:
             same = _same_standardization(standardized, data.features.standardized)
         if not same:
-            scaling = f" data.scaling={folder}" if mode == "pooled" else ""
-            raise UserError(f"start={folder} is of features that were standardized otherwise: give "
-                            f"data.standardize={mode}{scaling}")  # fmt: skip
+            scaling = f" `data.scaling={folder}`" if mode == "pooled" else ""
+            raise UserError(f"`start={folder}` is of features that were standardized otherwise: give "
+                            f"`data.standardize={mode}`{scaling}")  # fmt: skip
 
 
 def _format_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -102,12 +102,12 @@ def load_warm_start(folder: str) -> WarmStart:
     record = Record(Path(folder))
     status = record.status.get("status", "no status.json")
     if status != "done":
-        raise UserError(f"start={folder} holds no run that is done ({status}): "
+        raise UserError(f"`start={folder}` holds no run that is done ({status}): "
                         "give the folder of a run that is done, with its status.json")  # fmt: skip
     try:
         numbers = b"".join(name.encode() + value.tobytes() for name, value in sorted(record.solution.items()))
         _check_summary(record.summary["data"])
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(f"start={folder} has lost its solution.npz or summary.json, or they are damaged: give another "
-                        "record") from error  # fmt: skip
+        raise UserError(f"`start={folder}` has lost its solution.npz or summary.json, or they are damaged: give "
+                        "another record") from error  # fmt: skip
     return WarmStart(record, hashlib.sha256(numbers).hexdigest()[:16])

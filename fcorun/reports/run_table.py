@@ -178,15 +178,15 @@ class RunTable:
             ]
             return self.metrics.default_metric(compared or names)
         if metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
-            raise UserError(f"metric={metric} is refused: {TEST_METRIC_REFUSAL}")
+            raise UserError(f"`metric={metric}` is refused: {TEST_METRIC_REFUSAL}")
         measured = [name for name in self.tail_metrics if self.metrics[name].higher is not None]
         if metric in self.tail_metrics and metric not in measured:
             raise UserError(
-                f"metric={metric} has no better direction, higher or lower; choose one of {', '.join(measured)}"
+                f"`metric={metric}` has no better direction, higher or lower; choose one of {', '.join(measured)}"
             )
         choices = measured or self.metrics.comparable
         if metric not in choices:
-            raise UserError(f"metric={metric} was not measured: {suggest_name(metric, choices)}")
+            raise UserError(f"`metric={metric}` was not measured: {suggest_name(metric, choices)}")
         return metric
 
     def fallback_metric(self, metric: str) -> str:

@@ -132,8 +132,8 @@ def check_devices(experiments: Iterable[PreparedExperiment]) -> None:
             kind = compute_policy().device_name
             where = f" on host {smallest_host}" if len(devices_of_host) > 1 else ""
             raise UserError(
-                f"devices={devices} exceeds the number of devices{where}, {available} ({kind}): give at most that, or "
-                "devices=all"
+                f"`devices={devices}` exceeds the number of devices{where}, {available} ({kind}): give at most that, "
+                "or `devices=all`"
             )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fcorun.base.config import IDENTITY_SECTIONS
-from fcorun.base.errors import UserError, first_line
+from fcorun.base.errors import UserError, first_line, word
 from fcorun.base.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
 from fcorun.base.records.formats import csv_text, json_text, npz_bytes
 from fcorun.base.records.record import BASELINE_HAZARD_FILE, PERSONAL, PREDICTIONS_FILE, SHARED
@@ -314,9 +314,9 @@ def _warn_of_zero_weights(
     if not (experiment.reg.sparse and experiment.applies_regularizer):
         return ""
     if coefficients is not None and coefficients.weights.any():
-        return (f"reg={experiment.names['reg']} left no weight above cutoff={cutoff:g} in magnitude: a smaller "
-                "strength leaves larger ones, a smaller cutoff counts these")  # fmt: skip
-    return f"reg={experiment.names['reg']} made every weight 0: a smaller strength leaves some nonzero"
+        return word(f"`reg={experiment.names['reg']}` left no weight above `cutoff={cutoff:g}` in magnitude: a "
+                "smaller strength leaves larger ones, a smaller cutoff counts these")  # fmt: skip
+    return word(f"`reg={experiment.names['reg']}` made every weight 0: a smaller strength leaves some nonzero")
 
 
 def _write_end(job: Job, final: tuple[str, str], summary: dict, pictures: Pictures | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fcorun.base.errors import word
 from fcorun.base.metrics import COUNTERS, MORE_ROUNDS_ADVICE
 from fcorun.base.system.files import check_interrupted
 from fcorun.base.system.machine import use_precision
@@ -205,14 +206,14 @@ def _describe_divergence(fits: list[ImputedFit]) -> tuple[int, str]:
 
 def _describe(fits: list[ImputedFit]) -> str:
     """Return the sentences on the model and on fits that have not converged."""
-    text = (
+    text = word(
         f"the model is the average of {len(fits)} fits to completed tables (gaps of training rows drawn by chained "
         f"equations, given the outcome); a coefficient is an average, and {IMPUTATIONS_FILE} has each fit; gaps of "
-        "other rows are filled as data.missing says"
+        "other rows are filled as `data.missing` says"
     )
     advice = {
         "falling": f"the objective was still falling at the end; {MORE_ROUNDS_ADVICE}",
-        "not certified": "a larger algo.max_iterations may help",
+        "not certified": word("a larger `algo.max_iterations` may help"),
     }
     for state, sentence in advice.items():
         count = sum(fit.state == state for fit in fits)

@@ -58,8 +58,8 @@ def relax_run(job: Job, data: FederatedData, solution: dict[str, np.ndarray]) ->
     try:
         relaxed, fitted = relax_solution(refits, solution, gamma)
     except NoRefit as error:
-        raise UserError(f"relax={gamma:g}: the selected features have no fit without a penalty: {error}: give a larger "
-                        "reg.strength, or relax=1, the lasso") from error  # fmt: skip
+        raise UserError(f"`relax={gamma:g}`: the selected features have no fit without a penalty: {error}: give a "
+                        "larger `reg.strength`, or `relax=1`, the lasso") from error  # fmt: skip
     models = [coefficients_from(values, data, experiment) for values in (solution, fitted, relaxed)]
     names = ("parameter", "feature", "class", "lasso", "refit", "relaxed")
     rows = [(*label, *values) for label, *values in zip(models[0].labels, *(m.values.tolist() for m in models),

@@ -4,12 +4,13 @@ import itertools
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from fcorun.base.config import numeric_fields
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import NO_RANDOMNESS
 from fcorun.base.records.formats import yaml_text
 from fcorun.base.records.record import FINISHED_STATUSES, IN_USE, Record, RunFolder
@@ -150,9 +151,13 @@ def _explain_options_without_effect(job: Job) -> str:
     pictures = [key for key in ("title", "style", "x") if config.get(key) != getattr(settings, key)]
     sentences = []
     if pictures:
-        sentences.append(f"its pictures are as before, without this {', '.join(pictures)}: force=true draws them anew")
+        sentences.append(
+            word(f"its pictures are as before, without this {', '.join(pictures)}: `force=true` draws them anew")
+        )
     if job.experiment.algo.has_personal_models and settings.save_personal and not config.get("save_personal"):
-        sentences.append("it holds no personal models (save_personal=false): force=true computes and saves them")
+        sentences.append(
+            word("it holds no personal models (`save_personal=false`): `force=true` computes and saves them")
+        )
     return "; ".join(sentences)
 
 
@@ -261,8 +266,9 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
     resolution = job.resolution(job.optimum["objective"])
     if target < resolution:
         precision = job.experiment.settings.precision
-        message = (f"stop.suboptimality={target:g}: precision={precision} resolves {resolution:.1g} of an objective "
-                   f"of {job.optimum['objective']:.3g}; give a larger target, or precision=float64")  # fmt: skip
+        message = (f"`stop.suboptimality={target:g}`: `precision={precision}` resolves {resolution:.1g} of an "
+                   f"objective of {job.optimum['objective']:.3g}; give a larger target, or "
+                   "`precision=float64`")  # fmt: skip
         job.fail(UserError(message))
         watch.on_end(job)
         return False
@@ -282,7 +288,7 @@ def _run_in_threads(context: BatchContext, batches: list[list[Job]], n_threads: 
             while waiting or running:
                 while waiting and len(running) < n_threads:
                     batch, width = waiting.pop(0)
-                    running.add(pool.submit(run_with_oom_retry, context, batch, width))
+                    running.add(pool.submit(copy_context().run, run_with_oom_retry, context, batch, width))
                 if len(running) < n_threads:
                     context.idle.set()
                 ended, running = wait_for_first(running)

@@ -48,7 +48,7 @@ def load_on_all_hosts(experiment: PreparedExperiment) -> FederatedData:
             raise UserError("hosts.*: several hosts are for the command fcorun: leave them out")
         return load_data(experiment)
     if experiment.settings.debug:
-        raise UserError("debug=true computes one client after the other, on one host: leave hosts.* out")
+        raise UserError("`debug=true` computes one client after the other, on one host: leave hosts.* out")
     hosts.broadcast("prepare", config=experiment.config)
     try:
         data = load_data(experiment)
@@ -61,13 +61,13 @@ def load_on_all_hosts(experiment: PreparedExperiment) -> FederatedData:
             raise UserError(f"{follower}: {answer['refused']}")
         if answer["fingerprint"] != experiment.fingerprint:
             fingerprints = f"{answer['fingerprint'][:8]} and {experiment.fingerprint[:8]}"
-            raise UserError(f"{follower} has other data={experiment.names['data']} than {leader}, {fingerprints}: "
+            raise UserError(f"{follower} has other `data={experiment.names['data']}` than {leader}, {fingerprints}: "
                             "give all the same files")  # fmt: skip
         if answer["identity"] != experiment.identity:
             raise UserError(f"{follower} has other code of this run than {leader}: give all the same files")
         if answer["place"] != data.train.place:
             raise UserError(f"the rows of {follower} are {answer['place']}, and those of {leader} are "
-                            f"{data.train.place}: give data.resident")  # fmt: skip
+                            f"{data.train.place}: give `data.resident`")  # fmt: skip
     return data
 
 

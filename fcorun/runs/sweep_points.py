@@ -124,7 +124,7 @@ def choose_search_metric(points: Sequence[SweepPoint], keys: Sequence[str]) -> s
     compared = [name for name in measured if not any(changes_function(key, name, runs.metrics) for key in keys)]
     if measured and not compared:
         raise UserError(f"no metric by which these runs are ranked compares the values of {', '.join(keys)}, which are "
-                        "searched: name another metric, metric=NAME, or leave hydra/sweeper=optuna out")  # fmt: skip
+                        "searched: name another metric, `metric=NAME`, or leave hydra/sweeper=optuna out")  # fmt: skip
     return runs.metrics.default_metric(compared) if compared else None
 
 
@@ -195,7 +195,7 @@ def claim(folder: Path, points: Sequence[SweepPoint], options: SweepOptions) -> 
     """
     existing = [path.name for path in (folder / "results.csv", *folder.glob("*.png")) if path.exists()]
     if existing and not (folder / SETTINGS_FILE).exists():
-        raise UserError(f"out={folder} has a file {existing[0]} that is of no sweep; choose another folder")
+        raise UserError(f"`out={folder}` has a file {existing[0]} that is of no sweep; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         algos = [*load_settings(folder).algos]
@@ -205,7 +205,7 @@ def claim(folder: Path, points: Sequence[SweepPoint], options: SweepOptions) -> 
         settings = SweepSettings(**report_settings, algos=tuple(dict.fromkeys(algos)), runs=tuple(dict.fromkeys(runs)))
         save_settings(folder, settings)
     except OSError as error:
-        raise UserError(f"out={folder} cannot be written ({error.strerror}); choose another") from error
+        raise UserError(f"`out={folder}` cannot be written ({error.strerror}); choose another") from error
 
 
 def record_failure(point: SweepPoint) -> None:

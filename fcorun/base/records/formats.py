@@ -70,7 +70,7 @@ def read_rows(folder: Path) -> list[dict[str, float]]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, csv.Error) as error:
-        advice = "run it again with force=true, or leave the record out"
+        advice = "run it again with `force=true`, or leave the record out"
         raise UserError(f"{path} cannot be read ({error}): {advice}") from error
 
 

@@ -334,15 +334,15 @@ class RunFolder:
         status = record.status
         if not status:
             if first_file and self._first_record_file():
-                raise UserError(f"out={self.path} has a file {first_file} that is of no run; choose another folder")
+                raise UserError(f"`out={self.path}` has a file {first_file} that is of no run; choose another folder")
             return "new"
         if force:
             return "new"
         if status.get("identity") != self.identity:
             code = f", by the code in {PLUGIN_FOLDER}/: an edit of it makes another run" if record.plugins else ""
             raise UserError(
-                f"out={self.path} holds another run ({status.get('label', 'unknown')}, "
-                f"{status.get('status')}{code}); choose another folder, or force=true to replace it"
+                f"`out={self.path}` holds another run ({status.get('label', 'unknown')}, "
+                f"{status.get('status')}{code}); choose another folder, or `force=true` to replace it"
             )
         return "finished" if record.finished else "resume"
 
@@ -373,7 +373,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock = try_lock(self.path)
         except OSError as error:
-            raise UserError(f"out={self.path} cannot be written ({error.strerror}); choose another folder") from error
+            raise UserError(f"`out={self.path}` cannot be written ({error.strerror}); choose another folder") from error
         if self.lock is None:
             return "locked"
         try:

@@ -223,14 +223,16 @@ class FederatedData:
                 )
         train = self.train
         if not len(train):
-            raise UserError("data: there is not one training example; check data.path and the validation options")
+            raise UserError("data: there is not one training example; check `data.path` and the validation options")
         if train.client is None or train.client[0] < 0 or (np.diff(train.client) < 0).any():
             raise UserError("data: the training rows must be sorted by client, whose numbers begin with 0; sort them")
         sizes = train.sizes
         if (sizes <= 0).any() or len(sizes) < len(self.clients):
             empty = int(np.append(sizes, 0).argmin())
             name = self.clients[empty] if self.clients else empty
-            raise UserError(f"data: client {name} has no training rows; use fewer clients or a smaller data.validation")
+            raise UserError(
+                f"data: client {name} has no training rows; use fewer clients or a smaller `data.validation`"
+            )
         if (train.client_weights <= 0).any():
             weightless = int(np.flatnonzero(train.client_weights <= 0)[0])
             name = self.clients[weightless] if self.clients else weightless
@@ -239,7 +241,7 @@ class FederatedData:
                 "weights"
             )
         if self.validation is not None and self.validation.weight is not None and not self.validation.weight.any():
-            raise UserError("data: all validation rows have weight 0; hold out others, or give data.validation=0")
+            raise UserError("data: all validation rows have weight 0; hold out others, or give `data.validation=0`")
         if self.target_task.has_classes and len(np.unique(train.y)) < 2:
             raise UserError("data: the training labels hold one class only; two or more are needed to classify")
         return self

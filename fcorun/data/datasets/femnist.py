@@ -53,7 +53,7 @@ class Femnist(Dataset):
     def __post_init__(self):
         if not 0 < self.fraction_clients <= 1:
             raise UserError(
-                f"data.fraction_clients={self.fraction_clients} must be more than 0 and at most 1: "
+                f"`data.fraction_clients={self.fraction_clients}` must be more than 0 and at most 1: "
                 "give 1 for all writers"
             )
 
@@ -70,17 +70,19 @@ class Femnist(Dataset):
         classes = CLASSES[:10] if self.only_digits else CLASSES
         writers = sorted({name for file in train for name in list_writers(file)})
         if not writers:
-            raise UserError(f"data.root={self.root}: {train[0]} names no writer; download it anew")
+            raise UserError(f"`data.root={self.root}`: {train[0]} names no writer; download it anew")
         # 1e-9 makes 0.29 of 100 writers 29, though 0.29 * 100 is less in binary
         chosen = writers[: max(1, math.floor(self.fraction_clients * len(writers) + 1e-9))]
         training, validation = (open_images(files, chosen, len(classes)) for files in (train, test))
         names = [name for name in chosen if name in training.labels]
         if not names:
-            raise UserError(f"data.root={self.root}: the chosen writers have no training image of the "
-                            f"{len(classes)} classes; raise data.fraction_clients={self.fraction_clients}")  # fmt: skip
+            raise UserError(f"`data.root={self.root}`: the chosen writers have no training image of the "
+                            f"{len(classes)} classes; raise "
+                            f"`data.fraction_clients={self.fraction_clients}`")  # fmt: skip
         if not any(name in validation.labels for name in names):
-            raise UserError(f"data.root={self.root}: {test[0].parent} holds no test image of the chosen writers; split "
-                            "each writer's images (in LEAF: preprocess.sh -t sample), not the writers")  # fmt: skip
+            raise UserError(f"`data.root={self.root}`: {test[0].parent} holds no test image of the chosen writers; "
+                            "split each writer's images (in LEAF: preprocess.sh -t sample), not the "
+                            "writers")  # fmt: skip
         log.info("%s: %d of %d writers", file_format(train), len(names), len(writers))
         host_offsets = balance_clients(training.offsets(names), n_hosts) if 1 < n_hosts <= len(names) else None
         return FederatedData(
@@ -117,21 +119,21 @@ class Femnist(Dataset):
         url = f"{URL}{name}.tar.bz2"
         if not download:
             raise UserError(
-                f"data.root={self.root}: '{root}' has no {archive_files[0].name} yet; "
+                f"`data.root={self.root}`: '{root}' has no {archive_files[0].name} yet; "
                 "a run that is not dry downloads it"
             )
         try:
             fetch_archive(url, SHA256[name], [file.name for file in archive_files], root)
         except ValueError as error:
             raise UserError(
-                f"data.root={self.root}: what {url} sends is not the archive that TFF published (its SHA-256 is not "
+                f"`data.root={self.root}`: what {url} sends is not the archive that TFF published (its SHA-256 is not "
                 f"{SHA256[name]}); try again, "
                 f"or put {archive_files[0].name} and {archive_files[1].name} into '{root}' yourself"
             ) from error
         except (OSError, tarfile.TarError) as error:
             missing = next(file.name for file in archive_files if not file.exists())
             raise UserError(
-                f"data.root={self.root}: '{root}' has no {missing} and no train/*.json and test/*.json of LEAF, and "
+                f"`data.root={self.root}`: '{root}' has no {missing} and no train/*.json and test/*.json of LEAF, and "
                 f"{url} cannot be downloaded ({type(error).__name__}); unpack that archive into '{root}' by hand"
             ) from error
         return archive_files[:1], archive_files[1:]

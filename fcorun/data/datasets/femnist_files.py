@@ -34,7 +34,7 @@ def file_format(files: list[Path]) -> str:
 
 def _damage_error(file: Path, error: object) -> UserError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return UserError(f"data.root: {file} cannot be read ({reason}); delete it and get it anew")
+    return UserError(f"`data.root`: {file} cannot be read ({reason}); delete it and get it anew")
 
 
 def list_writers(file: Path) -> list[str]:
@@ -138,7 +138,7 @@ def _read_leaf(files: list[Path], writers: list[str], classes: int) -> dict[str,
     images: dict[str, LabelledImages] = {}
     for name, images_of_writer in _parse_leaf(files, writers, classes):
         if name in images:
-            raise UserError(f"data.root: writer {name} is in two files of {files[0].parent}: put all images of the "
+            raise UserError(f"`data.root`: writer {name} is in two files of {files[0].parent}: put all images of the "
                             "writer into one")  # fmt: skip
         images[name] = images_of_writer
     if images:
@@ -192,7 +192,7 @@ class _H5Writers:
             groups = ", ".join(self.file) or "nothing"
             self.file.close()
             raise UserError(
-                f"data.root: {self.path} has no group 'examples' (it holds {groups}); give TFF's federated EMNIST"
+                f"`data.root`: {self.path} has no group 'examples' (it holds {groups}); give TFF's federated EMNIST"
             )
         return self.file["examples"]
 
@@ -215,10 +215,10 @@ def _to_bytes(pixels: np.ndarray, count: int, where: str) -> np.ndarray:
     """
     flat = pixels.reshape(len(pixels), -1)
     if flat.shape != (count, PIXELS):
-        raise UserError(f"data.root: {where} has pixels of shape {pixels.shape} and {count} labels; "
+        raise UserError(f"`data.root`: {where} has pixels of shape {pixels.shape} and {count} labels; "
                         "give images of 28 x 28 and a label for each")  # fmt: skip
     if not (flat.min() >= 0 and flat.max() <= 1):
-        raise UserError(f"data.root: {where} has pixels outside 0 to 1; give them as TFF and LEAF do, 1.0 for white")
+        raise UserError(f"`data.root`: {where} has pixels outside 0 to 1; give them as TFF and LEAF do, 1.0 for white")
     return np.rint(255 * (1 - flat)).astype(np.uint8)
 
 
@@ -226,8 +226,8 @@ def _check_labels(labels: np.ndarray, classes: int, where: str) -> np.ndarray:
     """Convert labels to int32. Raises UserError for a label that is no class."""
     if labels.min() < 0 or labels.max() >= classes:
         bad = labels[(labels < 0) | (labels >= classes)][0]
-        raise UserError(f"data.root: {where} has a label {bad}; the {classes} classes are 0 to {classes - 1}"
-                        + (", or 0 to 61 with data.only_digits=false" if classes == 10 else ""))  # fmt: skip
+        raise UserError(f"`data.root`: {where} has a label {bad}; the {classes} classes are 0 to {classes - 1}"
+                        + (", or 0 to 61 with `data.only_digits=false`" if classes == 10 else ""))  # fmt: skip
     return labels.astype(np.int32)
 
 

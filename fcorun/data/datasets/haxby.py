@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from fcorun.base import config
-from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.errors import UserError, suggest_name, word
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
 from fcorun.data.datasets.images import (
     RUN_DEPENDENCE,
@@ -67,33 +67,33 @@ class Haxby(Dataset):
 
     def __post_init__(self):
         if not self.subjects:
-            raise UserError(f"data.subjects=[] is empty: give some of {list(SUBJECTS)}")
+            raise UserError(f"`data.subjects=[]` is empty: give some of {list(SUBJECTS)}")
         for subject in self.subjects:
             if subject not in SUBJECTS:
                 raise UserError(
-                    f"data.subjects: there is no subject {subject}; {suggest_name(subject, map(str, SUBJECTS))}"
+                    f"`data.subjects`: there is no subject {subject}; {suggest_name(subject, map(str, SUBJECTS))}"
                 )
         for key in ("validation_subjects", "test_subjects"):
             for subject in getattr(self, key) or []:
                 if subject not in self.subjects:
                     raise UserError(
-                        f"data.{key}: subject {subject} is not one of data.subjects={self.subjects}; add it"
+                        f"`data.{key}`: subject {subject} is not one of `data.subjects={self.subjects}`; add it"
                     )
         for kind in ("subjects", "runs"):
             validation, test = (getattr(self, f"{split}_{kind}") or [] for split in ("validation", "test"))
             for number in (n for n in test if n in validation):
                 raise UserError(
-                    f"data.validation_{kind} and data.test_{kind} both name {number}: name it in one of them"
+                    f"`data.validation_{kind}` and `data.test_{kind}` both name {number}: name it in one of them"
                 )
         if len(self.categories) != 2 or len(set(self.categories)) != 2:
             raise UserError(
-                f"data.categories={self.categories} must be two different ones: give data.categories=[face,house]"
+                f"`data.categories={self.categories}` must be two different ones: give `data.categories=[face,house]`"
             )
 
     @property
     def dependence_warning(self):  # type: ignore[override]
         """Return a warning for splits that divide runs; whole subjects have whole runs."""
-        return RUN_DEPENDENCE if self.group is None else ""
+        return word(RUN_DEPENDENCE) if self.group is None else ""
 
     def load(self) -> FederatedData:
         """Return volumes x voxels (39,912 in nilearn's mask), float32, by subject, run and time; y indexes classes."""
@@ -104,7 +104,7 @@ class Haxby(Dataset):
             for category in self.categories:
                 if category not in labels:
                     known = suggest_name(category, set(labels.tolist()))
-                    raise UserError(f"data.categories: subject {subject} has no '{category}'; {known}")
+                    raise UserError(f"`data.categories`: subject {subject} has no '{category}'; {known}")
             x, y, run = _mask_volumes((bold, labels_file, mask), labels, runs, sorted(self.categories))
             for number in np.unique(run):
                 names.append((subject, int(number)))
@@ -113,12 +113,13 @@ class Haxby(Dataset):
         for key in ("validation_runs", "test_runs"):
             for number in getattr(self, key) or []:
                 if number not in runs:
-                    raise UserError(f"data.{key}: there is no run {number}; the runs are {sorted(runs)}")
+                    raise UserError(f"`data.{key}`: there is no run {number}; the runs are {sorted(runs)}")
         splits = [self._split_of(subject, run) for subject, run in names]
         if "train" not in splits:
             tested = " and the keys of the test" if "test" in splits else ""
             raise UserError(
-                f"data.validation_subjects and data.validation_runs{tested} hold out every run: leave some to train on"
+                f"`data.validation_subjects` and `data.validation_runs`{tested} hold out every run: leave some to "
+                "train on"
             )
         rows: dict[str, Rows] = {}
         clients: list[str] = []
@@ -181,8 +182,8 @@ class Haxby(Dataset):
         }
         missing = [s for s, needed in files.items() if not all(f.exists() for f in needed)]
         if missing and not download:
-            raise UserError(f"data.root={self.root}: subject {missing[0]} of the Haxby data is not in '{folder}' yet; "
-                            "a run that is not dry downloads it")  # fmt: skip
+            raise UserError(f"`data.root={self.root}`: subject {missing[0]} of the Haxby data is not in '{folder}' "
+                            "yet; a run that is not dry downloads it")  # fmt: skip
         for subject in missing:  # one at a time, so that complete subjects stay when the next download fails
             try:
                 _fetch(folder.parent, subject)
@@ -193,7 +194,7 @@ class Haxby(Dataset):
                 if len(left) > 1:
                     wanted = f"subjects {', '.join(map(str, left))} of the Haxby data are"
                 raise UserError(
-                    f"data.root={self.root}: {wanted} not in '{folder}' and cannot be downloaded "
+                    f"`data.root={self.root}`: {wanted} not in '{folder}' and cannot be downloaded "
                     f"({type(error).__name__}); unpack {ARCHIVE.format(subject)} (so for each subject) into "
                     f"that folder, which gives subj{subject}/, and put {MASK} into the same folder"
                 ) from error
@@ -229,11 +230,13 @@ def _read_labels(file: Path) -> tuple[np.ndarray, np.ndarray]:
         return np.array([r[label] for r in rows]), np.array([int(r[run]) for r in rows])
     except OSError as error:
         raise UserError(
-            f"data.root: {file} cannot be read ({error.strerror}); give yourself the right to read it, or "
+            f"`data.root`: {file} cannot be read ({error.strerror}); give yourself the right to read it, or "
             "delete it and download it anew"
         ) from error
     except (ValueError, IndexError) as error:
-        raise UserError(f"data.root: {file} is not a table of labels and chunks ({error}); download it anew") from error
+        raise UserError(
+            f"`data.root`: {file} is not a table of labels and chunks ({error}); download it anew"
+        ) from error
 
 
 def _mask_volumes(files: tuple[Path, Path, Path], labels: np.ndarray, runs: np.ndarray, categories: list[str]):
@@ -263,4 +266,4 @@ def _mask_and_standardize(bold: Path, mask: Path, runs: np.ndarray) -> np.ndarra
         except read_errors():
             file = mask
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"data.root: {file} cannot be read ({reason}); delete it and download it anew") from error
+        raise UserError(f"`data.root`: {file} cannot be read ({reason}); delete it and download it anew") from error

@@ -50,7 +50,7 @@ class Heterogeneous(EqualSizeClients):
     def __post_init__(self):
         check_nonzeros(self, "nonzeros", "shared_nonzeros")
         if self.classes < 2:
-            raise UserError(f"data.classes={self.classes} leaves nothing to tell apart: give at least 2")
+            raise UserError(f"`data.classes={self.classes}` leaves nothing to tell apart: give at least 2")
 
     def _stream(self, name: str) -> np.random.Generator:
         if self.population and name != "shared":

@@ -18,7 +18,7 @@ from fcorun.data.datasets.voxel_grid import VoxelGrid
 # a warning for splits of a client's images that were standardized together
 RUN_DEPENDENCE = (
     "every volume was standardized over all volumes of its run, held-out ones too, and follows its neighbours in time: "
-    "by=clients keeps runs whole"
+    "`by=clients` keeps runs whole"
 )
 DIGEST_BYTES = 1 << 20  # bytes digested at either end of a .gz
 
@@ -111,8 +111,8 @@ def compute_mask(strategy: str, files: Sequence[Path], like: Any, resample: bool
             return make(names, **grid)
     except read_errors() as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"data.mask_strategy={strategy}: nilearn finds no mask in these images ({reason}); give "
-                        "data.mask, an image that is 1 where voxels are to be features") from error  # fmt: skip
+        raise UserError(f"`data.mask_strategy={strategy}`: nilearn finds no mask in these images ({reason}); give "
+                        "`data.mask`, an image that is 1 where voxels are to be features") from error  # fmt: skip
 
 
 def load_image(file: Path) -> Any:
@@ -134,14 +134,14 @@ def open_image(file: Path) -> Any:
         raise unreadable_error(file, error) from error
     if len(image.shape) not in (3, 4):
         raise UserError(
-            f"data.path: '{file}' has {len(image.shape)} axes: give images of 3, or of 4 with time the last"
+            f"`data.path`: '{file}' has {len(image.shape)} axes: give images of 3, or of 4 with time the last"
         )
     return image
 
 
 def unreadable_error(file: Path, error: Exception) -> UserError:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return UserError(f"data.path: '{file}' cannot be read as an image ({reason}); make it anew, as .nii or .nii.gz")
+    return UserError(f"`data.path`: '{file}' cannot be read as an image ({reason}); make it anew, as .nii or .nii.gz")
 
 
 def check_same_grid(file: Path, image: Any, other: Any, reference_name: str) -> None:
@@ -152,7 +152,7 @@ def check_same_grid(file: Path, image: Any, other: Any, reference_name: str) -> 
     why = f"has {shapes[0]} voxels and {reference_name} {shapes[1]}"
     if shapes[0] == shapes[1]:
         why = f"has another affine than {reference_name}"
-    raise UserError(f"data.path: '{file}' {why}: give data.resample=true, or resample it to that grid")
+    raise UserError(f"`data.path`: '{file}' {why}: give `data.resample=true`, or resample it to that grid")
 
 
 def standardize_within_runs(x: np.ndarray, client: np.ndarray, run: np.ndarray, where: str) -> np.ndarray:
@@ -167,7 +167,7 @@ def standardize_within_runs(x: np.ndarray, client: np.ndarray, run: np.ndarray, 
     if counts.min() < 2:
         row = int(np.flatnonzero(counts[codes] < 2)[0])
         raise UserError(f"{where}: run {run[row]} of client {client[row]} has one image only, whose "
-                        "deviation is none: leave data.run out, or give data.standardize=per_client")  # fmt: skip
+                        "deviation is none: leave `data.run` out, or give `data.standardize=per_client`")  # fmt: skip
     order, out = np.argsort(codes, kind="stable"), np.empty_like(x)
     out[order] = clean(x[order], runs=codes[order], detrend=False, standardize="zscore_sample", filter=False)
     return out

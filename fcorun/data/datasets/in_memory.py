@@ -48,7 +48,7 @@ class MemoryRows:
     def check_unchanged(self, name: str) -> None:
         """Raise UserError if the rows have changed since they were given."""
         if self._compute_digest() != self.digest:
-            raise UserError(f"data.path={name}: the rows have changed since they were given to fcorun: call "
+            raise UserError(f"`data.path={name}`: the rows have changed since they were given to fcorun: call "
                             "from_arrays or from_frame again, or give a copy")  # fmt: skip
 
     def _compute_digest(self) -> str:
@@ -131,7 +131,7 @@ class InMemoryTable(Table):
 
     def _get_rows(self) -> MemoryRows:
         if self.rows is None:
-            raise UserError(f"data.path={self.path}: the rows were given to a Python program and are in no file: "
+            raise UserError(f"`data.path={self.path}`: the rows were given to a Python program and are in no file: "
                             "give them again, by from_arrays or from_frame")  # fmt: skip
         return self.rows
 

@@ -35,7 +35,7 @@ class Lasso(LinearRegressionData):
     def __post_init__(self):
         check_nonzeros(self, "nonzeros")
         if self.condition < 1:
-            raise UserError(f"data.condition={self.condition} is less than 1: give the ratio of largest to smallest")
+            raise UserError(f"`data.condition={self.condition}` is less than 1: give the ratio of largest to smallest")
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """Return the shard of a host, of M * samples training rows of d float32 features.

@@ -33,7 +33,7 @@ class LowRank(LinearRegressionData):
     def __post_init__(self):
         max_rank = min(self.rows, self.columns)
         if self.rank > max_rank:
-            raise UserError(f"data.rank={self.rank} is more than a matrix of {self.rows} x {self.columns} can have: "
+            raise UserError(f"`data.rank={self.rank}` is more than a matrix of {self.rows} x {self.columns} can have: "
                             f"give at most {max_rank}")  # fmt: skip
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from fcorun.base.config import Index, PathOption, SplitSeed
-from fcorun.base.errors import UserError, abbreviate, suggest_name
+from fcorun.base.errors import UserError, abbreviate, suggest_name, word
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.images import (
     RUN_DEPENDENCE,
@@ -87,17 +87,19 @@ class Nifti(Dataset):
 
     def __post_init__(self):
         if self.standardize == "per_run" and self.run is None:
-            raise UserError("data.standardize=per_run needs data.run: name the column of each image's run")
+            raise UserError("`data.standardize=per_run` needs `data.run`: name the column of each image's run")
         if self.run is not None and self.standardize not in (None, "per_run"):
-            raise UserError(f"data.run={self.run} standardizes within runs, which data.standardize={self.standardize} "
-                            "contradicts: leave one of them out")  # fmt: skip
+            raise UserError(f"`data.run={self.run}` standardizes within runs, which "
+                            f"`data.standardize={self.standardize}` contradicts: leave one of them out")  # fmt: skip
         if self.target_task.has_events:
-            raise UserError(f"data.task={self.task} needs times to events, which a table of images does not have: give "
-                            "data.task=regression, binary or multiclass")  # fmt: skip
+            raise UserError(f"`data.task={self.task}` needs times to events, which a table of images does not have: "
+                            "give `data.task=regression`, binary or multiclass")  # fmt: skip
         if self.categories is not None and not self.target_task.has_classes:
-            raise UserError(f"data.categories are labels, and data.task={self.task} has none: leave one of them out")
+            raise UserError(
+                f"`data.categories` are labels, and `data.task={self.task}` has none: leave one of them out"
+            )
         if self.categories == []:
-            raise UserError("data.categories=[] keeps no image: name labels to keep, or leave data.categories out")
+            raise UserError("`data.categories=[]` keeps no image: name labels to keep, or leave `data.categories` out")
         _ = self._table  # raises the errors of the options of a table
 
     @property
@@ -108,7 +110,7 @@ class Nifti(Dataset):
     @property
     def dependence_warning(self):  # type: ignore[override]
         """Return a warning for splits that hold out some of a client's images and train on others, or ""."""
-        return "" if self.run is None else RUN_DEPENDENCE
+        return "" if self.run is None else word(RUN_DEPENDENCE)
 
     def memory_needed(self) -> tuple[float, str]:
         """Return the bytes of the largest image as stored, since images are read whole, one at a time."""
@@ -116,7 +118,7 @@ class Nifti(Dataset):
         sizes = {name: math.prod(image.shape) * image.get_data_dtype().itemsize for name, image in headers.items()}
         largest = max(sizes, key=lambda name: sizes[name])
         shape = " x ".join(map(str, headers[largest].shape))
-        return sizes[largest], f"data.path={self.path}: the image '{largest}' of {shape} voxels"
+        return sizes[largest], f"`data.path={self.path}`: the image '{largest}' of {shape} voxels"
 
     def load(self) -> FederatedData:
         """Return images x voxels, float32, the rows sorted by client, within a client in the order of the table."""
@@ -132,12 +134,12 @@ class Nifti(Dataset):
         x, grid = arrays["x"][volumes], VoxelGrid(arrays["mask"], arrays["affine"])
         y, client = np.array(columns[self.target]), np.array(columns[self.client])
         if self.run is not None:
-            x = standardize_within_runs(x, client, np.array(columns[self.run]), f"data.run={self.run}")
+            x = standardize_within_runs(x, client, np.array(columns[self.run]), f"`data.run={self.run}`")
         row = np.arange(len(y), dtype=np.int32)
         if self.categories is not None:
             for name in self.categories:
                 if name not in y:
-                    raise UserError(f"data.categories: no image has the label '{name}'; {suggest_name(name, set(y))}")
+                    raise UserError(f"`data.categories`: no image has the label '{name}'; {suggest_name(name, set(y))}")
             included = np.isin(y, self.categories)
             x, y, client, row = x[included], y[included], client[included], row[included]
             columns = {name: np.array(values)[included].tolist() for name, values in columns.items()}
@@ -148,7 +150,7 @@ class Nifti(Dataset):
         warnings = [*data.warnings]
         if arrays["gaps"]:
             gaps = int(arrays["gaps"])
-            warnings.append(f"data.path={self.path}: {gaps} images have voxels that are not finite: taken as 0")
+            warnings.append(word(f"`data.path={self.path}`: {gaps} images have voxels that are not finite: taken as 0"))
         features = replace(data.features, voxel_grid=grid)
         if self.run is not None:
             features = replace(features, standardized={"by": "per_run"})
@@ -188,7 +190,7 @@ class Nifti(Dataset):
         """Read the requested columns of the table as text. Raises UserError for missing columns and empty values."""
         import pandas as pd
 
-        file, where = find_file(self.path, endings=TEXT_ENDINGS), f"data.path={self.path}"
+        file, where = find_file(self.path, endings=TEXT_ENDINGS), f"`data.path={self.path}`"
         ending = file.suffix.lower()
         if ending not in TEXT_ENDINGS:
             raise UserError(f"{where}: give a table of images that ends in {' or '.join(TEXT_ENDINGS)}")
@@ -206,17 +208,17 @@ class Nifti(Dataset):
         options = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run", *_MARKS)}
         for key, column in options.items():
             if column is not None and column not in names:
-                raise UserError(f"data.{key}={column}: there is no such column in {self.path}; "
+                raise UserError(f"`data.{key}={column}`: there is no such column in {self.path}; "
                                 f"{suggest_name(column, names)}")  # fmt: skip
         if frame.empty:
-            raise UserError(f"data.path={self.path}: the table lists no image; give one a row")
+            raise UserError(f"`data.path={self.path}`: the table lists no image; give one a row")
         columns = {}
         for key, column in options.items():
             if column is None:
                 continue
             values = frame[column].fillna("").str.strip().tolist()
             if "" in values and key != "fold":
-                raise UserError(f"data.{key}={column}: row {values.index('') + 1} of {self.path} has no value there; "
+                raise UserError(f"`data.{key}={column}`: row {values.index('') + 1} of {self.path} has no value there; "
                                 "fill it in or drop it")  # fmt: skip
             columns[column] = values
         return columns
@@ -228,7 +230,7 @@ class Nifti(Dataset):
         missing = list(dict.fromkeys(name for name, file in zip(names, files, strict=True) if not file.is_file()))
         if missing:
             raise UserError(
-                f"data.path={self.path}: {len(missing)} images are not there: {abbreviate(missing, _SHOWN)}; "
+                f"`data.path={self.path}`: {len(missing)} images are not there: {abbreviate(missing, _SHOWN)}; "
                 f"give files that lie in '{folder}' or whole paths"
             )
         return files
@@ -251,14 +253,15 @@ class Nifti(Dataset):
             n_rows[file] += 1
             if volume is None or (self.volume is not None and not 0 <= volume < lengths[file]):
                 raise UserError(
-                    f"data.volume={self.volume}: row {row + 1} of {self.path} has {text}, and '{file.name}' has "
+                    f"`data.volume={self.volume}`: row {row + 1} of {self.path} has {text}, and '{file.name}' has "
                     f"volumes 0 to {lengths[file] - 1}; give one of them"
                 )
             volumes.append(first[file] + volume)
         for file in unique if self.volume is None else ():
             if n_rows[file] != lengths[file]:
-                raise UserError(f"data.path={self.path}: '{file.name}' has {lengths[file]} volumes and {n_rows[file]} "
-                                "rows: give a row for each, in order, or their indices by data.volume")  # fmt: skip
+                raise UserError(f"`data.path={self.path}`: '{file.name}' has {lengths[file]} volumes and "
+                                f"{n_rows[file]} rows: give a row for each, in order, or their indices by "
+                                "`data.volume`")  # fmt: skip
         return np.array(volumes)
 
     def _read(self, files: list[FilePath]) -> dict[str, np.ndarray]:
@@ -272,13 +275,13 @@ class Nifti(Dataset):
                 check_same_grid(file, image, reference, reference_name)
         if self.mask is not None:
             mask = load_image(self._mask())
-            if_empty = f"data.mask={self.mask} is 0 everywhere"
+            if_empty = f"`data.mask={self.mask}` is 0 everywhere"
         else:
             mask = compute_mask(self.mask_strategy, files, headers[0], self.resample)
-            if_empty = f"data.mask_strategy={self.mask_strategy} finds no voxel"
+            if_empty = f"`data.mask_strategy={self.mask_strategy}` finds no voxel"
         inside = np.asarray(mask.dataobj) != 0
         if not inside.any():
-            raise UserError(f"{if_empty}: give data.mask, an image that is 1 where voxels are to be features")
+            raise UserError(f"{if_empty}: give `data.mask`, an image that is 1 where voxels are to be features")
         voxels, gaps = [], 0
         for file in files:
             image = load_image(file)

@@ -49,13 +49,13 @@ class RandomLeastSquares(EqualSizeClients):
         if self.condition is None:
             return
         if self.condition < 1:
-            raise UserError(f"data.condition={self.condition} is less than 1: give the ratio of the largest eigenvalue "
-                            "to the smallest, from 1")  # fmt: skip
+            raise UserError(f"`data.condition={self.condition}` is less than 1: give the ratio of the largest "
+                            "eigenvalue to the smallest, from 1")  # fmt: skip
         if self.samples < self.features:
-            raise UserError(f"data.samples={self.samples} is less than data.features={self.features}, "
-                            f"so that data.condition cannot be had: give at least {self.features}")  # fmt: skip
+            raise UserError(f"`data.samples={self.samples}` is less than `data.features={self.features}`, "
+                            f"so that `data.condition` cannot be had: give at least {self.features}")  # fmt: skip
         if self.features < 2 and self.condition > 1:
-            raise UserError(f"data.features=1 has condition number 1, not data.condition={self.condition}: "
+            raise UserError(f"`data.features=1` has condition number 1, not `data.condition={self.condition}`: "
                             "give at least 2")  # fmt: skip
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:

@@ -79,17 +79,17 @@ class Sites(Dataset):
         if self.event is not None:
             object.__setattr__(self, "task", Survival.name)
         elif self.target_task.has_events:
-            raise UserError("data.task=survival needs data.event: name the column of 1 for an event, 0 for a censored "
-                            "row")  # fmt: skip
+            raise UserError("`data.task=survival` needs `data.event`: name the column of 1 for an event, 0 for a "
+                            "censored row")  # fmt: skip
         if self.classes is not None:
             self._check_classes(self.classes)
         elif self.target_task.has_two_classes and self.positive is None:
-            raise UserError("data.positive has no value: name the positive class, since no site decides it")
+            raise UserError("`data.positive` has no value: name the positive class, since no site decides it")
         if self.fold_names is not None:
             self._check_fold_names(self.fold_names)
         for name, bounds in (self.ranges or {}).items():
             if len(bounds) != 2 or not bounds[0] < bounds[1]:
-                raise UserError(f"data.ranges: '{name}' has {bounds}: give the least and the largest value, [0, 120]")
+                raise UserError(f"`data.ranges`: '{name}' has {bounds}: give the least and the largest value, [0, 120]")
 
     @property
     def target_task(self) -> Task:
@@ -120,20 +120,20 @@ class Sites(Dataset):
         return self.hold_out_seed
 
     def _check_classes(self, classes: list[str]) -> None:
-        listed = f"data.classes=[{','.join(classes)}]"
+        listed = f"`data.classes=[{','.join(classes)}]`"
         if not self.target_task.has_classes:
-            raise UserError(f"{listed} are for a classification: leave them out, or give data.task=binary")
+            raise UserError(f"{listed} are for a classification: leave them out, or give `data.task=binary`")
         has_too_many = self.target_task.has_two_classes and len(classes) > 2
         if len(set(classes)) != len(classes) or len(classes) < 2 or has_too_many:
             raise UserError(f"{listed} must be different labels, two of a binary task: mend the list")
         if self.positive is not None and str(self.positive) != classes[1]:
-            raise UserError(f"data.positive={self.positive} is not the second of {listed}: leave data.positive out, or "
-                            "change the order")  # fmt: skip
+            raise UserError(f"`data.positive={self.positive}` is not the second of {listed}: leave `data.positive` "
+                            "out, or change the order")  # fmt: skip
 
     def _check_fold_names(self, names: list[str]) -> None:
-        listed = f"data.fold_names=[{','.join(names)}]"
+        listed = f"`data.fold_names=[{','.join(names)}]`"
         if self.fold is None:
-            raise UserError(f"{listed} are the folds of a column: give data.fold=COLUMN, or leave them out")
+            raise UserError(f"{listed} are the folds of a column: give `data.fold=COLUMN`, or leave them out")
         if len(set(names)) != len(names) or len(names) < 2:
             raise UserError(f"{listed} must be two or more different names: mend the list")
 
@@ -147,7 +147,7 @@ class Sites(Dataset):
     def load(self) -> FederatedData:
         """Return what the server knows of the rows of connected sites."""
         if self.load_from_sites is None:
-            raise UserError("data=sites has its rows at their sites: make a plan, fcorun plan ... data=sites --out "
+            raise UserError("`data=sites` has its rows at their sites: make a plan, fcorun plan ... `data=sites` --out "
                             "study.yaml, and have fcorun site try, or fcorun site run, compute it")  # fmt: skip
         load: Callable[[], FederatedData] = self.load_from_sites
         return load()

@@ -69,8 +69,8 @@ def check_classes(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
     if data.classes and len(missing):
         n_rows = int((data.train.y == missing[0]).sum())
         raise UserError(f"class '{data.classes[int(missing[0])]}' has {n_rows} of {len(data.train.y):,} training rows, "
-                        "and none is among the rows that are left in a fold or a half: give by=rows or fewer folds, or "
-                        "leave out classes with so few rows")  # fmt: skip
+                        "and none is among the rows that are left in a fold or a half: give `by=rows` or fewer "
+                        "folds, or leave out classes with so few rows")  # fmt: skip
 
 
 def check_values(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:

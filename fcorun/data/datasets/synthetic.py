@@ -155,10 +155,10 @@ class GeneratedClients(Dataset):
     def __post_init__(self):
         """Raise UserError for numbers of which the generator would take some bits alone."""
         if self.seed >= 2**32:
-            raise UserError(f"data.seed={self.seed} is too large for generated clients: give less than {2**32}")
+            raise UserError(f"`data.seed={self.seed}` is too large for generated clients: give less than {2**32}")
         if self.clients + self.evaluated >= 2**31:
-            raise UserError(f"data.clients={self.clients} and data.evaluated={self.evaluated} are too many clients to "
-                            f"be numbered: give less than {2**31} in all")  # fmt: skip
+            raise UserError(f"`data.clients={self.clients}` and `data.evaluated={self.evaluated}` are too many "
+                            f"clients to be numbered: give less than {2**31} in all")  # fmt: skip
 
     def memory_needed(self) -> tuple[float, str]:
         """Return the bytes of the float32 rows for evaluation, and the keys that determine them."""
@@ -189,12 +189,12 @@ class GeneratedClients(Dataset):
 
 def format_options(dataset: Any, keys: Iterable[str]) -> str:
     """Format options of a data set as on the command line, without options that are 0."""
-    return ", ".join(f"data.{key}={getattr(dataset, key)}" for key in keys if getattr(dataset, key))
+    return ", ".join(f"`data.{key}={getattr(dataset, key)}`" for key in keys if getattr(dataset, key))
 
 
 def check_nonzeros(dataset: Any, *keys: str) -> None:
     """Raise UserError where one of these options of a data set is larger than its number of ``features``."""
     for key in keys:
         if (getattr(dataset, key) or 0) > dataset.features:
-            raise UserError(f"data.{key}={getattr(dataset, key)} is more than data.features={dataset.features}: "
+            raise UserError(f"`data.{key}={getattr(dataset, key)}` is more than `data.features={dataset.features}`: "
                             f"give at most {dataset.features}")  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 
 from fcorun.base.config import AUTO, Count, Index, PathOption, Positive, SplitSeed
-from fcorun.base.errors import UserError, abbreviate, warn_similar_names
+from fcorun.base.errors import UserError, abbreviate, warn_similar_names, word
 from fcorun.base.system.files import file_digest
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData, shard_for_host
 from fcorun.data.rows.disk_matrix import DiskMatrix
@@ -140,18 +140,18 @@ class Table(Dataset):
             for option, columns in assign_roles(read_label_file(self.labels), self.roles, self.labels).items():
                 object.__setattr__(self, option, columns)
         if self.scaling is not None and self.standardize != "pooled":
-            raise UserError(f"data.scaling={self.scaling} needs data.standardize=pooled: give that too")
+            raise UserError(f"`data.scaling={self.scaling}` needs `data.standardize=pooled`: give that too")
         HoldOut(self.validation, self.test).check()
         self.roles.check()
         if self.group_across == "keep" and self.group is None:
-            raise UserError("data.group_across=keep needs data.group: name the column of groups, or leave it out")
+            raise UserError("`data.group_across=keep` needs `data.group`: name the column of groups, or leave it out")
         if self.split is not None and (self.validation is not None or self.test is not None):
             option = "test" if self.validation is None else "validation"
-            raise UserError(f"data.split={self.split} marks the rows to hold out: leave data.{option} out")
+            raise UserError(f"`data.split={self.split}` marks the rows to hold out: leave `data.{option}` out")
         find_task(self.task).check_options(self)
         if not self.target_task.has_classes and self.partition in ("by_label", "dirichlet"):
-            raise UserError(f"data.partition={self.partition} needs classes and data.task={self.task} has none: "
-                            "give data.partition=sorted")  # fmt: skip
+            raise UserError(f"`data.partition={self.partition}` needs classes and `data.task={self.task}` has none: "
+                            "give `data.partition=sorted`")  # fmt: skip
 
     @property
     def has_explicit_task(self) -> bool:
@@ -177,7 +177,7 @@ class Table(Dataset):
     @property
     def _where(self) -> str:
         """The beginning of an error or a warning about the file."""
-        return f"data.path={self.path}"
+        return word(f"`data.path={self.path}`")
 
     def with_record_encoding(self, record: str) -> "Table":
         """Return the table with the encoding of ``record``, if the record has one and the table names none."""
@@ -231,8 +231,8 @@ class Table(Dataset):
             return None
         for option, is_given in (("missing", self.missing != "refuse"), ("encoding", self.encoding is not None)):
             if is_given:
-                raise UserError(f"data.{option}={getattr(self, option)} is for named columns, and {self.path} has "
-                                f"none: leave data.{option} out")  # fmt: skip
+                raise UserError(f"`data.{option}={getattr(self, option)}` is for named columns, and {self.path} has "
+                                f"none: leave `data.{option}` out")  # fmt: skip
         return None
 
     def _divide_rows(self, rows: ParsedRows) -> "_DividedRows":
@@ -243,7 +243,7 @@ class Table(Dataset):
         """
         target = f"target '{self.target}'" if self.target else "target y"
         times = rows.y if self.event is None else read_signed_times(rows, self.roles, self.path)
-        y, classes = self.target_task.encode_targets(times, f"data.task={self.task}: {target} of {self.path}")
+        y, classes = self.target_task.encode_targets(times, word(f"`data.task={self.task}`: {target} of {self.path}"))
         names, client_index = self.assign_clients(rows, y)
         y, classes = self.target_task.order_classes(y, classes, self, f"{target} of {self.path}")
         hold_out = HoldOut(self.validation, self.test)
@@ -252,9 +252,9 @@ class Table(Dataset):
         client_rows, warnings = self.divide(rows, names, client_index, hold_out)
         is_test = client_rows.masks[2]
         hold_out.check_test_rows(int(is_test.sum()), rows.group is not None)
-        options = f"data.validation={self.validation}"
+        options = f"`data.validation={self.validation}`"
         if is_test.any():
-            options += f", data.test={self.test}"
+            options += word(f", `data.test={self.test}`")
         if not client_rows.is_training.any():
             raise UserError(f"{options}: every row is held out; leave some to train on")
         if classes and len(np.unique(y[client_rows.is_training])) < 2:
@@ -264,8 +264,9 @@ class Table(Dataset):
             named = [name for option in (self.validation, self.test) if isinstance(option, list) for name in option]
             lost = [name for name in client_rows.held_out_clients() if name and name not in named]
             if lost:
-                warnings.append(f"data.group={self.group}: all groups of client {abbreviate(lost)} are held out, so "
-                                "that it takes no part in training: another data.split_seed draws others")  # fmt: skip
+                warnings.append(word(f"`data.group={self.group}`: all groups of client {abbreviate(lost)} are held "
+                                "out, so that it takes no part in training: another `data.split_seed` draws "
+                                "others"))  # fmt: skip
         return _DividedRows(rows, y, classes, client_rows, warnings)
 
     def assign_clients(self, rows: ParsedRows, y: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -385,8 +386,12 @@ class Table(Dataset):
         elif self.target_task.has_two_classes:
             warnings += describe_positive_class(classes, self.positive)
         if rows.client is None and self.clients > 1:
-            clients = "no clients are given" if self.target is None else "no column of clients is given (data.client)"
-            warnings.append(f"{clients}: data.partition={self.partition} divides the rows among {self.clients} clients")
+            clients = (
+                "no clients are given" if self.target is None else word("no column of clients is given (`data.client`)")
+            )
+            warnings.append(
+                word(f"{clients}: `data.partition={self.partition}` divides the rows among {self.clients} clients")
+            )
         warnings = [f"{self._where}: {warning}" for warning in warnings]
 
         fraction = DEFAULT_VALIDATION if self.validation is None else self.validation
@@ -397,8 +402,10 @@ class Table(Dataset):
             elif fraction:
                 n_groups = len(np.unique(rows.group))
                 warnings.append(
-                    f"data.validation={fraction} holds out none of the {n_groups} groups of data.group={self.group}: "
-                    "nothing is measured on held-out rows; give more"
+                    word(
+                        f"`data.validation={fraction}` holds out none of the {n_groups} groups of "
+                        f"`data.group={self.group}`: nothing is measured on held-out rows; give more"
+                    )
                 )
         if isinstance(rows.x, DiskMatrix):
             warnings.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK_WARNING}")

@@ -90,7 +90,7 @@ class HostMatrix:
             stored_here = not indices.size or (first <= indices.min() and indices.max() < end)
             local = indices - first
         if not stored_here:
-            raise UserError("rows of other hosts' clients are needed here: give hosts.rows=all")
+            raise UserError("rows of other hosts' clients are needed here: give `hosts.rows=all`")
         return self.values[local]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:

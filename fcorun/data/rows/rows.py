@@ -162,8 +162,8 @@ class Rows:
     def why_not_in_memory(self) -> str:
         """Return why this process does not have the rows of all clients in memory, and advice; empty if it does."""
         if self.streamed:
-            return "stay on disk: give data.resident=true where they fit, or fewer rows"
-        return "belong to several hosts: give hosts.rows=all" if self.n_hosts > 1 else ""
+            return "stay on disk: give `data.resident=true` where they fit, or fewer rows"
+        return "belong to several hosts: give `hosts.rows=all`" if self.n_hosts > 1 else ""
 
     @property
     def stays_at_sites(self) -> bool:

@@ -41,7 +41,7 @@ def read_array_folder(path: str, resident: bool | str, extra_arrays: Sequence[st
     for name in ("X", "y", *extra_arrays):
         if name not in files:
             raise UserError(
-                f"data.path={path}: the folder has no {name}.npy; {suggest_name(name, [*files] or ARRAY_NAMES)}"
+                f"`data.path={path}`: the folder has no {name}.npy; {suggest_name(name, [*files] or ARRAY_NAMES)}"
             )
     try:
         mapped = _load_npy(files["X"], mmap_mode="r")
@@ -50,7 +50,7 @@ def read_array_folder(path: str, resident: bool | str, extra_arrays: Sequence[st
         for name, file in files.items():
             arrays[name] = mapped if keep_mapped and name == "X" else _load_npy(file)
     except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"data.path={path}: cannot be read as .npy ({error}); save arrays of numbers by numpy.save") \
+        raise UserError(f"`data.path={path}`: cannot be read as .npy ({error}); save arrays of numbers by numpy.save") \
             from error  # fmt: skip
     return {name: wrap_memory_map(array) for name, array in check_arrays(arrays, path).items()}
 
@@ -77,13 +77,13 @@ def read_hdf5(file: Path, path: str, resident: bool | str, extra_arrays: Sequenc
             for name in ("X", "y", *extra_arrays):
                 if name not in content:
                     raise UserError(
-                        f"data.path={path}: there is no data set '{name}'; {suggest_name(name, list(content))}"
+                        f"`data.path={path}`: there is no data set '{name}'; {suggest_name(name, list(content))}"
                     )
             arrays = {}
             for name in (*ARRAY_NAMES, *extra_arrays):
                 if name in content and name != "X":
-                    arrays[name] = read_hdf5_array(content, name, f"data.path={path}")
-            x = _open_hdf5_array(content, "X", f"data.path={path}")
+                    arrays[name] = read_hdf5_array(content, name, f"`data.path={path}`")
+            x = _open_hdf5_array(content, "X", f"`data.path={path}`")
             n_bytes = x.size * memory_dtype(x.dtype).itemsize
             if x.ndim != 2 or x.dtype.hasobject or not stays_on_disk(n_bytes, resident):
                 arrays["X"] = x[()]
@@ -94,7 +94,7 @@ def read_hdf5(file: Path, path: str, resident: bool | str, extra_arrays: Sequenc
                 blocks = (x[start : start + step] for start in range(0, len(x), step))
                 arrays["X"] = cache_blocks([file_digest(file), "X"], x.shape, x.dtype.newbyteorder("="), blocks)
     except OSError as error:
-        raise UserError(f"data.path={path}: cannot be read as HDF5 ({error}); mend or rename the file") from error
+        raise UserError(f"`data.path={path}`: cannot be read as HDF5 ({error}); mend or rename the file") from error
     return {name: wrap_memory_map(array) for name, array in check_arrays(arrays, path).items()}
 
 
@@ -188,7 +188,7 @@ def read_npz(file: Path, path: str, extra_arrays: Sequence[str] = ()) -> dict[st
             raise ValueError("it holds a single array")
         for name in ("X", "y", *extra_arrays):
             if name not in content.files:
-                raise UserError(f"data.path={path}: there is no array '{name}'; {suggest_name(name, content.files)}")
+                raise UserError(f"`data.path={path}`: there is no array '{name}'; {suggest_name(name, content.files)}")
         names = ("X", "y", "client", *_MASKS, *extra_arrays)
         arrays = {name: _read_array(content, name, path) for name in names if name in content.files}
     return check_arrays(arrays, path)
@@ -203,26 +203,26 @@ def check_arrays(arrays: dict[str, Any], path: str) -> dict[str, Any]:
         checked[name] = array.astype(str) if array.dtype.kind == "S" else array
     x = checked.pop("X")
     if x.ndim != 2 or memory_dtype(x.dtype).kind not in "fiub":
-        raise UserError(f"data.path={path}: X must be a matrix of numbers; it is {x.ndim}-dimensional {x.dtype}")
+        raise UserError(f"`data.path={path}`: X must be a matrix of numbers; it is {x.ndim}-dimensional {x.dtype}")
     for name, array in checked.items():
         if array.shape != x.shape[:1]:
-            raise UserError(f"data.path={path}: {name} has shape {array.shape}; X has {len(x)} rows, make them agree")
+            raise UserError(f"`data.path={path}`: {name} has shape {array.shape}; X has {len(x)} rows, make them agree")
         if array.dtype.kind in "VO":
-            raise UserError(f"data.path={path}: {name} has the type {array.dtype}; save it as numbers or text")
+            raise UserError(f"`data.path={path}`: {name} has the type {array.dtype}; save it as numbers or text")
     for name in _MASKS:
         mask = checked.get(name)
         if mask is None:
             continue
         if mask.dtype != bool:
-            raise UserError(f"data.path={path}: {name} is {mask.dtype}; save it as booleans, True for held out")
+            raise UserError(f"`data.path={path}`: {name} is {mask.dtype}; save it as booleans, True for held out")
         if len(x) and mask.all():
-            raise UserError(f"data.path={path}: {name} marks every row as held out; leave some to train on")
+            raise UserError(f"`data.path={path}`: {name} marks every row as held out; leave some to train on")
     if "client" in checked:
         checked["client"] = names_as_text(checked["client"])
         has_no_client = np.isin(checked["client"], ["", "nan", "NaT"])
         if has_no_client.any():
-            raise UserError(f"data.path={path}: row {int(has_no_client.argmax()) + 1} has no client; give each row the "
-                            "name of its client")  # fmt: skip
+            raise UserError(f"`data.path={path}`: row {int(has_no_client.argmax()) + 1} has no client; give each row "
+                            "the name of its client")  # fmt: skip
     return {"x": x.view(np.int8) if x.dtype == bool else x, **checked}
 
 
@@ -238,7 +238,7 @@ def _read_array(content: Any, name: str, path: str) -> np.ndarray:
         if name == "y":
             hint += ", or dtype=str if they are labels"
         raise UserError(
-            f"data.path={path}: array '{name}' holds Python objects, which may be anything: save it as {hint}"
+            f"`data.path={path}`: array '{name}' holds Python objects, which may be anything: save it as {hint}"
         ) from error
 
 
@@ -257,7 +257,7 @@ def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[
         matrix: Any
         matrix, y = load_svmlight_file(str(file), dtype=np.float32, zero_based=True)[:2]  # type: ignore[arg-type]
     except OverflowError as error:
-        raise UserError(f"data.path={path}: an index is more than {2**31 - 1:,}; keep fewer features") from error
+        raise UserError(f"`data.path={path}`: an index is more than {2**31 - 1:,}; keep fewer features") from error
     has_index_0 = len(matrix.indices) > 0 and matrix.indices.min() == 0
     if first_index is None:
         first_index = 0 if has_index_0 else 1
@@ -269,7 +269,7 @@ def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[
     n_rows, n_features = matrix.shape
     if 4 * n_rows * n_features > MAX_DENSE_BYTES:
         raise UserError(
-            f"data.path={path}: {n_rows} rows of {n_features} features would take "
+            f"`data.path={path}`: {n_rows} rows of {n_features} features would take "
             f"{4e-9 * n_rows * n_features:.0f} GB as a dense array, more than {MAX_DENSE_BYTES / 1e9:.0f}; keep fewer "
             "rows or features"
         )

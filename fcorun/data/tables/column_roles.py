@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.errors import UserError, suggest_name, word
 from fcorun.data.tables.cells import column_as_text, is_missing, names_as_text, require_numbers, to_plain_array
 
 # columns of predictions.csv and of the predictions of new rows (fcorun.results.models.predictions and predict)
@@ -75,29 +75,31 @@ class ColumnRoles:
         for option, column in self.metadata.items():
             for other, name in (("target", self.target), ("client", self.client)):
                 if column == name:
-                    raise UserError(f"data.{option}={column} is data.{other} too: name another column")
+                    raise UserError(f"`data.{option}={column}` is `data.{other}` too: name another column")
         if self.event is not None and self.event in (self.weight, self.offset):
-            raise UserError(f"data.event={self.event} is data.weight or data.offset too: name two different columns")
+            raise UserError(
+                f"`data.event={self.event}` is `data.weight` or `data.offset` too: name two different columns"
+            )
         if self.weight is not None and self.weight == self.offset:
-            raise UserError(f"data.offset={self.offset} is data.weight too: name two different columns")
+            raise UserError(f"`data.offset={self.offset}` is `data.weight` too: name two different columns")
         for option in ("ignore", "keep"):
             for name in getattr(self, option) or ():
                 if name in (self.only or ()):
-                    raise UserError(f"data.{option} and data.only both name '{name}': name it in one of them")
+                    raise UserError(f"`data.{option}` and `data.only` both name '{name}': name it in one of them")
         for name in self.keep or ():
             if is_prediction_column(str(name)):
-                raise UserError(f"data.keep={name} is the name of a column that predictions have anyway: rename "
+                raise UserError(f"`data.keep={name}` is the name of a column that predictions have anyway: rename "
                                 "yours, or leave it out")  # fmt: skip
         for name in self.only or ():
             for option, column in self.metadata.items():
                 if name == column:
-                    raise UserError(f"data.{option}={name} is in data.only too, and is no feature: leave it out of "
-                                    "data.only, or give the table a second column with these values")  # fmt: skip
+                    raise UserError(f"`data.{option}={name}` is in `data.only` too, and is no feature: leave it out of "
+                                    "`data.only`, or give the table a second column with these values")  # fmt: skip
         for name in self.ignore or ():
             for option, column in self.metadata.items():
                 if name == column:
-                    raise UserError(f"data.{option}={name} is in data.ignore too, and is no feature anyway: leave it "
-                                    "out of data.ignore")  # fmt: skip
+                    raise UserError(f"`data.{option}={name}` is in `data.ignore` too, and is no feature anyway: "
+                                    "leave it out of `data.ignore`")  # fmt: skip
 
     def select_features(self, frame: Any, path: str) -> list[str]:
         """Return the columns of a pandas.DataFrame that are features, in order.
@@ -110,18 +112,18 @@ class ColumnRoles:
             for name in getattr(self, option) or ():
                 if name in (self.target, self.client):
                     raise UserError(
-                        f"data.{option}: '{name}' is the target or the client, and no feature; leave it out"
+                        f"`data.{option}`: '{name}' is the target or the client, and no feature; leave it out"
                     )
                 if name not in available:
                     suggestion = suggest_columns(name, frame[available])
-                    raise UserError(f"data.{option}: {path} has no column '{name}'; {suggestion}")
+                    raise UserError(f"`data.{option}`: {path} has no column '{name}'; {suggestion}")
         excluded = {*(self.ignore or ()), *(self.keep or ()), *self.metadata.values()}
         features = [name for name in available if name not in excluded and (self.only is None or name in self.only)]
         for name in features:
             if name.startswith("Unnamed: "):
                 raise UserError(
-                    f"data.path={path}: column {name.split()[-1]} (from 0) has no name and may be a saved row number; "
-                    "name it or drop it (in pandas: to_csv(..., index=False))"
+                    f"`data.path={path}`: column {name.split()[-1]} (from 0) has no name and may be a saved row "
+                    "number; name it or drop it (in pandas: to_csv(..., index=False))"
                 )
         return features
 
@@ -133,23 +135,23 @@ class ColumnRoles:
         for option, name in self.metadata.items():
             if name not in frame or name in (self.target, self.client):
                 suggestion = suggest_columns(name, frame.drop(columns=[self.target, self.client], errors="ignore"))
-                raise UserError(f"data.{option}={name}: there is no such column in {path}; {suggestion}")
+                raise UserError(f"`data.{option}={name}`: there is no such column in {path}; {suggestion}")
         if self.target is None:
             suggestion = suggest_columns("", frame)
-            raise UserError(f"data.target has no value: name the column of {path} to predict, {suggestion}")
+            raise UserError(f"`data.target` has no value: name the column of {path} to predict, {suggestion}")
         if self.target == self.client:
-            raise UserError(f"data.client={self.client} is data.target too: name two different columns")
+            raise UserError(f"`data.client={self.client}` is `data.target` too: name two different columns")
         for option, column in (("target", self.target), ("client", self.client)):
             if column is None:
                 continue
             if column not in frame:
                 suggestion = suggest_columns(column, frame)
-                raise UserError(f"data.{option}={column}: there is no such column in {path}; {suggestion}")
+                raise UserError(f"`data.{option}={column}`: there is no such column in {path}; {suggestion}")
             has_gap = is_missing(frame[column])
             if has_gap.any():
                 row = int(has_gap.argmax()) + 1
                 raise UserError(
-                    f"data.{option}={column}: row {row} of {path} has no value there; fill it in or drop it"
+                    f"`data.{option}={column}`: row {row} of {path} has no value there; fill it in or drop it"
                 )
         metadata_names = list(dict.fromkeys(self.metadata.values()))
         return ParsedRows(
@@ -214,35 +216,39 @@ def take_weight_and_offset(rows: ParsedRows, roles: ColumnRoles, path: str) -> t
         if option not in ("weight", "offset"):
             continue
         if rows.metadata is None:
-            raise UserError(f"data.{option}={column}: there is no such column in {path}; the file names no columns: "
+            raise UserError(f"`data.{option}={column}`: there is no such column in {path}; the file names no columns: "
                             "leave it out")  # fmt: skip
         if column not in rows.metadata:
             suggestion = suggest_name(column, list(rows.metadata))
-            raise UserError(f"data.{option}={column}: there is no such column in {path}; {suggestion}")
+            raise UserError(f"`data.{option}={column}`: there is no such column in {path}; {suggestion}")
         series = rows.metadata[column]
-        values[option] = require_numbers(series, f"data.path={path}: column '{column}'").astype(np.float64)
+        values[option] = require_numbers(series, f"`data.path={path}`: column '{column}'").astype(np.float64)
         finite = np.isfinite(values[option])
         if not finite.all():
             row = int((~finite).argmax()) + 1
-            raise UserError(f"data.{option}={column} is missing or infinite in row {row}: fill it in or drop the row")
+            raise UserError(f"`data.{option}={column}` is missing or infinite in row {row}: fill it in or drop the row")
     if weight is not None and values["weight"].min() < 0:
         row = int((values["weight"] < 0).argmax())
         raise UserError(
-            f"data.weight={weight}: row {row + 1} of {path} has {values['weight'][row]:g}; give weights of 0 or more"
+            f"`data.weight={weight}`: row {row + 1} of {path} has {values['weight'][row]:g}; give weights of 0 or more"
         )
 
     warnings = list(rows.warnings)
     if weight is not None:
         warnings.append(
-            f"data.weight={weight} weighs the rows in training and its metrics; scores.csv counts each row "
-            "once, and features are standardized by the rows as they are"
+            word(
+                f"`data.weight={weight}` weighs the rows in training and its metrics; scores.csv counts each row "
+                "once, and features are standardized by the rows as they are"
+            )
         )
     if offset is not None:
         width = float(np.ptp(values["offset"]))
         if width > _WIDE_OFFSETS:
             warnings.append(
-                f"data.offset={offset} spans {width:g}, and is added to the linear predictor, with a log link to "
-                "the logarithm of the mean: if it is an exposure such as days, give its logarithm"
+                word(
+                    f"`data.offset={offset}` spans {width:g}, and is added to the linear predictor, with a log link to "
+                    "the logarithm of the mean: if it is an exposure such as days, give its logarithm"
+                )
             )
     return replace(rows, warnings=tuple(warnings)), values
 

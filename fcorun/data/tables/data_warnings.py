@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.base.errors import abbreviate, describe_rows, normalize_name
+from fcorun.base.errors import abbreviate, describe_rows, normalize_name, word
 from fcorun.base.system.machine import free_host_memory
 from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.data.tables.cells import is_missing, to_level_names
@@ -118,7 +118,7 @@ def warn_missing_tokens(tokens: Mapping[str, Sequence[str]], frame: Any) -> list
     return warnings
 
 
-IF_CLASSES = "if they are classes, give data.task="  # the end of a warning about a target
+IF_CLASSES = "if they are classes, give"  # the end of a warning about a target
 
 
 # The target of the birth weights of R's MASS (Venables and Ripley, 2002), ``low``, is 0 or 1.
@@ -133,12 +133,12 @@ def warn_class_like_target(y: np.ndarray) -> list[str]:
     if not 2 <= len(values) <= _MAX_CLASSES:
         return []
     if len(values) == 2:
-        return [f"the target has two values only: {IF_CLASSES}binary"]
+        return [word(f"the target has two values only: {IF_CLASSES} `data.task=binary`")]
     if (values != np.floor(values)).any():
         return []
     listed = abbreviate([f"{value:g}" for value in values])
-    return [f"the target has {len(values)} values only, all whole numbers ({listed}), and is taken as a number: "
-            f"{IF_CLASSES}multiclass"]  # fmt: skip
+    return [word(f"the target has {len(values)} values only, all whole numbers ({listed}), and is taken as a number: "
+                 f"{IF_CLASSES} `data.task=multiclass`")]  # fmt: skip
 
 
 # The US survey NHANES writes 77 or 777 for "refused" and 99 or 999 for "don't know" among the numbers of a column.
@@ -178,8 +178,8 @@ def describe_positive_class(classes: Sequence, positive: object) -> list[str]:
     if positive is not None or list(classes) in ([0, 1], ["0", "1"], [False, True]):
         return []
     first, second = classes
-    return [f"of the classes '{first}' and '{second}', coefficients above 0 and probabilities speak for '{second}'; "
-            f"data.positive={first} makes '{first}' the positive class"]  # fmt: skip
+    return [word(f"of the classes '{first}' and '{second}', coefficients above 0 and probabilities speak for "
+            f"'{second}'; `data.positive={first}` makes '{first}' the positive class")]  # fmt: skip
 
 
 def warn_constant_features(
@@ -199,7 +199,11 @@ def warn_constant_features(
     elif columns:
         varying = {columns[name] for j, name in enumerate(features) if j not in constant}
         names = [name for name in dict.fromkeys(columns[features[j]] for j in constant) if name not in varying]
-        advice = f"; data.ignore=[{','.join(names)}] leaves {'it' if len(names) == 1 else 'them'} out" if names else ""
+        advice = (
+            word(f"; `data.ignore=[{','.join(names)}]` leaves {'it' if len(names) == 1 else 'them'} out")
+            if names
+            else ""
+        )
     else:
         advice = ""
     listed = abbreviate([_column_name(j, features) for j in constant])
@@ -237,16 +241,17 @@ def warn_nothing_held_out(fraction: float, sizes: np.ndarray) -> list[str]:
     if not fraction:
         return []
     needed = int(np.ceil(1 / fraction - 1e-9))
-    return [f"data.validation={fraction} holds out no row, for every client has fewer than {needed} rows (the largest "
-            f"{sizes.max()}): nothing is measured on held-out rows; give more, or a list of clients"]  # fmt: skip
+    return [word(f"`data.validation={fraction}` holds out no row, for every client has fewer than {needed} rows (the "
+            f"largest {sizes.max()}): nothing is measured on held-out rows; give more, or a list of "
+            "clients")]  # fmt: skip
 
 
 def warn_scaled_by_held_out_rows(clients: Sequence[str]) -> list[str]:
     """Return a warning about clients without training rows, where each client standardizes its features."""
     if not clients:
         return []
-    return [f"data.standardize=per_client: {abbreviate(list(map(repr, clients)))} without training rows are scaled "
-            "by the mean and deviation of their held-out rows, which a new row would not have"]  # fmt: skip
+    return [word(f"`data.standardize=per_client`: {abbreviate(list(map(repr, clients)))} without training rows are "
+            "scaled by the mean and deviation of their held-out rows, which a new row would not have")]  # fmt: skip
 
 
 # Warnings about clients whose columns seem to be written otherwise than those of the others: units, levels. The four

@@ -121,7 +121,7 @@ def read_encoding(folder: str) -> Encoding:
         return Encoding.from_dict(read_json(Path(folder) / ENCODING_FILE))
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"data.encoding={folder} is no record of a table with named columns, with its {ENCODING_FILE}: give the "
+            f"`data.encoding={folder}` is no record of a table with named columns, with its {ENCODING_FILE}: give the "
             "folder of one that is done"
         ) from error
 
@@ -241,11 +241,11 @@ def _check_gaps(
     clients = _clients_without_values(gaps, rows_by_client)
     if len(clients) == len(rows_by_client):
         raise UserError(f"{column} has no value in any training row (its first gap is in row {first}): "
-                        f"data.ignore=[{name}] leaves it out")  # fmt: skip
+                        f"`data.ignore=[{name}]` leaves it out")  # fmt: skip
     if missing == "refuse":
         absent = f", and no value at all at {abbreviate(clients)}" if clients else ""
         raise UserError(f"{column} is missing in row {first}, in {gaps.sum()} of {len(gaps)} rows{absent}: give "
-                        f"data.missing=mean, median or indicator, or data.ignore=[{name}]")  # fmt: skip
+                        f"`data.missing=mean`, median or indicator, or `data.ignore=[{name}]`")  # fmt: skip
 
 
 def _clients_without_values(gaps: np.ndarray, rows_by_client: dict[str, np.ndarray]) -> list[str]:

@@ -20,7 +20,7 @@ def read_label_file(path: str) -> dict[str, dict[str, str]]:
 
     Raises UserError for a file that is missing, for other columns than ``COLUMNS``, and for a column listed twice.
     """
-    where = f"data.labels={path}"
+    where = f"`data.labels={path}`"
     try:
         text = find_file(path, "data.labels=", (".csv",)).read_text(encoding="utf-8-sig").strip("\r\n")
     except UnicodeDecodeError as error:
@@ -72,8 +72,8 @@ def assign_roles(labels: Mapping[str, Mapping[str, str]], given: ColumnRoles, pa
         if role in _LISTS:
             options[role] = [*options.get(role, getattr(given, role) or ()), column]
         elif role in options:
-            raise UserError(f"data.labels={path}: '{options[role]}' and '{column}' both have the role {role}: give the "
-                            f"role to one of them, or data.{role}=COLUMN")  # fmt: skip
+            raise UserError(f"`data.labels={path}`: '{options[role]}' and '{column}' both have the role {role}: give "
+                            f"the role to one of them, or `data.{role}=COLUMN`")  # fmt: skip
         else:
             options[role] = column
     return options

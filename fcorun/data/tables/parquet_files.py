@@ -27,7 +27,7 @@ def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding |
     import pandas as pd
     from pyarrow import parquet
 
-    where = f"data.path={path}"
+    where = f"`data.path={path}`"
     header = pd.DataFrame(columns=_column_names(parquet.read_schema(file)))
     check_unique_names(list(header), where)
     features = roles.select_features(header, path)
@@ -81,7 +81,7 @@ def _cache_columns(file: Path, names: Sequence[str], where: str) -> np.ndarray:
             dtype = _numeric_dtype(arrow_type)
             if dtype is None:
                 raise UserError(f"{where}: rows stay on disk, where columns must be numbers, and '{name}' "
-                                f"is {arrow_type}: make it numbers, or leave it out by data.ignore")  # fmt: skip
+                                f"is {arrow_type}: make it numbers, or leave it out by `data.ignore`")  # fmt: skip
             dtypes.append(dtype)
         dtype = np.result_type(*dtypes)
         if dtype.kind == "b":
@@ -107,7 +107,7 @@ def _to_block(batch: Any, names: Sequence[str], dtype: np.dtype, where: str) -> 
         column = batch.column(name)
         if column.null_count:
             raise UserError(f"{where}: column '{name}' has gaps, which are filled only where rows are in memory: fill "
-                            f"them in, give data.resident=true, or leave the column out, data.ignore=[{name}]"
+                            f"them in, give `data.resident=true`, or leave the column out, `data.ignore=[{name}]`"
                             )  # fmt: skip
         block[:, index] = column.to_numpy(zero_copy_only=False)
     return block

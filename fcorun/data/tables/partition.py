@@ -20,7 +20,7 @@ def partition_rows(
             held_out |= mask
     training_targets = y[~held_out]
     if clients > len(training_targets):
-        raise UserError(f"data.clients={clients} is more than the {len(training_targets)} training rows of {path}: "
+        raise UserError(f"`data.clients={clients}` is more than the {len(training_targets)} training rows of {path}: "
                         f"give at most {len(training_targets)}")  # fmt: skip
     names = [f"client{m}" for m in range(clients)]
     rng = random_stream(seed, "table", "partition")
@@ -30,15 +30,15 @@ def partition_rows(
         return names, client_index
 
     if kind != "iid":
-        raise UserError(f"data.partition={kind} assigns single rows, and data.group keeps rows together: give "
-                        "data.partition=iid, which assigns groups, or data.client")  # fmt: skip
+        raise UserError(f"`data.partition={kind}` assigns single rows, and `data.group` keeps rows together: give "
+                        "`data.partition=iid`, which assigns groups, or `data.client`")  # fmt: skip
     client_index = np.floor(draw_uniform_per_group(rows.group, rng) * clients).astype(np.int64)
     client_index[held_out] = clients
     empty = np.setdiff1d(np.arange(clients), client_index)
     if len(empty):
         n_groups = len(np.unique(rows.group))
-        raise UserError(f"data.clients={clients}: client{empty[0]} gets none of the {n_groups} groups of data.group, "
-                        "which are assigned at random: give fewer clients")  # fmt: skip
+        raise UserError(f"`data.clients={clients}`: client{empty[0]} gets none of the {n_groups} groups of "
+                        "`data.group`, which are assigned at random: give fewer clients")  # fmt: skip
     return names, client_index
 
 

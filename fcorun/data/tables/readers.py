@@ -306,7 +306,9 @@ def find_file(path: str, option: str = "data.path=", endings: Sequence[str] = EN
     folder of arrays if ``arrays``.
     """
     file = Path(path).expanduser()
-    where = f"{option}{path}"
+    where = f"`{option}{path}`"
+    if not option:
+        where = path
     if file.is_dir():
         also = "; or a folder with X.npy and y.npy" if arrays else ""
         raise UserError(f"{where} is a folder: give a file that ends in {', '.join(endings)}{also}")
@@ -358,7 +360,7 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
         resident: whether the features of Parquet, HDF5 and folders are read into memory. With "auto", they stay on disk
             if they do not fit into memory.
     """
-    where = f"data.path={path}"
+    where = f"`data.path={path}`"
     if is_array_folder(path):
         file, ending = Path(path).expanduser(), ARRAY_FOLDER
     else:
@@ -368,10 +370,12 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
     for option in ("target", "client", "ignore", "only", "keep"):
         column = getattr(roles, option)
         if column is not None and not has_named_columns:
-            raise UserError(f"data.{option}={column}: a {ending} file has no named columns; leave data.{option} out")
+            raise UserError(
+                f"`data.{option}={column}`: a {ending} file has no named columns; leave `data.{option}` out"
+            )
     if ending not in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING) and resident is False:
-        raise UserError(f"data.resident=false: {path} is read whole: write it as .parquet, .h5 or a folder of "
-                        "X.npy and y.npy, or leave data.resident out")  # fmt: skip
+        raise UserError(f"`data.resident=false`: {path} is read whole: write it as .parquet, .h5 or a folder of "
+                        "X.npy and y.npy, or leave `data.resident` out")  # fmt: skip
     try:
         if not has_named_columns:
             rows = _read_arrays(file, path, ending, roles, resident)
@@ -382,12 +386,12 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
     except READ_ERRORS as error:
         raise explain_damage(where, ending, error) from error
     if not len(rows.y):
-        raise UserError(f"data.path={path}: the file has no rows; give one with data")
+        raise UserError(f"`data.path={path}`: the file has no rows; give one with data")
     features = rows.x if rows.frame is None else rows.frame
     if not features.shape[1]:
         others = " and ".join(f"data.{option}" for option in roles.metadata)
         besides = f" besides {others}" if others else ""
-        raise UserError(f"data.path={path}: the file has no feature columns{besides}; give at least one")
+        raise UserError(f"`data.path={path}`: the file has no feature columns{besides}; give at least one")
     if isinstance(rows.x, np.ndarray):  # rows on disk are checked by FederatedData.validate
         _check_finite(rows.x, path, None)
     _check_finite(rows.y[:, None], path, f"target '{roles.target}'" if roles.target else "target y")
@@ -399,14 +403,16 @@ def _check_finite(values: np.ndarray, path: str, name: str | None) -> None:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row, column = np.argwhere(~np.isfinite(values))[0]
         name = name or f"column '{column}'"
-        raise UserError(f"data.path={path}: {name} is missing or infinite in row {row + 1}; fill it in or drop the row")
+        raise UserError(
+            f"`data.path={path}`: {name} is missing or infinite in row {row + 1}; fill it in or drop the row"
+        )
 
 
 def _read_frame(
     file: Path, path: str, ending: str, roles: ColumnRoles, kinds: Mapping[str, Column] | None
 ) -> ParsedRows:
     """Read the rows of a file with named columns into memory."""
-    where = f"data.path={path}"
+    where = f"`data.path={path}`"
     table, warnings = read_named_columns(file, ending, roles.target, roles.text_columns, where=where, kinds=kinds)
     return parse_columns(table, path, roles, [*warnings, *warn_repeated_rows(table.frame)])
 
@@ -416,7 +422,7 @@ def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles, warnings: S
 
     Raises UserError for columns that are missing or cannot be read, and for targets and clients with gaps.
     """
-    where = f"data.path={path}"
+    where = f"`data.path={path}`"
     frame = table.frame
     features = roles.select_features(frame, path)
     rows = roles.separate_columns(frame, path, features)
@@ -439,10 +445,10 @@ def _read_arrays(file: Path, path: str, ending: str, roles: ColumnRoles, residen
     options = {option: name for option, name in roles.metadata.items() if option in ("group", "split", "fold")}
     for option, name in options.items():
         if ending in LIBSVM_ENDINGS:
-            raise UserError(f"data.{option}={name}: a {ending} file has features and targets only: give a table, or an "
-                            f".npz with an array '{name}'")  # fmt: skip
+            raise UserError(f"`data.{option}={name}`: a {ending} file has features and targets only: give a table, "
+                            f"or an .npz with an array '{name}'")  # fmt: skip
         if name in ARRAY_NAMES:
-            raise UserError(f"data.{option}={name}: that array is the rows' {name}: name another one, or none")
+            raise UserError(f"`data.{option}={name}`: that array is the rows' {name}: name another one, or none")
     names = list(dict.fromkeys(options.values()))
     arrays: dict[str, Any]
     if ending == ARRAY_FOLDER:

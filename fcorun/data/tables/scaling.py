@@ -62,7 +62,7 @@ class Scaling:
             data = read_json(Path(folder) / "summary.json")["data"]
             return cls.from_dict(data["standardized"]), tuple(data.get("feature_names", ()))
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"data.scaling={folder} is no record of data that were standardized pooled: give the "
+            raise UserError(f"`data.scaling={folder}` is no record of data that were standardized pooled: give the "
                             "folder of one that is done") from error  # fmt: skip
 
     def transform(self, x: Any) -> Any:
@@ -166,7 +166,7 @@ def standardize(
     """
     if by == "per_client":
         if isinstance(x, DiskMatrix):
-            raise UserError(f"data.standardize=per_client needs rows in memory, and those of {path} stay on "
+            raise UserError(f"`data.standardize=per_client` needs rows in memory, and those of {path} stay on "
                             "disk: give pooled, or none")  # fmt: skip
         x, by_client = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training)
         names = [*client_rows.client_names, ""]
@@ -180,8 +180,8 @@ def standardize(
     else:
         scaling, names = Scaling.from_record(record)
         if len(scaling.mean) != x.shape[1] or (names and names != features):
-            raise UserError(f"data.scaling={record} has other features than data.path={path}: give the same columns in "
-                            "the same order")  # fmt: skip
+            raise UserError(f"`data.scaling={record}` has other features than `data.path={path}`: give the same "
+                            "columns in the same order")  # fmt: skip
     return scaling.transform(x), scaling.to_dict()
 
 

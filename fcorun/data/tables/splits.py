@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
-from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names
+from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names, word
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.rows.rows import Rows, renumber_clients
 from fcorun.data.tables.cells import column_as_text
@@ -42,18 +42,18 @@ class HoldOut:
         """Raise UserError for a fraction out of range, for no rows left to train on, and for a client named twice."""
         for split, option in (("validation", self.validation), ("test", self.test)):
             if isinstance(option, (int, float)) and not 0 <= option < 1:
-                raise UserError(f"data.{split}={option} must be at least 0 and less than 1, or a list of clients")
+                raise UserError(f"`data.{split}={option}` must be at least 0 and less than 1, or a list of clients")
         if isinstance(self.test, (int, float)) and not isinstance(self.validation, list):
             validation = DEFAULT_VALIDATION if self.validation is None else self.validation
             if self.test and validation + self.test >= 1:
                 given = "" if self.validation is not None else ", its default,"
-                raise UserError(f"data.validation={validation}{given} and data.test={self.test} leave no rows to train "
-                                "on: their sum must be less than 1")  # fmt: skip
+                raise UserError(f"`data.validation={validation}`{given} and `data.test={self.test}` leave no rows to "
+                                "train on: their sum must be less than 1")  # fmt: skip
         if isinstance(self.test, list) and isinstance(self.validation, list):
             for name in self.test:
                 if name in self.validation:
                     raise UserError(
-                        f"data.validation and data.test both name the client '{name}': name it in one of them"
+                        f"`data.validation` and `data.test` both name the client '{name}': name it in one of them"
                     )
 
     def check_clients(self, client_names: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ class HoldOut:
             for client in option if isinstance(option, list) else ():
                 if client not in client_names:
                     suggestion = suggest_name(client, client_names)
-                    raise UserError(f"data.{split}: there is no client '{client}'; {suggestion}")
+                    raise UserError(f"`data.{split}`: there is no client '{client}'; {suggestion}")
 
     def for_clients(self, names: Sequence[str]) -> "HoldOut":
         """Return the options as far as they are about these clients, those of a site."""
@@ -75,7 +75,7 @@ class HoldOut:
         """Raise UserError if ``test`` asks for rows and none of all clients' rows was drawn."""
         if self.test and not n_rows:
             reason = "none of the few groups was drawn" if by_groups else "no client has enough of them"
-            raise UserError(f"data.test={self.test} holds out no row, since {reason}: "
+            raise UserError(f"`data.test={self.test}` holds out no row, since {reason}: "
                             "give a larger fraction, or names of clients")  # fmt: skip
 
     def draw_masks(
@@ -99,16 +99,16 @@ class HoldOut:
         group, marked = rows.group, (rows.validation, rows.test)
         for split, option, mask in zip(("validation", "test"), (self.validation, self.test), marked, strict=True):
             if mask is not None and option is not None:
-                raise UserError(f"data.{split}={option}: {path} marks its {split} rows itself; leave data.{split} out, "
-                                "or the array out of the file")  # fmt: skip
+                raise UserError(f"`data.{split}={option}`: {path} marks its {split} rows itself; leave "
+                                f"`data.{split}` out, or the array out of the file")  # fmt: skip
 
         def draw(split: str, option: FractionOrClients, excluded: np.ndarray | None) -> np.ndarray:
             """Return the mask of one split, without the ``excluded`` rows where a fraction is drawn."""
             if isinstance(option, list):
                 if rows.client is None and option:
                     raise UserError(
-                        f"data.{split}={option}: the rows have no named clients; "
-                        f"give data.client=... or a fraction of the rows, data.{split}=0.2"
+                        f"`data.{split}={option}`: the rows have no named clients; "
+                        f"give `data.client=...` or a fraction of the rows, `data.{split}=0.2`"
                     )
                 mask = np.isin(np.array([*client_names, ""])[client_index], option)
                 return mask if group is None else np.isin(group, group[mask])
@@ -136,14 +136,14 @@ class HoldOut:
         if (validation & test).any():
             row = int((validation & test).argmax()) + 1
             if group is not None and isinstance(self.test, list) and isinstance(self.validation, list):
-                raise UserError(f"data.validation and data.test name clients that share group '{group[row - 1]}': name "
-                                "these clients in one of them")  # fmt: skip
+                raise UserError("`data.validation` and `data.test` name clients that share group "
+                                f"'{group[row - 1]}': name these clients in one of them")  # fmt: skip
             named = [
                 f"data.{split}" for split, option in (("validation", self.validation), ("test", self.test)) if option
             ]
             given = f", by the file and by {' and '.join(named)}" if named else ""
-            raise UserError(f"data.path={path}: row {row} is held out for validation and for the test{given}: hold it "
-                            "out for one of them")  # fmt: skip
+            raise UserError(f"`data.path={path}`: row {row} is held out for validation and for the test{given}: hold "
+                            "it out for one of them")  # fmt: skip
         return validation, test
 
 
@@ -187,14 +187,14 @@ def attach_groups_and_splits(rows: ParsedRows, roles: ColumnRoles, path: str) ->
             continue
         if name not in rows.metadata:
             suggestion = suggest_columns(name, rows.metadata)
-            raise UserError(f"data.{option}={name}: there is no such column in {path}; {suggestion}")
+            raise UserError(f"`data.{option}={name}`: there is no such column in {path}; {suggestion}")
         values[option] = column_as_text(rows.metadata[name])
         if option != "fold" and "" in values[option]:
             row = values[option].tolist().index("") + 1
-            raise UserError(f"data.{option}={name}: row {row} of {path} has no value there; fill it in or drop it")
+            raise UserError(f"`data.{option}={name}`: row {row} of {path} has no value there; fill it in or drop it")
     if "split" in values:
         marked = (rows.validation, rows.test)
-        validation, test = split_masks(values["split"], f"data.split={roles.split}", path, marked)
+        validation, test = split_masks(values["split"], f"`data.split={roles.split}`", path, marked)
         rows = replace(rows, validation=validation, test=test)
     return replace(rows, group=values.get("group"), fold=values.get("fold"))
 
@@ -207,7 +207,7 @@ def split_masks(
     Raises UserError, which begins with ``option``, for other names, and where the file already has ``marked`` rows.
     """
     if any(mask is not None for mask in marked):
-        raise UserError(f"{option}: {path} marks its rows by the arrays validation and test: leave data.split out")
+        raise UserError(f"{option}: {path} marks its rows by the arrays validation and test: leave `data.split` out")
     unknown = ~np.isin(split, SPLITS)
     if unknown.any():
         row = int(unknown.argmax())
@@ -224,12 +224,12 @@ def check_groups_and_folds(
     group_column = str(roles.group)
     split = np.array(SPLITS)[validation + 2 * test]
     if rows.group is not None:
-        option = "the arrays validation and test" if roles.split is None else f"data.split={roles.split}"
+        option = "the arrays validation and test" if roles.split is None else f"`data.split={roles.split}`"
         check_groups_intact(rows.group, split, option, group_column)
     if rows.fold is None:
         return
     training = split == "train"
-    option = f"data.fold={roles.fold}"
+    option = f"`data.fold={roles.fold}`"
     if "" in rows.fold[training]:
         row = int(((rows.fold == "") & training).argmax()) + 1
         raise UserError(f"{option}: row {row} of {path} is trained on and has no fold: fill it in")
@@ -246,8 +246,8 @@ def check_groups_intact(
     """
     if (mixed := _find_mixed_group(group, label)) is not None:
         name, first, second = mixed
-        raise UserError(f"{option}: group '{name}' of data.group={column} has rows of '{first}' and of '{second}': "
-                        "mark all rows of a group alike, or leave data.group out")  # fmt: skip
+        raise UserError(f"{option}: group '{name}' of `data.group={column}` has rows of '{first}' and of '{second}': "
+                        "mark all rows of a group alike, or leave `data.group` out")  # fmt: skip
 
 
 def warn_groups_across_clients(
@@ -264,14 +264,15 @@ def warn_groups_across_clients(
     first, second = ([*client_names, ""][index] or "nobody" for index in indices)
     example = f"'{name}' has rows of client {first} and of client {second}"
     if not keep:
-        raise UserError(f"data.group={column}: group {example}: if these are two groups, give them two names, such as "
-                        f"{first}-{name}; if they are one, data.group_across=keep holds it out at all of its "
+        raise UserError(f"`data.group={column}`: group {example}: if these are two groups, give them two names, such "
+                        f"as {first}-{name}; if they are one, `data.group_across=keep` holds it out at all of its "
                         "clients at once")  # fmt: skip
     group_index = np.unique(group, return_inverse=True)[1]
     pairs = np.unique(np.stack([group_index, client_index]), axis=1)
     n_across = int((np.bincount(pairs[0]) > 1).sum())
-    return [f"data.group={column}: {n_across} groups have rows of several clients ({example}): data.group_across=keep "
-            "holds such a group out at all of its clients at once, also where a whole client is held out"]  # fmt: skip
+    return [word(f"`data.group={column}`: {n_across} groups have rows of several clients ({example}): "
+            "`data.group_across=keep` holds such a group out at all of its clients at once, also where a whole "
+            "client is held out")]  # fmt: skip
 
 
 def _find_mixed_group(group: np.ndarray, label: np.ndarray) -> tuple[Any, Any, Any] | None:
@@ -294,10 +295,10 @@ def summarize_groups(
         if mask.any():
             held_out.append(f"{len(np.unique(group[mask])):,} with {mask.sum():,} rows for {split}")
     names = np.unique(group)
-    summary = f"data.group={column}: the rows of each of {len(names):,} groups stay together"
+    summary = word(f"`data.group={column}`: the rows of each of {len(names):,} groups stay together")
     if held_out:
         summary += f"; held out are {' and '.join(held_out)}"
-    return [summary, *warn_similar_names(f"data.group={column}: groups", names.tolist())]
+    return [summary, *warn_similar_names(word(f"`data.group={column}`: groups"), names.tolist())]
 
 
 # R's survival has the visits of 312 patients in ``pbcseq``, whose column ``id`` names the patient.
@@ -329,8 +330,8 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
     if not candidates:
         return []
     counts = [f"'{name}' has {n_values:,} values in {len(frame):,} rows" for name, n_values in candidates]
-    return [f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a patient do, "
-            f"data.group={candidates[0][0]} keeps them together where rows are held out"]  # fmt: skip
+    return [word(f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a patient do, "
+            f"`data.group={candidates[0][0]}` keeps them together where rows are held out")]  # fmt: skip
 
 
 def _may_name_groups(series: Any) -> bool:
@@ -437,8 +438,8 @@ def assign_rows_to_clients(
     if rows.client is not None:
         if kind != "iid":
             raise UserError(
-                f"data.partition={kind}: the rows of {path} have clients already; "
-                "leave data.partition out, or take the clients out of the data"
+                f"`data.partition={kind}`: the rows of {path} have clients already; "
+                "leave `data.partition` out, or take the clients out of the data"
             )
         names, inverse = np.unique(rows.client, return_inverse=True)
         order = sorted(range(len(names)), key=numeric_or_text_key(names.tolist()))

@@ -31,7 +31,7 @@ class Binary(Task):
             elif len(labels) <= _FEW_LABELS:
                 advice += ", or leave out the rows whose label stands for a missing outcome, such as 9 or unknown"
             listed = abbreviate(list(map(str, labels)), _FEW_LABELS)
-            raise UserError(f"{where} holds {len(labels)} classes ({listed}); give data.task=multiclass{advice}")
+            raise UserError(f"{where} holds {len(labels)} classes ({listed}); give `data.task=multiclass`{advice}")
         return indices, tuple(classes.tolist())
 
     def example_targets(self, scores: Float[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:
@@ -45,7 +45,7 @@ class Binary(Task):
         if options.positive is None or positive == names[1]:
             return y, classes
         if positive not in names:
-            raise UserError(f"data.positive={positive} is no label of {where}; {suggest_name(positive, names)}")
+            raise UserError(f"`data.positive={positive}` is no label of {where}; {suggest_name(positive, names)}")
         return (1 - y).astype(y.dtype), classes[::-1]
 
     def outcomes(self, y: Shaped[np.ndarray, " N"], classes: Sequence) -> dict[str, Bool[np.ndarray, " N"]]:

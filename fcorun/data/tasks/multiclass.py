@@ -22,7 +22,9 @@ class Multiclass(Task):
         if classes.dtype.kind == "f":
             is_fraction = y != np.floor(y)
             if is_fraction.any():
-                raise UserError(f"{where} holds fractions ({y[is_fraction][0]}), not labels; give data.task=regression")
+                raise UserError(
+                    f"{where} holds fractions ({y[is_fraction][0]}), not labels; give `data.task=regression`"
+                )
         return indices, tuple(classes.tolist())
 
     def example_targets(self, scores: Float[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:

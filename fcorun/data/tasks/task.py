@@ -124,11 +124,11 @@ class Task(ABC):
     def check_options(self, options: TargetOptions) -> None:
         """Raise UserError for options of a table that do not fit the task."""
         if options.event is not None and self.has_classes:
-            raise UserError(f"data.event={options.event} marks times to events, and data.task={self.name} has labels: "
-                            "leave one of them out")  # fmt: skip
+            raise UserError(f"`data.event={options.event}` marks times to events, and `data.task={self.name}` has "
+                            "labels: leave one of them out")  # fmt: skip
         if options.positive is not None and not self.has_two_classes:
-            raise UserError(f"data.positive={options.positive} is one of two labels, and the task is data.task="
-                            f"{self.name}: leave it out, or give data.task=binary")  # fmt: skip
+            raise UserError(f"`data.positive={options.positive}` is one of two labels, and the task is "
+                            f"`data.task={self.name}`: leave it out, or give `data.task=binary`")  # fmt: skip
 
     def target_dtype(self, dtype: DTypeLike) -> np.dtype:
         """Return the dtype of targets on a device, where features have ``dtype``."""
@@ -152,7 +152,7 @@ class Task(ABC):
 def encode_numbers(y: Shaped[np.ndarray, " N"], where: str) -> tuple[Shaped[np.ndarray, " N"], tuple]:
     """Return targets that are numbers, without classes. Raises UserError, which begins with ``where``, for text."""
     if y.dtype.kind not in "fiub":
-        raise UserError(f"{where} is text ('{y[0]}'); give data.task=binary or multiclass, or another target")
+        raise UserError(f"{where} is text ('{y[0]}'); give `data.task=binary` or multiclass, or another target")
     if y.dtype.kind != "f":
         y = y.astype(np.float64)
     return y, ()
@@ -185,7 +185,7 @@ def find_task(name: str) -> Task:
     if name not in tasks:  # installed packages take a while to search
         tasks = find_tasks()
     if name not in tasks:
-        raise UserError(f"data.task={name} is not a choice: {suggest_name(name, tasks)}")
+        raise UserError(f"`data.task={name}` is not a choice: {suggest_name(name, tasks)}")
     return tasks[name]
 
 

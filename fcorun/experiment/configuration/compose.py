@@ -84,13 +84,13 @@ def normalize_overrides(arguments: Sequence[str]) -> list[str]:
     """
     given_keys = {override_key(text) for text in arguments if not text.endswith("=null")}
     if {"reg.strength", "reg.relative"} <= given_keys:
-        raise UserError("reg.relative sets the strength: give reg.relative or reg.strength, not both")
+        raise UserError("`reg.relative` sets the strength: give `reg.relative` or `reg.strength`, not both")
     for argument in arguments:
         if argument.startswith("--experimental-rerun"):
             raise UserError("--experimental-rerun reads a pickle, which may hold any program: give the keys again")
         if re.fullmatch(r"\+{0,2}data\.path=\[.*\]", argument, re.DOTALL):
-            raise UserError(f"{argument}: data.path is one file: join the tables into one, with a column that names "
-                            "each row's client (data.client); rows that stay apart need fcorun plan")  # fmt: skip
+            raise UserError(f"{argument}: `data.path` is one file: join the tables into one, with a column that names "
+                            "each row's client (`data.client`); rows that stay apart need fcorun plan")  # fmt: skip
         if match := _GROUP_OVERRIDE.fullmatch(argument):
             _check_group(match[1], match[2], argument)
     normalized = []

@@ -7,7 +7,7 @@ from typing import Any
 
 from fcorun.base.config import Settings, has_several_values, to_plain_value, type_hints
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.interface.api.python_messages import SECTION_OF_ARGUMENT, check_axes
+from fcorun.interface.api.python_words import SECTION_OF_ARGUMENT, check_axes
 
 
 def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, dict[str, Any]]]:

@@ -17,7 +17,7 @@ from fcorun.data.tasks import Binary, Multiclass, Regression, Task
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.interface.api.experiment_object import Experiment
 from fcorun.interface.api.fit import choose_strength, fit_to_tolerance
-from fcorun.interface.api.python_messages import PythonNames
+from fcorun.interface.api.python_words import PythonNames, python_words
 from fcorun.interface.api.rows_in_memory import from_arrays
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.algorithms.proxskip import ProxSkip
@@ -72,6 +72,7 @@ class FederatedLinearModel(BaseEstimator):
         self.seed = seed
         self.precision = precision
 
+    @python_words(lambda _: PythonNames("arrays"))
     def _fit(
         self,
         X: NDArray[np.float64],
@@ -96,8 +97,7 @@ class FederatedLinearModel(BaseEstimator):
                 experiment = choose_strength(experiment)
             fit = fit_to_tolerance(experiment, tol)
         except UserError as error:
-            message = PythonNames("arrays", _NAME).translate(str(error))
-            raise InvalidInput(message.removeprefix(f'name="{_NAME}": ')) from error
+            raise InvalidInput(str(error).removeprefix(f'name="{_NAME}": ')) from error
         if fit.gap > tol:
             warnings.warn(
                 f"the {fit.certificate_kind} is {fit.gap:.2g} relative to the zero model after {fit.n_rounds} rounds, "
@@ -142,7 +142,7 @@ class FederatedLinearModel(BaseEstimator):
                 return Logistic()
             return LeastSquares()
         if not is_linear_model(type(self.objective)):
-            raise UserError(f"objective={self.objective!r} is no linear model: train it by fcorun.Experiment")
+            raise UserError(f"`objective={self.objective!r}` is no linear model: train it by fcorun.Experiment")
         return self.objective
 
     def _build_regularizer(self) -> Regularizer:
@@ -296,7 +296,7 @@ class FederatedClassifier(ClassifierMixin, FederatedLinearModel):
         scores = self._predict_linear(X)
         probabilities = class_probabilities(self._objective, scores)
         if probabilities is None:
-            raise InvalidInput(f"objective={self._objective!r} defines no probabilities: take decision_function")
+            raise InvalidInput(f"`objective={self._objective!r}` defines no probabilities: take decision_function")
         return probabilities
 
 

@@ -35,9 +35,8 @@ from fcorun.experiment.prepare import (
 from fcorun.experiment.requirements import explain_ignored_batch_size
 from fcorun.experiment.tracker import Tracker
 from fcorun.interface.api.combinations import combine
-from fcorun.interface.api.python_messages import (
+from fcorun.interface.api.python_words import (
     SECTION_OF_ARGUMENT,
-    PythonNames,
     check_configuration,
     check_folder,
     check_watcher,
@@ -45,7 +44,7 @@ from fcorun.interface.api.python_messages import (
     name_keys,
     names_of_configuration,
     names_of_experiment,
-    python_errors,
+    python_words,
 )
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.clocks.clock import Clock
@@ -261,7 +260,7 @@ class Experiment:
     defaults: Mapping[str, Any] | None = dataclasses.field(default=None, repr=False)
 
     @classmethod
-    @python_errors(names_of_configuration)
+    @python_words(names_of_configuration)
     def from_config(cls, config: Mapping[str, Any], trust: str | Path | None = None) -> "Experiment":
         """Return the experiment of a configuration, which the command makes of its command line.
 
@@ -281,7 +280,7 @@ class Experiment:
         return experiment_of_config(config)
 
     @property
-    @python_errors(names_of_experiment)
+    @python_words(names_of_experiment)
     def prepared(self) -> PreparedExperiment:
         """The experiment with every field resolved and checked, as the code of a notebook is now.
 
@@ -290,7 +289,7 @@ class Experiment:
         combinations = self.combinations()
         if len(combinations) > 1:
             raise UserError(f"the experiment has {len(combinations)} combinations of values, such as "
-                            f"{combinations[0][0]}: call sweep, or give one value of each")  # fmt: skip
+                            f"`{combinations[0][0]}`: call sweep, or give one value of each")  # fmt: skip
         return prepare_objects(vars(self))
 
     def __repr__(self) -> str:
@@ -308,7 +307,7 @@ class Experiment:
         """The hash of everything that determines the numbers of the run, as in status.json of its record."""
         return self.prepared.identity
 
-    @python_errors(names_of_experiment)
+    @python_words(names_of_experiment)
     def run(
         self, folder: str | Path | None = None, *, pictures: bool = True, watch: Watcher | None = None
     ) -> "RunRecord":
@@ -330,7 +329,7 @@ class Experiment:
         (record,) = run_experiments([self.prepared], [folder], watch or follow_by_default(), pictures=pictures)
         return RunRecord(record.folder)
 
-    @python_errors(names_of_experiment)
+    @python_words(names_of_experiment)
     def sweep(
         self,
         folder: str | Path | None = None,
@@ -384,7 +383,7 @@ class Experiment:
         run_sweep(points, path, options, watch or follow_by_default())
         return Sweep(path, [point.folder for point in points], options.metric)
 
-    @python_errors(names_of_experiment)
+    @python_words(names_of_experiment)
     def combinations(self, axes: Mapping[str, Sequence[Any]] | None = None) -> list[tuple[str, "Experiment"]]:
         """Return the description and the experiment of each combination of the arguments that have several values.
 
@@ -394,7 +393,7 @@ class Experiment:
         combinations = combine(arguments, axes or {})
         return [(text, Experiment(**values, defaults=self.defaults)) for text, values in combinations]
 
-    @python_errors(names_of_experiment)
+    @python_words(names_of_experiment)
     def select(
         self,
         folder: str | Path | None = None,
@@ -441,18 +440,13 @@ class Experiment:
         plan = plan_selection(self.prepared, build(SelectOptions, values), folder, metric)
         watcher = follow_by_default()
         selection = plan.run(watch=watcher)
-        names = PythonNames.of_data(self.data)
-        selection = replace(
-            selection,
-            warnings=names.translate_each(selection.warnings),
-            refit_warnings=names.translate_each(selection.refit_warnings),
-            record=RunRecord(selection.record.folder) if selection.record else None,
-        )
-        watcher.warn(plan.study.data.warnings, names)  # unless the refit has shown them
+        if selection.record:
+            selection = replace(selection, record=RunRecord(selection.record.folder))
+        watcher.warn(plan.study.data.warnings)  # unless the refit has shown them
         warn_each([*selection.warnings, *selection.refit_warnings])
         return selection
 
-    @python_errors(names_of_experiment)
+    @python_words(names_of_experiment)
     def stability(
         self,
         folder: str | Path | None = None,
@@ -489,12 +483,8 @@ class Experiment:
         plan = plan_stability(self.prepared, build(StabilityOptions, values), folder)
         watcher = follow_by_default()
         result = plan.run(watch=watcher if refit else None)
-        names = PythonNames.of_data(self.data)
-        result = replace(
-            result,
-            warnings=names.translate_each(result.warnings),
-            record=RunRecord(result.record.folder) if result.record else None,
-        )
-        watcher.warn(plan.study.data.warnings, names)  # unless the refit has shown them
+        if result.record:
+            result = replace(result, record=RunRecord(result.record.folder))
+        watcher.warn(plan.study.data.warnings)  # unless the refit has shown them
         warn_each(result.warnings)
         return result

@@ -11,7 +11,6 @@ from typing import Any
 from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.data_warnings import IF_CLASSES
-from fcorun.interface.api.python_messages import PythonNames
 from fcorun.runs.job import Job, SweepWatcher
 
 _PAUSE = 0.2  # seconds between two updates of a progress bar
@@ -34,28 +33,28 @@ class WarningWatcher(SweepWatcher):
         self._warned: set[str] = set()
 
     def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
-        self.warn([job.experiment.warning, *data.warnings], PythonNames.of_data(job.experiment.data))
+        self.warn([job.experiment.warning, *data.warnings])
 
     def on_end(self, job: Job) -> None:
-        record, names = Record(job.run_folder.path), PythonNames.of_data(job.experiment.data)
+        record = Record(job.run_folder.path)
         if job.end_status == "reused":  # the warnings of the run that made the record
             sentences = record.summary.get("warnings", ())
             if job.experiment.data.has_explicit_task:  # perhaps not in the program that made the record
                 sentences = [sentence for sentence in sentences if IF_CLASSES not in sentence]
-            self.warn(sentences, names)
+            self.warn(sentences)
         reason = str(record.status.get("reason") or "")
         if record.status.get("status") == "diverged":
             from fcorun.experiment.advice import advise_on_divergence
 
             reason = f"diverged: {reason}; {advise_on_divergence(job.experiment)}"
-        self.warn([reason], names)
+        self.warn([reason])
 
-    def warn(self, sentences: Iterable[str], names: PythonNames) -> None:
-        """Pass sentences to Python's ``warnings`` in the names of a Python program, each once."""
+    def warn(self, sentences: Iterable[str]) -> None:
+        """Pass sentences to Python's ``warnings``, each once."""
         for sentence in sentences:
             if sentence and sentence not in self._warned:
                 self._warned.add(sentence)
-                warn_each([names.translate(sentence)])
+                warn_each([sentence])
 
 
 class NotebookProgress(WarningWatcher):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.files import write_atomically
-from fcorun.interface.api.python_messages import check_folder
+from fcorun.interface.api.python_words import check_folder
 from fcorun.results.models.inference_table import COLUMNS, InferenceTable
 
 if TYPE_CHECKING:

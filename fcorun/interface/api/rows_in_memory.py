@@ -15,7 +15,7 @@ from fcorun.data.datasets.in_memory import InMemoryTable, MemoryRows
 from fcorun.data.tables.cells import names_as_text
 from fcorun.data.tables.encoding import MissingPolicy
 from fcorun.data.tasks import Binary, Multiclass, Regression, Survival
-from fcorun.interface.api.python_messages import COLUMN_ARGUMENTS, PythonNames, describe_type, python_errors
+from fcorun.interface.api.python_words import COLUMN_ARGUMENTS, PythonNames, describe_type, python_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ class FrameOptions(ArrayOptions, total=False):
     labels: str | None
 
 
-@python_errors(lambda _: PythonNames("arrays"))
+@python_words(lambda _: PythonNames("arrays"))
 def from_arrays(
     X: ArrayLike,
     y: ArrayLike,
@@ -132,7 +132,7 @@ def from_arrays(
     return _make_table(arrays, arrays["y"], name, task, given)
 
 
-@python_errors(lambda _: PythonNames("frame"))
+@python_words(lambda _: PythonNames("frame"))
 def from_frame(
     frame: "pd.DataFrame",
     target: str,
@@ -171,7 +171,7 @@ def from_frame(
             raise UserError(f"{option} is {describe_type(column)}: give the name of a column of the frame")
         if column not in frame:
             raise UserError(
-                f"data.{option}={column}: the frame has no such column; {suggest_name(column, list(frame.columns))}"
+                f"`data.{option}={column}`: the frame has no such column; {suggest_name(column, list(frame.columns))}"
             )
     if client is None:
         given.setdefault("clients", 1)

@@ -10,21 +10,21 @@ from typing import Any
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.trust import locate
 from fcorun.interface.api.experiment_object import Experiment
-from fcorun.interface.api.python_messages import (
+from fcorun.interface.api.python_words import (
     check_axes,
     check_configuration,
     check_folder,
     check_list,
     check_watcher,
     names_of_configuration,
-    python_errors,
+    python_words,
 )
 from fcorun.interface.api.run_record import RunRecord
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
 
 
-@python_errors(names_of_configuration)
+@python_words(names_of_configuration)
 def run(
     config: Mapping[str, Any],
     folder: str | Path | None = None,
@@ -48,7 +48,7 @@ def run(
     return run_grid([config], [folder], watch, trust)[0]
 
 
-@python_errors(names_of_configuration)
+@python_words(names_of_configuration)
 def grid(
     config: Mapping[str, Any], axes: Mapping[str, Sequence[Any]], trust: str | Path | None = None
 ) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def _check_key(config: Mapping[str, Any], key: str, trust: str | Path | None) ->
         values = values[name]
 
 
-@python_errors(names_of_configuration)
+@python_words(names_of_configuration)
 def run_grid(
     configs: Sequence[Mapping[str, Any]],
     folders: Sequence[str | Path | None] | None = None,

@@ -2,8 +2,8 @@
 
 import io
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +18,12 @@ from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import Dataset
 from fcorun.data.tables.cells import names_as_text, to_plain_array
 from fcorun.interface.api.progress import ExperimentWarning
-from fcorun.interface.api.python_messages import (
+from fcorun.interface.api.python_words import (
     check_folder,
     describe_type,
     names_of_configuration,
     names_of_record,
-    python_errors,
+    python_words,
 )
 from fcorun.interface.api.record_intervals import Intervals
 from fcorun.reports.page.build_page import build_page
@@ -44,7 +44,7 @@ class RunRecord(FittedRecord):
     """The record of a run: its folder, and all that is in it. Users know the class as ``fcorun.Record``."""
 
     @property
-    @python_errors(names_of_record)
+    @python_words(names_of_record)
     def coefficients(self) -> "pd.DataFrame":
         """The coefficients of a linear model by feature, in the units of the features, as in coefficients.csv.
 
@@ -61,7 +61,7 @@ class RunRecord(FittedRecord):
         try:
             frame = pd.read_csv(io.StringIO(read_text(file)), dtype=str, keep_default_na=False)
         except (OSError, ValueError) as error:
-            advice = "run it again with force=true, or leave the record out"
+            advice = "run it again with `force=true`, or leave the record out"
             raise UserError(f"{file} cannot be read ({first_line(error)}): {advice}") from error
         for name in frame.columns:
             if name in ("parameter", "feature", "class"):  # names, which may be numbers
@@ -70,11 +70,11 @@ class RunRecord(FittedRecord):
                 frame[name] = frame[name].replace("", "nan").astype(float)
         return frame
 
-    @python_errors(names_of_record)
+    @python_words(names_of_record)
     def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:
         return super().estimator(client, trust)
 
-    @python_errors(names_of_record)
+    @python_words(names_of_record)
     def encode(self, frame: Any) -> Any:
         """Return the features of rows as ``estimator`` takes them, with the warnings of ``predict`` on columns.
 
@@ -86,11 +86,10 @@ class RunRecord(FittedRecord):
 
         rows = _to_frame(frame, self).drop(columns=self.config["data"].get("client") or [], errors="ignore")
         features, sentences = select_features(rows, self, "the frame")
-        for sentence in names_of_record(self).translate_each(sentences):
-            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        _warn(sentences)
         return features
 
-    @python_errors(names_of_record)
+    @python_words(names_of_record)
     def predict(
         self,
         rows: "pd.DataFrame | np.ndarray",
@@ -130,11 +129,10 @@ class RunRecord(FittedRecord):
             frame = frame.assign(**{column: _column_of(offset, "offset", len(frame))})
         index = frame.index
         predictions, sentences = predict(self, frame.reset_index(drop=True), clients, at=at)
-        for sentence in names_of_record(self).translate_each(sentences):
-            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        _warn(sentences)
         return predictions.set_index(index)
 
-    @python_errors(names_of_record)
+    @python_words(names_of_record)
     def infer(
         self,
         method: str = "auto",
@@ -172,13 +170,12 @@ class RunRecord(FittedRecord):
                   "imputations": imputations}  # fmt: skip
         inference = infer(self, build(InferenceOptions, values), data)
         table = build_table(inference)
-        sentences = names_of_record(self).translate_each(find_warnings(inference))
-        for sentence in sentences:
-            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        sentences = find_warnings(inference)
+        _warn(sentences)
         description = "\n".join(describe(inference, table))
         return Intervals(table, description, sentences, str(self.flat_config.get("style", "paper")))
 
-    @python_errors(names_of_record)
+    @python_words(names_of_record)
     def score_intervals(
         self,
         other: "Record | None" = None,
@@ -206,12 +203,10 @@ class RunRecord(FittedRecord):
             intervals = compute_intervals(self.folder, options)
         else:
             intervals = compare_records([self.folder, other.folder], options)
-        sentences = names_of_record(self).translate_each(intervals.warnings)
-        for sentence in sentences:
-            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
-        return replace(intervals, warnings=sentences)
+        _warn(intervals.warnings)
+        return intervals
 
-    @python_errors(names_of_record)
+    @python_words(names_of_record)
     def calibration(self, at: float, level: float = ScoreOptions.level) -> "pd.DataFrame":
         """Return predicted and observed risks of an event up to a time, as ``fcorun scores --at`` does.
 
@@ -226,8 +221,7 @@ class RunRecord(FittedRecord):
         from fcorun.results.models.survival_calibration import calibrate_record
 
         calibration = calibrate_record(self.folder, at, build(ScoreOptions, {"level": level}).level)
-        for sentence in names_of_record(self).translate_each(calibration.warnings):
-            warnings.warn(sentence, ExperimentWarning, stacklevel=3)  # the line that called the decorated method
+        _warn(calibration.warnings)
         frame = pd.read_csv(io.StringIO(calibration.to_csv()), dtype=str, keep_default_na=False)
         for name in frame.columns.drop("client"):
             with suppress(ValueError):  # a column of text
@@ -238,10 +232,9 @@ class RunRecord(FittedRecord):
     def warnings(self) -> list[str]:
         """The sentences that a reader of this record should know: on the experiment, its data and its end."""
         reason = self.status.get("reason")
-        sentences = [*self.summary.get("warnings", []), *([reason] if reason else [])]
-        return names_of_record(self).translate_each(sentences)
+        return [*self.summary.get("warnings", []), *([reason] if reason else [])]
 
-    @python_errors(names_of_record)
+    @python_words(names_of_record)
     def plot(self, x: CurveAxis = "rounds") -> "Figure":
         """Return the curves of the run, as in curves.png.
 
@@ -259,7 +252,7 @@ class RunRecord(FittedRecord):
             fit_to_labels(figure)
         return figure
 
-    @python_errors(names_of_record)
+    @python_words(names_of_record)
     def report(self, file: str | Path | None = None) -> Path:
         """Write one page about the run, and return its path: by default report.html in the record's folder."""
         check_folder(file, "file")
@@ -281,7 +274,7 @@ class RunRecord(FittedRecord):
         status = self.status
         sentence = f"{self.label}: {status.get('status', 'there is no record yet')}"
         if reason := status.get("reason"):
-            sentence += f" ({names_of_record(self).translate(reason)})"
+            sentence += f" ({reason})"
         html = f"<p>{escape(sentence)}<br>{escape(str(self.folder))}</p>"
         rows = self.rows
         if not rows:
@@ -290,6 +283,12 @@ class RunRecord(FittedRecord):
         values = "".join(f"<td>{value:.6g}</td>" for value in rows[-1].values())
         picture = embed_picture(self.folder / "curves.png", "curves.png")
         return f'{html}<table><tr>{names}</tr><tr>{values}</tr></table><div style="max-width: 700px">{picture}</div>'
+
+
+def _warn(sentences: Iterable[str]) -> None:
+    """Pass sentences to Python's ``warnings``, as those of the line that called a decorated method of a record."""
+    for sentence in sentences:
+        warnings.warn(sentence, ExperimentWarning, stacklevel=4)
 
 
 def _to_frame(rows: Any, record: Record) -> "pd.DataFrame":
@@ -328,7 +327,7 @@ def _column_of(values: "ArrayLike", argument: str, n_rows: int) -> "np.ndarray":
     return names
 
 
-@python_errors(names_of_configuration)
+@python_words(names_of_configuration)
 def load_records(*roots: str | Path) -> list[RunRecord]:
     """Load the records in and under these folders, in the order of their paths. Raises UserError without a folder."""
     return [RunRecord(loaded.folder) for loaded in record.load_records(*roots)]

@@ -11,7 +11,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import load_records
 from fcorun.base.system.files import write_atomically
-from fcorun.interface.api.python_messages import check_folder
+from fcorun.interface.api.python_words import check_folder
 from fcorun.interface.api.run_record import RunRecord
 from fcorun.reports.build_table import build_table
 from fcorun.reports.page.build_page import build_page

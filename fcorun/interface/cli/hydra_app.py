@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from fcorun.base.errors import UserError, WriteError, command_errors
+from fcorun.base.errors import UserError, WriteError, words_of_command
 from fcorun.base.system.files import interruptible_at_once
 from fcorun.experiment.configuration.compose import (
     HYDRA_1_3,
@@ -99,7 +99,7 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
     try:
         if shows_config and {"job", "--cfg=job", "-c=job"} & set(arguments):
             arguments = with_settings_of_data(arguments)
-        with command_errors():
+        with words_of_command():
             compose_with_defaults(arguments, run_hydra)
         if shows_config:
             print("# fcorun help KEY explains a key")

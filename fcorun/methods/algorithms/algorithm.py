@@ -351,7 +351,7 @@ class Method(PluginBase):
     @property
     def curvature_alternatives(self) -> list[str]:
         """The settings that make the unknown ``problem.curvature`` unnecessary: by default a value for each "auto"."""
-        return [f"a value for algo.{name}" for name in self.auto_fields]
+        return [f"a value for `algo.{name}`" for name in self.auto_fields]
 
     def auto(self, constants: ProblemConstants) -> dict[str, float]:
         """Return a value for each field that may be "auto", from the constants of the problem."""
@@ -574,7 +574,7 @@ class TwoRateAlgorithm(Algorithm):
 
     @property
     def curvature_alternatives(self):
-        return [f"a value for algo.{name}" for name in self.auto_fields if name != "server_lr"]
+        return [f"a value for `algo.{name}`" for name in self.auto_fields if name != "server_lr"]
 
     def auto(self, constants):
         return auto_rates(self.client_lr, self.server_lr, constants)

@@ -35,8 +35,8 @@ class FedProx(ProximalAlgorithm):
 
     def __post_init__(self):
         if self.solver == "exact" and isinstance(self.gamma, float) and self.gamma:
-            raise UserError(f"algo.gamma={self.gamma} needs a solver that can stop early: give algo.solver=gradient, "
-                            "accelerated or newton")  # fmt: skip
+            raise UserError(f"`algo.gamma={self.gamma}` needs a solver that can stop early: give "
+                            "`algo.solver=gradient`, accelerated or newton")  # fmt: skip
 
     def auto(self, constants):
         return {"mu": 1 / balanced_prox_step(constants)}

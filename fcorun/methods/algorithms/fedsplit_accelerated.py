@@ -51,7 +51,7 @@ class FedSplitAccelerated(ProximalAlgorithm):
     def resolve_auto(self, constants):
         resolved = super().resolve_auto(constants)
         if resolved.step * constants.smoothness >= 1:
-            raise UserError(f"algo.step={resolved.step:g} must be less than 1 / L, which is "
+            raise UserError(f"`algo.step={resolved.step:g}` must be less than 1 / L, which is "
                             f"{1 / constants.smoothness:.4g} for these losses: lower it, or leave it out")  # fmt: skip
         return resolved
 

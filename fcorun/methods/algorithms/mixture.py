@@ -47,7 +47,7 @@ class Mixture(Algorithm):
 
     def __post_init__(self):
         if isinstance(self.probability, float) and not 1e-4 <= self.probability <= 1 - 1e-4:
-            raise UserError(f"algo.probability={self.probability:g} makes thousands of flips, or all, pulls "
+            raise UserError(f"`algo.probability={self.probability:g}` makes thousands of flips, or all, pulls "
                             "alone or steps alone: give a number from 0.0001 to 0.9999")  # fmt: skip
 
     def auto(self, constants):

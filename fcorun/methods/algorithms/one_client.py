@@ -20,5 +20,5 @@ class OneClient(Baseline):
 
     def select_rows(self, offsets):
         if self.client >= len(offsets) - 1:
-            raise UserError(f"algo.client={self.client} must be less than the number of clients, {len(offsets) - 1}")
+            raise UserError(f"`algo.client={self.client}` must be less than the number of clients, {len(offsets) - 1}")
         return slice(int(offsets[self.client]), int(offsets[self.client + 1]))

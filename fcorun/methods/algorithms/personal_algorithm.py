@@ -43,7 +43,7 @@ class PersonalAlgorithm(Algorithm):
     def __post_init__(self):
         if self.solver == "exact" and isinstance(self.inner_lr, float):
             raise UserError(
-                f"algo.inner_lr={self.inner_lr:g} needs algo.solver=gradient: give that too, or leave inner_lr out"
+                f"`algo.inner_lr={self.inner_lr:g}` needs `algo.solver=gradient`: give that too, or leave inner_lr out"
             )
 
     @property
@@ -57,7 +57,7 @@ class PersonalAlgorithm(Algorithm):
     @property
     def curvature_alternatives(self):
         if self.solver == "gradient" and "inner_lr" in self.auto_fields:
-            return ["a value for algo.inner_lr"]
+            return ["a value for `algo.inner_lr`"]
         return []
 
     @property

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fcorun.base.config import AUTO, AutoNonNegative
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.methods.algorithms.algorithm import Traits
 from fcorun.methods.algorithms.personal_algorithm import PersonalAlgorithm
 
@@ -35,7 +35,7 @@ class PFedMac(PersonalAlgorithm):
 
     @property
     def curvature_alternatives(self):
-        return super().curvature_alternatives + (["a value for algo.ridge"] if "ridge" in self.auto_fields else [])
+        return super().curvature_alternatives + (["a value for `algo.ridge`"] if "ridge" in self.auto_fields else [])
 
     def auto(self, constants):
         return super().auto(constants) | {"ridge": max(self.lam - constants.strong_convexity, 0.0)}
@@ -43,9 +43,9 @@ class PFedMac(PersonalAlgorithm):
     def resolve_auto(self, constants):
         if not isinstance(self.ridge, str) and constants.strong_convexity + self.ridge < self.lam * (1 - 1e-9):
             raise UserError(
-                f"algo.ridge={self.ridge:g}: the strong convexity of the clients' losses, "
-                f"{constants.strong_convexity:.3g}, and the ridge are together less than algo.lam={self.lam:g}, so "
-                "that a client's F_m is not convex, and the problem may have no minimum; give algo.ridge=auto, or a "
+                f"`algo.ridge={self.ridge:g}`: the strong convexity of the clients' losses, "
+                f"{constants.strong_convexity:.3g}, and the ridge are together less than `algo.lam={self.lam:g}`, so "
+                "that a client's F_m is not convex, and the problem may have no minimum; give `algo.ridge=auto`, or a "
                 "lower lam"
             )
         return super().resolve_auto(constants)
@@ -55,8 +55,8 @@ class PFedMac(PersonalAlgorithm):
         if not ridge:
             return ""
         strong_convexity = auto_values["least"]
-        message = (
-            f"algo.ridge={ridge:.3g} was added to each client's loss, whose strong convexity of {strong_convexity:.3g} "
-            f"is less than algo.lam={self.lam:g}"
+        message = word(
+            f"`algo.ridge={ridge:.3g}` was added to each client's loss, whose strong convexity of "
+            f"{strong_convexity:.3g} is less than `algo.lam={self.lam:g}`"
         )
         return message if strong_convexity else f"{message}; this ridge makes the algorithm {self.with_ridge}"

@@ -45,7 +45,7 @@ class PFedMacS(PFedMac):
     @property
     def curvature_alternatives(self):
         accelerated = self.sparsity == "prox" and self.solver == "exact"
-        other = "algo.solver=gradient with a value for algo.inner_lr"
+        other = "`algo.solver=gradient` with a value for `algo.inner_lr`"
         return super().curvature_alternatives + ([other] if accelerated else [])
 
     @property

@@ -31,7 +31,7 @@ class ProximalAlgorithm(Algorithm):
     @property
     def curvature_alternatives(self):
         if self.solver in ("gradient", "accelerated"):
-            return [*super().curvature_alternatives, "algo.solver=newton"]
+            return [*super().curvature_alternatives, "`algo.solver=newton`"]
         return super().curvature_alternatives
 
     @property

@@ -36,7 +36,7 @@ class ProxSkip(Algorithm):
 
     def __post_init__(self):
         if isinstance(self.probability, float) and not self.probability:
-            raise UserError("algo.probability=0 never communicates: give more than 0")
+            raise UserError("`algo.probability=0` never communicates: give more than 0")
 
     def auto(self, constants):
         return {

@@ -34,7 +34,7 @@ class ShiftedAlgorithm(MeanGradientAlgorithm):
 
     @property
     def curvature_alternatives(self):
-        return ["another algo"]  # the inner solver needs the bounds, whatever mu is
+        return ["another `algo`"]  # the inner solver needs the bounds, whatever mu is
 
     def auto(self, constants):
         return {"mu": max(constants.cohort_smoothness - constants.strong_convexity, 1e-4 * constants.smoothness)}

@@ -35,7 +35,7 @@ class TraceClock(Clock):
         rows = self._read_rows()
         missing = next((name for name in clients if name not in rows), None)
         if missing is not None:
-            raise UserError(f"clock.path={self.path} has no row for client {missing}: give a row for each client")
+            raise UserError(f"`clock.path={self.path}` has no row for client {missing}: give a row for each client")
         gradients, sent, latency = np.array([rows[name] for name in clients]).T
         return ClientSpeeds(gradients, sent, latency, self.variation)
 
@@ -46,22 +46,24 @@ class TraceClock(Clock):
         try:
             return Path(self.path).read_bytes()
         except OSError as error:
-            raise UserError(f"clock.path={self.path} cannot be read ({error.strerror}): give a CSV file") from error
+            raise UserError(f"`clock.path={self.path}` cannot be read ({error.strerror}): give a CSV file") from error
 
     def _read_rows(self) -> dict[str, tuple[float, ...]]:
         """Return the numbers of each client, by name. Raises UserError."""
         try:
             table = list(csv.DictReader(io.StringIO(self._read_bytes().decode("utf-8-sig"), newline="")))
         except (UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"clock.path={self.path} cannot be read ({error}): give a CSV file") from error
+            raise UserError(f"`clock.path={self.path}` cannot be read ({error}): give a CSV file") from error
         rows: dict[str, tuple[float, ...]] = {}
         for row in table:
             absent = next((column for column in ("client", *_COLUMNS) if row.get(column) is None), None)
             if absent is not None:
-                raise UserError(f"clock.path={self.path} has no column '{absent}', or a row without it: give the "
+                raise UserError(f"`clock.path={self.path}` has no column '{absent}', or a row without it: give the "
                                 f"columns client, {', '.join(_COLUMNS)}")  # fmt: skip
             if row["client"] in rows:
-                raise UserError(f"clock.path={self.path} has client {row['client']} more than once: give one row each")
+                raise UserError(
+                    f"`clock.path={self.path}` has client {row['client']} more than once: give one row each"
+                )
             rows[row["client"]] = tuple(self._parse(row, column) for column in _COLUMNS)
         return rows
 
@@ -71,6 +73,6 @@ class TraceClock(Clock):
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and (value > 0 or (value == 0 and column == "latency"))):
-            raise UserError(f"clock.path={self.path}: {column} of client {row['client']} is '{row[column]}': give a "
+            raise UserError(f"`clock.path={self.path}`: {column} of client {row['client']} is '{row[column]}': give a "
                             f"finite number {'of at least 0' if column == 'latency' else 'above 0'}")  # fmt: skip
         return value

@@ -46,23 +46,25 @@ class Asynchronous(Topology):
         traits, algo, name = plugins["algo"].traits, names["algo"], names["topology"]
         super().check(plugins, names, settings)
         if isinstance(plugins["clock"], NoClock):
-            raise UserError(f"topology={name} needs the times of clients: give clock=lognormal, or clock=trace")
+            raise UserError(f"`topology={name}` needs the times of clients: give `clock=lognormal`, or `clock=trace`")
         if settings.clients_per_round is not None:
-            raise UserError(f"clients_per_round={settings.clients_per_round} has no meaning with topology={name}: all "
-                            "clients work, and one arrives in a round; give clients_per_round=null")  # fmt: skip
+            raise UserError(f"`clients_per_round={settings.clients_per_round}` has no meaning with "
+                            f"`topology={name}`: all clients work, and one arrives in a round; give "
+                            "`clients_per_round=null`")  # fmt: skip
         if type(plugins["uplink"]).receive is not Channel.receive:
-            raise UserError(f"uplink={names['uplink']} changes means of a cohort, and topology={name} has none: leave "
-                            "uplink out")  # fmt: skip
+            raise UserError(f"`uplink={names['uplink']}` changes means of a cohort, and `topology={name}` has none: "
+                            "leave uplink out")  # fmt: skip
         if settings.frozen:
-            raise UserError(f"frozen=true leaves nothing to the server: leave topology={name} out")
+            raise UserError(f"`frozen=true` leaves nothing to the server: leave `topology={name}` out")
         if settings.rounds < self.buffer:
-            raise UserError(f"rounds={settings.rounds} uploads do not fill topology.buffer={self.buffer}, and the "
-                            "server would never update its model: raise rounds, or lower topology.buffer")  # fmt: skip
+            raise UserError(f"`rounds={settings.rounds}` uploads do not fill `topology.buffer={self.buffer}`, and the "
+                            "server would never update its model: raise rounds, or lower "
+                            "`topology.buffer`")  # fmt: skip
         one_update = traits.uploads == "updates" and traits.partial and not plugins["algo"].has_two_exchanges
         one_update = one_update and not traits.multiplies_means  # weights of late uploads do not sum to one
         if not (one_update and traits.shared_model and not traits.deterministic and not traits.hessian):
-            raise UserError(f"algo={algo} does not only add its clients' updates to a model, so late uploads have no "
-                            f"meaning: leave topology={name} out, or choose another algo")  # fmt: skip
+            raise UserError(f"`algo={algo}` does not only add its clients' updates to a model, so late uploads have no "
+                            f"meaning: leave `topology={name}` out, or choose another `algo`")  # fmt: skip
 
     def initial_state(self, server, links, uploads):
         return {

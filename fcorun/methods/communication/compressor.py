@@ -88,42 +88,43 @@ class Compressor(Channel):
         traits = plugins["topology"].traits_of_messages(plugins["algo"].traits)
         if not traits.shared_model:
             raise UserError(
-                f"algo={algo} trains no model for all clients that uploads would change: leave uplink={name} out"
+                f"`algo={algo}` trains no model for all clients that uploads would change: leave `uplink={name}` out"
             )
         if traits.feedback and self.feedback != traits.feedback:
-            raise UserError(f"algo={algo} defines what clients remember: leave uplink.feedback out")
+            raise UserError(f"`algo={algo}` defines what clients remember: leave `uplink.feedback` out")
         if traits.hessian or traits.uploads == "exact":
-            raise UserError(f"algo={algo} needs uploads as they are, without any loss: leave uplink={name} out")
+            raise UserError(f"`algo={algo}` needs uploads as they are, without any loss: leave `uplink={name}` out")
         if traits.uploads == "points" and self.feedback in ("none", "ef"):
             raise UserError(
-                f"algo={algo} uploads points or gradients, which do not vanish at the optimum, and neither does their "
-                f"error with uplink.feedback={self.feedback}: give uplink.feedback=ef21"
+                f"`algo={algo}` uploads points or gradients, which do not vanish at the optimum, and neither does "
+                f"their error with `uplink.feedback={self.feedback}`: give `uplink.feedback=ef21`"
             )
         if traits.uploads == "increments" and self.feedback != "ef":
             raise UserError(
-                f"the server of algo={algo} adds up increments of the clients' states, and what "
-                f"uplink.feedback={self.feedback} loses would be missing in the sum for ever: give uplink.feedback=ef"
+                f"the server of `algo={algo}` adds up increments of the clients' states, and what "
+                f"`uplink.feedback={self.feedback}` loses would be missing in the sum for ever: give "
+                "`uplink.feedback=ef`"
             )
         if self.feedback == "diana" and not self.unbiased:
-            user, mend = "uplink.feedback=diana", "give uplink.feedback=ef21"
+            user, mend = "`uplink.feedback=diana`", "give `uplink.feedback=ef21`"
             if traits.feedback:
-                user, mend = f"algo={algo}", "choose uplink=randk, qsgd or natural"
-            raise UserError(f"{user} needs an unbiased compressor, and uplink={name} is biased: {mend}")
+                user, mend = f"`algo={algo}`", "choose `uplink=randk, qsgd or natural`"
+            raise UserError(f"{user} needs an unbiased compressor, and `uplink={name}` is biased: {mend}")
         _check_domain(plugins, names, "uplink")
 
     def check_downlink(self, plugins, names, settings):
         """Refuse what a broadcast with memory, "ef21", would spoil. Raises UserError."""
-        traits, algo, name = plugins["algo"].traits, names["algo"], f"downlink={names['downlink']}"
+        traits, algo, name = plugins["algo"].traits, names["algo"], f"`downlink={names['downlink']}`"
         if self.feedback != "ef21":
-            raise UserError(f"{name} sends the difference to what clients know: leave downlink.feedback out")
+            raise UserError(f"{name} sends the difference to what clients know: leave `downlink.feedback` out")
         if settings.clients_per_round is not None:
             raise UserError(f"{name} needs all clients in every round, because a client that misses a message knows "
-                            "another broadcast than the server thinks: give clients_per_round=null")  # fmt: skip
+                            "another broadcast than the server thinks: give `clients_per_round=null`")  # fmt: skip
         if traits.hessian or traits.uploads == "exact":
-            raise UserError(f"algo={algo} needs the server's point without any loss: leave {name} out")
+            raise UserError(f"`algo={algo}` needs the server's point without any loss: leave {name} out")
         self.check_counted_broadcasts(plugins["algo"], names)
         if not isinstance(plugins["mirror"], Euclidean):
-            raise UserError(f"{name} leaves the domain of mirror={names['mirror']}: leave one of them out")
+            raise UserError(f"{name} leaves the domain of `mirror={names['mirror']}`: leave one of them out")
         _check_domain(plugins, names, "downlink")
 
     def client_memory(self, upload):
@@ -179,25 +180,25 @@ def _check_domain(plugins: Mapping[str, Any], names: Mapping[str, str], section:
     """
     traits, algo, topology = plugins["algo"].traits, names["algo"], plugins["topology"]
     constrains = isinstance(plugins["reg"], Constraint) and bool(traits.psi_sides)
-    user, domain = f"{section}={names[section]}", f"the set of reg={names['reg']}"
+    user, domain = f"`{section}={names[section]}`", f"the set of `reg={names['reg']}`"
     to_root = topology.edges_use_uplink and section == "uplink"
     if not traits.restores_domain and (topology.has_nodes or to_root):
         whose, mend = ("nodes", user) if topology.has_nodes else ("edges", "topology.compress_edges")
         bounded = not plugins["mirror"].domain_contains(NoRegularizer())
-        domain = f"the domain of mirror={names['mirror']}" if bounded else domain
+        domain = f"the domain of `mirror={names['mirror']}`" if bounded else domain
         if constrains or bounded:
-            raise UserError(f"{user} moves models out of {domain}, and algo={algo} takes means of {whose} as they are: "
-                            f"leave {mend} out, or choose an algo that restores the domain of psi: fcorun list algo "
-                            "shows which do")  # fmt: skip
+            raise UserError(f"{user} moves models out of {domain}, and `algo={algo}` takes means of {whose} as they "
+                            f"are: leave {mend} out, or choose an `algo` that restores the domain of psi: "
+                            "`fcorun list algo` shows which do")  # fmt: skip
     if not constrains:
         return
     if "server" not in traits.psi_sides and not topology.has_nodes:
-        raise UserError(f"{user} moves models out of {domain}, and the server of algo={algo} applies no psi: leave "
-                        f"{user} out, or choose an algo with psi on the server: fcorun list algo shows which"
+        raise UserError(f"{user} moves models out of {domain}, and the server of `algo={algo}` applies no psi: leave "
+                        f"{user} out, or choose an `algo` with psi on the server: `fcorun list algo` shows which"
                         )  # fmt: skip
     if "server" in traits.psi_sides and plugins["reg"].applied_by == "client":
-        raise UserError(f"{user} moves models out of {domain}, and with reg.applied_by=client nothing projects them "
-                        "back: give reg.applied_by=both")  # fmt: skip
+        raise UserError(f"{user} moves models out of {domain}, and with `reg.applied_by=client` nothing projects them "
+                        "back: give `reg.applied_by=both`")  # fmt: skip
 
 
 def is_compressed(leaf: Any) -> bool:

@@ -279,9 +279,9 @@ class Topology(PluginBase, ABC):
         Raises UserError.
         """
         if plugins["algo"].traits.hierarchy == "only":
-            raise UserError(f"algo={names['algo']} works with edges: give topology=tree")
+            raise UserError(f"`algo={names['algo']}` works with edges: give `topology=tree`")
         if plugins["algo"].traits.hierarchy == "graph":
-            raise UserError(f"algo={names['algo']} works without a server: give topology=graph")
+            raise UserError(f"`algo={names['algo']}` works without a server: give `topology=graph`")
 
     def connect(self, clients: Sequence[str], weights: np.ndarray) -> Any:
         """Return the links of M ``clients``, given by name, as an array or a tuple of arrays; None without links.
@@ -370,7 +370,7 @@ def refuse_integers(state: PyTree, topology: str) -> None:
     """
     for path, leaf in jax.tree.leaves_with_path(state):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            raise UserError(f"topology={topology} computes means of the algorithm's state, whose entry "
+            raise UserError(f"`topology={topology}` computes means of the algorithm's state, whose entry "
                             f"{jax.tree_util.keystr(path)} is {leaf.dtype}: let init() start it as a real number, "
                             "such as 0.0")  # fmt: skip
 
@@ -435,18 +435,18 @@ class Channel(PluginBase, ABC):
         By default the channel is none of broadcasts. On a downlink the server calls ``send``, of which ``upload`` is
         the broadcast, and keeps the memory of ``client_memory``; ``receive`` and ``server_memory`` are not used.
         """
-        raise UserError(f"downlink={names['downlink']} sends uploads: give it as uplink, and choose another downlink")
+        raise UserError(f"`downlink={names['downlink']}` sends uploads: give it as uplink, and choose another downlink")
 
     def check_counted_broadcasts(self, algo: Algorithm, names: Mapping[str, str]) -> None:
         """Refuse algorithms whose broadcasts have bytes of their own, and algorithms of one round. Raises UserError."""
         if algo.computed_rounds == 1:
-            raise UserError(f"algo={names['algo']} has one round, in which a compressed broadcast saves nothing: leave "
-                            f"downlink={names['downlink']} out")  # fmt: skip
+            raise UserError(f"`algo={names['algo']}` has one round, in which a compressed broadcast saves nothing: "
+                            f"leave `downlink={names['downlink']}` out")  # fmt: skip
         own_count = any(getattr(type(algo), name) is not getattr(Algorithm, name)
                         for name in ("broadcast_bytes", "round_bytes"))  # fmt: skip
         if own_count:
-            raise UserError(f"algo={names['algo']} encodes what the server sends itself: leave "
-                            f"downlink={names['downlink']} out")  # fmt: skip
+            raise UserError(f"`algo={names['algo']}` encodes what the server sends itself: leave "
+                            f"`downlink={names['downlink']}` out")  # fmt: skip
 
     def client_memory(self, upload: PyTree) -> PyTree:
         """Return the initial memory at each client, given the shapes of an upload; None means no memory."""

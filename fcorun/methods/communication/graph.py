@@ -83,37 +83,44 @@ class Graph(Topology):
 
     def __post_init__(self):
         if self.edge_probability == 0:
-            raise UserError("topology.edge_probability=0 sends nothing: give a positive probability, or null for all "
-                            "edges in all rounds")  # fmt: skip
+            raise UserError("`topology.edge_probability=0` sends nothing: give a positive probability, or `null` for "
+                            "all edges in all rounds")  # fmt: skip
         if self.mixing_step == 0:
-            raise UserError("topology.mixing_step=0 ignores all neighbours: give a positive number, or null")
+            raise UserError("`topology.mixing_step=0` ignores all neighbours: give a positive number, or `null`")
         if self.graph != "erdos_renyi" and (self.probability is not None or self.seed):
             key = "seed" if self.probability is None else "probability"
-            raise UserError(f"topology.{key} is of topology.graph=erdos_renyi, and topology.graph={self.graph} has no "
-                            f"random edges: leave topology.{key} out")  # fmt: skip
+            raise UserError(f"`topology.{key}` is of `topology.graph=erdos_renyi`, and `topology.graph={self.graph}` "
+                            f"has no random edges: leave `topology.{key}` out")  # fmt: skip
 
     def check(self, plugins, names, settings):
         algo, algo_name, name = plugins["algo"], names["algo"], names["topology"]
         if not algo.traits.hierarchy:
-            raise UserError(f"algo={algo_name} needs a server, and topology={name} has none: leave it out, or choose "
-                            "an algo that takes topology=graph: fcorun list algo shows which do")  # fmt: skip
+            raise UserError(f"`algo={algo_name}` needs a server, and `topology={name}` has none: leave it out, or "
+                            "choose an `algo` that takes `topology=graph`: `fcorun list algo` shows which "
+                            "do")  # fmt: skip
         refusals = {
-            f"algo={algo_name} works with edges, and topology={name} has none: give topology=tree": (
+            f"`algo={algo_name}` works with edges, and `topology={name}` has none: give `topology=tree`": (
                 algo.traits.hierarchy == "only"
             ),
-            f"algo={algo_name} makes a model for each client from that of a server, and topology={name} has none: "
-            "leave it out": algo.has_personal_models,
-            f"algo={algo_name} has two exchanges in a round, and topology={name} one: leave it out": (
+            (
+                f"`algo={algo_name}` makes a model for each client from that of a server, and `topology={name}` has "
+                "none: leave it out"
+            ): algo.has_personal_models,
+            f"`algo={algo_name}` has two exchanges in a round, and `topology={name}` one: leave it out": (
                 algo.has_two_exchanges
             ),
-            f"uplink={names['uplink']} changes means at a server, and topology={name} has none: leave uplink out": (
-                type(plugins["uplink"]).receive is not Channel.receive
-            ),
-            f"algo={algo_name} needs the same edges in all rounds: leave topology.edge_probability out, or choose "
-            "another algo": self.redraws_links and isinstance(algo, GossipAlgorithm) and algo.needs_fixed_graph,
-            f"uplink={names['uplink']} sends differences to what all neighbours know, and topology.edge_probability "
-            "lets some miss them: leave one of them out": self.redraws_links
-            and not isinstance(plugins["uplink"], Identity),
+            (
+                f"`uplink={names['uplink']}` changes means at a server, and `topology={name}` has none: leave uplink "
+                "out"
+            ): (type(plugins["uplink"]).receive is not Channel.receive),
+            (
+                f"`algo={algo_name}` needs the same edges in all rounds: leave `topology.edge_probability` out, or "
+                "choose another `algo`"
+            ): self.redraws_links and isinstance(algo, GossipAlgorithm) and algo.needs_fixed_graph,
+            (
+                f"`uplink={names['uplink']}` sends differences to what all neighbours know, and "
+                "`topology.edge_probability` lets some miss them: leave one of them out"
+            ): self.redraws_links and not isinstance(plugins["uplink"], Identity),
         }
         for sentence, applies in refusals.items():
             if applies:
@@ -123,26 +130,26 @@ class Graph(Topology):
         """Return the links. Raises UserError for a graph that is not connected, too large, or unfit for the clients."""
         n_nodes = len(clients)
         if n_nodes > MAX_NODES:
-            raise UserError(f"topology=graph takes up to {MAX_NODES} clients, and the data have {n_nodes}: choose a "
+            raise UserError(f"`topology=graph` takes up to {MAX_NODES} clients, and the data have {n_nodes}: choose a "
                             "smaller data set, or leave topology out")  # fmt: skip
         if self.graph == "erdos_renyi":
             probability = self.probability
             if probability is None:
                 probability = min(2 * math.log(max(n_nodes, 2)) / n_nodes, 1.0)
             edges = random_edges(n_nodes, probability, self.seed)
-            advice = "raise topology.probability, or choose another topology.seed"
+            advice = "raise `topology.probability`, or choose another `topology.seed`"
         elif self.graph in _EDGES:
             edges, advice = _EDGES[self.graph](n_nodes), ""
         else:
             edges, advice = read_edges(self.graph, clients), "add edges"
         unreachable = find_unreachable(edges, n_nodes)
         if unreachable is not None:
-            raise UserError(f"topology.graph={self.graph} is not connected: no path joins {clients[0]} and "
+            raise UserError(f"`topology.graph={self.graph}` is not connected: no path joins {clients[0]} and "
                             f"{clients[unreachable]}; {advice}")  # fmt: skip
         links = link_nodes(edges, np.asarray(weights, float))
         if self.redraws_links and links.mixing.size > MAX_DRAWN:
-            raise UserError(f"topology.edge_probability takes up to {MAX_DRAWN} weights in a round, and this graph has "
-                            f"{links.mixing.size}: choose a graph with fewer edges, or leave it out")  # fmt: skip
+            raise UserError(f"`topology.edge_probability` takes up to {MAX_DRAWN} weights in a round, and this graph "
+                            f"has {links.mixing.size}: choose a graph with fewer edges, or leave it out")  # fmt: skip
         return links
 
     @property
@@ -218,6 +225,6 @@ class Graph(Topology):
         try:
             return hashlib.sha256(Path(self.graph).read_bytes()).hexdigest()[:16]
         except OSError as error:
-            raise UserError(f"topology.graph={self.graph} is no choice, and no file that can be read "
+            raise UserError(f"`topology.graph={self.graph}` is no choice, and no file that can be read "
                             f"({error.strerror}): give ring, torus, complete, erdos_renyi, or a CSV file of edges"
                             ) from error  # fmt: skip

@@ -54,8 +54,8 @@ def torus_edges(n_nodes: int) -> np.ndarray:
     """
     rows = max(rows for rows in range(1, math.isqrt(n_nodes) + 1) if n_nodes % rows == 0)
     if rows == 1 and n_nodes > 3:
-        raise UserError(f"topology.graph=torus needs rows and columns, and the number of clients, {n_nodes}, is a "
-                        "prime: give topology.graph=ring")  # fmt: skip
+        raise UserError(f"`topology.graph=torus` needs rows and columns, and the number of clients, {n_nodes}, is a "
+                        "prime: give `topology.graph=ring`")  # fmt: skip
     grid = np.arange(n_nodes).reshape(rows, -1)
     neighbours = [np.roll(grid, -1, axis=axis) for axis in (0, 1)]
     return np.concatenate([np.stack([grid.ravel(), other.ravel()], axis=1) for other in neighbours])
@@ -78,20 +78,20 @@ def read_edges(path: str, clients: Sequence[str]) -> np.ndarray:
             pairs = [(row["client"], row["neighbour"]) for row in table]
             absent = {"client", "neighbour"} - {*(table.fieldnames or ())}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"topology.graph={path} cannot be read ({error}): give ring, torus, complete, erdos_renyi, or "
-                        "a CSV file of edges") from error  # fmt: skip
+        raise UserError(f"`topology.graph={path}` cannot be read ({error}): give ring, torus, complete, erdos_renyi, "
+                        "or a CSV file of edges") from error  # fmt: skip
     except KeyError as error:
         absent, pairs = {error.args[0]}, []
     if absent:
-        raise UserError(f"topology.graph={path} has no column '{min(absent)}': give the columns client and neighbour")
+        raise UserError(f"`topology.graph={path}` has no column '{min(absent)}': give the columns client and neighbour")
     alone = next((one or other for one, other in pairs if not (one and other)), None)
     if alone is not None:
-        raise UserError(f"topology.graph={path} has a row of client {alone} without a neighbour: give both, or leave "
+        raise UserError(f"`topology.graph={path}` has a row of client {alone} without a neighbour: give both, or leave "
                         "the row out")  # fmt: skip
     number = {name: index for index, name in enumerate(clients)}
     unknown = next((name for pair in pairs for name in pair if name not in number), None)
     if unknown is not None:
-        raise UserError(f"topology.graph={path} names client {unknown}, which the data do not have: leave it out, or "
+        raise UserError(f"`topology.graph={path}` names client {unknown}, which the data do not have: leave it out, or "
                         f"give names of the data, such as {clients[0]}")  # fmt: skip
     return np.array([[number[name] for name in pair] for pair in pairs], int).reshape(-1, 2)
 

@@ -25,13 +25,13 @@ class SparseBroadcast(Channel):
     uses_key = False
 
     def check(self, plugins, names, settings):
-        raise UserError(f"uplink={names['uplink']} sends broadcasts: give it as downlink, and choose another uplink")
+        raise UserError(f"`uplink={names['uplink']}` sends broadcasts: give it as downlink, and choose another uplink")
 
     def check_downlink(self, plugins, names, settings):
         self.check_counted_broadcasts(plugins["algo"], names)
         if not isinstance(plugins["clock"], NoClock):
-            raise UserError(f"downlink={names['downlink']} sends messages of other lengths in each round, whose times "
-                            f"clock={names['clock']} does not know: leave one of them out")  # fmt: skip
+            raise UserError(f"`downlink={names['downlink']}` sends messages of other lengths in each round, whose "
+                            f"times `clock={names['clock']}` does not know: leave one of them out")  # fmt: skip
 
     def client_memory(self, upload):
         return jnp.zeros(2, jnp.int32)

@@ -63,18 +63,19 @@ class Tree(Topology):
         if plugins["algo"].traits.hierarchy == "graph":
             super().check(plugins, names, settings)
         if not plugins["algo"].traits.hierarchy:
-            raise UserError(f"algo={names['algo']} knows no edges: leave topology={names['topology']} out, or choose "
-                            "an algo that takes topology=tree: fcorun list algo shows which do")  # fmt: skip
+            raise UserError(f"`algo={names['algo']}` knows no edges: leave `topology={names['topology']}` out, or "
+                            "choose an `algo` that takes `topology=tree`: `fcorun list algo` shows which "
+                            "do")  # fmt: skip
         if settings.frozen:
-            raise UserError("frozen=true leaves nothing to the edges: leave topology out")
+            raise UserError("`frozen=true` leaves nothing to the edges: leave topology out")
         if self.compress_edges and type(plugins["uplink"]).receive is not Channel.receive:
-            raise UserError(f"uplink={names['uplink']} changes means of clients' uploads: leave "
-                            "topology.compress_edges out")  # fmt: skip
+            raise UserError(f"`uplink={names['uplink']}` changes means of clients' uploads: leave "
+                            "`topology.compress_edges` out")  # fmt: skip
         counts_bytes = type(plugins["downlink"]).counted_bytes is not Channel.counted_bytes
         if counts_bytes and settings.clients_per_round is not None:
-            raise UserError(f"downlink={names['downlink']} counts what an edge sends to each of its clients, and with "
-                            f"topology={names['topology']} needs all clients in every round: give "
-                            "clients_per_round=null")  # fmt: skip
+            raise UserError(f"`downlink={names['downlink']}` counts what an edge sends to each of its clients, and "
+                            f"with `topology={names['topology']}` needs all clients in every round: give "
+                            "`clients_per_round=null`")  # fmt: skip
 
     def connect(self, clients, weights):
         """Return the edge of each client, (M,). Raises UserError for a map that does not fit the clients or edges."""
@@ -83,20 +84,23 @@ class Tree(Topology):
             edges = self.edges or max(round(n_clients**0.5), 1)
             if edges > n_clients:
                 raise UserError(
-                    f"topology.edges={edges} is more than the {n_clients} clients: give at most {n_clients}"
+                    f"`topology.edges={edges}` is more than the {n_clients} clients: give at most {n_clients}"
                 )
             return np.arange(n_clients) * edges // n_clients
         edge_of_client = self._read_map(clients) if isinstance(self.map, str) else self.map
         if len(edge_of_client) != n_clients:
             raise UserError(
-                f"topology.map has {len(edge_of_client)} clients, and the data have {n_clients}: give an edge for each"
+                f"`topology.map` has {len(edge_of_client)} clients, and the data have {n_clients}: give an edge for "
+                "each"
             )
         edges, with_clients = max(edge_of_client) + 1, set(edge_of_client)
         empty = next((edge for edge in range(edges) if edge not in with_clients), None)
         if empty is not None:
-            raise UserError(f"topology.map leaves edge {empty} without clients: count the edges from 0 on")
+            raise UserError(f"`topology.map` leaves edge {empty} without clients: count the edges from 0 on")
         if self.edges not in (None, edges):
-            raise UserError(f"topology.edges={self.edges}, and topology.map has {edges}: leave topology.edges out")
+            raise UserError(
+                f"`topology.edges={self.edges}`, and `topology.map` has {edges}: leave `topology.edges` out"
+            )
         return np.asarray(edge_of_client)
 
     def count_receivers(self, links):
@@ -159,7 +163,7 @@ class Tree(Topology):
             return hashlib.sha256(Path(self.map).read_bytes()).hexdigest()[:16]
         except OSError as error:
             raise UserError(
-                f"topology.map={self.map} cannot be read ({error.strerror}): give a CSV file, or a list"
+                f"`topology.map={self.map}` cannot be read ({error.strerror}): give a CSV file, or a list"
             ) from error
 
     def _read_map(self, clients: Sequence[str]) -> list[int]:
@@ -168,20 +172,22 @@ class Tree(Topology):
             with open(str(self.map), newline="", encoding="utf-8-sig") as file:
                 pairs = [(row["client"], row["edge"]) for row in csv.DictReader(file)]
         except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"topology.map={self.map} cannot be read ({error}): give a CSV file, or a list") from error
+            raise UserError(
+                f"`topology.map={self.map}` cannot be read ({error}): give a CSV file, or a list"
+            ) from error
         except KeyError as error:
             raise UserError(
-                f"topology.map={self.map} has no column {error}: give the columns client and edge"
+                f"`topology.map={self.map}` has no column {error}: give the columns client and edge"
             ) from error
         counts = Counter(client for client, _ in pairs)
         repeated = next((client for client, count in counts.items() if count > 1), None)
         if repeated is not None:
             raise UserError(
-                f"topology.map={self.map} has client {repeated} more than once: give one row for each client"
+                f"`topology.map={self.map}` has client {repeated} more than once: give one row for each client"
             )
         edge_names = dict(pairs)
         missing = next((name for name in clients if not edge_names.get(name)), None)
         if missing is not None:
-            raise UserError(f"topology.map={self.map} has no edge for client {missing}: give a row for each client")
+            raise UserError(f"`topology.map={self.map}` has no edge for client {missing}: give a row for each client")
         edges = sorted({edge_names[name] for name in clients})
         return [edges.index(edge_names[name]) for name in clients]

@@ -97,7 +97,7 @@ class Diagonal(MirrorMap):
         if self.weights is None:
             return jnp.ones_like(w)
         if len(self.weights) != len(w):
-            raise UserError(f"mirror.weights has {len(self.weights)} numbers for {len(w)} features; give one each")
+            raise UserError(f"`mirror.weights` has {len(self.weights)} numbers for {len(w)} features; give one each")
         weights = jnp.asarray(self.weights, w.dtype)
         return jnp.broadcast_to(weights.reshape(-1, *[1] * (w.ndim - 1)), w.shape)
 

@@ -39,7 +39,7 @@ class Entropy(MirrorMap):
 
     def supports(self, psi):
         if isinstance(psi, Box) and isinstance(psi.upper, float) and psi.upper <= 0:
-            raise UserError(f"mirror=entropy needs positive w, and reg.upper={psi.upper:g} allows none; raise it")
+            raise UserError(f"`mirror=entropy` needs positive w, and `reg.upper={psi.upper:g}` allows none; raise it")
         return super().supports(psi)
 
     def domain_contains(self, psi):

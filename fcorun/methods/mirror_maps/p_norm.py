@@ -33,7 +33,7 @@ class PNorm(MirrorMap):
 
     def __post_init__(self):
         if isinstance(self.p, float) and not 1 < self.p <= 2:
-            raise UserError(f"mirror.p={self.p:g} must be above 1 and at most 2; or null, which suits l1")
+            raise UserError(f"`mirror.p={self.p:g}` must be above 1 and at most 2; or `null`, which suits l1")
 
     def exponent(self, size: int):
         """Return p for a parameter of ``size`` entries."""

@@ -36,8 +36,8 @@ class Cox(LinearModel):
 
     def __post_init__(self):
         if self.intercept:
-            raise UserError("objective=cox has no intercept, since each client has a baseline hazard of its own: leave "
-                            "objective.intercept out")  # fmt: skip
+            raise UserError("`objective=cox` has no intercept, since each client has a baseline hazard of its own: "
+                            "leave `objective.intercept` out")  # fmt: skip
 
     def check_targets(self, y, y_val):
         if any((split == 0).any() for split in (y, y_val)):

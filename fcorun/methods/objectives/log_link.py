@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
 from fcorun.base.config import Positive
+from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
 from fcorun.methods.objectives.objective import LinearModel
 
@@ -87,7 +88,7 @@ class LogLink(LinearModel):
         share = final.get("train_beyond", 0.0)
         if not share:
             return ""
-        return (
-            f"{100 * share:.3g} % of the rows ended with a {self.exp_name} beyond objective.ceiling={self.ceiling:g}, "
-            "where the loss is no longer half the deviance: raise it"
+        return word(
+            f"{100 * share:.3g} % of the rows ended with a {self.exp_name} beyond "
+            f"`objective.ceiling={self.ceiling:g}`, where the loss is no longer half the deviance: raise it"
         )

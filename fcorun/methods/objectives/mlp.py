@@ -33,7 +33,9 @@ class MLP(Objective):
 
     def __post_init__(self):
         if not self.hidden:
-            raise UserError("objective.hidden=[] has no layer: give objective.hidden=[200,200], or objective=softmax")
+            raise UserError(
+                "`objective.hidden=[]` has no layer: give `objective.hidden=[200,200]`, or `objective=softmax`"
+            )
 
     @property
     def regularized(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from jax.scipy.special import xlogy
 
+from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
 from fcorun.methods.objectives.log_link import LogLink, extended_exp_conjugate
 
@@ -32,7 +33,9 @@ class Poisson(LogLink):
                 f"the targets contain {smallest:g}, and counts are 0 or more: correct them, or choose another objective"
             )
         if len(y) and not y.any():  # a site may have held-out rows alone
-            raise ValueError("every target is 0, so that the optimum has no finite parameters: check data.target")
+            raise ValueError(
+                word("every target is 0, so that the optimum has no finite parameters: check `data.target`")
+            )
 
     def exponent(self, prediction, y):
         return prediction

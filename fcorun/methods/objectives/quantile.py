@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.config import AUTO, AutoPositive, Level
+from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
 from fcorun.methods.objectives.objective import LinearModel
 
@@ -91,5 +92,5 @@ class Quantile(LinearModel):
         share = final.get("train_smoothed", 0.0)
         if share <= 0.1:
             return ""
-        return (f"{share:.0%} of the residuals are within objective.smoothing={self.smoothing:g}, and the share of "
-                "targets at most p may be off its level by as much: lower objective.smoothing")  # fmt: skip
+        return word(f"{share:.0%} of the residuals are within `objective.smoothing={self.smoothing:g}`, and the "
+                "share of targets at most p may be off its level by as much: lower `objective.smoothing`")  # fmt: skip

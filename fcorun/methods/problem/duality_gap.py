@@ -74,9 +74,9 @@ def explain_missing_conjugate(objective: Objective, regularizer: Regularizer) ->
     if not hasattr(regularizer, "conjugate"):
         return "the regularizer has no conjugate, and the objective no ridge"
     if regularizer.has_free_features:
-        return "reg.factors leaves features without a penalty, and the objective has no ridge"
+        return "`reg.factors` leaves features without a penalty, and the objective has no ridge"
     if regularizer.relative_or_none is None and regularizer.strength_or_none == 0:
-        return "reg.strength is 0, and the objective has no ridge"
+        return "`reg.strength` is 0, and the objective has no ridge"
     return ""
 
 

@@ -248,7 +248,7 @@ _RULES: dict[str, Callable[..., tuple[Sequence, Counts]]] = {
 
 def _lower(ctx, *operands, n):
     if _collected.get() is not None:  # without a trace of the whole run, a compiled function hides its marks
-        raise UserError("debug=true cannot count gradients or proxes within a function that JAX compiles for itself, "
+        raise UserError("`debug=true` cannot count gradients or proxes within a function that JAX compiles for itself, "
                         "such as those of jax.scipy: leave debug out, or write its loop by lax.while_loop")  # fmt: skip
     return operands[:n]
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.config import UNSET
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.methods.regularizers.regularizer import Constraint
 
 
@@ -25,11 +25,13 @@ class Halfspace(Constraint):
 
     def __post_init__(self):
         if self.normal is not None and not np.any(self.normal):
-            raise UserError("reg.normal has no nonzero entry; give a direction, or null for ones")
+            raise UserError("`reg.normal` has no nonzero entry; give a direction, or `null` for ones")
 
     def check(self, shape):
         if self.normal is not None and len(self.normal) != math.prod(shape):
-            raise ValueError(f"reg.normal has {len(self.normal)} entries; give one for each of {math.prod(shape)}")
+            raise ValueError(
+                word(f"`reg.normal` has {len(self.normal)} entries; give one for each of {math.prod(shape)}")
+            )
 
     def project(self, z):
         normal = np.ones(z.size) if self.normal is None else np.asarray(self.normal)
@@ -53,19 +55,23 @@ class Affine(Constraint):
     def __post_init__(self):
         rows = 1 if self.matrix is None else len(self.matrix)
         if not rows:
-            raise UserError("reg.matrix has no row; give at least one, or null for a row of ones")
+            raise UserError("`reg.matrix` has no row; give at least one, or `null` for a row of ones")
         if len(self.target) != rows:
-            raise UserError(f"reg.target has {len(self.target)} numbers for {rows} rows of reg.matrix; give one each")
+            raise UserError(
+                f"`reg.target` has {len(self.target)} numbers for {rows} rows of `reg.matrix`; give one each"
+            )
 
     def check(self, shape):
         size = math.prod(shape)
         if any(len(row) != size for row in self.matrix or []):
             raise ValueError(
-                f"the rows of reg.matrix must have {size} entries each, one for each entry of the parameter"
+                word(f"the rows of `reg.matrix` must have {size} entries each, one for each entry of the parameter")
             )
         matrix, inverse = self.matrices(size)
         if not np.allclose(matrix @ (inverse @ self.target), self.target):
-            raise ValueError("no w solves reg.matrix w = reg.target; leave out the rows that contradict the others")
+            raise ValueError(
+                word("no w solves `reg.matrix` w = `reg.target`; leave out the rows that contradict the others")
+            )
 
     def matrices(self, size: int):
         """Return the matrix and its pseudo-inverse for a parameter of ``size`` entries."""

@@ -29,7 +29,9 @@ class Box(Constraint):
 
     def linear_minimizer(self, gradient):
         if self.lower is None or self.upper is None:
-            raise UserError("a box without a bound has no minimizer of a linear function: give reg.lower and reg.upper")
+            raise UserError(
+                "a box without a bound has no minimizer of a linear function: give `reg.lower` and `reg.upper`"
+            )
         return jnp.where(gradient > 0, self.lower, self.upper).astype(gradient.dtype)
 
     def minimizer_bytes(self, shape, itemsize):
@@ -52,5 +54,6 @@ def check_bounds(lower, upper):
     """Raise UserError if the lower bound exceeds the upper one. Traced bounds pass."""
     if isinstance(lower, float) and isinstance(upper, float) and lower > upper:
         raise UserError(
-            f"reg.lower={lower:g} is above reg.upper={upper:g}, so no w is feasible; lower the one or raise the other"
+            f"`reg.lower={lower:g}` is above `reg.upper={upper:g}`, so no w is feasible; lower the one or raise the "
+            "other"
         )

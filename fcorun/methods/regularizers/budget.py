@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fcorun.base.config import UNSET
+from fcorun.base.errors import word
 from fcorun.methods.regularizers.box import check_bounds
 from fcorun.methods.regularizers.regularizer import Constraint
 
@@ -34,8 +35,10 @@ class Budget(Constraint):
         count = math.prod(shape)
         if isinstance(self.lower, float) and isinstance(self.budget, float) and count * self.lower > self.budget:
             raise ValueError(
-                f"{count} entries of at least reg.lower={self.lower:g} exceed reg.budget={self.budget:g}: "
-                "raise reg.budget, or lower reg.lower"
+                word(
+                    f"{count} entries of at least `reg.lower={self.lower:g}` exceed `reg.budget={self.budget:g}`: "
+                    "raise `reg.budget`, or lower `reg.lower`"
+                )
             )
 
     def project(self, z):

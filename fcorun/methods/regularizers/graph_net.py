@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from fcorun.base.config import UNSET, Fraction, NonNegative, Positive
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.methods.regularizers.regularizer import Regularizer, soft_threshold
 
 _MAX_STEPS = 10_000  # of a prox
@@ -49,7 +49,7 @@ class GraphNet(Regularizer):
     def neighbour_table(self, count: int) -> np.ndarray:
         """Return the neighbours of each of ``count`` entries. Raises UserError if the graph is unknown."""
         if self.graph != "chain":
-            raise UserError("reg.graph=voxels needs data that are images: give reg.graph=chain")
+            raise UserError("`reg.graph=voxels` needs data that are images: give `reg.graph=chain`")
         indices = np.arange(count)
         return np.stack([np.where(indices > 0, indices - 1, count), indices + 1], axis=1)
 
@@ -117,7 +117,7 @@ class _GraphNetOnGraph(GraphNet):
 
     def check(self, shape):
         if shape[0] != len(self.neighbours):
-            raise ValueError(f"its graph has {len(self.neighbours)} voxels; leave it out of reg.apply_to")
+            raise ValueError(word(f"its graph has {len(self.neighbours)} voxels; leave it out of `reg.apply_to`"))
 
     def neighbour_table(self, count):
         return self.neighbours

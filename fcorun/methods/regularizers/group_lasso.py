@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.config import UNSET, Count, NonNegative, Positive
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.methods.regularizers.regularizer import Regularizer, divide_by_factor, largest_scale
 
 _DEFAULT_BLOCK_SIZE = 2  # entries of a block of a vector
@@ -44,7 +44,9 @@ class GroupLasso(Regularizer):
 
     def __post_init__(self):
         if self.groups is not None and self.group_size is not None:
-            raise UserError("reg.groups names groups, and reg.group_size makes blocks of features: give one of them")
+            raise UserError(
+                "`reg.groups` names groups, and `reg.group_size` makes blocks of features: give one of them"
+            )
 
     def on_groups(self, group_of: np.ndarray, names: Sequence[str]) -> "GroupLasso":
         """Return psi on d features: feature j is in the group ``group_of[j]``; ``names`` are the groups' names."""
@@ -59,17 +61,19 @@ class GroupLasso(Regularizer):
     def check(self, shape):
         if len(shape) > 1:
             if self.group_size is not None:
-                raise ValueError("the groups of a matrix are its rows (a feature over all classes): leave "
-                                 f"reg.group_size={self.group_size} out")  # fmt: skip
+                raise ValueError(word("the groups of a matrix are its rows (a feature over all classes): leave "
+                                 f"`reg.group_size={self.group_size}` out"))  # fmt: skip
             return
         if shape[0] % self.block_size:
-            raise ValueError(f"{shape[0]} entries are no whole number of groups of reg.group_size={self.block_size}")
+            raise ValueError(
+                word(f"{shape[0]} entries are no whole number of groups of `reg.group_size={self.block_size}`")
+            )
         if self.factors:
             uneven = np.flatnonzero(np.ptp(self.feature_factors(shape[0]).reshape(-1, self.block_size), axis=1))
             if len(uneven):
                 first = uneven[0] * self.block_size
-                raise ValueError(f"features {first} to {first + self.block_size - 1} are one group: give them one "
-                                 "value in reg.factors")  # fmt: skip
+                raise ValueError(word(f"features {first} to {first + self.block_size - 1} are one group: give them one "
+                                 "value in `reg.factors`"))  # fmt: skip
 
     def _rows(self, w: jax.Array) -> jax.Array:
         """Reshape w to one row for each group."""
@@ -125,12 +129,12 @@ class _GroupLassoOnFeatures(GroupLasso):
 
     def check(self, shape):
         if shape[0] != len(self.group_of):
-            raise ValueError(f"its groups have {len(self.group_of)} features; leave it out of reg.apply_to")
+            raise ValueError(word(f"its groups have {len(self.group_of)} features; leave it out of `reg.apply_to`"))
         factors = self.feature_factors(shape[0])
         uneven = factors != factors[self._first_feature][self.group_of]
         if uneven.any():
             name = self.names[self.group_of[uneven.argmax()]]
-            raise ValueError(f"'{name}' is one group of features: give all of them one value in reg.factors")
+            raise ValueError(word(f"'{name}' is one group of features: give all of them one value in `reg.factors`"))
 
     @property
     def _first_feature(self) -> np.ndarray:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fcorun.base.config import Count
+from fcorun.base.errors import word
 from fcorun.methods.regularizers.regularizer import Constraint
 
 
@@ -24,7 +25,7 @@ class L0Ball(Constraint):
     def check(self, shape):
         size = math.prod(shape)
         if self.nonzeros > size:
-            raise ValueError(f"reg.nonzeros={self.nonzeros} is more than the {size} entries of the parameter")
+            raise ValueError(word(f"`reg.nonzeros={self.nonzeros}` is more than the {size} entries of the parameter"))
 
     def project(self, z):
         entries = z.ravel()

@@ -32,8 +32,8 @@ class L1Box(Constraint):
         check_bounds(self.lower, self.upper)
         if (isinstance(self.lower, float) and self.lower > 0) or (isinstance(self.upper, float) and self.upper < 0):
             raise UserError(
-                f"the box of reg.lower={self.lower} and reg.upper={self.upper} must contain 0; "
-                "give reg.lower <= 0 <= reg.upper, or reg=box"
+                f"the box of `reg.lower={self.lower}` and `reg.upper={self.upper}` must contain 0; "
+                "give `reg.lower` <= 0 <= `reg.upper`, or `reg=box`"
             )
 
     def project(self, z):

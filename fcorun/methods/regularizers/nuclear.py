@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.custom_batching import sequential_vmap
 
 from fcorun.base.config import UNSET, NonNegative, Positive
+from fcorun.base.errors import word
 from fcorun.base.system.machine import compute_policy
 from fcorun.methods.regularizers.regularizer import Regularizer, largest_scale
 
@@ -53,7 +54,7 @@ class Nuclear(Regularizer):
 def check_matrix(shape: tuple[int, ...]) -> None:
     """Raise ValueError unless a parameter of this shape is a matrix."""
     if len(shape) != 2:
-        raise ValueError("it acts on matrices, such as those of data=lowrank and of tasks with several classes")
+        raise ValueError(word("it acts on matrices, such as those of `data=lowrank` and of tasks with several classes"))
 
 
 def _svd(w):

@@ -29,7 +29,7 @@ class SCAD(Regularizer):
 
     def __post_init__(self):
         if isinstance(self.gamma, float) and self.gamma <= 2:
-            raise UserError(f"reg.gamma={self.gamma:g} must be above 2 for SCAD: give 3.7, as in its paper")
+            raise UserError(f"`reg.gamma={self.gamma:g}` must be above 2 for SCAD: give 3.7, as in its paper")
 
     def value(self, w):
         end = self.gamma * self.strength

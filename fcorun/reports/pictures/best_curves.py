@@ -92,7 +92,7 @@ def _choose_measured_panels(view: ProblemView, rows: Sequence[dict[str, Any]], m
     if missing and (view.panels or not panels):
         raise UserError(
             f"figure.panels: {', '.join(missing)} was not measured: leave it out, or run what measures it "
-            "(suboptimality: reference=true; gap: gap=true)"
+            "(suboptimality: `reference=true`; gap: `gap=true`)"
         )
     return panels
 

@@ -240,8 +240,8 @@ def x_values(rows: Sequence[dict[str, float]], x: str, run: str) -> list[float]:
         if x == "simulated_seconds":
             advice += ", or run it again with a clock"
         elif x in get_args(CurveAxis):
-            advice += ", or run it again with force=true"
-        raise UserError(f"x={x} was not counted in {run}; {advice}")
+            advice += ", or run it again with `force=true`"
+        raise UserError(f"`x={x}` was not counted in {run}; {advice}")
     return [row[column] for row in rows]
 
 

@@ -111,7 +111,7 @@ def small_sample(rows: float, parameters: int, clusters: int | None) -> tuple[fl
     """
     if clusters is not None and clusters < 2:
         raise UserError("the rows that the estimates are of have one cluster, so that nothing measures how clusters "
-                        "differ: give cluster=none, or method=debiased")  # fmt: skip
+                        "differ: give `cluster=none`, or `method=debiased`")  # fmt: skip
     if math.isinf(rows):
         return (1.0, math.inf) if clusters is None else (clusters / (clusters - 1), float(clusters - 1))
     free = max(rows - parameters, 1)

@@ -15,7 +15,7 @@ SOURCES = {
 }
 AFTER_SELECTION = (
     "the same rows chose the features, so that intervals on these rows are too narrow and p values too small; for "
-    "valid ones give fcorun infer a record with the penalty (method=debiased or split)"
+    "valid ones give fcorun infer a record with the penalty (`method=debiased` or split)"
 )
 WITH_ADAPTIVE_WEIGHTS = (
     "the weights of the adaptive lasso are taken as given, although the same rows chose them: how often such intervals "

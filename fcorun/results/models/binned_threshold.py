@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
+from fcorun.base.errors import word
 from fcorun.experiment.classifiers import SENSITIVITY, YOUDEN, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.models.score_functions import class_probabilities
@@ -45,7 +46,7 @@ def choose_edge(rule: ThresholdRule, positive: Placements, negative: Placements,
     Of equal sums of sensitivity and specificity, ``youden`` takes the largest edge. ``rows`` names the rows in the
     warning.
     """
-    begin = f"threshold={rule.text}"
+    begin = word(f"`threshold={rule.text}`")
     n_positive, n_negative = int(positive[0].sum()), int(negative[0].sum())
     if not n_positive or not n_negative:
         return BinnedChoice(0.0, f"{begin} needs both classes among the {rows}: 0.5 is taken instead")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.formats import READ_ERRORS, nifti_bytes, read_json, read_mask, read_summary
 from fcorun.base.records.record import Record
@@ -276,8 +276,8 @@ def no_coefficients_reason(record: Record) -> str:
         return f"{folder}: its summary.json is lost, damaged or does not say whether the model is linear; run it again"
     if not is_linear:
         name = record.flat_config.get("objective.name")
-        return (
-            f"{folder}: objective={name} is no linear model and has no coefficient a feature; its parameters are in "
+        return word(
+            f"{folder}: `objective={name}` is no linear model and has no coefficient a feature; its parameters are in "
             "solution.npz"
         )
     return ""

@@ -174,7 +174,9 @@ def _read_model(record: Record, client: str | None, trust: str | Path | None) ->
         params = dict(record.solution)
         _ = data["features"], data["task"], data["classes"], data["feature_names"]  # KeyError if one is missing
         if not issubclass(locate(config["objective"]["class"], "objective.class", trust), Objective):
-            raise UserError(f"{folder} cannot predict: objective.class={config['objective']['class']} is no Objective")
+            raise UserError(
+                f"{folder} cannot predict: `objective.class={config['objective']['class']}` is no Objective"
+            )
         objective = build_plugin("objective", config["objective"])
         clients = clients_with_personal_models(record)
         if client in clients:
@@ -182,7 +184,7 @@ def _read_model(record: Record, client: str | None, trust: str | Path | None) ->
             params = {name: values[m] for name, values in record.personal.items() if name != "client"}
     except (*READ_ERRORS, TypeError, yaml.YAMLError) as error:
         lost = "its summary.json, config.yaml, solution.npz or personal.npz is lost, damaged or too old"
-        raise UserError(f"{folder} cannot predict: {lost}; run it again with force=true") from error
+        raise UserError(f"{folder} cannot predict: {lost}; run it again with `force=true`") from error
     if not all(np.isfinite(value).all() for value in params.values()):
         raise UserError(f"{folder} cannot predict: its parameters are not finite; give another record")
     return _SavedModel(folder, objective, data, params, _read_scaling(record, data, client))
@@ -210,7 +212,7 @@ def _read_scaling(record: Record, data: dict[str, Any], client: str | None) -> S
     except (*READ_ERRORS, TypeError) as error:
         raise UserError(
             f"{record.folder} cannot predict: the means and deviations by which its features were standardized are "
-            "lost or damaged; run it again with force=true"
+            "lost or damaged; run it again with `force=true`"
         ) from error
 
 

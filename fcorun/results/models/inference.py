@@ -136,8 +136,8 @@ def _clusters(problem: InferenceProblem, cluster: str) -> np.ndarray | None:
     assert names is not None
     numbers = np.unique(names, return_inverse=True)[1]
     if numbers.max() < 1:
-        raise UserError(f"cluster={cluster}: all rows are of one {cluster}, so that nothing measures how they differ: "
-                        "give cluster=none")  # fmt: skip
+        raise UserError(f"`cluster={cluster}`: all rows are of one {cluster}, so that nothing measures how they "
+                        "differ: give `cluster=none`")  # fmt: skip
     return numbers
 
 
@@ -233,8 +233,8 @@ def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inf
     deviation = _feature_deviations(problem, second)
     chosen = (selection.theta[: problem.n_features] != 0) & _find_informative(problem, second, deviation)
     if not chosen.any():
-        raise UserError("method=split: the first half selects no feature that varies in the second: give a record with "
-                        "a smaller reg.strength")  # fmt: skip
+        raise UserError("`method=split`: the first half selects no feature that varies in the second: give a record "
+                        "with a smaller `reg.strength`")  # fmt: skip
     indicators = _count_indicators(problem, second)
     parameters = _choose_parameters(problem, chosen, indicators)
     restricted = second.restrict(parameters.numbers)
@@ -273,7 +273,7 @@ def _estimate_unpenalized(
     """
     if n_rows <= len(start):
         raise UserError(f"{n_rows} rows do not determine {len(start)} parameters without a penalty: give a record "
-                        "with reg=l1, or fewer features")  # fmt: skip
+                        "with `reg=l1`, or fewer features")  # fmt: skip
     has_clusters = options.cluster != "none"
     try:
         solution = solve(sums, Penalty.none(len(start)), start)
@@ -281,7 +281,7 @@ def _estimate_unpenalized(
         n_corrected = _corrected_rows(problem, options, n_rows)
         estimates = wald_estimates(solution.theta, solution.sums, scores, n_corrected, has_clusters)
     except SingularHessian as error:
-        raise _explain_singular(problem, parameters.numbers[error.parameters], "give reg=l1") from error
+        raise _explain_singular(problem, parameters.numbers[error.parameters], "give `reg=l1`") from error
     return solution, estimates, scores.count if has_clusters else None
 
 
@@ -290,7 +290,7 @@ def _solve_with_penalty(problem: InferenceProblem, sums: RowSums, start: np.ndar
     try:
         return solve(sums, problem.penalty, start)
     except SingularHessian as error:
-        raise _explain_singular(problem, error.parameters, "give them a penalty (reg.factors)") from error
+        raise _explain_singular(problem, error.parameters, "give them a penalty (`reg.factors`)") from error
 
 
 def _explain_singular(problem: InferenceProblem, parameters: Iterable[int], advice: str) -> UserError:
@@ -299,7 +299,7 @@ def _explain_singular(problem: InferenceProblem, parameters: Iterable[int], advi
     involved = [names[number] for number in parameters]
     separate = "order all events" if problem.has_baseline_hazards else "separate the classes"
     return UserError(f"the data do not determine the coefficients of {abbreviate(involved)}: these features are "
-                     f"combinations of each other, or they {separate}; leave some out (data.ignore), or "
+                     f"combinations of each other, or they {separate}; leave some out (`data.ignore`), or "
                      f"{advice}")  # fmt: skip
 
 
@@ -316,7 +316,7 @@ def _draw_half(problem: InferenceProblem, seed: int) -> np.ndarray:
             order = np.argsort(uniforms[start:stop], kind="stable")
             first[start + order[: (stop - start + 1) // 2]] = True
     if first.all() or not first.any():
-        raise UserError("method=split: the rows have no two halves; give method=debiased")
+        raise UserError("`method=split`: the rows have no two halves; give `method=debiased`")
     return first
 
 
@@ -345,7 +345,7 @@ def _find_informative(problem: InferenceProblem, sums: RowSums, deviation: np.nd
     informative = curvature > _NO_CURVATURE * deviation**2
     if not informative.any():
         raise UserError("no feature varies among the rows of a client that are at risk at an event, so that no "
-                        "coefficient can be estimated: check data.event and data.client")  # fmt: skip
+                        "coefficient can be estimated: check `data.event` and `data.client`")  # fmt: skip
     return informative
 
 

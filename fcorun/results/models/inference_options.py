@@ -35,9 +35,11 @@ class InferenceOptions:
 
     def __post_init__(self):
         if self.imputations == 1:
-            raise UserError("imputations=1 does not tell how much the imputed values vary: give 2 or more, such as 20")
+            raise UserError(
+                "`imputations=1` does not tell how much the imputed values vary: give 2 or more, such as 20"
+            )
         if not 0 < self.level < 1:
-            raise UserError(f"level={self.level:g} must be between 0 and 1, such as 0.95")
+            raise UserError(f"`level={self.level:g}` must be between 0 and 1, such as 0.95")
 
 
 def resolve_options(options: InferenceOptions, problem: InferenceProblem) -> InferenceOptions:
@@ -51,17 +53,18 @@ def resolve_options(options: InferenceOptions, problem: InferenceProblem) -> Inf
     if options.errors == "model":
         _check_model_errors(problem, cluster)
     if cluster == "group" and not has_groups:
-        raise UserError("cluster=group: the record has no groups: give cluster=client or none, or run it with "
-                        "data.group=COLUMN")  # fmt: skip
+        raise UserError("`cluster=group`: the record has no groups: give `cluster=client` or none, or run it with "
+                        "`data.group=COLUMN`")  # fmt: skip
     if method == "wald" and problem.has_penalty:
-        raise UserError("method=wald: coefficients that a penalty shrinks, or selected on the same rows, have no valid "
-                        "Wald intervals: give method=debiased or split, or a record with reg=none")  # fmt: skip
+        raise UserError("`method=wald`: coefficients that a penalty shrinks, or selected on the same rows, have no "
+                        "valid Wald intervals: give `method=debiased` or split, or a record with "
+                        "`reg=none`")  # fmt: skip
     if method != "wald" and not problem.has_penalty:
-        raise UserError(f"method={method} is for a problem with an l1 penalty, and this record has none: give "
-                        "method=wald")  # fmt: skip
+        raise UserError(f"`method={method}` is for a problem with an l1 penalty, and this record has none: give "
+                        "`method=wald`")  # fmt: skip
     if method == "split" and cluster == "client":
-        raise UserError("method=split halves the rows of each client, which cluster=client takes as dependent: give "
-                        "method=debiased")  # fmt: skip
+        raise UserError("`method=split` halves the rows of each client, which `cluster=client` takes as dependent: "
+                        "give `method=debiased`")  # fmt: skip
     return replace(options, method=method, cluster=cluster)
 
 
@@ -69,9 +72,9 @@ def _check_model_errors(problem: InferenceProblem, cluster: str) -> None:
     """Raise UserError for a problem or clusters without model-based standard errors."""
     weight = problem.rows.weight[problem.rows.weight > 0]
     refusals = {
-        "are of likelihoods, objective=logistic, poisson and cox": not problem.objective.is_log_likelihood,
-        f"take rows as independent, and cluster={cluster} does not": cluster != "none",
-        "need rows of equal weight, and data.weight or client_weighting gives them different ones": (
+        "are of likelihoods, `objective=logistic, poisson and cox`": not problem.objective.is_log_likelihood,
+        f"take rows as independent, and `cluster={cluster}` does not": cluster != "none",
+        "need rows of equal weight, and `data.weight` or client_weighting gives them different ones": (
             not np.allclose(weight, weight.mean(), rtol=1e-9, atol=0)
         ),
     }

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.records.formats import READ_ERRORS, yaml
 from fcorun.base.records.record import Record, is_refit_of_adaptive_lasso, is_refit_of_stability
 from fcorun.data.datasets.dataset import Dataset, FederatedData
@@ -40,7 +40,8 @@ from fcorun.results.models.coefficients import feature_names
 OBJECTIVES = (LeastSquares, Logistic, Poisson, Gamma)  # losses of rows
 WITH_INTERVALS = (*OBJECTIVES, Cox)
 SHRUNK_BY_RIDGE = (
-    "objective.ridge shrinks the coefficients, and no interval here corrects that: give objective.ridge=0, or reg=l1"
+    "`objective.ridge` shrinks the coefficients, and no interval here corrects that: give `objective.ridge=0`, or "
+    "`reg=l1`"
 )
 
 
@@ -179,31 +180,35 @@ def explain_no_intervals(experiment: PreparedExperiment) -> str:
     if experiment.settings.relax is not None and experiment.settings.is_relaxed:
         return explain_relaxed(experiment.settings.relax)
     if type(experiment.objective) not in WITH_INTERVALS:
-        return (f"objective={names['objective']} has no intervals: they are for objective=least_squares, logistic, "
-                "poisson, gamma and cox")  # fmt: skip
+        return word(
+            f"`objective={names['objective']}` has no intervals: they are for "
+            "`objective=least_squares, logistic, poisson, gamma and cox`"
+        )
     if getattr(experiment.algo, "has_personal_models", False):
-        return f"algo={names['algo']} trains own models of clients, and intervals are for one model of all clients"
+        return word(
+            f"`algo={names['algo']}` trains own models of clients, and intervals are for one model of all clients"
+        )
     if getattr(experiment.algo, "picks_client", False):
-        return f"algo={names['algo']} trains on one client's rows, and intervals are for all clients"
+        return word(f"`algo={names['algo']}` trains on one client's rows, and intervals are for all clients")
     if type(experiment.reg) not in (NoRegularizer, L1, ElasticNet):
         convex = "" if experiment.reg.convex else ", and it is not convex, so that no solution is certified"
-        return f"reg={names['reg']} has no intervals{convex}: they are for reg=none, l1 and elastic_net"
+        return word(f"`reg={names['reg']}` has no intervals{convex}: they are for `reg=none, l1 and elastic_net`")
     if isinstance(experiment.reg, ElasticNet) and experiment.reg.l1_ratio == 0:
-        return ("reg.l1_ratio=0 leaves a ridge, which shrinks the coefficients, and no interval here corrects that: "
-                "give reg=none or reg=l1, or a larger reg.l1_ratio")  # fmt: skip
+        return word("`reg.l1_ratio=0` leaves a ridge, which shrinks the coefficients, and no interval here corrects "
+                "that: give `reg=none` or `reg=l1`, or a larger `reg.l1_ratio`")  # fmt: skip
     return ""
 
 
 def explain_imputed(imputations: int) -> str:
     """Return why an average of fits to completed tables has no intervals."""
-    return (f"imputations={imputations} averages fits to completed tables, which have no common problem: infer a "
-            "record without it, with the option imputations of fcorun infer")  # fmt: skip
+    return word(f"`imputations={imputations}` averages fits to completed tables, which have no common problem: "
+            "infer a record without it, with the option imputations of fcorun infer")  # fmt: skip
 
 
 def explain_relaxed(relax: float) -> str:
     """Return why relaxed coefficients have no intervals."""
-    return (f"relax={relax:g}: the coefficients of a relaxed lasso have no certificate and no intervals here: infer a "
-            "record of the lasso, with relax=null")  # fmt: skip
+    return word(f"`relax={relax:g}`: the coefficients of a relaxed lasso have no certificate and no intervals here: "
+            "infer a record of the lasso, with `relax=null`")  # fmt: skip
 
 
 def _read_penalty(problem: Problem, n_features: int) -> Penalty:

@@ -5,7 +5,7 @@ import math
 import jax
 import numpy as np
 
-from fcorun.base.errors import abbreviate
+from fcorun.base.errors import abbreviate, word
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.log_link import LogLink
 from fcorun.methods.objectives.logistic import Logistic
@@ -32,7 +32,7 @@ def find_warnings(inference: Inference) -> list[str]:
     covered less than 93 % of the coefficients, or of those that are not 0.
     """
     sentences = [
-        AFTER_SELECTION if inference.problem.has_chosen_features else "",
+        word(AFTER_SELECTION) if inference.problem.has_chosen_features else "",
         WITH_ADAPTIVE_WEIGHTS if inference.problem.has_adaptive_weights else "",
         _warn_of_clusters(inference),
         _warn_of_ceiling(inference),
@@ -52,7 +52,7 @@ def _warn_of_clusters(inference: Inference) -> str:
         return (f"{count} clusters are few: standard errors by cluster tend to be too small below {FEW_CLUSTERS}, in "
                 f"spite of Student's t with {count - 1} degrees of freedom")  # fmt: skip
     if inference.options.cluster == "none" and inference.problem.data.train.group is not None:
-        return "rows of a group are taken as independent: errors=robust cluster=group does not assume that"
+        return word("rows of a group are taken as independent: errors=robust `cluster=group` does not assume that")
     return ""
 
 
@@ -66,8 +66,8 @@ def _warn_of_ceiling(inference: Inference) -> str:
     share = float(np.mean(exponents > np.log(objective.ceiling)))
     if not share:
         return ""
-    return (f"{100 * share:.3g} % of the rows are beyond objective.ceiling={objective.ceiling:g}, where the loss is no "
-            "longer half the deviance: raise it")  # fmt: skip
+    return word(f"{100 * share:.3g} % of the rows are beyond `objective.ceiling={objective.ceiling:g}`, where the "
+            "loss is no longer half the deviance: raise it")  # fmt: skip
 
 
 def _warn_of_events(inference: Inference) -> str:
@@ -94,7 +94,9 @@ def _warn_of_sparse_indicators(inference: Inference) -> str:
         if reason := inference.explain_withheld(feature):
             withheld.append(f"{names[feature]} ({reason})")
             is_rare = min(counts.at_low[feature], counts.at_high[feature]) < RARE_SHARE * inference.n_rows
-            advice.add("join rare levels" if is_rare else "leave out what was recorded after the outcome (data.ignore)")
+            advice.add(
+                "join rare levels" if is_rare else word("leave out what was recorded after the outcome (`data.ignore`)")
+            )
     if not withheld:
         return ""
     if inference.indicators.has_two_classes:
@@ -141,9 +143,9 @@ def _warn_of_curvature(inference: Inference) -> str:
     count = int((errors > LARGE_LINEARIZATION_ERROR).sum())
     shrunk = "1 coefficient" if count == 1 else f"{count} coefficients"
     name = inference.problem.feature_names[parameters.numbers[worst]]
-    return (f"the penalty shrinks {shrunk} so much that one step does not correct it, that of {name} by "
-            f"{errors[worst]:.1f} standard errors: the intervals cover less than their level; a smaller reg.strength, "
-            "method=split or a record with reg=none does better")  # fmt: skip
+    return word(f"the penalty shrinks {shrunk} so much that one step does not correct it, that of {name} by "
+            f"{errors[worst]:.1f} standard errors: the intervals cover less than their level; a smaller "
+            "`reg.strength`, `method=split` or a record with `reg=none` does better")  # fmt: skip
 
 
 def _warn_of_few_imputations(inference: Inference) -> str:
@@ -154,8 +156,8 @@ def _warn_of_few_imputations(inference: Inference) -> str:
     advised = math.ceil(100 * share)
     if given >= advised:
         return ""
-    return (f"{given} imputations are few for a fraction of missing information of {share:.2f}: another seed gives "
-            f"noticeably other intervals; give imputations={advised} or more")  # fmt: skip
+    return word(f"{given} imputations are few for a fraction of missing information of {share:.2f}: another seed "
+            f"gives noticeably other intervals; give `imputations={advised}` or more")  # fmt: skip
 
 
 def _warn_of_filled_gaps(inference: Inference) -> str:
@@ -164,11 +166,13 @@ def _warn_of_filled_gaps(inference: Inference) -> str:
     described = [f"'{name}' ({share:.0%} of the rows)" for name, share in shares.items() if share >= LARGE_GAP_SHARE]
     if not described:
         return ""
-    of_record = " of a record with reg=none" if inference.problem.has_penalty else ""
-    advice = f"fcorun infer with imputations=30{of_record} imputes the gaps instead"
+    of_record = word(" of a record with `reg=none`") if inference.problem.has_penalty else ""
+    advice = word(f"fcorun infer with `imputations=30`{of_record} imputes the gaps instead")
     if inference.rows is None:
         advice = "sites do not impute gaps"
     elif reason := explain_no_imputation(inference.problem):
-        advice = f"imputations=30 does not apply: {reason}" + (" and reg=none" if inference.problem.has_penalty else "")
+        advice = word(f"`imputations=30` does not apply: {reason}") + (
+            word(" and `reg=none`") if inference.problem.has_penalty else ""
+        )
     return (f"{GAPS}{abbreviate(described)} were filled in: if they depend on the outcome, the column's coefficient "
             f"may be biased and its interval too narrow; {advice}")  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fcorun.base.errors import UserError, abbreviate
+from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.imputation.chained_equations import IncompleteColumn, impute
@@ -69,7 +69,7 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
     The outcome, its offset and, with enough rows, an intercept of each client are regressors of every column. Raises
     UserError for a record whose gaps cannot be imputed, or whose estimates cannot be pooled.
     """
-    option = f"imputations={imputations}"
+    option = f"`imputations={imputations}`"
     cells = problem.data.features.cells
     _check(problem, option)
     incomplete = [] if cells is None else [column for column in cells.columns if cells.find_gaps(column).any()]
@@ -89,7 +89,7 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
         n_values = int((~column.is_gap).sum())
         if n_values < n_parameters + _LEAST_ROWS:
             raise UserError(f"{option}: column '{column.name}' has {n_values} values, too few for an imputation model "
-                            f"of {n_parameters} coefficients: leave it out of the record (data.ignore)")  # fmt: skip
+                            f"of {n_parameters} coefficients: leave it out of the record (`data.ignore`)")  # fmt: skip
         if column.levels is not None and len(column.levels) > _MAX_LEVELS:
             raise UserError(f"{option}: column '{column.name}' has gaps and {len(column.levels)} levels, more than "
                             f"{_MAX_LEVELS}: join its rare levels")  # fmt: skip
@@ -101,16 +101,18 @@ def explain_no_imputation(problem: InferenceProblem) -> str:
     data = problem.experiment.data
     standardized = problem.data.features.standardized or {}
     if problem.has_baseline_hazards:
-        return "gaps are not imputed for times to events: give a record without the columns with gaps (data.ignore)"
+        return word(
+            "gaps are not imputed for times to events: give a record without the columns with gaps (`data.ignore`)"
+        )
     if getattr(data, "missing", "") == "indicator":
-        return ("data.missing=indicator makes a feature of each gap, which an imputed value has none of: give a record "
-                "with data.missing=mean or median")  # fmt: skip
+        return word("`data.missing=indicator` makes a feature of each gap, which an imputed value has none of: give "
+                "a record with `data.missing=mean` or median")  # fmt: skip
     if standardized.get("by") == "per_client":
-        return ("data.standardize=per_client makes the scale depend on imputed values: give a record with pooled or "
-                "none")  # fmt: skip
+        return word("`data.standardize=per_client` makes the scale depend on imputed values: give a record with "
+                "pooled or none")  # fmt: skip
     if getattr(data, "encoding", None) is not None:
-        return ("the gaps of the record were filled by the encoding of another one (data.encoding): give a record "
-                "without it")  # fmt: skip
+        return word("the gaps of the record were filled by the encoding of another one (`data.encoding`): give a "
+                "record without it")  # fmt: skip
     return ""
 
 
@@ -118,8 +120,8 @@ def _check(problem: InferenceProblem, option: str) -> None:
     """Raise UserError for a record whose estimates, or whose gaps, do not fit multiple imputation."""
     reason = explain_no_imputation(problem)
     if not reason and problem.has_penalty:
-        reason = ("coefficients that a penalty shrinks are not pooled, since Rubin's rules need estimates that are "
-                  "normal around the truth: give a record with reg=none")  # fmt: skip
+        reason = word("coefficients that a penalty shrinks are not pooled, since Rubin's rules need estimates that "
+                  "are normal around the truth: give a record with `reg=none`")  # fmt: skip
     if reason:
         raise UserError(f"{option}: {reason}")
 

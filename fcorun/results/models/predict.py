@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError, abbreviate, describe_rows, find_spelling
+from fcorun.base.errors import UserError, abbreviate, describe_rows, find_spelling, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.record import Record
 from fcorun.data.tables.cells import require_finite_numbers
@@ -357,7 +357,9 @@ def _warn_about_model(record: Record, shared: Any, has_own_models: bool) -> list
     warnings = []
     not_saved = not has_own_models and not record.has_personal_models_at_sites
     if not_saved and any(name.startswith(PERSONAL_PREFIX) for name in record.summary["final"]):
-        warnings.append("personal models were not saved (save_personal=false): the shared model predicts for all")
+        warnings.append(
+            word("personal models were not saved (`save_personal=false`): the shared model predicts for all")
+        )
     if hasattr(shared, "coef_") and not np.any(shared.coef_):
         warnings.append("the shared model is 0 but for its intercept: it predicts the same for every row")
     if reason := record.status.get("reason"):

@@ -114,11 +114,11 @@ def _read_baselines(record: Record) -> dict[str, tuple[np.ndarray, np.ndarray]]:
                         "probabilities of survival at a site, by the record in results/ of its folder")  # fmt: skip
     if not file.is_file():
         raise UserError(f"{record.folder} has no {BASELINE_HAZARD_FILE}, which a probability of survival needs: give a "
-                        "record of objective=cox with a shared model")  # fmt: skip
+                        "record of `objective=cox` with a shared model")  # fmt: skip
     try:
         baselines: dict[str, list[tuple[float, float]]] = {}
         for row in csv.DictReader(io.StringIO(read_text(file), newline="")):
             baselines.setdefault(row["client"], []).append((float(row["time"]), float(row["cumulative_hazard"])))
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise UserError(f"{file} is damaged: repeat the run with force=true") from error
+        raise UserError(f"{file} is damaged: repeat the run with `force=true`") from error
     return {name: (np.array(rows)[:, 0], np.array(rows)[:, 1]) for name, rows in baselines.items()}

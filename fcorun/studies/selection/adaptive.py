@@ -52,7 +52,7 @@ class AdaptiveFactors:
             coefficients = np.abs(self._fit_pilot(problem, experiment, data))
         largest = coefficients.max(initial=0.0)
         if not largest > 0:
-            raise UserError(f"adaptive={self.pilot}: all coefficients of the pilot are 0: give another pilot")
+            raise UserError(f"`adaptive={self.pilot}`: all coefficients of the pilot are 0: give another pilot")
         given = resolve_factors(experiment.reg, experiment.objective, data).feature_factors(len(coefficients))
         return given / np.maximum(coefficients, _FLOOR * largest) ** self.power
 
@@ -84,16 +84,16 @@ class AdaptiveFactors:
             theta = solve(sums, Penalty(l1, ridge), np.zeros(n_parameters)).theta
         except SingularHessian as error:
             raise UserError(
-                f"adaptive={self.pilot}: {len(rows.y)} rows do not determine the {n_features} coefficients of the "
+                f"`adaptive={self.pilot}`: {len(rows.y)} rows do not determine the {n_features} coefficients of the "
                 f"pilot: {self._advice}"
             ) from error
         except UserError as error:
-            raise UserError(f"adaptive={self.pilot}: the pilot has no finite optimum: {self._advice}") from error
+            raise UserError(f"`adaptive={self.pilot}`: the pilot has no finite optimum: {self._advice}") from error
         return theta[:n_features]
 
     @property
     def _advice(self) -> str:
-        return "leave adaptive out" if self.pilot == "ridge" else "give adaptive=ridge"
+        return "leave adaptive out" if self.pilot == "ridge" else "give `adaptive=ridge`"
 
 
 def weigh_features(
@@ -108,11 +108,11 @@ def weigh_features(
         return experiment, None
     names, reg = experiment.names, experiment.reg
     if type(reg) not in (L1, ElasticNet):
-        raise UserError(f"adaptive={pilot} weighs the penalties of single features: give reg=l1 or elastic_net")
-    check_linear_model(f"adaptive={pilot}", experiment, data)
+        raise UserError(f"`adaptive={pilot}` weighs the penalties of single features: give `reg=l1 or elastic_net`")
+    check_linear_model(f"`adaptive={pilot}`", experiment, data)
     if isinstance(experiment.algo, Algorithm) and experiment.algo.has_personal_models:
-        raise UserError(f"adaptive={pilot} fits a pilot to the rows of all clients, and algo={names['algo']} trains "
-                        "own models of clients: leave adaptive out")  # fmt: skip
+        raise UserError(f"`adaptive={pilot}` fits a pilot to the rows of all clients, and `algo={names['algo']}` "
+                        "trains own models of clients: leave adaptive out")  # fmt: skip
     adaptive = AdaptiveFactors(pilot, power)
     factors = adaptive.compute(experiment, data)
     feature_names = data.features.names or [str(j) for j in range(len(factors))]
@@ -125,7 +125,7 @@ def check_linear_model(option: str, experiment: PreparedExperiment, data: Federa
     n_features = data.train.x.shape[1]
     one_output = has_one_output(build_problem(experiment, data), n_features)
     if type(experiment.objective) not in OBJECTIVES or not one_output:
-        raise UserError(f"{option} is for one coefficient a feature, with objective=least_squares, logistic of two "
+        raise UserError(f"{option} is for one coefficient a feature, with `objective=least_squares, logistic` of two "
                         "classes, poisson or gamma: leave it out")  # fmt: skip
     if n_features > MAX_PARAMETERS:
         raise UserError(f"{option} takes a matrix of all features, at most {MAX_PARAMETERS:,}, and there are "

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.errors import UserError, suggest_name, word
 from fcorun.base.metrics import MORE_ROUNDS_ADVICE, PERSONAL_PREFIX, TEST_METRIC_REFUSAL, TEST_PREFIX
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import explain_unmeasured
@@ -85,7 +85,7 @@ def choose(
     mean, standard_error = compute_weighted_mean(scores, weights)
     if not np.isfinite(mean).any():
         raise UserError(
-            "at each value of the path a fold diverged: a smaller algo.client_lr or algo.server_lr may help"
+            "at each value of the path a fold diverged: a smaller `algo.client_lr` or `algo.server_lr` may help"
         )
     loss = np.where(np.isfinite(mean), -mean if higher_is_better else mean, np.inf)
     position = np.arange(len(loss)) % (len(loss) // n_paths)  # on its path
@@ -129,7 +129,7 @@ def drop_failed_refits(
     scores = np.where(missing, np.nan, scores)
     if missing.any() and not np.isfinite(scores).all(axis=0).any():
         raise UserError("relax: no strength has a fit without a penalty on the rows of each fold: give 1, the lasso, "
-                        "among the values of relax, or larger strengths by range=[LOW,HIGH]")  # fmt: skip
+                        "among the values of relax, or larger strengths by `range=[LOW,HIGH]`")  # fmt: skip
     scores_without_diverged = np.where(state == END_STATES.index("diverged"), np.nan, scores)
     return scores_without_diverged if np.isfinite(scores_without_diverged).all(axis=0).any() else scores
 
@@ -161,8 +161,10 @@ def warn_about_choice(
     if choice.best_index == best_path_slice.stop - 1:
         wider_low, wider_high = (low / 100, high) if path.param_name == "strength" else (low, high * 10)
         warnings.append(
-            f"the {best_label} is at the end of the path, {path.describe(choice.best_index)}: "
-            f"the best may be beyond; range=[{wider_low:.3g},{wider_high:.3g}] looks further"
+            word(
+                f"the {best_label} is at the end of the path, {path.describe(choice.best_index)}: "
+                f"the best may be beyond; `range=[{wider_low:.3g},{wider_high:.3g}]` looks further"
+            )
         )
     if choice.best_index == best_path_slice.start:
         beginning = "where no penalized coefficient is left" if path.begins_at_zero else "the simplest of the path"
@@ -172,9 +174,11 @@ def warn_about_choice(
         )
     elif choice.chosen_index % path.length == 0:
         warnings.append(
-            f"{choice.rule_labels['one_se']} takes the beginning of the path, the simplest solution, because "
-            "the folds differ much; "
-            f"rule=min takes {path.describe(choice.best_index)}"
+            word(
+                f"{choice.rule_labels['one_se']} takes the beginning of the path, the simplest solution, because "
+                "the folds differ much; "
+                f"`rule=min` takes {path.describe(choice.best_index)}"
+            )
         )
     if path.second is not None:
         warnings += _warn_second_number_at_edge(best_label, path.second, choice.best_index)
@@ -187,8 +191,10 @@ def warn_about_choice(
         if path.second is not None:
             values = "; ".join(path.describe(index) for index in at)
         warnings.append(
-            f"diverged: {diverged.sum()} of {diverged.size} fits, at {values}: values "
-            "at which a fold diverged cannot be chosen; smaller rates of algo, if it has any, may help"
+            word(
+                f"diverged: {diverged.sum()} of {diverged.size} fits, at {values}: values "
+                "at which a fold diverged cannot be chosen; smaller rates of `algo`, if it has any, may help"
+            )
         )
     warnings += _warn_of_missing_refits(path, fits)
     beyond = choice.mean[choice.best_index + 1 : best_path_slice.stop]
@@ -216,7 +222,9 @@ def _warn_of_missing_refits(path: RegularizationPath, fits: dict[str, PathFit]) 
 
 def _warn_of_convergence(choice: CrossValidationChoice, fits: dict[str, PathFit], rounds: int) -> list[str]:
     """Return warnings about runs that did not converge."""
-    falling_advice = f"the objective was still falling at the end, so that the curve depends on rounds={rounds}; "
+    falling_advice = word(
+        f"the objective was still falling at the end, so that the curve depends on `rounds={rounds}`; "
+    )
     falling_advice += MORE_ROUNDS_ADVICE
     return warn_unconverged(fits, falling_advice, choice.chosen_index)
 
@@ -257,23 +265,23 @@ def choose_metric(name: str | None, experiment: PreparedExperiment, data: Federa
     if name is None:
         name = f"{PERSONAL_PREFIX}val_loss" if scores_personal else "val_loss"
     if name.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
-        raise UserError(f"metric={name} is refused: {TEST_METRIC_REFUSAL}")
+        raise UserError(f"`metric={name}` is refused: {TEST_METRIC_REFUSAL}")
     if name not in experiment.metrics.comparable:
         choices = list_choices()
         if name not in choices:
-            raise UserError(f"metric={name} is not a choice: {suggest_name(name, choices)}")
+            raise UserError(f"`metric={name}` is not a choice: {suggest_name(name, choices)}")
         return f"val_{name}"
     if not name.removeprefix(PERSONAL_PREFIX).startswith("val_"):
         raise UserError(
-            f"metric={name} is not measured on rows that are held out: {suggest_name(name, list_choices())}"
+            f"`metric={name}` is not measured on rows that are held out: {suggest_name(name, list_choices())}"
         )
     if name.startswith(PERSONAL_PREFIX) and not scores_personal:
-        reason = f"algo={experiment.names['algo']} has no personal models"
+        reason = f"`algo={experiment.names['algo']}` has no personal models"
         if has_personal_models:
-            reason = "by=clients leaves held-out clients without personal models"
+            reason = "`by=clients` leaves held-out clients without personal models"
         raise UserError(
-            f"metric={name}: {reason}; give metric={name.removeprefix(PERSONAL_PREFIX).removeprefix('val_')}"
+            f"`metric={name}`: {reason}; give `metric={name.removeprefix(PERSONAL_PREFIX).removeprefix('val_')}`"
         )
     if reason := explain_unmeasured(name, experiment, fold_data):
-        raise UserError(f"metric={name} would not be measured: {reason}; {suggest_name(name, list_choices())}")
+        raise UserError(f"`metric={name}` would not be measured: {reason}; {suggest_name(name, list_choices())}")
     return name

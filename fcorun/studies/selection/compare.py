@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import RANKING_METRICS
 from fcorun.base.records.formats import csv_text, json_text
 from fcorun.base.records.record import PERSONAL
@@ -85,11 +85,11 @@ def plan_candidates(
     """
     experiment = prepare({**configs[SHARED], "metric": None})
     if n_tables := experiment.settings.imputations:
-        raise UserError(f"imputations={n_tables} averages shared models, and compare also trains own ones of clients, "
-                        "by gaps filled once: leave imputations out")  # fmt: skip
+        raise UserError(f"`imputations={n_tables}` averages shared models, and compare also trains own ones of "
+                        "clients, by gaps filled once: leave imputations out")  # fmt: skip
     data = load_data(experiment)
     if data.task == "regression" and not hasattr(experiment.objective, "response"):
-        raise UserError(f"the predictions of objective={experiment.names['objective']} are no expected values, whose "
+        raise UserError(f"the predictions of `objective={experiment.names['objective']}` are no expected values, whose "
                         "squared errors compare models: give another objective")  # fmt: skip
     n_outer = options.outer_folds or len(list_marked_folds(data)) or DEFAULT_OUTER_FOLDS
     n_inner = n_outer if list_marked_folds(data) else options.folds
@@ -102,7 +102,7 @@ def plan_candidates(
                 continue
             by, inner, outer = "clients", min(n_inner, len(data.client_names)), len(data.client_names)
         if name in options.method_names and not prepare({**config, "metric": None}).algo.has_personal_models:
-            raise UserError(f"methods={name}: algo={name} trains no own models for clients: leave it out")
+            raise UserError(f"methods={name}: `algo={name}` trains no own models for clients: leave it out")
         choice = SelectOptions(
             folds=inner,
             points=options.points,
@@ -123,7 +123,7 @@ def plan_candidates(
 def _why_no_client_is_held_out(data: FederatedData) -> str:
     """Return why the folds cannot hold out one client after the other; empty if they can."""
     if list_marked_folds(data):
-        return "data.fold marks folds of rows, so that no client is held out"
+        return word("`data.fold` marks folds of rows, so that no client is held out")
     return "" if len(data.client_names) > 2 else "it needs three clients or more"
 
 
@@ -191,7 +191,7 @@ class ComparisonPlan:
                 warnings.append(f"{name} is left out: {error}")
         shared = self.plans[SHARED]
         if shared.metric in RANKING_METRICS.values():
-            warnings.append(f"mean is left out: it ranks no rows of a client, as metric={shared.metric} does")
+            warnings.append(word(f"mean is left out: it ranks no rows of a client, as `metric={shared.metric}` does"))
             warnings += [
                 f"{name}: its strength is chosen by {selection.metric}, since the folds do not measure "
                 f"{shared.metric} of own models"
@@ -199,7 +199,9 @@ class ComparisonPlan:
                 if selection.metric != shared.metric and applies_regularizer(selection.experiment.algo)
             ]
         elif getattr(shared.experiment.data, "offset", None) or rows[SHARED].task == "survival":
-            warnings.append("mean is left out: it is for targets without data.offset, and for no times to events")
+            warnings.append(
+                word("mean is left out: it is for targets without `data.offset`, and for no times to events")
+            )
         else:
             rows[MEAN] = predict_means(rows[SHARED])
         warnings += _merge_warnings(selections)

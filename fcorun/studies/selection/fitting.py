@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -105,7 +106,9 @@ class PathFitter:
         blas_threads = 1 if threads > 1 else None
         with defer_interruption(), threadpool_limits(blas_threads), ThreadPoolExecutor(threads) as pool:
             try:
-                fits = deque(pool.submit(lambda make=make: self._fit(make())) for make in make_subsets)
+                fits = deque()
+                for make in make_subsets:
+                    fits.append(pool.submit(copy_context().run, lambda make=make: self._fit(make())))
                 for i in range(len(make_subsets)):
                     wait_for_first({fit := fits.popleft()})  # popped, so that its models are freed after on_fit
                     on_fit(i, fit.result())

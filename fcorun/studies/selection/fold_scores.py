@@ -53,11 +53,11 @@ def check_fold_score(study: Study, metric: str, is_nested: bool) -> None:
     if score is None:
         return
     if is_nested:
-        raise UserError(f"metric={score.name} needs predictions, which the inner folds of outer_folds do not keep: "
-                        "give metric=loss, or leave outer_folds out")  # fmt: skip
+        raise UserError(f"`metric={score.name}` needs predictions, which the inner folds of outer_folds do not keep: "
+                        "give `metric=loss`, or leave outer_folds out")  # fmt: skip
     if not study.keeps_held_out:
-        raise UserError(f"metric={score.name} needs the predictions of all rows at all points, too many here: give "
-                        " fewer points, or metric=loss")  # fmt: skip
+        raise UserError(f"`metric={score.name}` needs the predictions of all rows at all points, too many here: give "
+                        " fewer points, or `metric=loss`")  # fmt: skip
 
 
 def add_fold_scores(study: Study, fits: Mapping[str, PathFit], metric: str) -> dict[str, PathFit]:
@@ -76,8 +76,8 @@ def add_fold_scores(study: Study, fits: Mapping[str, PathFit], metric: str) -> d
         values = _score_outputs(study, np.flatnonzero(study.subsets[name].validation), outputs, score)
         is_finite = np.isfinite(outputs).reshape(len(values), -1).all(axis=1)
         if is_finite.any() and np.isnan(values[is_finite]).all():
-            raise UserError(f"metric={score.name} is undefined on the rows that {name} holds out: give metric=loss, or "
-                            "fewer folds")  # fmt: skip
+            raise UserError(f"`metric={score.name}` is undefined on the rows that {name} holds out: give "
+                            "`metric=loss`, or fewer folds")  # fmt: skip
         scored[name] = replace(fit, metrics=fit.metrics | {metric: values})
     return scored
 

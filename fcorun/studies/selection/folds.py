@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.splits import DEFAULT_VALIDATION
@@ -66,15 +66,15 @@ def assign_folds(
         if len(empty):
             n_groups = len(np.unique(data.train.group))
             raise UserError(
-                f"{option}={n_folds}: fold {empty[0] + 1} holds out none of the {n_groups} groups of data.group, "
-                "which are assigned to folds at random: give fewer folds, or mark the folds by data.fold"
+                f"`{option}={n_folds}`: fold {empty[0] + 1} holds out none of the {n_groups} groups of `data.group`, "
+                "which are assigned to folds at random: give fewer folds, or mark the folds by `data.fold`"
             )
         return fold
     smallest = int(data.train.sizes.argmin())
     if n_folds > data.train.sizes[smallest]:
         raise UserError(
-            f"{option}={n_folds} is more than the {data.train.sizes[smallest]} training rows of client "
-            f"{data.client_names[smallest]}: give fewer folds, or by=clients"
+            f"`{option}={n_folds}` is more than the {data.train.sizes[smallest]} training rows of client "
+            f"{data.client_names[smallest]}: give fewer folds, or `by=clients`"
         )
     fold = np.empty(len(data.train.y), np.int64)
     for m, name in enumerate(data.client_names):
@@ -94,7 +94,8 @@ def assign_clients_to_folds(
     """
     if n_folds > n_clients:
         raise UserError(
-            f"{option}={n_folds} is more than the {n_clients} clients that by=clients assigns: give at most {n_clients}"
+            f"`{option}={n_folds}` is more than the {n_clients} clients that `by=clients` assigns: give at most "
+            f"{n_clients}"
         )
     return random_stream(seed, *_FOLDS, *within).permutation(np.arange(n_clients) % n_folds)
 
@@ -123,8 +124,8 @@ def check_groups_within_clients(data: FederatedData) -> None:
         first = shared[0]
         one, other = (data.client_names[m] for m in pairs[1, first : first + 2])
         raise UserError(
-            f"by=clients holds whole clients out, and group '{group_names[pairs[0, first]]}' of data.group has rows of "
-            f"{one} and of {other}, which would be on both sides: give by=rows"
+            f"`by=clients` holds whole clients out, and group '{group_names[pairs[0, first]]}' of `data.group` has "
+            f"rows of {one} and of {other}, which would be on both sides: give `by=rows`"
         )
 
 
@@ -169,8 +170,8 @@ def draw_halves(data: FederatedData, n_pairs: int, by: str, rng: np.random.Gener
             if half.all() or not half.any():
                 n_groups = len(np.unique(data.train.group))
                 raise UserError(
-                    f"pair {i + 1} has all {n_groups} groups of data.group in one half: too few to draw "
-                    "halves of; give by=clients, or leave data.group out"
+                    f"pair {i + 1} has all {n_groups} groups of `data.group` in one half: too few to draw "
+                    "halves of; give `by=clients`, or leave `data.group` out"
                 )
             yield half
             yield ~half
@@ -178,7 +179,7 @@ def draw_halves(data: FederatedData, n_pairs: int, by: str, rng: np.random.Gener
     if data.train.sizes.min() < 2:
         raise UserError(
             f"client {data.client_names[int(data.train.sizes.argmin())]} has one training row, which has no halves: "
-            "give by=clients"
+            "give `by=clients`"
         )
     for _ in range(n_pairs):
         halves = np.zeros((2, len(data.train.y)), bool)
@@ -196,12 +197,12 @@ def _draw_client_pairs(n_clients: int, n_pairs: int, rng: np.random.Generator) -
     """Draw distinct pairs of disjoint halves of the clients, by number; of an odd number each pair leaves one out."""
     half = n_clients // 2
     if not half:
-        raise UserError("by=clients takes halves of the clients, and there is one only: give by=rows")
+        raise UserError("`by=clients` takes halves of the clients, and there is one only: give `by=rows`")
     n_possible = comb(n_clients, half) * comb(n_clients - half, half) // 2
     if n_pairs > n_possible:
         raise UserError(
-            f"subsamples={2 * n_pairs} takes {n_pairs} pairs of halves, and {n_clients} clients have {n_possible}: "
-            f"give subsamples={2 * n_possible} or less, or by=rows"
+            f"`subsamples={2 * n_pairs}` takes {n_pairs} pairs of halves, and {n_clients} clients have {n_possible}: "
+            f"give `subsamples={2 * n_possible}` or less, or `by=rows`"
         )
     drawn: set[frozenset[frozenset[int]]] = set()
     while len(drawn) < n_pairs:
@@ -246,7 +247,7 @@ def describe_rows(experiment: PreparedExperiment, data: FederatedData, use: str)
     sentence = f"{rows['training']:,} training rows"
     if data.train.group is not None:
         groups = "groups" if data.train.stays_at_sites else f"{len(np.unique(data.train.group)):,} groups"
-        sentence += f" in {groups} (data.group), whose rows stay together"
+        sentence += word(f" in {groups} (`data.group`), whose rows stay together")
     if left_aside:
         sentence += f"; {' and '.join(left_aside)} are left aside and {use}"
     return sentence
@@ -256,10 +257,10 @@ def _find_split_option(experiment: PreparedExperiment, name: str) -> str:
     """Return the option, as KEY=VALUE, that leaves the ``name`` rows aside; empty if it is not known."""
     dataset = experiment.data
     if getattr(dataset, "split", None) is not None:
-        return f"data.split={dataset.split}"  # type: ignore[attr-defined]
+        return word(f"`data.split={dataset.split}`")  # type: ignore[attr-defined]
     for option, value in vars(dataset).items():  # validation, validation_samples, validation_runs, ...
         if option.split("_")[0] == name and value is not None:
-            return f"data.{option}={value}".replace("'", "")
+            return word(f"`data.{option}={value}`").replace("'", "")
     has_default = name == "validation" and hasattr(dataset, name) and hasattr(dataset, "path")
     may_mark_rows = str(getattr(dataset, "path", "")).endswith(".npz")
-    return f"data.validation={DEFAULT_VALIDATION} by default" if has_default and not may_mark_rows else ""
+    return word(f"`data.validation={DEFAULT_VALIDATION}` by default") if has_default and not may_mark_rows else ""

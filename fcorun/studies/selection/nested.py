@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import MORE_ROUNDS_ADVICE
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import take_subset
@@ -113,7 +113,7 @@ def _assign_inner_folds(data: FederatedData, n_inner: int, by: str, seed: int, j
         if n_inner < 2:
             raise UserError(
                 f"outer fold {j + 1} leaves client {data.client_names[0]} alone, of which inner folds would be "
-                "clients: give more outer_folds, or by=rows"
+                "clients: give more outer_folds, or `by=rows`"
             )
     try:
         return assign_folds(data, n_inner, by, seed, within=("outer", str(j + 1)))
@@ -209,8 +209,10 @@ def warn_about_nested(nested: NestedScore, path: RegularizationPath) -> list[str
     n_at_end = sum(index == path.slice_of(index).stop - 1 for index in best)
     if n_at_end:
         warnings.append(
-            f"nested: for {n_at_end} of {len(best)} outer folds, the best value is at the end of the path: the best "
-            "may be beyond; give range=[LOW,HIGH]"
+            word(
+                f"nested: for {n_at_end} of {len(best)} outer folds, the best value is at the end of the path: the "
+                "best may be beyond; give `range=[LOW,HIGH]`"
+            )
         )
     advice = "the objective was still falling at the end; " + MORE_ROUNDS_ADVICE
     return warnings + [f"nested: {text}" for text in warn_unconverged(nested.fits, advice)]

@@ -97,12 +97,12 @@ def read_second_number(experiment: PreparedExperiment, given: Mapping[str, Seque
     plugin = getattr(experiment, section)
     if section == "reg" and name in _OF_THE_PATH:
         raise UserError(
-            f"{key} has several values, and fcorun select computes the strengths or radii of the path itself: give "
-            "range=[LOW,HIGH]"
+            f"{key} has several values, and `fcorun select` computes the strengths or radii of the path itself: give "
+            "`range=[LOW,HIGH]`"
         )
     numbers = sorted({float(check_value(value, type_hints(type(plugin))[name], key)) for value in values})
     if len(numbers) < 2 or len(numbers) < len(values):
-        raise UserError(f"{key}={list(values)}: give two or more different values")
+        raise UserError(f"`{key}={list(values)}`: give two or more different values")
     return SecondNumber(section, name, np.array(numbers), _find_limits(plugin, name, numbers))
 
 
@@ -251,17 +251,17 @@ def find_path_parameter(experiment: PreparedExperiment, varies_strength: bool = 
     param_name = next((name for name in ("strength", "radius") if hasattr(reg, name)), None)
     if param_name is None:
         raise UserError(
-            f"reg={names['reg']} has no strength and no radius to choose: take a penalty such as reg=l1, or "
-            "a ball such as reg=l1_ball"
+            f"`reg={names['reg']}` has no strength and no radius to choose: take a penalty such as `reg=l1`, or "
+            "a ball such as `reg=l1_ball`"
         )
     if varies_strength and not applies_regularizer(algo):
         raise UserError(
-            f"algo={names['algo']} {IGNORES_PSI}, so that all strengths would give the same solution: choose an "
-            "algo that applies psi: fcorun list algo shows which do"
+            f"`algo={names['algo']}` {IGNORES_PSI}, so that all strengths would give the same solution: choose an "
+            "`algo` that applies psi: `fcorun list algo` shows which do"
         )
     if param_name in (reg.per_client or {}):
         raise UserError(
-            f"reg.per_client.{param_name} gives each client a {param_name} of its own, and one is chosen for all: "
+            f"`reg.per_client.{param_name}` gives each client a {param_name} of its own, and one is chosen for all: "
             "leave it out"
         )
     return param_name
@@ -287,8 +287,8 @@ def build_path(
     if value_range is not None:
         if len(value_range) != 2 or not 0 < value_range[0] < value_range[1]:
             raise UserError(
-                f"range={value_range} must be two positive numbers, the least {param_name} and the largest: give "
-                "range=[0.001,1]"
+                f"`range={value_range}` must be two positive numbers, the least {param_name} and the largest: give "
+                "`range=[0.001,1]`"
             )
         low, high = value_range
         description = "as given"
@@ -329,12 +329,12 @@ def build_paths(
 def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_name: str) -> tuple[float, str]:
     """Return the largest value of a path by default, and its description."""
     reg, name = experiment.reg, experiment.names["reg"]
-    advice = f"give range=[LOW,HIGH], the least {param_name} and the largest"
+    advice = f"give `range=[LOW,HIGH]`, the least {param_name} and the largest"
     if param_name == "strength" and not hasattr(reg, "strength_max"):
-        raise UserError(f"reg={name} does not say at which strength its solution is 0, where a path begins: {advice}")
+        raise UserError(f"`reg={name}` does not say at which strength its solution is 0, where a path begins: {advice}")
     if not are_convex(experiment.objective):
         raise UserError(
-            f"objective={experiment.names['objective']} is not convex, so that no {param_name} of reg={name} "
+            f"`objective={experiment.names['objective']}` is not convex, so that no {param_name} of `reg={name}` "
             f"is known to begin or end a path: {advice}"
         )
     if param_name == "radius":
@@ -351,8 +351,8 @@ def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_na
         description += ", their gaps filled once"
     if strength <= 0:
         raise UserError(
-            f"0 is optimal with reg={name} of any strength: no feature is associated with the target in a direction "
-            f"that reg={name} allows; choose another reg"
+            f"0 is optimal with `reg={name}` of any strength: no feature is associated with the target in a direction "
+            f"that `reg={name}` allows; choose another `reg`"
         )
     return strength, description
 

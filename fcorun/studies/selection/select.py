@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.config import GRID_SECTIONS
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import RANKING_METRICS
 from fcorun.base.records.record import OUT_OF_FOLD, SELECTION_FILE
 from fcorun.data.datasets.dataset import FederatedData
@@ -232,7 +232,7 @@ def plan_selection(
         check_outer_folds(data, nested_folds.outer_subsets)
     check_subsets(experiment, data, subsets, options.by)
     if options.by == "clients":
-        check_global_model(experiment, data, "by=clients has nothing to judge on clients held out: give by=rows")
+        check_global_model(experiment, data, "`by=clients` has nothing to judge on clients held out: give `by=rows`")
     metric = choose_metric(metric, experiment, data, options.by)
     if metric in RANKING_METRICS.values():
         check_fold_classes(data, subsets, metric)
@@ -253,7 +253,7 @@ def plan_selection(
     check_fold_score(study, metric, nested_folds is not None)
     check_threshold(experiment, data, threshold, out_of_fold=True)
     if ThresholdRule.parse(threshold).needs_rows and not study.keeps_held_out:
-        raise UserError(f"threshold={threshold} is chosen on rows out of fold, which are too many here: give fewer "
+        raise UserError(f"`threshold={threshold}` is chosen on rows out of fold, which are too many here: give fewer "
                         "points, or a number")  # fmt: skip
     by = options.by if data.train.fold is None else "data.fold"
     division = f"{n_folds} folds"
@@ -312,25 +312,29 @@ def _describe_models(study: Study) -> list[str]:
         )
     if n_tables := experiment.settings.imputations:
         lines.append(
-            f"the gaps of the rows that each fold trains on are drawn {n_tables} times by chained equations learnt "
-            f"from these rows; the average of the {n_tables} fits is judged on the rows held out, whose gaps are "
-            "filled as data.missing says"
+            word(
+                f"the gaps of the rows that each fold trains on are drawn {n_tables} times by chained equations learnt "
+                f"from these rows; the average of the {n_tables} fits is judged on the rows held out, whose gaps are "
+                "filled as `data.missing` says"
+            )
         )
     if names := list_marked_folds(data):
         folds = ", ".join(f"fold{k + 1} '{name}'" for k, name in enumerate(names[:_MAX_NAMED_FOLDS]))
         more = f" and {len(names) - _MAX_NAMED_FOLDS} more" if len(names) > _MAX_NAMED_FOLDS else ""
         column = experiment.data.fold  # type: ignore[attr-defined]
-        lines.append(f"the folds are those of data.fold={column}: {folds}{more}")
+        lines.append(word(f"the folds are those of `data.fold={column}`: {folds}{more}"))
     if experiment.algo.has_personal_models:
         if has_global_model(experiment, data):
             lines.append("coefficients are those of the global model")
         else:
             lines.append(
-                f"algo={algo} trains personal models and no shared one: no path.csv is written, and no nonzeros in "
-                "curve.csv"
+                word(
+                    f"`algo={algo}` trains personal models and no shared one: no path.csv is written, and no "
+                    "nonzeros in curve.csv"
+                )
             )
     if isinstance(experiment.algo, Baseline):
-        lines.append(f"algo={algo} is solved in one place: the cost of sending the rows is not counted")
+        lines.append(word(f"`algo={algo}` is solved in one place: the cost of sending the rows is not counted"))
     return lines
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.config import SECTIONS
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import MORE_ROUNDS_ADVICE
 from fcorun.base.records.record import STABILITY_FILE
 from fcorun.base.system.random_streams import random_stream
@@ -139,8 +139,8 @@ def plan_stability(
     experiment, data, experiment_identity = prepare_study(given, "stability")
     if not is_linear_model(type(experiment.objective)):
         raise UserError(
-            f"objective={experiment.names['objective']} has no coefficient for each feature, which could be chosen or "
-            "not: take objective=least_squares, logistic, or another linear model"
+            f"`objective={experiment.names['objective']}` has no coefficient for each feature, which could be chosen "
+            "or not: take `objective=least_squares, logistic`, or another linear model"
         )
     if options.refit:
         check_refit(given, data)
@@ -150,7 +150,7 @@ def plan_stability(
     no_rows = np.zeros(len(data.train.y), bool)
     halves = {f"half{s + 1}": SubsetMasks(train=mask, validation=no_rows) for s, mask in enumerate(masks)}
     check_subsets(experiment, data, halves, options.by)
-    check_global_model(experiment, data, "stability looks at one of all: choose another algo")
+    check_global_model(experiment, data, "stability looks at one of all: choose another `algo`")
     fit_options = {name: getattr(options, name) for name in ("subsamples", "points", "by", "range")}
     study = Study.create(
         "stability",
@@ -166,7 +166,7 @@ def plan_stability(
     )
     notes = []
     if data.train.fold is not None:
-        notes.append("data.fold defines the folds of fcorun select, and has no effect on halves")
+        notes.append(word("`data.fold` defines the folds of `fcorun select`, and has no effect on halves"))
     n_distinct = len({mask.tobytes() for mask in masks})
     if n_distinct < len(masks) and options.by == "clients":
         notes.append(
@@ -193,13 +193,15 @@ def _drop_diverged(
     diverged = find_runs(fits, "diverged").any(axis=0)
     if diverged.all():
         raise UserError(
-            "at each value of the path a half diverged: a smaller algo.client_lr or algo.server_lr may help"
+            "at each value of the path a half diverged: a smaller `algo.client_lr` or `algo.server_lr` may help"
         )
     warnings = []
     if diverged.any():
         warnings.append(
-            f"diverged: runs at {diverged.sum()} of {diverged.size} values of {path.param_name}, which are left out; "
-            "smaller rates of algo may help"
+            word(
+                f"diverged: runs at {diverged.sum()} of {diverged.size} values of {path.param_name}, which are left "
+                "out; smaller rates of `algo` may help"
+            )
         )
     return replace(path, values=path.values[~diverged]), chosen[:, ~diverged], warnings
 
@@ -238,9 +240,11 @@ def warn_about_region(path: RegularizationPath, scores: StabilityScores, max_err
     """Return a warning if the bound allows too little of the path, or the whole path and more."""
     if scores.bound[0] > max_errors:
         return [
-            f"already the first value of the path chooses {scores.q[0]:.3g} features on a half, too many for "
-            f"max_errors={max_errors:g}: begin sooner by range, allow more errors, or take a psi that makes "
-            "coefficients 0"
+            word(
+                f"already the first value of the path chooses {scores.q[0]:.3g} features on a half, too many for "
+                f"`max_errors={max_errors:g}`: begin sooner by range, allow more errors, or take a psi that makes "
+                "coefficients 0"
+            )
         ]
     if scores.region_length == len(path.values):
         low, high = min(path.values), max(path.values)
@@ -248,7 +252,7 @@ def warn_about_region(path: RegularizationPath, scores: StabilityScores, max_err
             low /= 10
         else:
             high *= 10
-        return [f"the bound would allow a longer path: range=[{low:.3g},{high:.3g}] follows it further"]
+        return [word(f"the bound would allow a longer path: `range=[{low:.3g},{high:.3g}]` follows it further")]
     if scores.region_length == 1:
         return [
             "the bound allows the first value of the path only: more points, a larger threshold or more errors "
@@ -256,8 +260,11 @@ def warn_about_region(path: RegularizationPath, scores: StabilityScores, max_err
         ]
     if scores.region_length < len(path.values) / 2:
         return [
-            f"max_errors={max_errors:g} allows {scores.region_length} of {len(path.values)} values of the path: a "
-            "larger max_errors= loosens the bound and follows the path further, with more false selections expected"
+            word(
+                f"`max_errors={max_errors:g}` allows {scores.region_length} of {len(path.values)} values of the "
+                "path: a larger max_errors= loosens the bound and follows the path further, with more false "
+                "selections expected"
+            )
         ]
     return []
 
@@ -266,13 +273,13 @@ def check_refit(experiment: PreparedExperiment, data: FederatedData) -> None:
     """Raise UserError if the data have no columns to leave out, or the experiment needs a penalty."""
     if not isinstance(experiment.data, Table) or data.features.encoding is None:
         raise UserError(
-            f"refit=true leaves out columns by their names, and data={experiment.names['data']} has no named columns: "
-            "leave refit out, or give a table with named columns"
+            f"`refit=true` leaves out columns by their names, and `data={experiment.names['data']}` has no named "
+            "columns: leave refit out, or give a table with named columns"
         )
     for option in ("encoding", "scaling"):
         if getattr(experiment.data, option) is not None:
             raise UserError(
-                f"refit=true drops columns, and the record of data.{option} fixes them: leave one of the two out"
+                f"`refit=true` drops columns, and the record of `data.{option}` fixes them: leave one of the two out"
             )
     build_refit(experiment, [column.name for column in data.features.encoding.columns])
 
@@ -306,14 +313,14 @@ def explain_no_refit(result: StabilityResult) -> str:
     encoding = result.data.features.encoding
     assert encoding is not None
     if not result.scores.stable.any():
-        return "refit=true: no model is fitted, since nothing is stable"
+        return word("`refit=true`: no model is fitted, since nothing is stable")
     columns = list_refit_columns(result)
     n_features = sum(len(column.features) for column in encoding.columns if column.name in columns)
     n_rows = len(result.data.train)
     if n_features >= n_rows:
-        return (
-            f"refit=true: no model is fitted, since {n_rows} rows do not determine {n_features} coefficients without a "
-            "penalty: a larger threshold leaves fewer columns"
+        return word(
+            f"`refit=true`: no model is fitted, since {n_rows} rows do not determine {n_features} coefficients "
+            "without a penalty: a larger threshold leaves fewer columns"
         )
     return ""
 

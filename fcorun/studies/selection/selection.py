@@ -63,7 +63,7 @@ class SelectOptions:
 
     def __post_init__(self):
         if len(set(self.shares)) < len(self.shares) or self.relax == []:
-            raise UserError(f"relax={self.relax}: give different numbers between 0 and 1, or relax=true")
+            raise UserError(f"`relax={self.relax}`: give different numbers between 0 and 1, or `relax=true`")
         if self.shares and self.second:
             raise UserError(
                 f"{' and '.join(self.second)} has several values, and so has relax: one number is chosen together with "
@@ -72,7 +72,7 @@ class SelectOptions:
         for name in ("folds", "points", "outer_folds"):
             value = getattr(self, name)
             if value is not None and value < 2:
-                raise UserError(f"{name}={value} must be at least 2")
+                raise UserError(f"`{name}={value}` must be at least 2")
 
     def resolve(self, n_clients: int, fold_names: Sequence[str] = (), grouped: bool = False) -> "SelectOptions":
         """Return the options with ``folds`` and ``fold_weights`` filled in for data with ``n_clients`` clients.
@@ -87,7 +87,7 @@ class SelectOptions:
             return self._resolve_marked(fold_names)
         by_clients = self.by == "clients"
         if by_clients and n_clients < 2:
-            raise UserError("by=clients holds whole clients out, and there is one only: give by=rows")
+            raise UserError("`by=clients` holds whole clients out, and there is one only: give `by=rows`")
         default_folds = min(DEFAULT_FOLDS, n_clients) if by_clients else DEFAULT_FOLDS
         default_weights: Literal["rows", "equal"] = "rows" if by_clients or grouped else "equal"
         return replace(self, folds=self.folds or default_folds, fold_weights=self.fold_weights or default_weights)
@@ -113,22 +113,22 @@ class SelectOptions:
 
     def _resolve_marked(self, fold_names: Sequence[str]) -> "SelectOptions":
         if self.by == "clients":
-            raise UserError("data.fold marks the rows of each fold: leave by=clients out, or data.fold")
+            raise UserError("`data.fold` marks the rows of each fold: leave `by=clients` out, or `data.fold`")
         if len(fold_names) < 2:
             raise UserError(
-                f"data.fold marks one fold only, '{fold_names[0]}': mark two or more, or leave data.fold out"
+                f"`data.fold` marks one fold only, '{fold_names[0]}': mark two or more, or leave `data.fold` out"
             )
         if self.folds not in (None, len(fold_names)):
-            raise UserError(f"folds={self.folds}: data.fold marks {len(fold_names)} folds: leave folds out")
+            raise UserError(f"`folds={self.folds}`: `data.fold` marks {len(fold_names)} folds: leave folds out")
         if self.outer_folds is not None and len(fold_names) < 3:
             raise UserError(
-                f"outer_folds={self.outer_folds}: data.fold marks two folds, and without one of them a single fold is "
-                "left, which has no inner folds: mark three or more"
+                f"`outer_folds={self.outer_folds}`: `data.fold` marks two folds, and without one of them a single "
+                "fold is left, which has no inner folds: mark three or more"
             )
         if self.outer_folds not in (None, len(fold_names)):
             raise UserError(
-                f"outer_folds={self.outer_folds}: data.fold marks {len(fold_names)} folds, each of which is an outer "
-                f"fold: give outer_folds={len(fold_names)}"
+                f"`outer_folds={self.outer_folds}`: `data.fold` marks {len(fold_names)} folds, each of which is an "
+                f"outer fold: give `outer_folds={len(fold_names)}`"
             )
         return replace(self, folds=len(fold_names), fold_weights=self.fold_weights or "rows")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.base.errors import word
 from fcorun.base.records.formats import csv_text, frame_csv
 from fcorun.base.records.record import PREDICTIONS_FILE
 from fcorun.base.system.files import write_atomically
@@ -288,7 +289,7 @@ def describe_selection(selection: Selection) -> Iterator[str]:
         else:
             yield f"{folder}/{selection.study.study_file} names the clients that each fold holds out (held_out)"
     if selection.thresholds is not None and selection.thresholds.chosen_on:
-        yield f"threshold={selection.thresholds.rule}: {selection.threshold:.4g}, chosen out of fold"
+        yield word(f"`threshold={selection.thresholds.rule}`: {selection.threshold:.4g}, chosen out of fold")
     yield from selection.warnings
     yield f"the choice cost {format_cost(selection.cost)}"
     status = selection.record.status if selection.record else {}
@@ -331,7 +332,7 @@ def _describe_average(selection: Selection) -> str:
     if selection.choice.paired:
         error += f" of the folds' paired differences to the {selection.choice.rule_labels['min']}"
     may_nest = not (selection.nested or selection.data.train.stays_at_sites)
-    advice = " (outer_folds=5 adds the score of nested cross-validation)" if may_nest else ""
+    advice = word(" (`outer_folds=5` adds the score of nested cross-validation)") if may_nest else ""
     source = "" if selection.coefficients is None else "; coefficients are those of the model of all training rows"
     return (
         f"mean over {selection.options.folds} folds{rounds}, each {weighting}, ± {error}, which is rough because "

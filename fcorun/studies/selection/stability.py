@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from fcorun.base.config import Count, Positive
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.results.models.coefficients import feature_names
@@ -46,11 +46,11 @@ class StabilityOptions:
 
     def __post_init__(self):
         if self.subsamples % 2:
-            raise UserError(f"subsamples={self.subsamples} come in pairs of halves: give an even number")
+            raise UserError(f"`subsamples={self.subsamples}` come in pairs of halves: give an even number")
         if self.points < 2:
-            raise UserError(f"points={self.points} must be at least 2")
+            raise UserError(f"`points={self.points}` must be at least 2")
         if not 0.5 < self.threshold <= 1:
-            raise UserError(f"threshold={self.threshold:g} must be over 0.5, or no bound holds, and at most 1")
+            raise UserError(f"`threshold={self.threshold:g}` must be over 0.5, or no bound holds, and at most 1")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -100,7 +100,7 @@ def state_bound(result: StabilityResult) -> list[str]:
     last = scores.region_length - 1
     q, bound = scores.q[last], scores.bound[last]
     n_features = int((~scores.unpenalized).sum())
-    excess = f" (more than max_errors={options.max_errors:g})" if bound > options.max_errors else ""
+    excess = word(f" (more than `max_errors={options.max_errors:g}`)") if bound > options.max_errors else ""
     label = "bound: q^2 / ((2 threshold - 1) d) ="
     if options.assumption != "none":
         label = f"bound with assumption={options.assumption}:"
@@ -128,9 +128,9 @@ def state_judged_part(result: StabilityResult) -> str:
     options, scores = result.options, result.scores
     if scores.region_length > 1 or scores.bound[0] > options.max_errors:
         return ""
-    return (f" at the first of {options.points} values of the {result.path.param_name}, the only one that "
-            f"points={options.points}, threshold={options.threshold:g} and max_errors={options.max_errors:g} leave to "
-            "judge (a larger one of them judges more)")  # fmt: skip
+    return word(f" at the first of {options.points} values of the {result.path.param_name}, the only one that "
+            f"`points={options.points}`, `threshold={options.threshold:g}` and `max_errors={options.max_errors:g}` "
+            "leave to judge (a larger one of them judges more)")  # fmt: skip
 
 
 def name_halves(result: StabilityResult) -> str:
@@ -149,6 +149,6 @@ def _state_independence(result: StabilityResult) -> str:
     """Return the assumption on the sampling of rows, in words."""
     return {
         "rows": "rows are drawn independently within each client",
-        "groups": "groups of rows (data.group) are drawn independently",
+        "groups": word("groups of rows (`data.group`) are drawn independently"),
         "clients": "rows are drawn independently among the clients",
     }[name_halves(result)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.base.errors import word
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.system.files import write_atomically
 from fcorun.reports.pictures.brain import VoxelMap, draw_maps
@@ -124,7 +125,7 @@ def describe_stability(result: StabilityResult) -> Iterator[str]:
     if result.units.are_groups:
         yield "a group, such as a column with its levels, is chosen if any of its features is, and counts once"
     if unpenalized:
-        yield f"not penalized (reg.factors), so neither chosen nor counted: {', '.join(unpenalized)}"
+        yield word(f"not penalized (`reg.factors`), so neither chosen nor counted: {', '.join(unpenalized)}")
     yield from state_bound(result)
     mean = average_similarity(result.client_similarity)
     if mean is not None:
@@ -141,7 +142,7 @@ def describe_stability(result: StabilityResult) -> Iterator[str]:
             f"{result.record.folder}: all training rows, without a penalty, columns "
             f"{', '.join(result.refit_columns)}: {end}"
         )
-        yield f"{result.record.folder}: {AFTER_SELECTION}"
+        yield word(f"{result.record.folder}: {AFTER_SELECTION}")
     files = ["stability.csv", "stability.png and .pdf"]
     if result.client_similarity is not None:
         files.insert(1, "clients.csv")

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.formats import json_text, read_json
 from fcorun.base.records.record import (
@@ -86,7 +86,7 @@ def prepare_study(
     data = load_data(experiment)
     reason = data.train.why_not_in_memory
     if reason and not data.train.stays_at_sites:  # sites compute their parts of the fits
-        raise UserError(f"{command} needs all rows in memory, and those of data={experiment.names['data']} {reason}")
+        raise UserError(f"{command} needs all rows in memory, and those of `data={experiment.names['data']}` {reason}")
     identity = experiment.with_resolved(reg=experiment.reg.with_value(parameter, 1.0)).identity
     experiment = bind_objective(experiment, data)
     return experiment.with_resolved(settings=replace(experiment.settings, reference=False)), data, identity
@@ -100,22 +100,22 @@ def check_study(experiment: PreparedExperiment, command: str, varies_strength: b
     settings = experiment.settings
     parameter = find_path_parameter(experiment, varies_strength)
     if settings.imputations and command != "select":
-        raise UserError(f"imputations={settings.imputations}: {command} imputes nothing, and fills gaps once by the "
+        raise UserError(f"`imputations={settings.imputations}`: {command} imputes nothing, and fills gaps once by the "
                         "rows of each half: leave imputations out")  # fmt: skip
     if settings.relax is not None:
-        raise UserError(f"relax={settings.relax:g}: {command} has no relaxed coefficients: leave relax out")
+        raise UserError(f"`relax={settings.relax:g}`: {command} has no relaxed coefficients: leave relax out")
     if settings.start:
-        raise UserError(f"start={settings.start} may have seen rows that {command} holds out: leave it out")
+        raise UserError(f"`start={settings.start}` may have seen rows that {command} holds out: leave it out")
     for name in settings.stop or {}:
         if name.removeprefix(PERSONAL_PREFIX).startswith("val_"):
             raise UserError(
-                f"stop.{name} is not measured where {command} trains on all rows, or on halves: give "
-                "stop={change:1e-5}, or null"
+                f"`stop.{name}` is not measured where {command} trains on all rows, or on halves: give "
+                "`stop={change:1e-5}`, or `null`"
             )
     if "suboptimality" in (settings.stop or {}):
         raise UserError(
-            f"stop.suboptimality is the gap to one optimum, and {command} has many problems: "
-            "give stop={change:1e-5}, or null"
+            f"`stop.suboptimality` is the gap to one optimum, and {command} has many problems: "
+            "give `stop={change:1e-5}`, or `null`"
         )
     return parameter
 
@@ -215,17 +215,19 @@ class Study:
         existing = read_json(folder / self.study_file)
         files = [path.name for path in folder.iterdir() if path.name != LOCK_FILE] if folder.is_dir() else []
         if files and not existing:
-            raise UserError(f"out={folder} has a file {min(files)} that is not of such a study; choose another folder")
+            raise UserError(
+                f"`out={folder}` has a file {min(files)} that is not of such a study; choose another folder"
+            )
         if existing and existing.get("identity") != self.identity and not force:
             raise UserError(
-                f"out={folder} holds another study ({existing.get('label')}); choose another folder, or give "
-                "force=true to replace it"
+                f"`out={folder}` holds another study ({existing.get('label')}); choose another folder, or give "
+                "`force=true` to replace it"
             )
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = try_lock(folder)
         except OSError as error:
-            raise UserError(f"out={folder} cannot be written ({error.strerror}); choose another folder") from error
+            raise UserError(f"`out={folder}` cannot be written ({error.strerror}); choose another folder") from error
         if lock is None:
             raise UserError(f"{folder} {IN_USE}")
         try:
@@ -259,7 +261,7 @@ class Study:
         fits = self.load_fits()
         n_fits = len(self.subsets)
         if fits:
-            log(f"{len(fits)} of {n_fits} fits exist: reused (force=true recomputes)")
+            log(word(f"{len(fits)} of {n_fits} fits exist: reused (`force=true` recomputes)"))
         missing = [name for name in self.subsets if name not in fits]
         began = time.monotonic()
 
@@ -276,7 +278,7 @@ class Study:
             try:
                 self.fit_subsets(missing, on_fit)
             except KeyboardInterrupt:
-                log(f"interrupted: {self.folder} has {len(fits)} of {n_fits} fits; the same command resumes")
+                log(word(f"interrupted: {self.folder} has {len(fits)} of {n_fits} fits; `the same command` resumes"))
                 raise
         return {name: fits[name] for name in self.subsets}
 
@@ -355,7 +357,7 @@ def describe_study(study: Study, subsets: str, by: str, use: str, notes: Iterabl
     ]
     keeps_clients_whole = by == "clients" or (by == "data.fold" and marks_whole_clients(data))
     if not keeps_clients_whole and experiment.data.dependence_warning:
-        lines.append(f"data={experiment.names['data']}: {experiment.data.dependence_warning}")
+        lines.append(word(f"`data={experiment.names['data']}`: {experiment.data.dependence_warning}"))
     return [*lines, *notes, *data.warnings]
 
 
@@ -436,7 +438,7 @@ def warn_unconverged(fits: Mapping[str, PathFit], falling_advice: str, index: in
     Pass ``index``, a position of the path, to count the runs at this value, too.
     """
     warnings = []
-    advice_by_state = {"falling": falling_advice, "not certified": "a larger algo.max_iterations may help"}
+    advice_by_state = {"falling": falling_advice, "not certified": word("a larger `algo.max_iterations` may help")}
     for state, advice in advice_by_state.items():
         runs = find_runs(fits, state)
         if runs.any():

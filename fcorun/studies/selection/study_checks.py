@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.base.errors import UserError, abbreviate
+from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import RowSubset, check_classes, check_values
@@ -33,13 +33,14 @@ def check_subsets(
     if by == "clients":
         for name in experiment.reg.per_client or {}:
             raise UserError(
-                f"reg.per_client.{name} has a value for each client, and by=clients leaves some out: give "
-                "by=rows, or leave it out"
+                f"`reg.per_client.{name}` has a value for each client, and `by=clients` leaves some out: give "
+                "`by=rows`, or leave it out"
             )
         check_groups_within_clients(data)
         if experiment.algo.picks_client:
             raise UserError(
-                f"algo={experiment.names['algo']} counts the clients, and by=clients leaves some out: give by=rows"
+                f"`algo={experiment.names['algo']}` counts the clients, and `by=clients` leaves some out: give "
+                "`by=rows`"
             )
     for name, subset in subsets.items():
         check_classes(data, subset.train)
@@ -87,8 +88,8 @@ def check_subset_clients(
         _refuse_absent_client(experiment, names[int((sizes == 0).argmax())])
     if cohort_size > n_clients and isinstance(experiment.algo, Algorithm):
         raise UserError(
-            f"clients_per_round={cohort_size} is more than the {n_clients} clients that by=clients leaves: lower "
-            "it, or set it to null for all of them"
+            f"`clients_per_round={cohort_size}` is more than the {n_clients} clients that `by=clients` leaves: lower "
+            "it, or set it to `null` for all of them"
         )
     if by == "clients":
         clients = [client for client, size in zip(names, sizes, strict=True) if size]
@@ -96,7 +97,7 @@ def check_subset_clients(
             experiment.topology.connect(clients, np.ones(len(clients)))
         except UserError as error:
             raise UserError(
-                f"{error} (by=clients leaves {n_clients} of {len(sizes)} clients; by=rows leaves all)"
+                f"{error} (`by=clients` leaves {n_clients} of {len(sizes)} clients; `by=rows` leaves all)"
             ) from error
 
 
@@ -107,16 +108,16 @@ def _refuse_absent_client(experiment: PreparedExperiment, client: str) -> None:
     """
     names = experiment.names
     needs_all_clients = {
-        f"algo={names['algo']} has a model for each client": experiment.algo.has_personal_models,
-        f"algo={names['algo']} uses one client only": experiment.algo.picks_client,
-        "reg.per_client has a value for each client": bool(experiment.reg.per_client),
-        f"topology={names['topology']} links each client": experiment.topology.connects_clients,
+        f"`algo={names['algo']}` has a model for each client": experiment.algo.has_personal_models,
+        f"`algo={names['algo']}` uses one client only": experiment.algo.picks_client,
+        "`reg.per_client` has a value for each client": bool(experiment.reg.per_client),
+        f"`topology={names['topology']}` links each client": experiment.topology.connects_clients,
     }
     for reason, applies in needs_all_clients.items():
         if applies:
             raise UserError(
-                f"all rows of client {client} are held out together in a fold or a half, by data.group or "
-                f"data.fold, and {reason}: leave one of these out, or the clients with few groups"
+                f"all rows of client {client} are held out together in a fold or a half, by `data.group` or "
+                f"`data.fold`, and {reason}: leave one of these out, or the clients with few groups"
             )
 
 
@@ -133,7 +134,7 @@ def _check_weights(
     if len(weightless):
         raise UserError(
             f"client {names[weightless[0]]}: all its rows that are left in a fold or a half have weight 0: give "
-            "by=clients, or leave its rows of weight 0 out of the data"
+            "`by=clients`, or leave its rows of weight 0 out of the data"
         )
     if held_out.any() and not held_out_weights.any():
         raise UserError(
@@ -147,10 +148,10 @@ def _check_events(data: FederatedData, name: str, subset: SubsetMasks) -> None:
     is_event = data.train.y > 0
     if not is_event[subset.train].any():
         raise UserError(f"no event is among the rows that are left in a fold or a half, and all training rows have "
-                        f"{int(is_event.sum())}: give by=rows or fewer folds, or more rows")  # fmt: skip
+                        f"{int(is_event.sum())}: give `by=rows` or fewer folds, or more rows")  # fmt: skip
     if subset.validation.any() and not is_event[subset.validation].any():
         raise UserError(f"{describe_subset(name)} holds out no event, so that its loss says nothing: give "
-                        "fewer folds, or by=rows")  # fmt: skip
+                        "fewer folds, or `by=rows`")  # fmt: skip
 
 
 def check_fold_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], metric: str) -> None:
@@ -159,8 +160,8 @@ def check_fold_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], me
         classes = np.unique(data.train.y[fold.validation])
         if len(classes) < 2:
             raise UserError(
-                f"metric={metric} ranks rows of two classes, and {describe_subset(name)} holds out '"
-                f"{data.classes[classes[0]]}' only: give metric=loss, or fewer folds"
+                f"`metric={metric}` ranks rows of two classes, and {describe_subset(name)} holds out '"
+                f"{data.classes[classes[0]]}' only: give `metric=loss`, or fewer folds"
             )
 
 
@@ -187,8 +188,9 @@ def warn_of_accuracy(data: FederatedData, metric: str, best: float) -> list[str]
     shares = np.bincount(data.train.y.astype(int)) / len(data.train.y)
     if shares.max() < _MOST_ROWS:
         return []
-    return [f"metric=accuracy: predicting '{data.classes[shares.argmax()]}' for every row has {shares.max():.4g}, and "
-            f"the best choice {best:.4g}: use metric=loss, or metric=auc for two classes"]  # fmt: skip
+    return [word(f"`metric=accuracy`: predicting '{data.classes[shares.argmax()]}' for every row has "
+            f"{shares.max():.4g}, and the best choice {best:.4g}: use `metric=loss`, or `metric=auc` for two "
+            "classes")]  # fmt: skip
 
 
 def check_outer_folds(data: FederatedData, outer: Mapping[str, SubsetMasks]) -> None:
@@ -218,7 +220,7 @@ def has_global_model(experiment: PreparedExperiment, data: FederatedData) -> boo
 def check_global_model(experiment: PreparedExperiment, data: FederatedData, need: str) -> None:
     """Raise UserError if the algorithm trains personal models only; ``need`` says what a global model is needed for."""
     if not has_global_model(experiment, data):
-        raise UserError(f"algo={experiment.names['algo']} trains personal models and no shared one, and {need}")
+        raise UserError(f"`algo={experiment.names['algo']}` trains personal models and no shared one, and {need}")
 
 
 def check_imputed_subsets(

@@ -96,7 +96,7 @@ def test_an_argument_of_a_wrong_type_is_one_sentence(record):
         "feature_names has 1 names and X has 3": lambda: from_arrays(X, X[:, 0], feature_names=["age"]),
         "feature_names has 'b' twice": lambda: from_arrays(X, X[:, 0], feature_names=["a", "b", "b"]),
         r"feature_names\[0\] is 1": lambda: from_arrays(X, X[:, 0], feature_names=[1, 2, 3]),  # pyright: ignore
-        "tol=a must be a number": lambda: fcorun.FederatedRegressor(tol="a").fit(X, X[:, 0]),  # pyright: ignore
+        'tol="a" must be a number': lambda: fcorun.FederatedRegressor(tol="a").fit(X, X[:, 0]),  # pyright: ignore
     }
     for message, call in cases.items():
         with pytest.raises(UserError, match=message):

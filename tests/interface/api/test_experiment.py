@@ -17,7 +17,7 @@ from fcorun.experiment.configuration.defaults import compose_for_objects
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.progress import WarningWatcher
-from fcorun.interface.api.python_messages import SECTION_OF_ARGUMENT, PythonNames
+from fcorun.interface.api.python_words import SECTION_OF_ARGUMENT
 
 SMALL = Lasso(clients=10, samples=8, features=6, nonzeros=2, validation_samples=2)
 SMALL_KEYS = ["clients=10", "samples=8", "features=6", "nonzeros=2", "validation_samples=2"]
@@ -232,11 +232,11 @@ def test_rows_of_one_name_are_not_swept_together(monkeypatch):
 
 
 def test_a_warning_is_shown_once():
-    watcher, names = WarningWatcher(), PythonNames("arrays", "rows")
-    with pytest.warns(fcorun.ExperimentWarning, match='^name="rows": a gap$'):
-        watcher.warn(["data.path=rows: a gap", ""], names)
+    watcher = WarningWatcher()
+    with pytest.warns(fcorun.ExperimentWarning, match="^a gap$"):
+        watcher.warn(["a gap", ""])
     with pytest.warns(fcorun.ExperimentWarning, match="another") as shown:
-        watcher.warn(["data.path=rows: a gap", "another one"], names)
+        watcher.warn(["a gap", "another one"])
     assert len(shown) == 1
 
 

@@ -211,8 +211,8 @@ def test_float32_shows_gaps_down_to_its_rounding():
 @pytest.mark.parametrize(
     ("objective", "regularizer", "reason"),
     [
-        (LeastSquares(), L1(0.0), "reg.strength is 0"),
-        (LeastSquares(), L1(0.1, factors={"2": 0.0}), "reg.factors leaves features without a penalty"),
+        (LeastSquares(), L1(0.0), "`reg.strength` is 0"),
+        (LeastSquares(), L1(0.1, factors={"2": 0.0}), "`reg.factors` leaves features without a penalty"),
         (LeastSquares(ridge=0.1), L1(0.1, factors={"2": 0.0}), ""),
         (LeastSquares(), L1(0.1), ""),
     ],

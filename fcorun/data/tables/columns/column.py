@@ -257,8 +257,8 @@ class Column(ABC):
         """Return the column as the described rows teach it. Raises UserError for rows without a value."""
         needs_values = missing != "refuse" or self.has_levels
         if needs_values and not description.n_values:
-            raise UserError(f"column '{self.name}' has no value in any training row: data.ignore=[{self.name}] leaves "
-                            "it out")  # fmt: skip
+            raise UserError(f"column '{self.name}' has no value in any training row: `data.ignore=[{self.name}]` "
+                            "leaves it out")  # fmt: skip
         indicator = missing == "indicator" and description.has_gaps
         return replace(self, fill=self.find_fill(description, missing, indicator), indicator=indicator)
 
@@ -279,7 +279,7 @@ class Column(ABC):
         if gaps.any() and self.fill is None and not self.indicator:
             row = int(gaps.argmax()) + 1
             raise UserError(f"{where}: column '{self.name}' is missing in row {row}, and the record has no value for "
-                            "gaps, since training had data.missing=refuse: fill it in or drop the row")  # fmt: skip
+                            "gaps, since training had `data.missing=refuse`: fill it in or drop the row")  # fmt: skip
 
     # The cells of training rows in memory, of which folds take a part. They are read back from the features.
 

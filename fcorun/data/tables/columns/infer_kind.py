@@ -31,7 +31,7 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> type[Colu
     if has_numpy_numbers(series):
         return NumberColumn
     column = f"{where}: column '{series.name}'"
-    leave = f"data.ignore=[{series.name}] leaves it out"
+    leave = f"`data.ignore=[{series.name}]` leaves it out"
     dates = f"give numbers instead, such as days since a date or the year; {leave}"
     if types.is_datetime64_any_dtype(series.dtype) or types.is_timedelta64_dtype(series.dtype):
         raise UserError(f"{column} holds dates or times: {dates}")

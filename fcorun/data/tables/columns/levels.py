@@ -215,10 +215,10 @@ def check_level_count(name: str, n_levels: int, n_rows: int, where: str) -> None
     condition = "names rows or persons"
     if n_levels < n_rows:
         condition = (
-            f"names rows, data.group={name} if it names persons or other groups of rows, which then stay together"
+            f"names rows, `data.group={name}` if it names persons or other groups of rows, which then stay together"
         )
     raise UserError(
         f"{where}: column '{name}' has {n_levels} levels in {n_rows} training rows, more than {MAX_LEVELS} or half of "
-        f"the rows: data.ignore=[{name}] leaves it out if it {condition}; else group its levels, or write numbers "
+        f"the rows: `data.ignore=[{name}]` leaves it out if it {condition}; else group its levels, or write numbers "
         "without units"
     )

@@ -15,7 +15,7 @@ from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import require_single_host, set_up_jax
 from fcorun.experiment.configuration.compose import check_overrides, compose
 from fcorun.experiment.configuration.search_path import use_config_dir, user_config_dir, warn_overridden
-from fcorun.interface.api.python_messages import check_folder
+from fcorun.interface.api.python_words import check_folder
 from fcorun.interface.cli.commands.common_command import CommandParser, make_console
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.reports.page import write as html_report

@@ -87,17 +87,17 @@ def _resolve_resample(rows: HeldOutRows, record: ScoredRecord, options: ScoreOpt
     if resample == "auto":
         return "rows" if rows.group is None else "groups"
     if resample == "groups" and rows.group is None:
-        advice = "give resample=rows, or run with data.group=COLUMN"
+        advice = "give `resample=rows`, or run with `data.group=COLUMN`"
         if record.group:
-            advice = "run it again with force=true, since it was written before groups were"
-        raise UserError(f"resample=groups: {path} has no column group: {advice}")
+            advice = "run it again with `force=true`, since it was written before groups were"
+        raise UserError(f"`resample=groups`: {path} has no column group: {advice}")
     if resample == "clients":
         clients = set(rows.client.tolist())
         if clients == {""}:
-            raise UserError(f"resample=clients: {path} names no clients: give resample=rows")
+            raise UserError(f"`resample=clients`: {path} names no clients: give `resample=rows`")
         if len(clients) < MIN_UNITS:
-            raise UserError(f"resample=clients: {len(clients)} clients are too few for intervals, which need "
-                            f"{MIN_UNITS}: give resample=rows, whose intervals are for these clients")  # fmt: skip
+            raise UserError(f"`resample=clients`: {len(clients)} clients are too few for intervals, which need "
+                            f"{MIN_UNITS}: give `resample=rows`, whose intervals are for these clients")  # fmt: skip
     return resample
 
 

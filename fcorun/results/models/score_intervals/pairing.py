@@ -23,7 +23,7 @@ def match_rows(first: HeldOutRows, second: HeldOutRows) -> tuple[HeldOutRows, He
     matches = [(i, position[key]) for i, key in enumerate(_keys(first)) if key in position]
     if not matches:
         raise UserError(f"{pair} have no {describe_split(first)} row of one client and number in common: give "
-                        "two records of the same data, data.validation, data.test and seed")  # fmt: skip
+                        "two records of the same data, `data.validation`, `data.test` and seed")  # fmt: skip
     of_first, of_second = np.array(matches).T
     matched_first, matched_second = first.take(of_first), second.take(of_second)
     differs = np.flatnonzero(matched_first.target != matched_second.target)
@@ -34,7 +34,7 @@ def match_rows(first: HeldOutRows, second: HeldOutRows) -> tuple[HeldOutRows, He
                         f"{of_client}: give two records of the same data")  # fmt: skip
     if first.fold is not None and second.fold is not None and (matched_first.fold != matched_second.fold).any():
         raise UserError(f"{pair} hold the same rows out in other folds, so that their models had other training rows: "
-                        "give two selections of the same seed, folds, by, data.group and data.fold")  # fmt: skip
+                        "give two selections of the same seed, folds, by, `data.group` and `data.fold`")  # fmt: skip
     sentence = ""
     if len(matches) < max(len(first), len(second)):
         sentence = (f"compared on the {len(matches):,} rows that both predict, of {len(first):,} ({first.model} model "

@@ -32,16 +32,16 @@ class ScoreOptions:
 
     def __post_init__(self):
         if not 0 < self.level < 1:
-            raise UserError(f"level={self.level:g} must be between 0 and 1, such as 0.95")
+            raise UserError(f"`level={self.level:g}` must be between 0 and 1, such as 0.95")
         if not _MIN_SAMPLES <= self.samples <= _MAX_SAMPLES:
-            raise UserError(f"samples={self.samples} must be between {_MIN_SAMPLES} and {_MAX_SAMPLES:,}")
+            raise UserError(f"`samples={self.samples}` must be between {_MIN_SAMPLES} and {_MAX_SAMPLES:,}")
         if self.samples * self.tail < _MIN_TAIL - 1e-9:
             least = math.ceil(_MIN_TAIL / self.tail * (1 - 1e-9) - 1e-6)
             if least > _MAX_SAMPLES:
                 largest = 1 - 2 * _MIN_TAIL / _MAX_SAMPLES
-                raise UserError(f"level={self.level:g} needs {least:,} samples, more than {_MAX_SAMPLES:,}: give a "
+                raise UserError(f"`level={self.level:g}` needs {least:,} samples, more than {_MAX_SAMPLES:,}: give a "
                                 f"level of at most {largest:g}")  # fmt: skip
-            raise UserError(f"samples={self.samples} are too few for level={self.level:g}: give samples={least}")
+            raise UserError(f"`samples={self.samples}` are too few for `level={self.level:g}`: give `samples={least}`")
 
     @property
     def tail(self) -> float:

@@ -113,7 +113,7 @@ def read_held_out_rows(folder: Path, task: str = "") -> list[HeldOutRows]:
     split = OUT_OF_FOLD if OUT_OF_FOLD in sets else next((name for name in _SETS if name in sets), "")
     if not split:
         raise UserError(f"{folder / PREDICTIONS_FILE} has no test, validation or out-of-fold rows: run with "
-                        "data.validation=0.2 or data.test=0.2")  # fmt: skip
+                        "`data.validation=0.2` or `data.test=0.2`")  # fmt: skip
     of_split = np.array([name == split for name in columns["set"]])
     models = np.array(columns["model"])
     rows = []
@@ -154,7 +154,7 @@ def _read_columns(folder: Path) -> dict[str, list[str]]:
 
 
 def _damaged(folder: Path, reason: str) -> UserError:
-    return UserError(f"{folder / PREDICTIONS_FILE} is damaged ({reason}): run it again with force=true")
+    return UserError(f"{folder / PREDICTIONS_FILE} is damaged ({reason}): run it again with `force=true`")
 
 
 def _parse(folder: Path, split: str, model: str, columns: dict[str, list[str]], task: str) -> HeldOutRows:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fcorun.base.errors import abbreviate
+from fcorun.base.errors import abbreviate, word
 from fcorun.results.models.score_intervals.bootstrap import MIN_UNITS, Bootstrap
 from fcorun.results.models.score_intervals.scored_rows import HeldOutRows
 
@@ -50,10 +50,10 @@ class Findings:
         if self.resample != "rows":
             return
         if rows.group is not None:
-            self.add("rows of a group are taken as independent: resample=groups does not assume that")
+            self.add(word("rows of a group are taken as independent: `resample=groups` does not assume that"))
         elif group:
-            self.add(f"rows of a group (data.group={group}) are taken as independent, since predictions.csv has no "
-                     "groups: run it again with force=true")  # fmt: skip
+            self.add(word(f"rows of a group (`data.group={group}`) are taken as independent, since predictions.csv "
+                     "has no groups: run it again with `force=true`"))  # fmt: skip
 
     def add_rows(self, rows: HeldOutRows) -> None:
         """Warn of predictions that few rows support, or that numbers cannot tell apart."""

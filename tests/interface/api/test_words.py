@@ -11,51 +11,56 @@ import pytest
 import fcorun
 from fcorun import L1, Experiment, FedDualAvg, Lasso, from_arrays, from_frame
 from fcorun.base.config import SECTIONS
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word, words_of, words_of_command
 from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.configuration.defaults import find_choice
 from fcorun.experiment.configuration.expressions import find_expression
 from fcorun.experiment.configuration.search_path import find_choices
-from fcorun.interface.api.python_messages import PythonNames
+from fcorun.interface.api.python_words import PythonNames
 
-OBJECTS, ARRAYS, FRAME = PythonNames(), PythonNames("arrays", "four clinics"), PythonNames("frame", "four clinics")
+OBJECTS, ARRAYS, FRAME = PythonNames(), PythonNames("arrays"), PythonNames("frame")
 CONFIGURATION = PythonNames(has_sections=True)
 SMALL = Lasso(clients=10, samples=8, features=6, nonzeros=2, validation_samples=2)
 
 
 @pytest.mark.parametrize(
-    ("names", "message", "translation"),
+    ("names", "sentence", "worded"),
     [
-        (OBJECTS, "algo.client_lr=-1.0 must be positive", "algorithm.client_lr=-1.0 must be positive"),
-        (OBJECTS, "reg.factors leaves nothing: give reg=none instead",
+        (OBJECTS, "`algo.client_lr=-1.0` must be positive", "algorithm.client_lr=-1.0 must be positive"),
+        (OBJECTS, "`reg.factors` leaves nothing: give `reg=none` instead",
          "regularizer.factors leaves nothing: give regularizer=NoRegularizer() instead"),
-        (OBJECTS, "choose reg=nonneg, l1_nonneg or simplex",
+        (OBJECTS, "choose `reg=nonneg, l1_nonneg or simplex`",
          "choose regularizer=Nonneg(), L1Nonneg() or Simplex()"),
-        (OBJECTS, "algo=fedyogi, data=lasso", 'algorithm=FedOpt(optimizer="yogi"), data=Lasso()'),
-        (OBJECTS, "out=my runs holds another run; choose another folder, or force=true to replace it",
+        (OBJECTS, "`algo=fedyogi`, `data=lasso`", 'algorithm=FedOpt(optimizer="yogi"), data=Lasso()'),
+        (OBJECTS, "`out=my runs` holds another run; choose another folder, or `force=true` to replace it",
          'folder="my runs" holds another run; choose another folder, or force=True to replace it'),
-        (OBJECTS, "give local_epochs=null local_steps=5", "give local_epochs=None, local_steps=5"),
-        (OBJECTS, "give stop={change:1e-5}, or null", 'give stop={"change": 1e-5}, or None'),
-        (OBJECTS, "stop.val_loss is not measured", 'stop["val_loss"] is not measured'),
-        (OBJECTS, "reg.per_client.strength has 2 values", 'regularizer.per_client["strength"] has 2 values'),
-        (OBJECTS, "'reg.factors={ward:0}' is of all levels", 'regularizer.factors={"ward": 0} is of all levels'),
-        (OBJECTS, "choose an algo that has: fcorun list algo shows which have",
+        (OBJECTS, "give `local_epochs=null local_steps=5`", "give local_epochs=None, local_steps=5"),
+        (OBJECTS, "give `stop={change:1e-5}`, or `null`", 'give stop={"change": 1e-5}, or None'),
+        (OBJECTS, "`stop.val_loss` is not measured", 'stop["val_loss"] is not measured'),
+        (OBJECTS, "`reg.per_client.strength` has 2 values", 'regularizer.per_client["strength"] has 2 values'),
+        (OBJECTS, "`'reg.factors={ward:0}'` is of all levels", 'regularizer.factors={"ward": 0} is of all levels'),
+        (OBJECTS, "choose an `algo` that has: `fcorun list algo` shows which have",
          "choose an algorithm that has: the command fcorun list algo shows which have"),
-        (OBJECTS, "data.standardize=pooled of a.csv", 'data.standardize="pooled" of a.csv'),
-        (OBJECTS, "give the folder, as trust=DIR or --trust DIR", "give the folder, as trust=DIR"),
-        (ARRAYS, "data.path=four clinics: column 'x' of data=four clinics",
+        (OBJECTS, "`data.standardize=pooled` of a.csv", 'data.standardize="pooled" of a.csv'),
+        (OBJECTS, "give the folder, as `trust=DIR or --trust DIR`", "give the folder, as trust=DIR"),
+        (OBJECTS, "`FedAvg.client_lr=a` must be a number", 'FedAvg.client_lr="a" must be a number'),
+        (ARRAYS, "`data.path=four clinics`: column 'x' of `data=four clinics`",
          'name="four clinics": column \'x\' of data "four clinics"'),
-        (ARRAYS, "data.weight=weight, data.clients=9 and data.test", "sample_weight, n_clients=9 and test"),
-        (OBJECTS, "rule=1se is not a choice: points=1e-5", 'rule="1se" is not a choice: points=1e-5'),
+        (ARRAYS, "`data.weight=weight`, `data.clients=9` and `data.test`", "sample_weight, n_clients=9 and test"),
+        (OBJECTS, "`rule=1se` is not a choice: `points=1e-5`", 'rule="1se" is not a choice: points=1e-5'),
         (ARRAYS, "draw from data.key", "draw from data.key"),
         (OBJECTS, "algo.py line 6, reg.py, stop.csv, data.json", "algo.py line 6, reg.py, stop.csv, data.json"),
-        (FRAME, "data.weight=w: give data.ignore=[age,crp]", 'weight="w": give ignore=["age", "crp"]'),
-        (CONFIGURATION, "algo.client_lr=null, reg=none", "algo.client_lr=None, reg=none"),
+        (FRAME, "`data.weight=w`: give `data.ignore=[age,crp]`", 'weight="w": give ignore=["age", "crp"]'),
+        (CONFIGURATION, "`algo.client_lr=null`, `reg=none`, `reg`", "algo.client_lr=None, reg=none, reg"),
     ],
 )  # fmt: skip
-def test_a_message_names_arguments(names, message, translation):
-    assert names.translate(message) == translation
-    assert names.translate(translation) == translation  # a message that passes two functions
+def test_a_door_words_options(names, sentence, worded):
+    assert word(sentence) == sentence.replace("`", "")
+    with words_of_command():
+        assert word(sentence) == sentence.replace("`", "")
+    with words_of(names.word):
+        assert word(sentence) == str(UserError(sentence)) == worded
+        assert word(worded) == worded  # a sentence that is worded already
 
 
 def test_an_expression_makes_the_choice():
@@ -96,7 +101,7 @@ def test_errors_name_arguments_wherever_they_leave(tmp_path):
         'folder="run" holds another run .*force=True': lambda: Experiment(
             algorithm=FedDualAvg(), data=SMALL, rounds=3
         ).run("run"),
-        'folder="run" holds another run .*algo=feddualavg, .*force=True': lambda: fcorun.run(config, "run"),
+        'folder="run" holds another run .*algo=feddualavg .*force=True': lambda: fcorun.run(config, "run"),
         "set one of them to None": lambda: Experiment(
             algorithm=FedDualAvg(), data=SMALL, local_epochs=2, local_steps=2
         ).identity,
