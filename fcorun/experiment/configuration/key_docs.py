@@ -1,5 +1,10 @@
-"""The documentation of keys and choices, from the comments in configuration files and the types of plug-ins."""
+"""The documentation of keys and choices.
 
+An option is explained once: by the comment on its line in a configuration file, or where the line has none by the
+section ``Attributes`` in the docstring of the plug-in's class. Types come from the class.
+"""
+
+import inspect
 import re
 import types
 import typing
@@ -101,14 +106,19 @@ def read_choice(group: str, name: str) -> ChoiceDoc:
             docs |= read_choice(group, base).keys
     prefix = "" if "@package _global_" in text else f"{section}."
     lines = {key: (comment, value) for key, comment, value in _read_lines(path, prefix)}
-    hints = _class_hints(section, lines.get(f"{section}.class", ("", ""))[1])
+    class_path = lines.get(f"{section}.class", ("", ""))[1]
+    hints = _class_hints(section, class_path)
+    texts = _attribute_texts(locate_user_class(class_path, "")) if hints else {}
     for key, (comment, value) in lines.items():
         if key.startswith(("defaults", "hydra.", "figure")) and not section.startswith("hydra"):
             continue
         parent, _, field = key.rpartition(".")
         is_own_field = parent == section
         inherited = docs.get(key, KeyDoc(_LABEL_COMMENTS.get(field, "") if is_own_field else "", ""))
-        comment = _with_common_comment(key, comment or inherited.comment)
+        comment = comment or inherited.comment
+        if is_own_field:
+            comment = comment or texts.get(field, "")
+        comment = _with_common_comment(key, comment)
         type_text = _type_text(hints.get(field) if is_own_field else None, comment)
         docs[key] = KeyDoc(comment, value, type_text or inherited.type_text)
     return ChoiceDoc(header_comment(path), _with_class_defaults(section, docs))
@@ -157,6 +167,7 @@ def _with_class_defaults(section: str, docs: dict[str, KeyDoc]) -> dict[str, Key
     documented = docs | read_root_keys()
     docs = dict(docs)
     cls = locate_user_class(class_path, "")
+    texts = _attribute_texts(cls)
     for field in fields(cls):
         key = f"{section}.{field.name}"
         if not field.init or field.default is MISSING or key in documented:
@@ -164,7 +175,8 @@ def _with_class_defaults(section: str, docs: dict[str, KeyDoc]) -> dict[str, Key
         value = "???"
         if field.name not in required_fields(cls):
             value = yaml.safe_dump(field.default, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
-        docs[key] = KeyDoc(_COMMON_COMMENTS.get(key, ""), value, _type_text(hints.get(field.name), ""))
+        comment = _with_common_comment(key, texts.get(field.name, ""))
+        docs[key] = KeyDoc(comment, value, _type_text(hints.get(field.name), comment))
     return docs
 
 
@@ -200,6 +212,18 @@ def _class_hints(section: str, class_path: str) -> dict[str, Any]:
         return type_hints(locate_user_class(class_path, f"{section}.class"))
     except UserError:
         return {}
+
+
+def _attribute_texts(cls: type) -> dict[str, str]:
+    """Return the text of each attribute in the docstrings of a class and its parents."""
+    texts: dict[str, str] = {}
+    for parent in reversed(cls.__mro__):
+        section = re.search(r"^Attributes:\n((?:    .*\n?|\n)*)", inspect.getdoc(parent) or "", re.MULTILINE)
+        if section:
+            for entry in re.finditer(r"^    (\w+): (.*\n?(?:^ {8}.*\n?)*)", section[1], re.MULTILINE):
+                text = re.sub(r"\bNone\b", "null", entry[2].replace("``", ""))  # as YAML has it
+                texts[entry[1]] = " ".join(text.split()).removesuffix(".")
+    return texts
 
 
 def _type_text(hint: Any, comment: str) -> str:
