@@ -17,7 +17,9 @@ def detect_cluster(options: Any) -> Any:
 
     Without ``hosts.gpus``, a process of Slurm or Open MPI has the GPU of its number on its machine.
     """
-    from jax._src.clusters import ClusterEnv  # used by jax.distributed, and not public
+    # JAX has no public name for this: jax.distributed.initialize detects a cluster and at once connects its processes,
+    # while here the options are needed alone. Nothing else in fcorun imports from jax._src.
+    from jax._src.clusters import ClusterEnv
 
     try:
         address, count, rank, gpus = ClusterEnv.auto_detect_unset_distributed_params(

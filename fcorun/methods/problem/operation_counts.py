@@ -15,15 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax._src.core import (  # jax.extend.core has them, too, and imports Pallas, a twentieth of JAX's own import
-    Jaxpr,
-    JaxprEqn,
-    Literal,
-    Primitive,
-    jaxprs_in_params,
-    take_current_trace,
-)
 from jax.core import Tracer
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params, take_current_trace
 from jax.interpreters import ad, batching, mlir
 
 from fcorun.base.errors import UserError, is_user_file
