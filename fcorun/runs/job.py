@@ -9,7 +9,7 @@ from typing import Any
 from fcorun.base.metrics import COUNTERS
 from fcorun.base.records.record import FINISHED_STATUSES, Record, RunFolder
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.tables.labels import label_column
+from fcorun.data.tables.label_file import label_column
 from fcorun.experiment.experiment import minimized_metric
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.runs.follow import RunHistory

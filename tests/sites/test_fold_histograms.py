@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fcorun.sites.tables.fold_histograms import FoldHistogram
+from fcorun.sites.tables.fold_encoding import FoldHistogram
 from fcorun.sites.tables.table_description import merge_small_cells
 
 MIN_CELL, N_BINS = 3, 50

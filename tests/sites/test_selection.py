@@ -23,7 +23,7 @@ from fcorun.sites.plan.table_options import OwnTableError
 from fcorun.sites.server.selection_trial import try_selection
 from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_study import run_plan
-from fcorun.sites.tables.fold_cells import check_filled_levels
+from fcorun.sites.tables.fold_rules import check_filled_levels
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.folder import FolderConnections, FolderSite
 from fcorun.sites.transport.in_process import InProcessConnections

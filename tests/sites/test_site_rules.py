@@ -20,7 +20,7 @@ from fcorun.sites.plan.table_options import OwnTableError, SiteOptions
 from fcorun.sites.server.server import Server
 from fcorun.sites.site.acceptance import describe_site, open_checked_site
 from fcorun.sites.site.site import Site
-from fcorun.sites.tables.batch_sizes import has_short_batch
+from fcorun.sites.tables.disclosure_rules import has_short_batch
 from fcorun.sites.tables.effective_rows import effective_number
 from fcorun.sites.tables.table_union import agree
 from fcorun.sites.transport.in_process import InProcessConnections

@@ -14,8 +14,7 @@ from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.tables.table_description import describe_table
 from fcorun.sites.tables.table_rows import read_site_table
-from fcorun.sites.tables.table_scaling import compute_means, fit_scaling
-from fcorun.sites.tables.table_union import agree
+from fcorun.sites.tables.table_union import agree, compute_means, fit_scaling
 from fcorun.sites.transport.messages import Message
 
 SIZES = {"bern": 97, "aarau": 80, "chur": 121}

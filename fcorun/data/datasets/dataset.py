@@ -20,7 +20,7 @@ from fcorun.data.rows.host_matrix import balance_clients
 from fcorun.data.rows.rows import Rows, sum_columns_by_client, sum_squares_by_client
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
-from fcorun.data.tables.labels import Labels, label_features
+from fcorun.data.tables.label_file import Labels, label_features
 from fcorun.data.tasks import Task, find_task
 
 # The data of all clients, and the base class of data sets.

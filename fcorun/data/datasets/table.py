@@ -296,8 +296,11 @@ class Table(Dataset):
         self, divided: "_DividedRows", columns: dict[str, Column] | Encoding | None, warn_of_columns: bool
     ) -> "_EncodedRows":
         """Return the features of the rows, and what training rows have taught of them."""
-        rows, client_rows = divided.rows, divided.client_rows
-        encoding, x, warnings = rows.encoding, rows.x, []
+        rows = divided.rows
+        client_rows = divided.client_rows
+        encoding = rows.encoding
+        x = rows.x
+        warnings = []
         gaps: dict[str, np.ndarray] = {}
         if columns is not None:
             encoding, x, warnings = encode(rows.frame, columns, client_rows, self.missing, where=self._where)
@@ -306,7 +309,8 @@ class Table(Dataset):
         training, client_index = client_rows.training
         trained, client = np.unique(client_index, return_inverse=True)
         trained_names = np.array(client_rows.client_names)[trained].tolist()
-        x_train, y_train = x[training], divided.y[training]
+        x_train = x[training]
+        y_train = divided.y[training]
         training_gaps = {name: mask[training] for name, mask in gaps.items()}
         warnings += divided.warnings
         if warn_of_columns:
@@ -355,7 +359,8 @@ class Table(Dataset):
         self, divided: "_DividedRows", encoded: "_EncodedRows", weight_and_offset: dict[str, np.ndarray]
     ) -> FederatedData:
         """Return the rows by split and client, with all warnings."""
-        rows, client_rows = divided.rows, divided.client_rows
+        rows = divided.rows
+        client_rows = divided.client_rows
         return FederatedData(
             **client_rows.split(rows, encoded.x, divided.y, **weight_and_offset),
             features=encoded.features,

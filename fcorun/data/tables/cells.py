@@ -190,7 +190,8 @@ def to_plain_array(series: Any) -> np.ndarray:
 
 def column_as_text(series: Any) -> np.ndarray:
     """Return a column as text, "" where it has no value, shape (N,)."""
-    text, present = np.full(len(series), "", object), series.notna().to_numpy()
+    text = np.full(len(series), "", object)
+    present = series.notna().to_numpy()
     text[present] = np.char.strip(names_as_text(to_plain_array(series[present].infer_objects())))
     return text.astype(str)
 

@@ -210,7 +210,8 @@ def take_weight_and_offset(rows: ParsedRows, roles: ColumnRoles, path: str) -> t
 
     Raises UserError for a missing column, missing or infinite values, and negative weights.
     """
-    weight, offset = roles.weight, roles.offset
+    weight = roles.weight
+    offset = roles.offset
     values = {}
     for option, column in roles.metadata.items():
         if option not in ("weight", "offset"):

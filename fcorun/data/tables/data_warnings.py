@@ -103,7 +103,8 @@ def warn_missing_tokens(tokens: Mapping[str, Sequence[str]], frame: Any) -> list
 
     ``tokens`` has the tokens in the file by column of ``frame``, a pandas.DataFrame.
     """
-    levels, gaps = [], []
+    levels = []
+    gaps = []
     for name, column_tokens in tokens.items():
         quoted = " and ".join(map(repr, column_tokens))
         if frame[name].isin(column_tokens).any():
@@ -157,7 +158,8 @@ def warn_missing_codes(x: Any, features: Sequence[str] = ()) -> list[str]:
         others = values[~is_code].astype(float)
         if not len(others):
             continue
-        low, high = others.min(), others.max()
+        low = others.min()
+        high = others.max()
         codes = np.unique(values[is_code]).astype(float)
         far_codes = [code for code in codes if max(low - code, code - high) > high - low]
         if far_codes and high > low:
@@ -222,10 +224,12 @@ def warn_leaks(x: Any, y: Int[np.ndarray, " N"], classes: Sequence[Any], feature
         return []
     told_apart: dict[int, str] = {}
     for other in (0, 1):
-        rows, other_rows = x[y != other], x[y == other]
+        rows = x[y != other]
+        other_rows = x[y == other]
         if min(len(rows), len(other_rows)) < _LEAK_ROWS:
             continue
-        below, above = rows < other_rows.min(axis=0), rows > other_rows.max(axis=0)
+        below = rows < other_rows.min(axis=0)
+        above = rows > other_rows.max(axis=0)
         counts = np.maximum(below.sum(axis=0), above.sum(axis=0))
         for j in np.flatnonzero(counts >= max(_LEAK_SHARE * len(rows), _LEAK_ROWS)).tolist():
             told_apart[j] = (f"{_column_name(j, features)} alone tells {counts[j]} of {len(rows)} training rows of "
@@ -281,8 +285,10 @@ def measure_distances(
     """
     other_rows = n_rows.sum() - n_rows
     is_known = (n_rows >= _FEW_ROWS_OF_CLIENT) & (other_rows >= _FEW_ROWS_OF_CLIENT)
-    count, other_count = np.maximum(n_rows, 1)[:, None], np.maximum(other_rows, 1)[:, None]
-    means, other_means = sums / count, (sums.sum(axis=0) - sums) / other_count
+    count = np.maximum(n_rows, 1)[:, None]
+    other_count = np.maximum(other_rows, 1)[:, None]
+    means = sums / count
+    other_means = (sums.sum(axis=0) - sums) / other_count
     variance = (squares.sum(axis=0) - squares) / other_count - (other_means - mean) ** 2
     varies = variance > 1e-12 * np.maximum(other_means**2, mean**2)  # beyond rounding
     distances = np.abs(means - other_means) / np.sqrt(np.where(varies, variance, 1.0))

@@ -237,7 +237,8 @@ def _check_gaps(
     name: str, gaps: np.ndarray, rows_by_client: dict[str, np.ndarray], missing: MissingPolicy, where: str
 ) -> None:
     """Raise UserError for a column without a value in any training row, and for gaps if they are refused."""
-    column, first = f"{where}: column '{name}'", int(gaps.argmax()) + 1
+    column = f"{where}: column '{name}'"
+    first = int(gaps.argmax()) + 1
     clients = _clients_without_values(gaps, rows_by_client)
     if len(clients) == len(rows_by_client):
         raise UserError(f"{column} has no value in any training row (its first gap is in row {first}): "

@@ -13,7 +13,8 @@ def read_signed_times(rows: ParsedRows, roles: ColumnRoles, path: str) -> np.nda
 
     Raises UserError for a missing column, times that are not positive numbers, and events other than 0 and 1.
     """
-    option, where = f"`data.event={roles.event}`", f"`data.target={roles.target}`"
+    option = f"`data.event={roles.event}`"
+    where = f"`data.target={roles.target}`"
     if rows.metadata is None or roles.event not in rows.metadata:
         columns = "it names no columns: give signed times and `data.task=survival`"
         if rows.metadata is not None:

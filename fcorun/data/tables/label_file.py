@@ -1,4 +1,4 @@
-"""The file ``data.labels``: names as people say them, units and roles of the columns of a table."""
+"""The file ``data.labels``: names as people say them, units and roles of the columns of a table and of features."""
 
 import csv
 import io
@@ -7,6 +7,7 @@ from typing import Any
 
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.data.tables.column_roles import ColumnRoles
+from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.readers import UTF_8_HINT, find_file
 
 COLUMNS = ("column", "label", "unit", "role")
@@ -77,3 +78,26 @@ def assign_roles(labels: Mapping[str, Mapping[str, str]], given: ColumnRoles, pa
         else:
             options[role] = column
     return options
+
+
+Labels = Mapping[str, Mapping[str, str]]  # "label" and "unit" by the name of a column
+
+
+def label_column(name: str, labels: Labels, with_unit: bool = True) -> str:
+    """Return the label of a column with its unit, "age (years)"; its name where there is no label."""
+    words = labels.get(name, {})
+    label = words.get("label") or name
+    unit = words.get("unit") if with_unit else ""
+    return f"{label} ({unit})" if unit else label
+
+
+def label_features(encoding: Encoding, labels: Labels) -> dict[str, str]:
+    """Return the label of each feature by its name: of a column of numbers its label, of a level "label: level"."""
+    texts = {}
+    for column in encoding.columns:
+        plain = label_column(column.name, labels, with_unit=False)
+        values = column.label_values(plain, label_column(column.name, labels))
+        texts |= dict(zip(column.value_features, values, strict=True))
+        if column.indicator:
+            texts[f"{column.name}=missing"] = f"{plain}: not recorded"
+    return texts

@@ -71,7 +71,8 @@ def read_dataframe(
         raise UserError(f"{path}: the file has no rows; give one with data")
     if clients is None:
         return frame, None
-    names, present = np.full(len(clients), None, object), clients.notna().to_numpy()
+    names = np.full(len(clients), None, object)
+    present = clients.notna().to_numpy()
     names[present] = names_as_text(to_plain_array(clients[present].infer_objects())).astype(object)
     return frame, names
 
@@ -94,7 +95,8 @@ def _read_array_file(file: Path, ending: str, path: str) -> tuple[Any, Any]:
                 raise ValueError("it holds a single array")
             arrays = {name: content[name] for name in ("X", "client") if name in content.files}
     arrays = {name: widen(values) for name, values in arrays.items()}
-    x, clients = arrays.get("X"), arrays.get("client")
+    x = arrays.get("X")
+    clients = arrays.get("client")
     if x is None or x.ndim != 2 or x.dtype.kind not in "fiub":
         raise UserError(f"{path}: there is no matrix 'X' of numbers; save the rows as X, of shape (rows, features)")
     if clients is None:

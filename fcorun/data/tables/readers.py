@@ -154,7 +154,8 @@ def _blank_line_options(file: Path, ending: str) -> dict[str, Any]:
     with _open_text(file) as content:
         has_text = [bool(line.strip()) for line in content]
     n_lines = len(has_text)
-    first, end = has_text.index(True), n_lines - has_text[::-1].index(True)
+    first = has_text.index(True)
+    end = n_lines - has_text[::-1].index(True)
     return {"skip_blank_lines": False, "skiprows": [*range(first), *range(end, n_lines)]}
 
 
@@ -362,7 +363,8 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
     """
     where = f"`data.path={path}`"
     if is_array_folder(path):
-        file, ending = Path(path).expanduser(), ARRAY_FOLDER
+        file = Path(path).expanduser()
+        ending = ARRAY_FOLDER
     else:
         file = find_file(path, arrays=True)
         ending = detect_ending(file, where)

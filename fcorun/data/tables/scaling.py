@@ -134,7 +134,8 @@ class ClientScalings:
         """
         if client in self.clients:
             index = self.clients.index(client)
-            mean, deviation = self.mean[index], self.deviation[index]
+            mean = self.mean[index]
+            deviation = self.deviation[index]
         else:
             share = self.n_rows / self.n_rows.sum()
             mean = share @ self.mean

@@ -20,7 +20,8 @@ from fcorun.data.tables.partition import partition_rows
 SPLITS = ("train", "validation", "test")
 DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or an option says otherwise
 _MANY_VALUES = 100  # a text column with more values may name groups
-_FEW_VISITS, _MANY_VISITS = 1.5, 10  # mean rows of a value of a feature that may name groups
+_FEW_VISITS = 1.5  # mean rows of a value of a feature that may name groups
+_MANY_VISITS = 10
 _MIN_CLIENTS = 3  # with fewer, the ranges of an ordinary feature, such as the age, may not overlap
 FractionOrClients = float | list[str] | None
 
@@ -96,7 +97,8 @@ class HoldOut:
         Raises UserError for rows of both splits, for a split that the file and an option both give, and for names of
         clients where rows have none.
         """
-        group, marked = rows.group, (rows.validation, rows.test)
+        group = rows.group
+        marked = (rows.validation, rows.test)
         for split, option, mask in zip(("validation", "test"), (self.validation, self.test), marked, strict=True):
             if mask is not None and option is not None:
                 raise UserError(f"`data.{split}={option}`: {path} marks its {split} rows itself; leave "
@@ -278,7 +280,8 @@ def warn_groups_across_clients(
 def _find_mixed_group(group: np.ndarray, label: np.ndarray) -> tuple[Any, Any, Any] | None:
     """Return the first group whose rows have two labels, and these labels; None where no group is mixed."""
     order = np.lexsort((label, group))
-    group, label = group[order], label[order]
+    group = group[order]
+    label = label[order]
     mixed = (group[1:] == group[:-1]) & (label[1:] != label[:-1])
     if not mixed.any():
         return None
@@ -315,7 +318,8 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
     candidates = []
     for name in (*ignored, *(features if n_clients >= _MIN_CLIENTS else ())):
         series = frame[name]
-        is_feature, is_text = name not in ignored, series.dtype.kind not in "iu"
+        is_feature = name not in ignored
+        is_text = series.dtype.kind not in "iu"
         if series.isna().any() or (is_feature and is_text) or not _may_name_groups(series):
             continue
         n_values = series.nunique()

@@ -11,7 +11,7 @@ from fcorun.base.records.formats import READ_ERRORS, read_json, read_summary
 from fcorun.base.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record
 from fcorun.base.trust import public_path
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding
-from fcorun.data.tables.labels import label_column, label_features
+from fcorun.data.tables.label_file import label_column, label_features
 from fcorun.reports.page.page_files import parse_float, read_csv
 from fcorun.reports.page.score_intervals import find_intervals, interval_columns
 from fcorun.reports.page.studies import describe_folds

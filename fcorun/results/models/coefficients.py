@@ -17,7 +17,7 @@ from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.voxel_grid import VoxelGrid
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding
-from fcorun.data.tables.labels import label_features
+from fcorun.data.tables.label_file import label_features
 from fcorun.data.tables.scaling import Scaling
 
 if TYPE_CHECKING:  # the process that draws pictures does not import JAX

@@ -15,8 +15,7 @@ from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.splits import SPLITS
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.tables.table_agreement import Agreement
-from fcorun.sites.tables.table_scaling import compute_means, fit_scaling
-from fcorun.sites.tables.table_union import agree
+from fcorun.sites.tables.table_union import agree, compute_means, fit_scaling
 from fcorun.sites.transport.connections import ALL_SITES, Connections
 from fcorun.sites.transport.delivery import digest_of
 from fcorun.sites.transport.messages import Message

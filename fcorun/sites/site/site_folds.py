@@ -14,10 +14,9 @@ from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_selection import REFIT
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.tables.fold_cells import check_filled_levels
 from fcorun.sites.tables.fold_counts import FoldCounts, place_rows
 from fcorun.sites.tables.fold_encoding import FoldCells
-from fcorun.sites.tables.fold_rules import check_folds
+from fcorun.sites.tables.fold_rules import check_filled_levels, check_folds
 from fcorun.sites.tables.row_folds import NOT_HELD_OUT
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_rows import SiteTable

@@ -28,8 +28,10 @@ def least_effective_number(values: np.ndarray) -> float:
         return np.inf
     least = distinct[0]
     c = (distinct / 2 - least / 2) / (distinct[-1] / 2 - least / 2)  # from 0 to 1; halves do not overflow
-    below, total = np.cumsum(counts), len(values)
-    sum_below, sum_of_all = np.cumsum(counts * c), (counts * c).sum()
+    below = np.cumsum(counts)
+    total = len(values)
+    sum_below = np.cumsum(counts * c)
+    sum_of_all = (counts * c).sum()
     sums = c * (2 * below - total) + sum_of_all - 2 * sum_below
     squares = (counts * c**2).sum() - 2 * c * sum_of_all + total * c**2
     return float((sums**2 / squares).min()) * (1 + _ROUNDING)

@@ -90,7 +90,8 @@ def _sum_weights(rows: Rows, counts: np.ndarray) -> np.ndarray:
     """Return the sum of the weights of each client's rows, of which there are ``counts``, added as in a run."""
     if rows.weight is None:
         return counts.astype(np.float64)
-    sums, present = np.zeros(len(counts)), counts > 0
+    sums = np.zeros(len(counts))
+    present = counts > 0
     if present.any():
         sums[present] = np.add.reduceat(rows.weight, (np.cumsum(counts) - counts)[present])
     return sums

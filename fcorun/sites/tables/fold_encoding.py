@@ -1,8 +1,12 @@
-"""Fills and levels that the training rows of a fold teach, from counts and sums of all sites, as on pooled rows.
+"""Imputed values and levels of one fold, fitted from the sites' counts; but for medians equal to a pooled fit.
 
-A site sends for each column what ``fcorun.data.tables.scaling`` needs of its rows that the fold trains on: sums and
-numbers of values, or their histogram; counts of levels; and numbers of gaps that have an indicator. The server returns
-the fill of each column, and which of its features tell anything.
+A site describes each column by the rows that the fold trains on, as ``fcorun.data.tables.columns`` describes it: sums
+and numbers of values, or their histogram; counts of levels; and numbers of gaps that have an indicator. The server
+returns the fill of each column, and which of its features tell anything.
+
+The server has the histogram of all training rows. The difference of that one and the histogram of the rows that a fold
+leaves counts the rows of the fold. Therefore the cells of all rows are joined, until each has no row or ``min_cell``
+rows in every fold, and outside of it.
 """
 
 from collections import Counter
@@ -21,16 +25,92 @@ from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.scaling import Scaling
 from fcorun.sites.plan.table_options import HISTOGRAM_BINS
-from fcorun.sites.tables.fold_histograms import FoldHistogram
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_checks import check_gaps
 from fcorun.sites.tables.table_data import encode_table
-from fcorun.sites.tables.table_description import find_bins, median_edges
+from fcorun.sites.tables.table_description import find_bins, median_edges, merge_small_cells
 from fcorun.sites.tables.table_rows import SiteTable
 
-FILLS, INFORMATIVE = "fills", "informative"  # the arrays of requests
+FILLS = "fills"  # the arrays of requests
+INFORMATIVE = "informative"
 _NO_FILL = -1.0  # of levels whose gaps are not filled
 Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class FoldHistogram:
+    """The joined cells of a column of N training rows, in B bins.
+
+    Attributes:
+        all_rows: the histogram of all rows, with small cells merged, as the description of the table has it, (B,).
+        cell_of_bin: the number of the joined cell of each bin, (B,); -1 where there is none.
+        cell_of_row: the number of the joined cell of each row, (N,); -1 of a row without a value.
+    """
+
+    all_rows: Int[np.ndarray, " B"]
+    cell_of_bin: Int[np.ndarray, " B"]
+    cell_of_row: Int[np.ndarray, " N"]
+
+    @classmethod
+    def join(
+        cls, bins: Int[np.ndarray, " N"], fold: Int[np.ndarray, " N"], n_bins: int, min_cell: int
+    ) -> "FoldHistogram":
+        """Join the cells of rows in these bins, -1 of a row without a value, for the folds that hold them out."""
+        has_value = bins >= 0
+        all_rows = merge_small_cells(np.bincount(bins[has_value], minlength=n_bins), min_cell)
+        ends = np.flatnonzero(all_rows)  # the last bins of the cells of all rows
+        if not len(ends):
+            return cls(all_rows, np.full(n_bins, -1), np.full(len(bins), -1))
+        described = np.minimum(np.searchsorted(ends, np.arange(n_bins)), len(ends) - 1)
+        by_fold = np.zeros((len(ends), int(fold.max(initial=0)) + 1), int)
+        np.add.at(by_fold, (described[bins[has_value]], fold[has_value]), 1)
+        cell_of_bin = _join_cells(by_fold, min_cell)[described]
+        return cls(all_rows, cell_of_bin, np.where(has_value, cell_of_bin[bins], -1))
+
+    def count(self, selected: Bool[np.ndarray, " N"]) -> Int[np.ndarray, " B"]:
+        """Return the counts of selected rows: those of a joined cell are spread over its bins as all rows are."""
+        counts = np.zeros(len(self.all_rows), np.int64)
+        cells = self.cell_of_row[selected]
+        for cell in np.unique(cells[cells >= 0]).tolist():
+            of_cell = self.cell_of_bin == cell
+            running = np.cumsum(self.all_rows[of_cell])
+            counts[of_cell] = np.diff(running * int((cells == cell).sum()) // running[-1], prepend=0)
+        return counts
+
+
+def _join_cells(by_fold: Int[np.ndarray, "C K"], min_cell: int) -> Int[np.ndarray, " C"]:
+    """Return the number of the joined cell of each of C cells with these rows in each fold, (C,); -1 without any.
+
+    Neighbours are joined until there are enough rows; what is left at the end joins the cells before.
+    """
+    joined: list[np.ndarray] = []
+    lengths: list[int] = []
+    waiting = np.zeros(by_fold.shape[1], int)
+    length = 0
+    for counts in by_fold:
+        waiting = waiting + counts
+        length = length + 1
+        if _has_enough(waiting, min_cell):
+            joined.append(waiting)
+            lengths.append(length)
+            waiting = np.zeros_like(waiting)
+            length = 0
+    while length:
+        if not joined:
+            return np.full(len(by_fold), -1)
+        waiting = waiting + joined.pop()
+        length = length + lengths.pop()
+        if _has_enough(waiting, min_cell):
+            joined.append(waiting)
+            lengths.append(length)
+            length = 0
+    return np.repeat(np.arange(len(lengths)), lengths)
+
+
+def _has_enough(by_fold: Int[np.ndarray, " K"], min_cell: int) -> bool:
+    """Return whether each fold, and all rows outside of it, have no row or at least ``min_cell``."""
+    counts = np.concatenate([by_fold, by_fold.sum() - by_fold])
+    return bool(((counts == 0) | (counts >= min_cell)).all())
 
 
 def learnt_columns(encoding: Encoding, missing: MissingPolicy) -> tuple[Column, ...]:
@@ -66,11 +146,15 @@ class FoldCells:
         columns = learnt_columns(agreement.encoding, table.options.missing)
         if not columns:
             return None
-        rows, client = site_data.train.row, site_data.train.client
+        rows = site_data.train.row
+        client = site_data.train.client
         assert rows is not None
         assert client is not None
-        x, gaps = encode_table(table, agreement).x[rows], agreement.encoding.find_gaps(table.rows.frame)
-        first_feature, cells, position = {}, {}, 0
+        x = encode_table(table, agreement).x[rows]
+        gaps = agreement.encoding.find_gaps(table.rows.frame)
+        first_feature = {}
+        cells = {}
+        position = 0
         for column in agreement.encoding.columns:
             if column in columns:
                 has_gap = gaps[column.name][rows] if column.name in gaps else np.zeros(len(x), bool)
@@ -97,10 +181,14 @@ class FoldCells:
 
     def count(self, selected: Bool[np.ndarray, " N"]) -> Arrays:
         """Return the counts and sums of the selected rows; sums and numbers of values for each client, (M, k)."""
-        missing, client = self.table.options.missing, self.cells.client[selected]
+        missing = self.table.options.missing
+        client = self.cells.client[selected]
         n_clients = len(self.site_data.clients)
-        levels, gaps = [np.empty(0, np.int64)], []
-        sums, counts, histograms = [], [], []
+        levels = [np.empty(0, np.int64)]
+        gaps = []
+        sums = []
+        counts = []
+        histograms = []
         for column in self.cells.columns:
             cells = self.cells.cells[column.name][selected]
             has_gap = column.find_gaps(cells)
@@ -139,7 +227,8 @@ class FoldCells:
 
     def _read_fits(self, request: Mapping[str, np.ndarray]) -> dict[str, ColumnFit]:
         columns = self.cells.columns
-        fills, informative = request[FILLS], request[INFORMATIVE]
+        fills = request[FILLS]
+        informative = request[INFORMATIVE]
         n_features = [len(column.features) for column in columns]
         if fills.shape != (len(columns),) or fills.dtype != np.float64 or not np.isfinite(fills).all():
             raise ValueError("no fills")
@@ -197,7 +286,8 @@ def fit_fold(columns: tuple[Column, ...], options: Sites, counts: Arrays) -> Arr
 
     Raises UserError for a column without a value in these rows.
     """
-    fills, informative = [], []
+    fills = []
+    informative = []
     for column, description in zip(columns, _read_counts(columns, options, counts), strict=True):
         if not description.n_values:
             raise UserError(f"column '{column.name}' has no value in the rows that are left in a fold: "
@@ -213,7 +303,8 @@ def fit_fold(columns: tuple[Column, ...], options: Sites, counts: Arrays) -> Arr
 
 def _read_counts(columns: tuple[Column, ...], options: Sites, counts: Arrays) -> Iterator[ColumnDescription]:
     """Yield the description of each column that the counts of ``fit_fold`` are."""
-    number, level = 0, 0
+    number = 0
+    level = 0
     for column, n_gaps in zip(columns, counts["gaps"].tolist(), strict=True):
         if column.has_levels:
             level_counts = Counter(dict(zip(column.levels, counts["levels"][level:].tolist(), strict=False)))

@@ -1,18 +1,22 @@
 """The rules on the folds of a site's training rows: each fold, and all others, are sets that answers tell apart.
 
 The rows of a fold are the difference of two subsets that are summed, so that all rules on sets hold for them, too. The
-site's own table tells whether they hold, but for what ``SiteFolds`` checks.
+site's own table tells whether they hold, but for what ``SiteFolds`` checks. A column whose gaps are filled by one
+number adds to such a difference the values of the measured rows alone, and a level its count: none of a client, or as
+many as the policy says.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from fcorun.base.errors import UserError
+from fcorun.data.tables.cells import is_missing, to_level_names
+from fcorun.data.tables.encoding import Encoding
 from fcorun.sites.plan.obstacles import Obstacles
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.table_options import OwnTableError
-from fcorun.sites.tables.fold_cells import find_few_cells, have_few
+from fcorun.sites.plan.table_options import OTHER, OwnTableError
 from fcorun.sites.tables.table_rows import SiteTable, make_few_rows_error
 
 _WHERE = " in a fold, or in all others"
@@ -54,7 +58,8 @@ def _find_small_folds(plan: Plan, table: SiteTable, fold: np.ndarray) -> Iterato
 def _find_few_events(plan: Plan, table: SiteTable, fold: np.ndarray) -> Iterator[UserError]:
     """Yield an error for each client with few events in a fold, or in all others. A client without events passes."""
     assert plan.select is not None
-    is_event, index = table.masks[0] & (table.rows.y > 0), table.client_rows.client_index
+    is_event = table.masks[0] & (table.rows.y > 0)
+    index = table.client_rows.client_index
     counts = np.zeros((len(table.clients), plan.select.n_folds), int)
     np.add.at(counts, (index[is_event], fold[is_event]), 1)
     least = table.policy.min_cell
@@ -68,7 +73,8 @@ def _find_rare_labels(plan: Plan, table: SiteTable, fold: np.ndarray) -> Iterato
     assert plan.select is not None
     if table.labels is None:
         return
-    training, least = table.masks[0], table.policy.min_cell
+    training = table.masks[0]
+    least = table.policy.min_cell
     labels, number = np.unique(table.labels[training], return_inverse=True)
     counts = np.zeros((len(labels), plan.select.n_folds), int)
     np.add.at(counts, (number, fold[training]), 1)
@@ -77,3 +83,94 @@ def _find_rare_labels(plan: Plan, table: SiteTable, fold: np.ndarray) -> Iterato
         sentence = (f"a {kind} of '{table.options.target}' has fewer than {least} training rows{_WHERE}, the least "
                     "that policy.min_cell of this site allows: plan fewer folds")  # fmt: skip
         yield OwnTableError(f"{sentence} ({kind} '{label}')", sentence)
+
+
+class _Cell(NamedTuple):
+    """The rows of a table with the same content in a column.
+
+    Attributes:
+        content: the content, as the server may see it.
+        for_owner: the content, as the owner may see it.
+        rows: the mask of the rows, (N,).
+        rule: the rule of the policy on their number.
+    """
+
+    content: str
+    for_owner: str
+    rows: np.ndarray
+    rule: str
+
+
+def have_few(counts: np.ndarray, least: int) -> np.ndarray:
+    """Return where the counts in folds, (C, K), or those in all other folds, are fewer than ``least``, but some."""
+    rest = counts.sum(axis=1, keepdims=True) - counts
+    return ((counts > 0) & (counts < least)) | ((rest > 0) & (rest < least))
+
+
+def find_few_cells(table: SiteTable, fold: np.ndarray, n_folds: int) -> Iterator[UserError]:
+    """Yield an error for each column with a cell of few rows of a client, but some, in a fold, or in all others.
+
+    Args:
+        fold: the fold, from 0, that holds out each training row of the table, (N,), below 0 of other rows.
+    """
+    for name in table.kinds:
+        yield from _find_few(table, name, _list_cells(table, name), fold, n_folds)
+
+
+def check_filled_levels(table: SiteTable, encoding: Encoding, fold: np.ndarray, n_folds: int) -> None:
+    """Raise OwnTableError where the rows of the level that fills gaps, with those it fills, are such a cell.
+
+    The sites agree on that level, so that the table alone does not tell it.
+    """
+    for column in encoding.columns:
+        if column.has_levels and column.fill is not None:
+            values = table.columns[column.name]
+            rows = is_missing(values) | (_code_levels(table, column.name) == column.fill)
+            cell = _Cell("a level", f"level '{column.fill}'", rows, "min_cell")
+            for error in _find_few(table, column.name, iter([cell]), fold, n_folds):
+                raise error
+
+
+def _find_few(
+    table: SiteTable, name: str, cells: Iterator[_Cell], fold: np.ndarray, n_folds: int
+) -> Iterator[UserError]:
+    """Yield an error for the first of the cells of a column that has few rows in a fold, or in all others."""
+    for cell in cells:
+        rows = cell.rows & table.masks[0]
+        counts = np.zeros((len(table.clients), n_folds), int)
+        np.add.at(counts, (table.client_rows.client_index[rows], fold[rows]), 1)
+        least = getattr(table.policy, cell.rule)
+        few = np.argwhere(have_few(counts, least))
+        if len(few):
+            sentence = (f"column '{name}' has {cell.content} in fewer than {least} training rows of a client in fold "
+                        f"{few[0][1] + 1}, or in all others, the least that policy.{cell.rule} of this site allows: "
+                        f"plan fewer folds, another data.missing, or data.ignore=[{name}]")  # fmt: skip
+            yield OwnTableError(f"{sentence} ({cell.for_owner})", sentence)
+            return
+
+
+def _list_cells(table: SiteTable, name: str) -> Iterator[_Cell]:
+    """Yield the cells of a column that sums over a fold tell apart.
+
+    Gaps are a cell where they have an indicator. The levels of a column of two values have their own rule
+    (``rare_values``).
+    """
+    has_gap = is_missing(table.columns[name])
+    has_indicator = table.options.missing == "indicator" and bool(table.gap_counts[name][:, 0].any())
+    if has_gap.any() and (name in table.number_columns or has_indicator):  # else the values are all rows
+        yield _Cell("values", "rows with a value", ~has_gap, "min_rows")
+    if has_indicator:
+        yield _Cell("gaps", "rows with a gap", has_gap, "min_rows")
+    if name not in table.level_counts or name in table.rarer_counts:
+        return
+    levels = _code_levels(table, name)
+    for level in sorted(table.coded_levels(name)):
+        yield _Cell("a level", f"level '{level}'", levels == level, "min_cell")
+
+
+def _code_levels(table: SiteTable, name: str) -> np.ndarray:
+    """Return the level of each row, (N,), where rare ones are ``OTHER``; None of a gap."""
+    levels = to_level_names(table.columns[name])
+    if name in table.level_counts:
+        levels[np.isin(levels, list(table.rare_levels(name)))] = OTHER
+    return levels

@@ -45,10 +45,13 @@ from fcorun.sites.tables.ledger_cells import (
 from fcorun.sites.tables.ledger_rows import IN_NO_SET, ReleasedSet, make_tokens
 from fcorun.sites.transport.messages import OwnerError
 
-_SECRET, _LOCK = "secret", "lock"
+_SECRET = "secret"
+_LOCK = "lock"
 _SECRET_BYTES = 32
 _NAME = re.compile(r"\d{6}-[0-9a-f]{16}\.npz")  # of entries
-_HEADER, _LABELS, _TOKENS = "header", "labels", "tokens/"
+_HEADER = "header"
+_LABELS = "labels"
+_TOKENS = "tokens/"
 _LISTED = 3  # cells in the sentence of a refusal
 _BROKEN = "the ledger of this site cannot be read or written: its owner mends it"
 _DIFFERENCE = (
@@ -127,7 +130,8 @@ class LedgerEntry:
         """Read the file of an entry. Raises one of READ_ERRORS, or TypeError."""
         arrays = read_npz(path)
         header = json.loads(arrays[_HEADER].tobytes())
-        columns, labels = header.pop("columns"), arrays[_LABELS].astype(np.int64)
+        columns = header.pop("columns")
+        labels = arrays[_LABELS].astype(np.int64)
         sets = tuple(ReleasedSet(**released) for released in header.pop("sets"))
         tokens = {name: arrays[f"{_TOKENS}{k}"] for k, name in enumerate(columns)}
         if any(column.shape != labels.shape for column in tokens.values()) or labels.max(initial=0) > len(sets):
@@ -276,7 +280,8 @@ def _find_apart(entries: Sequence[LedgerEntry], files: Mapping[str, KnownFile]) 
 
     Both have answered one plan, never from the same file, and never from files most of whose rows are equal.
     """
-    apart, together = set(), set()
+    apart = set()
+    together = set()
     for one in entries:
         for other in entries:
             pair = one.folder, other.folder

@@ -77,7 +77,8 @@ def identify_rows(files: Mapping[str, KnownFile], n_plans: int, are_apart: Calla
         for newer in numbers:
             if all(are_apart(one, other) for one in file.folders for other in files[newer].folders):
                 continue
-            open_rows, candidates = np.flatnonzero(number == _NO_ROW), np.flatnonzero(is_new[newer])
+            open_rows = np.flatnonzero(number == _NO_ROW)
+            candidates = np.flatnonzero(is_new[newer])
             pairs = _pair_rows(file, open_rows, files[newer], candidates)
             number[open_rows[pairs[0]]] = numbers[newer][candidates[pairs[1]]]
         is_new[name] = number == _NO_ROW
@@ -112,7 +113,8 @@ def _pair_rows(
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     keys = np.sum([file.tokens[name][rows] for name in columns], axis=0, dtype=np.uint64)
     newer_keys = np.sum([newer.tokens[name][newer_rows] for name in columns], axis=0, dtype=np.uint64)
-    left, right = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    left = np.zeros(0, np.int64)
+    right = np.zeros(0, np.int64)
     any_set = np.zeros_like(keys), np.zeros_like(newer_keys)
     for set_keys, newer_set_keys in (*_key_sets(file, rows, newer, newer_rows), any_set):
         unpaired = np.setdiff1d(np.arange(len(rows)), left)
@@ -196,7 +198,8 @@ def find_small_cells(before: KnownRows, after: KnownRows, min_rows: int) -> list
     first[cells[::-1]] = np.arange(len(cells))[::-1]  # a row of each cell
     small_cells = []
     for cell in range(1, len(sizes)):
-        row, n_rows = int(first[cell]), int(sizes[cell])
+        row = int(first[cell])
+        n_rows = int(sizes[cell])
         is_whole_set = newest[row] != IN_NO_SET and n_rows == n_in_set[newest[row]]
         if n_rows < min_rows and cell not in unchanged and not is_whole_set:
             small_cells.append(SmallCell(n_rows, int(newest[row]), _explain_cell(after.labels, row, n_rows)))
@@ -230,7 +233,8 @@ def _explain_cell(labels: np.ndarray, row: int, n_rows: int) -> list[tuple[int, 
     for plan in numbers:
         if (equal[:, plan] & equal[:, -1]).sum() == n_rows:
             return [(plan, int(labels[row, plan]))]
-    earlier, cell = [], equal[:, -1]
+    earlier = []
+    cell = equal[:, -1]
     for plan in numbers:
         smaller = cell & equal[:, plan]
         if smaller.sum() < cell.sum():

@@ -79,7 +79,8 @@ def divide_rows(plan: Plan, table: SiteTable, options: SiteOptions, row_id: str 
     folds = draw_row_folds(plan, table)
     if folds is None:
         folds = np.full(len(table.rows.y), NOT_HELD_OUT)
-    client, split = table.client_rows.client_index, table.masks[1] + 2 * table.masks[2]
+    client = table.client_rows.client_index
+    split = table.masks[1] + 2 * table.masks[2]
     weight = table.weight_and_offset.get("weight", np.ones(len(client)))
     shape = len(table.clients), len(SPLITS), int(folds.max(initial=NOT_HELD_OUT)) + 2, 2
     code = np.ravel_multi_index((client, split, folds + 1, (weight > 0).astype(np.int64)), shape)
@@ -113,7 +114,8 @@ def _list_columns(table: SiteTable, options: SiteOptions) -> dict[str, Any]:
 
 def _read_row_id(options: SiteOptions, name: str) -> Any:
     """Return the column of the file that names a row."""
-    file, where = find_file(options.path), f"data.path={options.path}"
+    file = find_file(options.path)
+    where = f"data.path={options.path}"
     parsed, _ = read_named_columns(file, detect_ending(file, where), None, [name], where=where)
     if name not in parsed.frame:
         public = "the file of this site lacks the column that policy.row_id of its owner names"

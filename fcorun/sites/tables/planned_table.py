@@ -10,15 +10,17 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.table_options import SiteOptions, TablePolicy, for_owner_alone
-from fcorun.sites.tables.batch_sizes import check_batches
-from fcorun.sites.tables.dominance import check_dominance
-from fcorun.sites.tables.event_counts import check_events
+from fcorun.sites.tables.disclosure_rules import (
+    check_batches,
+    check_classes_of_trained_clients,
+    check_dominance,
+    check_events,
+    check_groups,
+)
 from fcorun.sites.tables.fold_rules import check_folds
-from fcorun.sites.tables.group_counts import check_groups
 from fcorun.sites.tables.row_folds import draw_row_folds
 from fcorun.sites.tables.table_description import describe_table
 from fcorun.sites.tables.table_rows import SiteTable, read_site_table
-from fcorun.sites.tables.trained_clients import check_classes_of_trained_clients
 
 
 def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> SiteTable:

@@ -64,7 +64,9 @@ def hide_rare_values(
     Returns also the training rows of the rarer value of each column of two values, as the file has them, and the names
     of the columns that became constant.
     """
-    mended, rarer_counts, constant = {}, {}, set()
+    mended = {}
+    rarer_counts = {}
+    constant = set()
     first_rows = np.flatnonzero(rows.masks[0])[:_FIRST_ROWS]
     for name, column in kinds.items():
         if column is None or _has_many_values(frame[name], first_rows):

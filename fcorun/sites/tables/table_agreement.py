@@ -101,11 +101,13 @@ class Agreement:
     @classmethod
     def from_message(cls, message: Message) -> "Agreement":
         """Return the agreement that ``to_message`` returned. Raises UserError for anything else."""
-        about, arrays = message.about, message.arrays
+        about = message.about
+        arrays = message.arrays
         try:
             scaling = None
             if "mean" in arrays:
-                mean, deviation = arrays["mean"], arrays["deviation"]
+                mean = arrays["mean"]
+                deviation = arrays["deviation"]
                 scaling = Scaling(mean, reciprocal_or_zero(deviation), deviation)
             agreement = cls(
                 task=about["task"],

@@ -75,7 +75,8 @@ def _check_columns(table: SiteTable, agreement: Agreement) -> None:
 
 def check_gaps(table: SiteTable, column: Column) -> None:
     """Raise UserError for a fill or an indicator that ``data.missing`` does not make."""
-    missing, fill = table.options.missing, column.fill
+    missing = table.options.missing
+    fill = column.fill
     fits = column.indicator is False
     if missing == "indicator":
         has_gaps = bool(table.gap_counts[column.name][:, 0].any())  # other sites may have some
@@ -110,7 +111,8 @@ def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
     gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
     if not table.gap_counts.get(name, np.zeros((1, 1))).any() or gaps.all():
         return True
-    mean, deviation = float(values[~gaps].mean()), float(values[~gaps].std())
+    mean = float(values[~gaps].mean())
+    deviation = float(values[~gaps].std())
     return abs(fill - mean) <= deviations * (deviation or abs(mean))
 
 
@@ -121,7 +123,8 @@ def _check_levels(table: SiteTable, column: LevelColumn) -> None:
 
 
 def _check_classes(table: SiteTable, agreement: Agreement) -> None:
-    options, classes = table.options, agreement.classes
+    options = table.options
+    classes = agreement.classes
     _require(agreement.task == options.task, "has another task than the plan")
     task = options.target_task
     if not task.has_classes:

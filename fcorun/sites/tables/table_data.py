@@ -94,7 +94,8 @@ def sum_features(encoded: EncodedTable, mean: np.ndarray | None = None) -> Messa
 
     The array "sums" (M, d) has the site's clients with training rows in the agreed order.
     """
-    x, client = encoded.x[encoded.training], encoded.training_client
+    x = encoded.x[encoded.training]
+    client = encoded.training_client
     if mean is None:
         return Message("sums", arrays={"sums": sum_columns_by_client(x, client)})
     if mean.shape != x.shape[1:] or mean.dtype != np.float64 or not np.isfinite(mean).all():

@@ -60,7 +60,8 @@ class Description:
     def to_message(self) -> Message:
         """Return the description as a message, whose counts and sums are arrays of fixed width."""
         numbers = [self.columns[name] for name in _names_of_numbers(self.kinds)]
-        levels, level_counts = {}, [np.empty(0)]
+        levels = {}
+        level_counts = [np.empty(0)]
         for name, n_rare in self.n_rare.items():
             counts = self.columns[name].level_counts
             levels[name] = sorted(counts)
@@ -109,7 +110,8 @@ class Description:
             dtypes[str(name)] = np.dtype(dtype).name
         all_levels = {str(name): list(map(str, levels)) for name, levels in about["levels"].items()}
         levels = {name: all_levels[name] for name, column in kinds.items() if column is not None and column.has_levels}
-        clients, numbers = list(map(str, about["clients"])), _names_of_numbers(kinds)
+        clients = list(map(str, about["clients"]))
+        numbers = _names_of_numbers(kinds)
         ends = np.cumsum([len(names) + 1 for names in levels.values()], dtype=int)
         _check_shapes(arrays, {
             "rows": (len(clients), len(SPLITS)),
@@ -119,7 +121,9 @@ class Description:
             "levels": (int(ends[-1]) if len(ends) else 0,),
             "labels": (len(about["labels"]),),
         })  # fmt: skip
-        sums, n_values, histograms = arrays["sums"], arrays["values"], arrays["histograms"]
+        sums = arrays["sums"]
+        n_values = arrays["values"]
+        histograms = arrays["histograms"]
         for name in ("sums", "values"):
             if arrays[name].shape not in ((len(clients), len(numbers)), (len(clients), 0)):
                 raise ValueError(f"its array '{name}' has another shape")
@@ -168,13 +172,17 @@ def _check_shapes(arrays: dict[str, np.ndarray], shapes: dict[str, tuple[int, ..
 
 def describe_table(table: SiteTable) -> Message:
     """Return the description of a site's table. Raises UserError where the policy forbids to answer."""
-    missing, training = table.options.missing, table.masks[0]
+    missing = table.options.missing
+    training = table.masks[0]
     rows = table.client_rows.training
-    columns, is_constant, n_rare = {}, {}, {}
+    columns = {}
+    is_constant = {}
+    n_rare = {}
     for name, column in table.kinds.items():
         series = table.columns[name]
         if column is None:
-            columns[name], is_constant[name] = ColumnDescription(bool(training.any())), False
+            columns[name] = ColumnDescription(bool(training.any()))
+            is_constant[name] = False
             continue
         with for_owner_alone(f"column '{name}' has infinite values: mend them or drop their rows"):
             description = column.describe(series, rows, missing, "the table of this site")
@@ -214,7 +222,8 @@ def hide_small_cells(table: SiteTable, name: str, description: ColumnDescription
     Numbers are counted in bins between the bounds of ``ranges``, none of which has fewer than ``policy.min_cell`` rows;
     rare levels are left out. Sums go by the names of clients.
     """
-    histogram, level_counts = None, description.level_counts
+    histogram = None
+    level_counts = description.level_counts
     if description.numbers is not None:
         bins = find_bins(table, description.numbers, name)
         counts = merge_small_cells(np.bincount(bins, minlength=HISTOGRAM_BINS), table.policy.min_cell)
@@ -249,7 +258,8 @@ def merge_small_cells(counts: np.ndarray, min_cell: int) -> np.ndarray:
     cell that is.
     """
     merged = np.zeros_like(counts)
-    waiting, last = 0, None
+    waiting = 0
+    last = None
     for j, count in enumerate(counts.tolist()):
         waiting += count
         if waiting >= min_cell:

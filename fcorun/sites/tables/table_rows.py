@@ -131,7 +131,8 @@ class SiteTable:
 
         Where these levels together have fewer rows, too, the next rarest levels join them.
         """
-        rare, n_rows = set(), 0
+        rare = set()
+        n_rows = 0
         for level, count in sorted(self.level_counts[name].items(), key=lambda item: (item[1], item[0])):
             if count >= self.policy.min_cell and (n_rows == 0 or n_rows >= self.policy.min_cell):
                 break
@@ -272,7 +273,8 @@ def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
     Where sums of single clients leave, or those of all but the clients that a fold holds out, a value that few rows of
     a client have is rare, too.
     """
-    options, index = table.options, table.client_rows.client_index
+    options = table.options
+    index = table.client_rows.client_index
     sums_by_client = options.standardize == "pooled" or options.missing in ("mean", "indicator") or holds_clients_out
     client = index if sums_by_client else np.zeros_like(index)
     rows = SummedRows(table.masks, client, table.fold, table.weight_and_offset.get("weight"))
@@ -282,7 +284,8 @@ def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
 
 def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, list[str]]:
     """Return the table of a site with the shared names of its columns, and warnings on how the file was read."""
-    where, rename = f"data.path={site.path}", site.rename or {}
+    where = f"data.path={site.path}"
+    rename = site.rename or {}
     own_names = {shared: site_name for site_name, shared in rename.items()}
     file = find_file(site.path)
     ending = detect_ending(file, where)
@@ -409,7 +412,8 @@ def _find_rare_classes(table: SiteTable) -> Iterator[UserError]:
     """Yield an error for a class, or a value of a target of two values, with few rows, but some, of a split."""
     if table.labels is None:
         return
-    minimum, target = table.policy.min_cell, table.options.target
+    minimum = table.policy.min_cell
+    target = table.options.target
     kind = table.options.target_task.target_noun
     for rows, mask in zip(ROWS, table.masks, strict=True):
         labels, counts = np.unique(table.labels[mask], return_counts=True)
@@ -438,7 +442,8 @@ def _find_small_clients(table: SiteTable) -> Iterator[UserError]:
 
 def make_few_rows_error(table: SiteTable, m: int, rows: np.ndarray, name: str, cure: str) -> UserError:
     """Return the error for rows of a client, in a mask, that are effectively fewer than the policy allows."""
-    minimum, weight = table.policy.min_rows, table.options.weight
+    minimum = table.policy.min_rows
+    weight = table.options.weight
     few = f"fewer than {minimum} {name}"
     if rows.sum() >= minimum:
         few = f"{name} that data.weight={weight} weighs like fewer than {minimum} rows of equal weight"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.data.tables.labels import label_column
+from fcorun.data.tables.label_file import label_column
 from fcorun.reports.pictures.layout import curve_style, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
 from fcorun.studies.selection.stability import StabilityResult, name_halves

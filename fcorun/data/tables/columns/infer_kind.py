@@ -55,9 +55,11 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> type[Colu
         row, others = find_offending_cell(series, values, not_numeric)
         value = str(series.iloc[row])
         if others == "truth":
-            content, wanted = "true and false", "one of them"
+            content = "true and false"
+            wanted = "one of them"
         else:
-            content, wanted = "numbers", "a number"
+            content = "numbers"
+            wanted = "a number"
             if not others and "," in value and re.fullmatch(_LIKE_A_NUMBER, value):
                 wanted += ", with a point for its decimals and none for thousands,"
         raise UserError(f"{column} holds {content}, but {describe_cell(row)}: make it {wanted} or leave it empty, or "

@@ -144,9 +144,11 @@ class LevelColumn(Column):
 
     def _warn_unseen(self, unseen_rows: Mapping[str, list[int]]) -> str:
         """Return a warning about the levels that the column does not have, with the rows of each."""
-        problem, coding = "that no training row has", "coded as none of its levels, with 0"
+        problem = "that no training row has"
+        coding = "coded as none of its levels, with 0"
         if self.other is not None:
-            problem, coding = "that are rare or unseen", f"coded as '{self.other}'"
+            problem = "that are rare or unseen"
+            coding = f"coded as '{self.other}'"
         elif len(self.levels) <= 2:
             coding += f", as '{next(iter(self.levels))}' is"
         descriptions = []
@@ -158,9 +160,11 @@ class LevelColumn(Column):
 
     def _warn_rows(self, unseen_rows: Mapping[str, list[int]]) -> dict[int, str]:
         """Return a warning for each row with a level that the column does not have."""
-        kind, coding = "unknown", "coded as none"
+        kind = "unknown"
+        coding = "coded as none"
         if self.other is not None:
-            kind, coding = "rare or unknown", f"coded as '{self.other}'"
+            kind = "rare or unknown"
+            coding = f"coded as '{self.other}'"
         elif len(self.levels) <= 2:
             coding += f", which counts as '{next(iter(self.levels))}'"
         warnings = {}

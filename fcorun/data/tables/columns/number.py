@@ -83,7 +83,8 @@ class NumberColumn(Column):
         self, cells: Float[np.ndarray, " n"], client: Int[np.ndarray, " n"], missing: MissingPolicy
     ) -> ColumnDescription:
         is_gap = np.isnan(cells)
-        has_gaps, n_values = bool(is_gap.any()), int((~is_gap).sum())
+        has_gaps = bool(is_gap.any())
+        n_values = int((~is_gap).sum())
         if missing == "refuse":
             return ColumnDescription(has_gaps, n_values)
         if missing == "median":

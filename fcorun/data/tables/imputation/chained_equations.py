@@ -66,7 +66,8 @@ def impute(
     for _ in range(cycles):
         for column in ordered:
             design = np.column_stack([np.ones(len(x)), np.delete(x, column.features, axis=1), others])
-            observed, missing = design[~column.is_gap], design[column.is_gap]
+            observed = design[~column.is_gap]
+            missing = design[column.is_gap]
             if column.levels is None:
                 drawn = draw_numbers(observed, x[~column.is_gap, column.features[0]], missing, rng)
                 x[column.is_gap, column.features[0]] = drawn
@@ -87,7 +88,9 @@ def draw_numbers(
 
     ``design`` and ``missing`` have the regressors of rows with and without a value, the first of which is 1.
     """
-    gram, products, squares = design.T @ design, design.T @ values, float(values @ values)
+    gram = design.T @ design
+    products = design.T @ values
+    squares = float(values @ values)
     n_rows, n_parameters = design.shape
     precision = gram + np.diag(_prior(n_parameters))
     mode = np.linalg.solve(precision, products)
@@ -154,7 +157,8 @@ def _softmax_derivatives(
     """Return the sums over rows of the gradients and the Hessians of the losses."""
     probability = _probabilities(design, parameters)[:, 1:]
     gradient = ((probability - is_level).T @ design).ravel()
-    n_levels, n_parameters = probability.shape[1], design.shape[1]
+    n_levels = probability.shape[1]
+    n_parameters = design.shape[1]
     hessian = np.zeros((n_levels, n_parameters, n_levels, n_parameters))
     for a in range(n_levels):
         for b in range(a + 1):

@@ -63,7 +63,8 @@ def compare_gaps(
     """
     outcomes = task.outcomes(y, classes) or {"": y.astype(np.float64)}
     clients = [slice(start, stop) for start, stop in pairwise(offsets.tolist())]
-    rows, findings = [], []
+    rows = []
+    findings = []
     for column, is_gap in gaps.items():
         if not is_gap.any():
             continue
@@ -84,7 +85,8 @@ def _compare_shares(is_gap: np.ndarray, is_event: np.ndarray, clients: Sequence[
     """Return the numbers and shares of gaps among events and other rows, and the p value of the exact test."""
     counts = {"rows": len(is_gap), "missing": int(is_gap.sum())}
     for name, mask in (("events", is_event), ("others", ~is_event)):
-        n_rows, n_missing = int(mask.sum()), int((mask & is_gap).sum())
+        n_rows = int(mask.sum())
+        n_missing = int((mask & is_gap).sum())
         share = n_missing / n_rows if n_rows else None
         counts |= {name: n_rows, f"missing_among_{name}": n_missing, f"share_among_{name}": share}
     return counts | {"p_value": exact_p_value(is_gap, is_event, clients)}
@@ -106,7 +108,8 @@ def exact_p_value(
 
     The p value is the probability of all numbers of gaps among events that are not more probable than the observed one.
     """
-    probability, least = np.ones(1), 0
+    probability = np.ones(1)
+    least = 0
     for client_slice in clients:
         first, of_client = _hypergeometric(
             len(is_gap[client_slice]), int(is_event[client_slice].sum()), int(is_gap[client_slice].sum())
@@ -153,11 +156,14 @@ def permutation_p_value(
     difference = variance = 0.0
     n_missing = n_present = 0
     for client_slice in clients:
-        targets, missing = y[client_slice], is_gap[client_slice]
-        n, k = len(targets), int(missing.sum())
+        targets = y[client_slice]
+        missing = is_gap[client_slice]
+        n = len(targets)
+        k = int(missing.sum())
         if k in (0, n):
             continue
-        n_missing, n_present = n_missing + k, n_present + n - k
+        n_missing = n_missing + k
+        n_present = n_present + n - k
         if targets.min() == targets.max():  # whose variance is 0 but for rounding
             continue
         difference += float((targets[missing] - targets.mean()).sum())

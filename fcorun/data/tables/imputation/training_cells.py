@@ -56,7 +56,9 @@ class TrainingCells:
             client: the number of each row's client.
             missing: the treatment of gaps.
         """
-        columns, first_feature, cells = [], {}, {}
+        columns = []
+        first_feature = {}
+        cells = {}
         position = 0
         for column in encoding.columns:
             has_gap = gaps.get(column.name, np.zeros(len(x), bool))
