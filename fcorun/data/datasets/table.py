@@ -29,7 +29,7 @@ from fcorun.data.tables.encoding import (
     ENCODING_FILE,
     Encoding,
     MissingPolicy,
-    encode,
+    fit_encoding,
     read_encoding,
 )
 from fcorun.data.tables.event_times import read_signed_times
@@ -298,12 +298,19 @@ class Table(Dataset):
         """Return the features of the rows, and what training rows have taught of them."""
         rows = divided.rows
         client_rows = divided.client_rows
-        encoding = rows.encoding
+        encoding: Encoding | None = rows.encoding
         x = rows.x
-        warnings = []
+        warnings: list[str] = []
         gaps: dict[str, np.ndarray] = {}
-        if columns is not None:
-            encoding, x, warnings = encode(rows.frame, columns, client_rows, self.missing, where=self._where)
+        if isinstance(columns, Encoding):
+            encoding = columns
+            warnings = columns.warn_unused(rows.frame)
+        elif columns is not None:
+            encoding = fit_encoding(
+                rows.frame, columns, client_rows, missing=self.missing, warnings=warnings, where=self._where
+            )
+        if encoding is not None and columns is not None:
+            x = encoding.apply(rows.frame, warnings, self._where)
             gaps = encoding.find_gaps(rows.frame)
         names = encoding.feature_names if encoding else ()
         training, client_index = client_rows.training

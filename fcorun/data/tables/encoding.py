@@ -61,6 +61,13 @@ class Encoding:
                 f"{where}: there is no column {abbreviate(list(map(repr, absent)))} to make features of; {hint}"
             )
 
+    def warn_unused(self, frame: Any) -> list[str]:
+        """Return a warning about the columns of a pandas.DataFrame that the encoding does not use."""
+        unused = sorted(set(frame) - {column.name for column in self.columns}, key=list(frame).index)
+        if not unused:
+            return []
+        return [f"columns that the record does not use are left out: {abbreviate(list(map(repr, unused)))}"]
+
     def find_gaps(self, frame: Any) -> dict[str, np.ndarray]:
         """Return the mask of the rows of a pandas.DataFrame without a value, (N,), for each column with such rows."""
         masks = {column.name: is_missing(frame[column.name]) for column in self.columns}
@@ -154,26 +161,6 @@ def _describe_filled(column: Column, gaps: np.ndarray, row_warnings: list[list[s
 # The fit of an encoding: each client counts and sums its training rows, and the server combines counts and sums.
 
 
-def encode(
-    frame: Any, kinds: dict[str, Column] | Encoding, client_rows: ClientRows, missing: MissingPolicy, *, where: str
-) -> tuple[Encoding, np.ndarray, list[str]]:
-    """Return the encoding of a pandas.DataFrame, its features, shape (N, d), and warnings.
-
-    ``kinds`` are the columns before a fit, or a given encoding, which is applied as it is. Raises UserError as
-    ``fit_encoding`` and ``Encoding.apply`` do.
-    """
-    warnings: list[str] = []
-    if isinstance(kinds, Encoding):
-        encoding = kinds
-        encoded = {column.name for column in encoding.columns}
-        unused = [repr(name) for name in frame if name not in encoded]
-        if unused:
-            warnings.append(f"columns that the record does not use are left out: {abbreviate(unused)}")
-    else:
-        encoding = fit_encoding(frame, kinds, client_rows, missing=missing, warnings=warnings, where=where)
-    return encoding, encoding.apply(frame, warnings, where), warnings
-
-
 def fit_encoding(
     frame: Any,
     kinds: Mapping[str, Column],
@@ -190,19 +177,27 @@ def fit_encoding(
     feature is left.
     """
     rows_by_client = client_rows.training_rows()
-    gaps: dict[str, np.ndarray] = {}
+    clients_without: dict[str, list[str]] = {}  # a value, by column
     for name in frame:
-        mask = is_missing(frame[name])
-        if mask.any():
-            gaps[name] = mask
-            _check_gaps(name, mask, rows_by_client, missing, where)
+        gaps = is_missing(frame[name])
+        if not gaps.any():
+            continue
+        clients = [f"'{client}'" for client, rows in rows_by_client.items() if gaps[rows].all()]
+        _check_gaps(name, gaps, clients, len(rows_by_client), missing, where)
+        if clients:
+            clients_without[name] = clients
     training_rows = client_rows.training
     columns = []
     for name in frame:
         description = kinds[name].describe(frame[name], training_rows, missing, where)
         columns.append(kinds[name].fit(description, missing, where))
         warnings += columns[-1].warn_similar_levels()
-    warnings += _warn_clients_without_values(gaps, kinds, rows_by_client, missing)
+    descriptions: dict[str, list[str]] = {}
+    for name, clients in clients_without.items():
+        fill = kinds[name].describe_absent_fill(missing)
+        descriptions.setdefault(fill, []).append(f"'{name}' at {abbreviate(clients)}")
+    for fill, names in descriptions.items():
+        warnings.append(f"some clients have no value of a column, and get {fill}: {abbreviate(names)}")
     warnings += _warn_numbers_as_text(frame, kinds, client_rows.client_of_row())
     coded = [column.describe_coding() for column in columns if column.has_levels and column.value_features]
     if coded:
@@ -234,43 +229,21 @@ def warn_single_levels(columns: Sequence[Column]) -> list[str]:
 
 
 def _check_gaps(
-    name: str, gaps: np.ndarray, rows_by_client: dict[str, np.ndarray], missing: MissingPolicy, where: str
+    name: str, gaps: np.ndarray, clients: list[str], n_clients: int, missing: MissingPolicy, where: str
 ) -> None:
-    """Raise UserError for a column without a value in any training row, and for gaps if they are refused."""
+    """Raise UserError for a column without a value at any of so many clients, and for gaps if they are refused.
+
+    ``clients`` are the quoted names of those whose training rows are all gaps.
+    """
     column = f"{where}: column '{name}'"
     first = int(gaps.argmax()) + 1
-    clients = _clients_without_values(gaps, rows_by_client)
-    if len(clients) == len(rows_by_client):
+    if len(clients) == n_clients:
         raise UserError(f"{column} has no value in any training row (its first gap is in row {first}): "
                         f"`data.ignore=[{name}]` leaves it out")  # fmt: skip
     if missing == "refuse":
         absent = f", and no value at all at {abbreviate(clients)}" if clients else ""
         raise UserError(f"{column} is missing in row {first}, in {gaps.sum()} of {len(gaps)} rows{absent}: give "
                         f"`data.missing=mean`, median or indicator, or `data.ignore=[{name}]`")  # fmt: skip
-
-
-def _clients_without_values(gaps: np.ndarray, rows_by_client: dict[str, np.ndarray]) -> list[str]:
-    """Return the quoted names of the clients whose training rows are all gaps."""
-    return [f"'{client}'" for client, rows in rows_by_client.items() if gaps[rows].all()]
-
-
-def _warn_clients_without_values(
-    gaps: dict[str, np.ndarray],
-    kinds: Mapping[str, Column],
-    rows_by_client: dict[str, np.ndarray],
-    missing: MissingPolicy,
-) -> list[str]:
-    """Return a warning for each kind of column, about the columns that some client has no value of."""
-    descriptions: dict[str, list[str]] = {}
-    for name, mask in gaps.items():
-        clients = _clients_without_values(mask, rows_by_client)
-        if clients:
-            fill = kinds[name].describe_absent_fill(missing)
-            descriptions.setdefault(fill, []).append(f"'{name}' at {abbreviate(clients)}")
-    return [
-        f"some clients have no value of a column, and get {fill}: {abbreviate(columns)}"
-        for fill, columns in descriptions.items()
-    ]
 
 
 def _warn_numbers_as_text(frame: Any, kinds: Mapping[str, Column], client_of_row: np.ndarray) -> list[str]:

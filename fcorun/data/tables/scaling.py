@@ -169,11 +169,7 @@ def standardize(
         if isinstance(x, DiskMatrix):
             raise UserError(f"`data.standardize=per_client` needs rows in memory, and those of {path} stay on "
                             "disk: give pooled, or none")  # fmt: skip
-        x, by_client = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training)
-        names = [*client_rows.client_names, ""]
-        clients = tuple(names[m] for m in by_client["client_index"])
-        scalings = ClientScalings(clients, by_client["n_rows"], by_client["mean"], by_client["deviation"])
-        return x, scalings.to_dict()
+        return standardize_clients(x, client_rows)
     if record is None:
         training, client_index = client_rows.training
         client = np.unique(client_index, return_inverse=True)[1]
@@ -184,6 +180,14 @@ def standardize(
             raise UserError(f"`data.scaling={record}` has other features than `data.path={path}`: give the same "
                             "columns in the same order")  # fmt: skip
     return scaling.transform(x), scaling.to_dict()
+
+
+def standardize_clients(x: np.ndarray, client_rows: ClientRows) -> tuple[np.ndarray, dict[str, Any]]:
+    """Standardize features (N, d) by the rows of each client, and return them with the scalings as a dict."""
+    x, by_client = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training)
+    names = [*client_rows.client_names, ""]
+    clients = tuple(names[m] for m in by_client["client_index"])
+    return x, ClientScalings(clients, by_client["n_rows"], by_client["mean"], by_client["deviation"]).to_dict()
 
 
 def standardize_per_client(

@@ -1,7 +1,6 @@
 """The rows of a site as all sites agreed on them: features, their sums by client, and the data for an algorithm."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.data.tables.cells import to_level_names
-from fcorun.data.tables.scaling import ClientScalings, standardize_per_client
+from fcorun.data.tables.scaling import standardize_clients
 from fcorun.data.tables.splits import ClientRows
 from fcorun.sites.plan.table_options import OTHER, for_owner_alone
 from fcorun.sites.tables.table_agreement import Agreement
@@ -27,8 +26,7 @@ class EncodedTable:
         agreement: the agreement of all sites, or the part of it that the site received.
         x: the features of all rows in the order of the file, (N, d).
         y: the targets, (N,).
-        client_index: the index of each row's client among the site's clients in the agreed order, (N,).
-        training: the training rows, sorted by client.
+        client_rows: the rows of the site's clients, in the agreed order, and their splits.
         warnings: sentences for the owner.
     """
 
@@ -36,14 +34,8 @@ class EncodedTable:
     agreement: Agreement
     x: np.ndarray
     y: np.ndarray
-    client_index: np.ndarray
-    training: np.ndarray
+    client_rows: ClientRows
     warnings: tuple[str, ...]
-
-    @property
-    def training_client(self) -> np.ndarray:
-        """Return the number of each training row's client among those with training rows, (n,)."""
-        return np.unique(self.client_index[self.training], return_inverse=True)[1]
 
 
 def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
@@ -57,9 +49,8 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
         for mask in table.masks[1:]:
             names[mask & np.isin(names, list(table.held_out_levels(name, mask)))] = OTHER
         frame[name] = names
-    position = {name: m for m, name in enumerate(agreement.clients)}
-    index = np.array([position[name] for name in table.clients])[table.client_rows.client_index]
-    training = np.flatnonzero(table.masks[0])
+    clients = [name for name in agreement.clients if name in table.clients]
+    index = np.array([clients.index(name) for name in table.clients])[table.client_rows.client_index]
     warnings: list[str] = []
     with for_owner_alone("the rows cannot be encoded as agreed, and the site's owner sees the reason"):
         x = agreement.encoding.apply(frame, warnings, "this site")
@@ -68,8 +59,7 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
         agreement=agreement,
         x=x.astype(agreement.x_dtype),
         y=_targets(table, agreement),
-        client_index=index,
-        training=training[np.argsort(index[training], kind="stable")],
+        client_rows=ClientRows(clients, index, table.masks),
         warnings=(*table.rows.warnings, *warnings),
     )
 
@@ -94,8 +84,9 @@ def sum_features(encoded: EncodedTable, mean: np.ndarray | None = None) -> Messa
 
     The array "sums" (M, d) has the site's clients with training rows in the agreed order.
     """
-    x = encoded.x[encoded.training]
-    client = encoded.training_client
+    training, client_index = encoded.client_rows.training
+    x = encoded.x[training]
+    client = np.unique(client_index, return_inverse=True)[1]
     if mean is None:
         return Message("sums", arrays={"sums": sum_columns_by_client(x, client)})
     if mean.shape != x.shape[1:] or mean.dtype != np.float64 or not np.isfinite(mean).all():
@@ -109,31 +100,20 @@ def load_site_data(encoded: EncodedTable, agreement: Agreement) -> FederatedData
     A site all of whose clients are held out has no training rows.
     """
     table = encoded.table
-    names = [name for name in agreement.clients if name in table.clients]
-    local_index = np.unique(encoded.client_index, return_inverse=True)[1]
-    x, standardized = _standardize(encoded, agreement, local_index, names)
-    client_rows = ClientRows(names, local_index, table.masks)
+    x = encoded.x
+    standardized = None
+    if table.options.standardize == "pooled":
+        if agreement.scaling is None:
+            raise UserError("data.standardize=pooled needs the agreed means and deviations: ask for the sums first")
+        x = agreement.scaling.transform(x)
+        standardized = agreement.scaling.to_dict()
+    elif table.options.standardize == "per_client":
+        x, standardized = standardize_clients(x, encoded.client_rows)
     return FederatedData(
-        **client_rows.split(table.rows, x, encoded.y, **table.weight_and_offset),
+        **encoded.client_rows.split(table.rows, x, encoded.y, **table.weight_and_offset),
         features=Features(agreement.feature_names, standardized=standardized, encoding=agreement.encoding),
         task=agreement.task,
         classes=agreement.classes,
         warnings=encoded.warnings,
         keep=table.keep,
     )
-
-
-def _standardize(
-    encoded: EncodedTable, agreement: Agreement, client_index: np.ndarray, names: list[str]
-) -> tuple[np.ndarray, dict[str, Any] | None]:
-    """Return the standardized features, (N, d), and the scaling as a dict; None without one."""
-    standardize = encoded.table.options.standardize
-    if standardize == "pooled":
-        if agreement.scaling is None:
-            raise UserError("data.standardize=pooled needs the agreed means and deviations: ask for the sums first")
-        return agreement.scaling.transform(encoded.x), agreement.scaling.to_dict()
-    if standardize == "per_client":
-        x, by_client = standardize_per_client(encoded.x, client_index, ~encoded.table.masks[0])
-        clients = tuple(names[m] for m in by_client["client_index"])
-        return x, ClientScalings(clients, by_client["n_rows"], by_client["mean"], by_client["deviation"]).to_dict()
-    return encoded.x, None
