@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from fcorun.base.config import build_plugin
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.machine import use_precision
 from fcorun.data.tasks import find_task, find_tasks
 from fcorun.experiment.configuration.search_path import find_choices
@@ -16,10 +16,12 @@ from fcorun.interface.checks import (
     objectives,
     regularizers,
     rounds,
+    scores,
     tasks,
 )
 from fcorun.interface.checks.problems import compose_cached, small
 from fcorun.interface.checks.property_check import CheckResult, run_checks
+from fcorun.results.scores.score import all_scores
 
 Results = Iterator[tuple[str, Iterator[CheckResult]]]  # a title and the results below it, one plug-in after the other
 
@@ -130,6 +132,15 @@ def check_clock(name: str, overrides: Sequence[str]) -> Results:
     yield f"clock={name}", run_checks(communication.CLOCK_CHECKS, clock)
 
 
+def check_score(name: str, overrides: Sequence[str]) -> Results:
+    """Check ``score=NAME`` for each task that it judges. Raises UserError for a score that does not exist."""
+    if name not in all_scores():
+        raise UserError(f"there is no score={name}: {suggest_name(name, all_scores())}")
+    for case in scores.score_cases():
+        if case.score.name == name:
+            yield f"score={name} of a task that is {case.task.name}", run_checks(scores.CHECKS, case)
+
+
 PLUGINS: dict[str, Callable[[str, Sequence[str]], Results]] = {
     "algo": check_algorithm,
     "clock": check_clock,
@@ -137,6 +148,7 @@ PLUGINS: dict[str, Callable[[str, Sequence[str]], Results]] = {
     "mirror": check_mirror_map,
     "objective": check_objective,
     "reg": check_regularizer,
+    "score": check_score,
     "task": check_task,
     "topology": check_topology,
     "uplink": check_uplink,

@@ -1,14 +1,17 @@
 """fcorun new: the files of a plug-in, which work as they are."""
 
+import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from fcorun.interface.cli.commands.new_command import KINDS
+from fcorun.results.scores import score as score_shelf
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "score"])
 def test_a_new_plug_in_passes_its_checks(kind, call):
     name = f"own_{kind}"
     code, out, err = call("new", kind, name, "--config-dir", "own")
@@ -20,6 +23,26 @@ def test_a_new_plug_in_passes_its_checks(kind, call):
     assert "TEMPLATE" not in Path(f"{name}.py").read_text() + Path(f"own/{kind}/{name}.yaml").read_text()
     code, out, err = call("check", "--config-dir", "own", f"{kind}={name}")
     assert (code, err) == (0, ""), out
+
+
+def test_a_new_score_passes_its_checks_once_its_package_is_installed(call, monkeypatch):
+    code, out, _ = call("new", "score", "own_score")
+    assert code == 0
+    assert "pip install -e ./own_score" in out
+    package = tomllib.loads(Path("own_score/pyproject.toml").read_text())
+    named = package["project"]["entry-points"]["fcorun.scores"]
+    points = [EntryPoint(name, value, "fcorun.scores") for name, value in named.items()]
+    monkeypatch.syspath_prepend("own_score")
+    monkeypatch.setattr(score_shelf, "entry_points", lambda group: points)
+    score_shelf.all_scores.cache_clear()
+    try:
+        code, out, err = call("check", "score=own_score")
+        assert (code, err) == (0, ""), out
+        assert "score=own_score of a task that is regression" in out
+        assert "there is no score=own" in call("check", "score=own")[2]
+    finally:
+        monkeypatch.undo()
+        score_shelf.all_scores.cache_clear()
 
 
 def test_an_option_of_a_new_plug_in_is_explained_by_help(call):
