@@ -120,7 +120,7 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
     assert isinstance(algo, Algorithm)
     traits = algo.traits
     has_penalty = not (_is_smooth(experiment) or isinstance(experiment.reg, Constraint))
-    if traits.tends_to_minimum_of_psi and has_penalty and experiment.reg.strength_or_none != 0:
+    if algo.tends_to_minimum_of_psi and has_penalty and experiment.reg.strength_or_none != 0:
         return word(f"{name} converges to a minimizer of `reg={experiment.names['reg']}` alone, 0 for a norm")
     if algo.computed_rounds is not None and experiment.settings.rounds >= algo.computed_rounds:
         can_iterate = hasattr(algo, "iterations") and _trait_holds(experiment, traits.exact)
@@ -133,7 +133,7 @@ def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, m
         exact = exact and mean_of_all
     one_full_step = schedule.full_batch_steps == 1 and full_participation
     exact_with_one_step = one_full_step and _trait_holds(experiment, traits.exact_with_one_step)
-    if falling or exact_with_one_step or ((exact or traits.sublinear) and full_batch):
+    if falling or exact_with_one_step or ((exact or algo.is_sublinear) and full_batch):
         return _MORE_ROUNDS
     alternatives = suggest_algorithms(experiment, schedule)
     advice = word(f"; `algo={' or '.join(alternatives)}` does") if alternatives else ""

@@ -407,7 +407,7 @@ class PreparedExperiment:
     @property
     def has_shared_model(self) -> bool:
         """True if the run has one model for all clients: the algorithm trains one, or the run starts from one."""
-        return isinstance(self.algo, Baseline) or self.algo.traits.shared_model or self.settings.start is not None
+        return self.algo.trains_shared_model or self.settings.start is not None
 
     @property
     def needs_curvature_bounds(self) -> bool:

@@ -24,7 +24,7 @@ def check_imputations(plugins: dict[str, Any], names: dict[str, str], settings: 
         if is_given:
             raise UserError(f"{key} refers to a single problem, and {option} has one for each completed table: leave "
                             f"{key} out")  # fmt: skip
-    if algo.has_personal_models or algo.picks_client or not algo.traits.shared_model:
+    if algo.has_personal_models or algo.picks_client or not algo.trains_shared_model:
         raise UserError(f"{option} averages one model of all clients, and `algo={names['algo']}` trains others: leave "
                         "imputations out")  # fmt: skip
     if not is_linear_model(type(objective)) or objective.has_client_losses:

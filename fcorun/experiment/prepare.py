@@ -40,7 +40,7 @@ from fcorun.experiment.requirements import (
     full_batch_settings,
 )
 from fcorun.experiment.tracker import NoTracker
-from fcorun.methods.algorithms.algorithm import Baseline, Traits
+from fcorun.methods.algorithms.algorithm import Baseline, Method, Traits
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.communication.contracts import Identity, Star
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
@@ -291,7 +291,7 @@ def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if not traits.mirrored and not isinstance(mirror, Euclidean):
         raise UserError(f"`algo={names['algo']}` knows no mirror maps: leave `mirror={names['mirror']}` out")
     _check_curvature(plugins, names)
-    _check_hessian(plugins["objective"], traits, names)
+    _check_hessian(plugins["objective"], algo, names)
     check_required_psi(plugins, names)
     if not mirror.supports(reg):
         class_names = [cls.__name__ for cls in mirror.retrieve_functions]  # as conf/ spells L1Box: l1_box
@@ -343,13 +343,13 @@ def _check_curvature(plugins: dict[str, Any], names: dict[str, str]) -> None:
                         f"`mirror={names['mirror']}`, give {alternatives}")  # fmt: skip
 
 
-def _check_hessian(objective: Objective, traits: Traits, names: dict[str, str]) -> None:
+def _check_hessian(objective: Objective, algo: Method, names: dict[str, str]) -> None:
     """Refuse objectives without the Hessian that the algorithm needs. Raises UserError."""
-    if (traits.hessian == "constant" or traits.quadratic_losses) and not isinstance(objective, LeastSquares):
+    if algo.needs_quadratic_losses and not isinstance(objective, LeastSquares):
         raise UserError(f"`algo={names['algo']}` needs a Hessian that does not depend on w, which "
                         f"`objective={names['objective']}` does not have: choose another `algo`")  # fmt: skip
     smooth = is_linear_model(type(objective)) and objective.has_hessian  # type: ignore[attr-defined]
-    if (traits.hessian or traits.local_fits) and not smooth:
+    if (algo.traits.hessian or algo.traits.local_fits) and not smooth:
         raise UserError(f"`algo={names['algo']}` needs the Hessian of a linear model whose loss has a positive second "
                         f"derivative, and `objective={names['objective']}` has none: choose another "
                         "`algo`")  # fmt: skip

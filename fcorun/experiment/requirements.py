@@ -57,7 +57,7 @@ def check_required_psi(plugins: dict[str, Any], names: dict[str, str]) -> None:
                 f"`algo={names['algo']}` needs the {piece} of the regularizer, which `reg={names['reg']}` does "
                 "not have; choose another `algo` or another `reg`"
             )
-    if algo.traits.needs_bounded_domain:
+    if algo.needs_bounded_domain:
         _check_bounded_domain(plugins, names)
 
 

@@ -21,6 +21,7 @@ from fcorun.interface.checks import problems
 from fcorun.interface.checks.algorithms import AlgorithmCase
 from fcorun.interface.checks.problems import SMALL, engine_of, flat, snapshots
 from fcorun.methods.algorithms import Algorithm, Traits
+from fcorun.methods.algorithms.algorithm import Method
 
 __all__ = ["engine_of", "flat", "snapshots"]  # reexported
 
@@ -66,10 +67,15 @@ def identity(*overrides, **changes):
 
 
 @cache
-def traits_of(algo: str) -> Traits:
-    """Return the traits of an algorithm whose numbers without a default are 1."""
+def algorithm_of(algo: str) -> Method:
+    """Return an algorithm or a baseline whose numbers without a default are 1."""
     cls = plugin_class("algo", algo)
-    return cls(**{field.name: 1.0 for field in fields(cls) if field.default is MISSING}).traits
+    return cls(**{field.name: 1.0 for field in fields(cls) if field.default is MISSING})
+
+
+def traits_of(algo: str) -> Traits:
+    """Return the traits of an algorithm."""
+    return algorithm_of(algo).traits
 
 
 def matrices_only(reg: str) -> bool:

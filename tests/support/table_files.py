@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from helpers import plugin_class, traits_of
+from helpers import algorithm_of, plugin_class, traits_of
 
 from fcorun.data.datasets.table import Table
 
@@ -55,6 +55,6 @@ def classify(algo: str, task: str = "multiclass") -> list[str]:
     overrides += {"only": ["topology=tree"], "graph": ["topology=graph"]}.get(traits_of(algo).hierarchy, [])
     overrides += ["algo.ridge=0.1"] if traits_of(algo).local_fits else []
     bounded = ["reg=l1_ball", "reg.radius=3", "reg.apply_to=[weights,bias]"]
-    overrides += bounded if traits_of(algo).needs_bounded_domain else []
+    overrides += bounded if algorithm_of(algo).needs_bounded_domain else []
     rates = {field.name for field in fields(plugin_class("algo", algo))} & {"client_lr"}
     return [*overrides, *(f"algo.{rate}=0.3" for rate in rates)]

@@ -22,7 +22,7 @@ from fcorun.methods.problem.problem import Batch, Vector
 
 def count_sent_runs(algorithm: Algorithm, n_runs: int) -> int:
     """Return the number of runs whose messages of a round are sent: one where all runs have one upload."""
-    return 1 if algorithm.traits.common_uploads else n_runs
+    return 1 if algorithm.has_common_uploads else n_runs
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class RemotePrograms:
         Where all runs have one upload, ``mean`` is that of the first run, so that the server computes with one matrix.
         """
         mean_axis = 0
-        if self.federation.algorithm.traits.common_uploads:
+        if self.federation.algorithm.has_common_uploads:
             mean, mean_axis = jax.tree.map(lambda v: v[0], mean), None
 
         def receive_run(numbers, server, memory, mean):

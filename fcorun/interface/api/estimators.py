@@ -119,7 +119,7 @@ class FederatedLinearModel(BaseEstimator):
         algorithm = ProxSkip() if self.algorithm is None else self.algorithm
         if not isinstance(algorithm, Algorithm):
             raise UserError(f"algorithm={algorithm!r} is no Algorithm: give an object such as fcorun.FedDualAvg()")
-        if not algorithm.traits.shared_model:
+        if not algorithm.trains_shared_model:
             raise UserError(f"algorithm={algorithm!r} trains no model for all clients: choose another one")
         return Experiment(
             algorithm=algorithm,

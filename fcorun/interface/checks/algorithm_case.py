@@ -49,7 +49,7 @@ class AlgorithmCase:
         They are without an intercept where the domain must be bounded.
         """
         needed = () if "linear_minimizer" not in self.traits.needs else ("reg=l1_ball",)
-        return (*needed, "objective.intercept=false") if self.traits.needs_bounded_domain else needed
+        return (*needed, "objective.intercept=false") if self.algorithm.needs_bounded_domain else needed
 
     @property
     def regularizer_number(self) -> str:

@@ -153,16 +153,29 @@ def tree_bytes(tree: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
+# former traits, which one algorithm alone had, and the attributes of its class that tell the same
+_MOVED_TRAITS = {
+    "quadratic_losses": "needs_quadratic_losses",
+    "needs_bounded_domain": "needs_bounded_domain",
+    "sublinear": "is_sublinear",
+    "tends_to_minimum_of_psi": "tends_to_minimum_of_psi",
+    "multiplies_means": "multiplies_means",
+    "common_uploads": "has_common_uploads",
+    "shared_model": "trains_shared_model",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """The requirements and abilities of an algorithm. fcorun.experiment.prepare refuses every other combination.
+    """The requirements and abilities that algorithms share. fcorun.experiment.prepare refuses every other combination.
+
+    What one algorithm alone has is an attribute of its class, which ``Method`` declares with the default.
 
     Attributes:
         needs: the optional methods of the regularizer that the algorithm calls. A regularizer without them is refused.
         psi_sides: the sides that apply psi, of "client" and "server". Without any, psi is ignored, and the run says so.
         mirrored: True if the algorithm works with mirror maps. Without it only the Euclidean map is accepted.
         partial: True if the algorithm works with a cohort of some clients. Without it such a cohort is refused.
-        quadratic_losses: True if the theory needs least squares. Other objectives are refused.
         proximal: True if clients minimize their own loss plus a further term, in closed form for least squares.
         needs_strong_convexity: True if the algorithm needs strongly convex losses; known bounds are checked.
         needs_convex_psi: True if the theory needs a convex psi; a psi that declares that it is not is refused.
@@ -175,9 +188,6 @@ class Traits:
             (psi = 0), "composite" (any psi) or "" (none).
         exact_with_one_step: the same, for rounds of one step of all clients with all their data.
         robust_to_uneven_steps: True if clients of more local steps do not weigh more in the fixed point.
-        tends_to_minimum_of_psi: True if the output of a long run goes to a minimizer of psi alone, 0 for a norm.
-        shared_model: True if the algorithm trains one model for all clients. Without it no metric of such a model is
-            measured, unless ``start`` gives the model.
         hessian: "linear model" if clients send Hessians, which only linear models of not too many parameters have;
             "constant" if the method is right only for least squares, whose Hessian does not depend on w; "" if neither.
         uploads: the meaning of an upload, which decides how a client may compress it: "updates" of the server's model;
@@ -185,13 +195,8 @@ class Traits:
             or gradients, which do not vanish at the optimum; or "exact", numbers that must not be compressed.
         feedback: the ``uplink.feedback`` that the method consists of; "" leaves the choice to the user.
         growing_broadcasts: True if broadcasts grow with the rounds, and compressed ones never become exact.
-        multiplies_means: True if the server takes products of means, so that the weights of uploads must sum to one.
         local_fits: True if each client fits its own loss, without psi, by the Hessian of a linear model. Without a
             positive ``ridge`` of the algorithm, clients with no more rows than parameters are refused.
-        needs_bounded_domain: True if psi must bound every parameter. A free intercept is refused.
-        sublinear: True if the algorithm approaches the optimum, but too slowly to be ``exact``.
-        common_uploads: True if uploads follow from the rows alone and not from the numbers of a run, such as strengths,
-            and clients have no states. Sites then send one upload for all runs of a path.
         reveals_personal: True if uploads determine a client's personal model, or nearly so. Where rows stay at their
             sites, a plan says that the server can compute the model of a site's only client.
         personal_psi: True if psi acts on the personal models, not on the model of all clients.
@@ -201,7 +206,6 @@ class Traits:
     psi_sides: tuple[Literal["client", "server"], ...] = ("client", "server")
     mirrored: bool = False
     partial: bool = True
-    quadratic_losses: bool = False
     proximal: bool = False
     needs_strong_convexity: bool = False
     needs_convex_psi: bool = False
@@ -211,19 +215,21 @@ class Traits:
     exact: Literal["smooth", "composite", ""] = ""
     exact_with_one_step: Literal["smooth", "composite", ""] = ""
     robust_to_uneven_steps: bool = False
-    tends_to_minimum_of_psi: bool = False
-    shared_model: bool = True
     hessian: Literal["linear model", "constant", ""] = ""
     uploads: Literal["updates", "increments", "points", "exact"] = "updates"
     feedback: Literal["ef21", "diana", ""] = ""
     growing_broadcasts: bool = False
-    multiplies_means: bool = False
     local_fits: bool = False
-    needs_bounded_domain: bool = False
-    sublinear: bool = False
-    common_uploads: bool = False
     reveals_personal: bool = False
     personal_psi: bool = False
+
+    def __new__(cls, **values: object):
+        for name in values:
+            if name in _MOVED_TRAITS:
+                raise TypeError(
+                    f"{name} is no trait: give the class of the algorithm the attribute {_MOVED_TRAITS[name]}"
+                )
+        return super().__new__(cls)
 
     def __post_init__(self):
         for name, hint in type_hints(Traits).items():
@@ -322,11 +328,22 @@ class Method(PluginBase):
             that declares none has the defaults, whatever its base classes declare.
         picks_client: True if an option names a client by its number, so that it names another client in a subset of the
             clients.
+        trains_shared_model: True if one model for all clients is trained. Without one no metric of such a model is
+            measured, unless ``start`` gives the model.
+        needs_bounded_domain: True if psi must bound every parameter. A free intercept is refused.
+        is_sublinear: True if the optimum is approached, but too slowly to be ``exact``.
+        tends_to_minimum_of_psi: True if the output of a long run goes to a minimizer of psi alone, 0 for a norm.
+        multiplies_means: True if the server takes products of means, so that the weights of uploads must sum to one.
         source: the publication, in the notation of fcorun.base.sources.catalogue; not inherited.
     """
 
     traits: ClassVar[Traits] = Traits()
     picks_client: ClassVar[bool] = False
+    trains_shared_model: ClassVar[bool] = True
+    needs_bounded_domain: ClassVar[bool] = False
+    is_sublinear: ClassVar[bool] = False
+    tends_to_minimum_of_psi: ClassVar[bool] = False
+    multiplies_means: ClassVar[bool] = False
     source: ClassVar[str]
 
     def __init_subclass__(cls, **options):
@@ -340,6 +357,19 @@ class Method(PluginBase):
     @property
     def has_personal_models(self) -> bool:
         """True if each client gets a personal model."""
+        return False
+
+    @property
+    def needs_quadratic_losses(self) -> bool:
+        """True if the method is right only for least squares, as with a constant Hessian. Other losses are refused."""
+        return self.traits.hessian == "constant"
+
+    @property
+    def has_common_uploads(self) -> bool:
+        """True if uploads follow from the rows alone and not from the numbers of a run, such as strengths.
+
+        Clients have no states then, and sites send one upload for all runs of a path.
+        """
         return False
 
     @property

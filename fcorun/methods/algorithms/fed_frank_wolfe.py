@@ -37,9 +37,9 @@ class FedFrankWolfe(Algorithm):
         needs_convex_psi=True,
         deterministic=True,
         uploads="exact",
-        needs_bounded_domain=True,
-        sublinear=True,
     )
+    needs_bounded_domain = True
+    is_sublinear = True
 
     penalty: AutoPositive = AUTO
 

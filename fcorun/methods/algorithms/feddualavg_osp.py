@@ -23,9 +23,9 @@ class FedDualAvgOSP(TwoRateAlgorithm):
         hierarchy="some",
         restores_domain=True,
         exact_with_one_step="smooth",
-        tends_to_minimum_of_psi=True,
         growing_broadcasts=True,
     )
+    tends_to_minimum_of_psi = True
 
     def init(self, problem, w0):
         return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2

@@ -17,7 +17,8 @@ class FedNova(TwoRateAlgorithm):
     """
 
     source = "algorithm 1 of @wang2020"
-    traits = Traits(psi_sides=(), exact_with_one_step="smooth", robust_to_uneven_steps=True, multiplies_means=True)
+    traits = Traits(psi_sides=(), exact_with_one_step="smooth", robust_to_uneven_steps=True)
+    multiplies_means = True
 
     def init(self, problem, w0):
         return w0, None

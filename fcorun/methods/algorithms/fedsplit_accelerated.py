@@ -34,13 +34,13 @@ class FedSplitAccelerated(ProximalAlgorithm):
     traits = Traits(
         psi_sides=("server",),
         needs_convex_psi=True,
-        quadratic_losses=True,
         partial=False,
         proximal=True,
         deterministic=True,
         exact="composite",
         uploads="points",
     )
+    needs_quadratic_losses = True
 
     step: AutoPositive = AUTO
     mu: AutoNonNegative = AUTO

@@ -30,7 +30,6 @@ class Gram(Algorithm):
         deterministic=True,
         exact="composite",
         hessian="constant",
-        common_uploads=True,
     )
     computed_rounds = 1
 
@@ -39,6 +38,10 @@ class Gram(Algorithm):
 
     def init(self, problem, w0):
         return w0, None
+
+    @property
+    def has_common_uploads(self):
+        return type(self).local is Gram.local
 
     def broadcast(self, server):
         return ()  # a request without numbers

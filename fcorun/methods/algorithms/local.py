@@ -23,7 +23,8 @@ class Local(Algorithm):
 
     client_lr: AutoPositive = AUTO
 
-    traits = Traits(psi_sides=("client",), shared_model=False, personal_psi=True)
+    traits = Traits(psi_sides=("client",), personal_psi=True)
+    trains_shared_model = False
 
     def auto(self, constants):
         return {"client_lr": 1 / constants.smoothness}

@@ -43,7 +43,8 @@ class Asynchronous(Topology):
         return False
 
     def check(self, plugins, names, settings):
-        traits, algo, name = plugins["algo"].traits, names["algo"], names["topology"]
+        algorithm = plugins["algo"]
+        traits, algo, name = algorithm.traits, names["algo"], names["topology"]
         super().check(plugins, names, settings)
         if isinstance(plugins["clock"], NoClock):
             raise UserError(f"`topology={name}` needs the times of clients: give `clock=lognormal`, or `clock=trace`")
@@ -60,9 +61,9 @@ class Asynchronous(Topology):
             raise UserError(f"`rounds={settings.rounds}` uploads do not fill `topology.buffer={self.buffer}`, and the "
                             "server would never update its model: raise rounds, or lower "
                             "`topology.buffer`")  # fmt: skip
-        one_update = traits.uploads == "updates" and traits.partial and not plugins["algo"].has_two_exchanges
-        one_update = one_update and not traits.multiplies_means  # weights of late uploads do not sum to one
-        if not (one_update and traits.shared_model and not traits.deterministic and not traits.hessian):
+        one_update = traits.uploads == "updates" and traits.partial and not algorithm.has_two_exchanges
+        one_update = one_update and not algorithm.multiplies_means  # weights of late uploads do not sum to one
+        if not (one_update and algorithm.trains_shared_model and not traits.deterministic and not traits.hessian):
             raise UserError(f"`algo={algo}` does not only add its clients' updates to a model, so late uploads have no "
                             f"meaning: leave `topology={name}` out, or choose another `algo`")  # fmt: skip
 

@@ -86,7 +86,7 @@ class Compressor(Channel):
         """Refuse algorithms whose uploads the channel would spoil. Raises UserError."""
         algo, name = names["algo"], names["uplink"]
         traits = plugins["topology"].traits_of_messages(plugins["algo"].traits)
-        if not traits.shared_model:
+        if not plugins["algo"].trains_shared_model:
             raise UserError(
                 f"`algo={algo}` trains no model for all clients that uploads would change: leave `uplink={name}` out"
             )

@@ -112,7 +112,7 @@ class PlannedSelection(SelectOptions):
         """Return the number of rounds of all runs; runs with one upload for all count once."""
         algo = experiment.algo
         assert isinstance(algo, Algorithm)
-        width = 1 if algo.traits.common_uploads else self.points
+        width = 1 if algo.has_common_uploads else self.points
         return experiment.settings.rounds * (width * (self.n_folds + 1) + 1)
 
     def check_path(self, values: Sequence[float], experiment: PreparedExperiment) -> None:
@@ -156,7 +156,7 @@ class PlannedSelection(SelectOptions):
             in_refit.append(replace(quantity, times=f"{quantity.times} in the refit"))
             if quantity.message in ("score_counts", "scores", "calibration"):
                 continue
-            is_common = quantity.message == "curvature" or (quantity.message == "round" and algo.traits.common_uploads)
+            is_common = quantity.message == "curvature" or (quantity.message == "round" and algo.has_common_uploads)
             numbers = quantity.numbers if is_common else f"{self.points} times ({quantity.numbers})"
             in_fits.append(replace(quantity, numbers=numbers, times=f"{quantity.times} in {fits}"))
         if self.range is None:

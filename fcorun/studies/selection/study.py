@@ -405,7 +405,7 @@ class StudyResult:
         n_tables = max(self.experiment.settings.imputations, 1)
         cost = {"runs": len(fits) * len(self.study.path.runs.values) * n_tables}
         for name in ("rounds", "bytes_up", "bytes_down"):
-            shared = name == "bytes_up" and self.experiment.algo.traits.common_uploads
+            shared = name == "bytes_up" and self.experiment.algo.has_common_uploads
             add = np.max if shared and self.data.train.stays_at_sites else np.sum
             cost[name] = int(sum(add(fit.counts[name]) for fit in fits))
         return cost

@@ -7,7 +7,7 @@ from helpers import choice_names, fails, small, traits_of
 
 from fcorun import run
 from fcorun.experiment.prepare import prepare
-from fcorun.methods.algorithms import FedAvg, FedDualAvg, Traits
+from fcorun.methods.algorithms import FedAvg, FedDualAvg, Gram, Traits
 
 
 def test_traits_are_not_inherited():
@@ -25,6 +25,18 @@ def test_a_trait_outside_of_traits_is_refused():
         @dataclass(frozen=True)
         class Misplaced(FedAvg):
             psi_sides = ()
+
+
+def test_a_former_trait_names_the_attribute_that_tells_the_same():
+    with pytest.raises(TypeError, match=r"sublinear is no trait: give the class .* the attribute is_sublinear"):
+        Traits(sublinear=True)  # pyright: ignore[reportCallIssue]
+    assert Gram().has_common_uploads
+
+    class Mine(Gram):
+        def local(self, problem, server, client, data):
+            raise NotImplementedError
+
+    assert not Mine().has_common_uploads
 
 
 @pytest.mark.parametrize("name", choice_names("algo"))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import NONCONVEX, choice_names, fails, ragged, small, small_for, traits_of
+from helpers import NONCONVEX, algorithm_of, choice_names, fails, ragged, small, small_for, traits_of
 
 from fcorun import run
 from fcorun.experiment.build import build_problem, load_data
@@ -126,10 +126,10 @@ def test_runs_end_at_a_stationary_point(reg, algo, tmp_path):
 
 
 # these take all penalties and constraints otherwise, unlike algorithms that need a bounded set
-TRAITS = {name: traits_of(name) for name in choice_names("algo")}
-NEED_CONVEXITY = [
-    name for name, traits in TRAITS.items() if traits.needs_convex_psi and not traits.needs_bounded_domain
-]
+NEED_CONVEXITY = []
+for name in choice_names("algo"):
+    if traits_of(name).needs_convex_psi and not algorithm_of(name).needs_bounded_domain:
+        NEED_CONVEXITY.append(name)
 
 
 @pytest.mark.parametrize("algo", NEED_CONVEXITY)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import choice_names, composed, matrices_only, plugin_class, small_for, traits_of
+from helpers import algorithm_of, choice_names, composed, matrices_only, plugin_class, small_for
 from table_files import applies_psi, classify
 
 from fcorun.studies.selection.path_fit import END_STATES
@@ -32,9 +32,9 @@ def no_refit(monkeypatch):
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_algorithm_selects(algo):
     """Every algorithm tells three classes apart on held-out folds, unless it is for squared losses alone."""
-    squared = traits_of(algo).hessian == "constant" or traits_of(algo).quadratic_losses
+    squared = algorithm_of(algo).needs_quadratic_losses
     settings = small_for(algo) if squared else composed(*classify(algo), "data.validation=0")
-    values = [3.0, 6.0] if traits_of(algo).needs_bounded_domain else [0.03, 0.1]  # radii or strengths
+    values = [3.0, 6.0] if algorithm_of(algo).needs_bounded_domain else [0.03, 0.1]  # radii or strengths
     selection = select(settings, SelectOptions(folds=2, points=2, range=values), "out")
     assert np.isfinite(selection.choice.mean).all()
     assert selection.cost["runs"] == 6
