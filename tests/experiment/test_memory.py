@@ -1,6 +1,7 @@
 """Problems too large for the memory: refused before anything is made, with the keys that make them large."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -81,14 +82,13 @@ def test_numpys_own_error_is_a_sentence(monkeypatch):
 def test_free_memory_is_at_most_that_of_a_container_or_a_cluster_job(own_line, folder, names, monkeypatch, tmp_path):
     """Pages of files make room."""
     limit_file, use_file, prefix = names
-    (tmp_path / "meminfo").write_text("MemTotal: 8 kB\nMemAvailable:     4 kB")
     (tmp_path / "cgroup").write_text(f"9:cpu:/elsewhere\n{own_line}\n")
     limited = tmp_path / "cgroups" / folder
     limited.mkdir(parents=True)
     (limited / limit_file).write_text("1000\n")
     (limited / use_file).write_text("900\n")
     (limited / "memory.stat").write_text(f"anon 100\n{prefix}active_file 300\n{prefix}inactive_file 200\n")
-    monkeypatch.setattr(machine, "_MEMORY_FILE", tmp_path / "meminfo")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=4096))
     monkeypatch.setattr(machine, "_CGROUP_FILE", tmp_path / "cgroup")
     monkeypatch.setattr(machine, "_CGROUP_FOLDER", tmp_path / "cgroups")
     assert machine.free_host_memory() == 600
@@ -96,10 +96,3 @@ def test_free_memory_is_at_most_that_of_a_container_or_a_cluster_job(own_line, f
     assert machine.free_host_memory() == 4096
     (limited / limit_file).write_text("max\n")
     assert machine.free_host_memory() == 4096
-
-
-def test_free_memory_is_that_of_psutil(monkeypatch):
-    free = psutil.virtual_memory().available
-    for file in (machine._MEMORY_FILE, Path("/no/such/file")):
-        monkeypatch.setattr(machine, "_MEMORY_FILE", file)
-        assert 0.5 < machine._free_memory_of_machine() / free < 2

@@ -44,9 +44,11 @@ def find_changed_globals(name: str, content: bytes, classes: Iterable[type]) -> 
         statements = [statement for of_name in bindings.values() for statement in of_name]
         values = _constants(module, vars(module))
         first_values = vars(module.__spec__).setdefault("fcorun_globals", values)  # each import makes a new spec
-    assigned_in_functions = {
-        constant for node in _walk(statements) if isinstance(node, ast.Global) for constant in node.names
-    }
+    assigned_in_functions: set[str] = set()
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Global):
+                assigned_in_functions.update(node.names)
     shown = first_values | _literals(bindings)
     return [
         f"{name}.{constant} = {text}"
@@ -160,8 +162,3 @@ def names_read_by(statements: Sequence[ast.stmt]) -> set[str]:
         codes += [part for part in code.co_consts if isinstance(part, CodeType)]
     instructions = [instruction for code in codes for instruction in dis.get_instructions(code)]
     return {read.argval for read in instructions if read.opname in _READS}
-
-
-def _walk(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:
-    for statement in statements:
-        yield from ast.walk(statement)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -75,11 +74,9 @@ def _load_folder(folder: Path) -> SweepSettings:
     values = {name: content[name] for name in ("metric", "x", "style") if isinstance(content.get(name), str)}
     if type(content.get("tail_rounds")) is int:
         values["tail_rounds"] = content["tail_rounds"]
-    algos, runs = ([str(item) for item in _as_list(content.get(name))] for name in ("algos", "runs"))
-    inside = [run for run in runs if not Path(run).is_absolute() and ".." not in Path(run).parts]
-    return SweepSettings(**values, algos=tuple(algos), runs=tuple(inside))
-
-
-def _as_list(value: Any) -> list[Any]:
-    """Return a list as it is, and an empty one for anything else."""
-    return value if isinstance(value, list) else []
+    if isinstance(content.get("algos"), list):
+        values["algos"] = tuple(map(str, content["algos"]))
+    if isinstance(content.get("runs"), list):
+        paths = [Path(str(run)) for run in content["runs"]]
+        values["runs"] = tuple(str(path) for path in paths if not path.is_absolute() and ".." not in path.parts)
+    return SweepSettings(**values)

@@ -94,7 +94,6 @@ def read_commit(package: Path) -> str | None:
 
 REDUCE_HINT = "give fewer rows, features or clients"
 _DEFAULT_SHARE = 0.6  # of the free memory, for runs
-_MEMORY_FILE = Path("/proc/meminfo")
 _CGROUP_FILE = Path("/proc/self/cgroup")
 _CGROUP_FOLDER = Path("/sys/fs/cgroup")
 # the files of the limit and the use of a cgroup, and the beginning of two keys in memory.stat, of each version
@@ -190,7 +189,9 @@ def free_device_memory() -> int:
 
 def free_host_memory() -> int:
     """Return the free bytes of main memory: of the machine, or of the container or cluster job if that is less."""
-    free = _free_memory_of_machine()
+    import psutil
+
+    free = psutil.virtual_memory().available
     for folder, cgroup_version in _cgroup_folders():
         limit_file, use_file, prefix = _CGROUP_FILES[cgroup_version]
         try:
@@ -220,20 +221,6 @@ def _cgroup_folders() -> Iterator[tuple[Path, int]]:
             top, cgroup_version = (_CGROUP_FOLDER / "memory", 1) if controllers else (_CGROUP_FOLDER, 2)
             folder = top / path.lstrip("/")
             yield from ((each, cgroup_version) for each in (folder, *folder.parents) if each.is_relative_to(top))
-
-
-def _free_memory_of_machine() -> int:
-    """Return the bytes of main memory that new arrays may take, in Linux as the kernel estimates them."""
-    try:
-        sizes = dict(line.split(":", 1) for line in _MEMORY_FILE.read_text(encoding="utf-8").splitlines())
-        total, available = (int(sizes[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
-        if available <= total:  # else the numbers are of the machine around a container
-            return available
-    except (OSError, KeyError, ValueError):  # another system
-        pass
-    import psutil  # takes a tenth of a second
-
-    return psutil.virtual_memory().available
 
 
 def memory_limit(limit_gib: float | None) -> float:
@@ -267,17 +254,12 @@ def use_cores_as_devices(at_least: int = 1) -> None:
 
     Does nothing once JAX has begun to compute, or if $XLA_FLAGS names a number of devices.
     """
-    if _names_device_count():
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     import jax
 
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", max(available_cores(), at_least))
-
-
-def _names_device_count() -> bool:
-    """Return whether the user chose the number of devices of a CPU."""
-    return "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
 
 
 def collect_garbage_rarely() -> None:

@@ -69,7 +69,10 @@ def _run_command(command_line: list[str]) -> None:
     try:
         with use_config_dir(config_dir), interruptible():
             if {"--help", "-h"} & set(arguments):
-                _print_help()
+                try:
+                    print(help_text(), end="", flush=True)
+                except BrokenPipeError:  # the reader of the pipe has gone away (``| head``)
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return
             from fcorun.experiment.configuration.compose import normalize_overrides, translate_folder
             from fcorun.interface.cli.hydra_app import compose_and_run
@@ -85,14 +88,6 @@ def _run_command(command_line: list[str]) -> None:
         codes.append(int(error.code or 0) if isinstance(error, SystemExit) else report_error(error, arguments))
     if codes:
         sys.exit(max(codes))
-
-
-def _print_help() -> None:
-    """Print the help, without an error if the reader of the pipe has gone away (``| head``)."""
-    try:
-        print(help_text(), end="", flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_completions(line: str) -> tuple[str | None, bool]:

@@ -43,8 +43,9 @@ def _table_of_group(group: str) -> Table:
     for name in names:
         choice = read_choice(group, name)
         label = f"{name} *" if name == default else name
+        first_sentence = re.split(r"(?<=[^A-Z])\. (?=[A-Z])", choice.description)[0].removesuffix(".")
         abilities = ", ".join(capabilities(group, choice))
-        rows.append((label, _first_sentence(choice.description), abilities, source_text(group, choice)))
+        rows.append((label, first_sentence, abilities, source_text(group, choice)))
     table = Table(box=None, pad_edge=False, header_style="bold")
     columns = [column for column in range(4) if any(row[column] for row in rows)]
     for column in columns:
@@ -57,8 +58,3 @@ def _table_of_group(group: str) -> Table:
     table.caption = "; ".join(legend)
     table.caption_justify = "left"
     return table
-
-
-def _first_sentence(text: str) -> str:
-    """Return the first sentence of a text, without its full stop."""
-    return re.split(r"(?<=[^A-Z])\. (?=[A-Z])", text)[0].removesuffix(".")
