@@ -8,8 +8,8 @@ import yaml
 from markdown_blocks import blocks
 
 from fcorun.base.config import build
+from fcorun.sites.plan.messages.shelf import list_kinds
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.transport.messages import MESSAGES
 
 SHEET = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "site_owner.md").read_text(encoding="utf-8")
 
@@ -27,4 +27,4 @@ def test_the_rules_of_the_sheet_are_a_policy():
 def test_the_sheet_has_all_that_leaves_a_site():
     section = SHEET[SHEET.index("## What leaves") : SHEET.index("## Your rules")]
     named = {name for row in re.findall(r"^\|([^|]+)\|", section, re.M) for name in re.findall(r"`(\w+)`", row)}
-    assert named == {*MESSAGES} - {"load", "subset", "start", "result", "end", "refusal"}
+    assert named == {*list_kinds()} - {"load", "subset", "start", "result", "end"}

@@ -126,7 +126,7 @@ def test_folds_tell_whether_they_have_events(events):
     y = np.where(np.arange(60) < events, 1.0, -1.0) * np.arange(1, 61)
     data = from_sizes(y)
     folds = SiteFolds(selection_of(), Policy(alone="allow"), data, data, np.arange(60) % 2)
-    assert folds.describe().arrays["classes"].tolist() == [[events > 0], [events > 0]]
+    assert folds.describe()["classes"].tolist() == [[events > 0], [events > 0]]
 
 
 @pytest.mark.slow

@@ -11,15 +11,16 @@ from three_sites import NAMES, sites_of
 
 from fcorun.experiment.prepare import prepare
 from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.sites.plan.messages.shelf import list_kinds
 from fcorun.sites.plan.plan import FORMAT, Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.site_study import mask_sites, run_plan
 from fcorun.sites.transport.in_process import InProcessConnections
-from fcorun.sites.transport.messages import MESSAGES, Envelope, Message
+from fcorun.sites.transport.messages import REFUSAL, Envelope, Message
 from fcorun.studies.selection.selection import SelectOptions
 
 # the format of plans, and the fingerprint of all messages in this format
-PINNED = (2, "b39950813899981e0d74804e15fe579c28c84753736e443941ce66660e3b5aa6")
+PINNED = (2, "537f66566311aac2c757c08305d985f487659652567b26da775341d8fd38bf82")
 
 BINARY = ("data=sites", "data.target=died", "data.task=binary", "data.positive=1", "data.standardize=pooled")
 BINARY += ("data.missing=mean", "precision=float64", "rounds=2", "eval_every=2")
@@ -83,9 +84,10 @@ def test_a_change_of_messages_changes_the_format_of_plans():
         sites = sites if plan.secure is None else mask_sites(sites)
         run_plan(plan, DescribingConnections(sites, descriptions), name)
     sent = {json.loads(description.partition(" ")[2])[0] for description in descriptions}
-    assert sent == MESSAGES.keys() - {"refusal"}
+    kinds = list_kinds()
+    assert sent == kinds.keys()
     header = json.loads(Message("end", envelope=Envelope("run", 0, ("a",)), site="a")._header)
-    content = json.dumps([sorted(descriptions), MESSAGES, describe_values(header)])
+    content = json.dumps([sorted(descriptions), sorted([*kinds, REFUSAL]), describe_values(header)])
     fingerprint = hashlib.sha256(content.encode()).hexdigest()
     assert (FORMAT, fingerprint) == PINNED, (
         "messages changed: raise FORMAT in fcorun/sites/plan/plan.py and pin the new fingerprint, "

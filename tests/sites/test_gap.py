@@ -266,12 +266,12 @@ def test_a_site_bounds_the_points_on_the_way_to_the_optimum():
         with fails("'conjugates' does not fit the plan"):
             site.answer(Message("conjugates", {"models": "reference"}, leaves | {"scale": scale}))
     for models in ("run", "null", None, ["reference"]):
-        site._counts.counts.clear()
+        site.counts.counts.clear()
         with fails("the plan"):
             site.answer(Message("conjugates", {"models": models}, leaves))
         with fails("the plan"):
             site.answer(Message("residuals", {"models": models, "gradient": True}, leaves))
-    site._counts.counts.clear()
+    site.counts.counts.clear()
     site.answer(request)
     losses = {"models": "reference", "gradient": False}
     site.answer(Message("residuals", losses, leaves | {"0": np.ones(1)}))
@@ -282,11 +282,11 @@ def test_a_site_bounds_the_points_on_the_way_to_the_optimum():
     kept.load_state(site.save_state())
     kept.answer(Message("residuals", losses, leaves))
     with fails("only the intercept may differ"):
-        kept._requests.pop("residuals")
+        kept.requests.pop("residuals")
         kept.answer(Message("residuals", losses, leaves))
     listed = [quantity.times for quantity in plan.quantities if quantity.message == "residuals"]
     assert listed == [f"at most {MAX_GRADIENTS} times with the products, and {MAX_LOSSES} times without"]
-    site._counts.counts["residuals with gradients of the optimum"] = MAX_GRADIENTS - 1
+    site.counts.counts["residuals with gradients of the optimum"] = MAX_GRADIENTS - 1
     site.answer(request)
     with fails("more often than the plan says"):
         site.answer(request)

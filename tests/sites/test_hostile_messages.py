@@ -12,33 +12,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import composed
+from recorded_studies import NAMES, STUDIES, plan_named, record, restorer, sites_of, write_tables
 
 from fcorun.base.errors import UserError
 from fcorun.engine.remote.loop import RemoteLoop
 from fcorun.experiment import optimum
-from fcorun.experiment.prepare import prepare
 from fcorun.results.models import site_scores
-from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.planned_intervals import PlannedIntervals
-from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.plan.messages.shelf import list_kinds
 from fcorun.sites.server import selection
 from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_intervals import SiteSums
-from fcorun.sites.server.site_study import mask_sites, run_plan
+from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.site.masking import MaskedSite
-from fcorun.sites.site.site import Site
 from fcorun.sites.transport.delivery import check_sender, sign_answer
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.in_process import InProcessConnections
-from fcorun.sites.transport.messages import MESSAGES, Message, SiteRefusal, number_request
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.sites.transport.messages import REFUSAL, Message, SiteRefusal, number_request
 
-NAMES = ("a", "b", "c")
-IGNORED = {"cost": "[ill,time,event]", "ill": "[cost,time,event]", "time": "[cost,ill]"}
-BINARY = ("data.task=binary", "data.positive='1'")
-ONE_STEP = ("local_steps=1", "algo.client_lr=0.1")
 JUNK = [None, -1, 0, 10**30, "x", "reference", "null", [], {}, [[]], [None], True, 1e308, -0.5, 0.5, "x" * 2000]
 A_ROW = 0.999  # the cosine between a vector and a row from which on the vector is the row
 PYTHON = re.compile(r"Traceback|object at 0x|<class|NoneType|\bFile \"|has no attribute|not subscriptable|\('\w+'\)")
@@ -48,71 +38,7 @@ PYTHON = re.compile(r"Traceback|object at 0x|<class|NoneType|\bFile \"|has no at
 def tables(tmp_path, monkeypatch):
     """Write the tables of three sites, and make their folder the current one."""
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    for k, name in enumerate(NAMES):
-        n = 60 + 5 * k
-        frame = pd.DataFrame(rng.normal(size=(n, 3)), columns=["x", "z", "u"]).round(5)
-        frame["ward"] = np.array(["east", "north", "south"])[np.arange(n) % 3]
-        frame["cost"] = (frame["x"] + 0.3 * rng.normal(size=n)).round(5)
-        frame["ill"] = (frame["x"] + rng.logistic(size=n) > 0).astype(int)
-        frame["time"] = rng.permutation(n) + 1.0
-        frame["event"] = (np.arange(n) % 3 > 0).astype(int)
-        frame.to_csv(f"{name}.csv", index=False)
-
-
-def plan_of(*overrides, target="cost", select=None, bounds=None) -> Plan:
-    shared = ("data=sites", f"data.target={target}", f"data.ignore={IGNORED[target]}", "data.validation=0")
-    experiment = prepare(composed(*shared, "rounds=2", "precision=float64", *overrides))
-    return Plan.from_experiment(experiment, bounds, select)
-
-
-def plan_named(study: str) -> Plan:
-    if study == "dual":
-        held_out = ("data.validation=0.3", "threshold=youden")
-        return plan_of("algo=feddualavg", "local_steps=1", *BINARY, *held_out, target="ill")
-    if study == "gap":
-        return plan_of("algo=newton", "gap=true", "reg=l2", "reg.strength=0.1")
-    if study == "reference":
-        return plan_of("algo=fedavg", "reference=true", "reg=l2", "reg.strength=0.5", *ONE_STEP)
-    if study == "infer":
-        plan = plan_of("algo=newton", "data.standardize=pooled", "data.missing=mean", *BINARY, target="ill")
-        return replace(plan, infer=PlannedIntervals())
-    if study == "select":
-        options = SelectOptions(points=2, folds=2, range=[0.01, 0.1])
-        return plan_of("algo=newton", "data.standardize=pooled", select=options)
-    if study == "cox":
-        return plan_of("algo=newton", "objective=cox", "data.task=survival", "data.event=event", target="time")
-    assert study == "secure"
-    return plan_of("algo=fedavg", *ONE_STEP, bounds={})
-
-
-STUDIES = ("dual", "gap", "reference", "infer", "select", "cox", "secure")
-
-
-def sites_of(plan) -> dict[str, Any]:
-    sites = {name: Site(plan, SiteOptions(f"{name}.csv"), Policy()) for name in NAMES}
-    return sites if plan.secure is None else mask_sites(sites)
-
-
-@dataclass
-class RecordedSite:
-    """A site that records each request, the state before it, and the answer."""
-
-    site: Any
-    log: list[tuple[Message, dict, Message]] = field(default_factory=list)
-
-    def answer(self, request):
-        before = dict(self.site.save_state())
-        answer = self.site.answer(request)
-        self.log.append((request, before, answer))
-        return answer
-
-
-def record(plan, folder) -> RecordedSite:
-    """Return the site "a" with its part of an honest run."""
-    recorders = {name: RecordedSite(site) for name, site in sites_of(plan).items()}
-    run_plan(plan, InProcessConnections(recorders), folder)
-    return recorders["a"]
+    write_tables()
 
 
 # -- a server that cheats
@@ -202,33 +128,12 @@ def forge_request(request: Message, others: list[Message], rows: np.ndarray, rng
     if kind < 0.8:
         return forge_value(request, rng)
     if kind < 0.85:
-        return replace(request, name=str(rng.choice(list(MESSAGES))))
+        return replace(request, name=str(rng.choice([*list_kinds(), REFUSAL])))
     if kind < 0.95:  # of another place in the run
         return forge_model(others[rng.integers(len(others))], rows, rng)
     assert request.envelope is not None
     of = [("a",), ("b", "c"), ("a", "a", "b"), ("a", "b", "c", "d"), NAMES][rng.integers(5)]
     return replace(request, envelope=replace(request.envelope, run=str(rng.choice(["trial", "x"])), of=of))
-
-
-def restorer(site: Any):
-    """Return a function that puts a site back, with the programs that it has compiled."""
-    inner = getattr(site, "site", site)
-    values, counts, requests = dict(vars(inner)), Counter(inner._counts.counts), dict(inner._requests)
-    batch = inner._batch
-    started = (None, None) if batch is None else (batch.clients, batch.next_exchange)
-    outer = dict(vars(site))
-
-    def restore():
-        certificates = inner._certificates
-        vars(inner).update(values)
-        inner._counts.counts, inner._requests = Counter(counts), dict(requests)
-        inner._certificates = certificates if inner._data is values["_data"] else None
-        if batch is not None:
-            batch.clients, batch.next_exchange = started
-        if inner is not site:
-            vars(site).update(outer)
-
-    return restore
 
 
 @dataclass
@@ -385,7 +290,7 @@ def forge_answer(answer: Message, rng) -> Message:
     """Return a hostile answer in place of an honest one, whose envelope and sender it has."""
     kind = rng.random()
     if kind < 0.1:
-        return replace(answer, name=str(rng.choice(list(MESSAGES))))
+        return replace(answer, name=str(rng.choice([*list_kinds(), REFUSAL])))
     if kind < 0.15:
         return replace(answer, site=[None, "c", "x\x1b[31m" * 50][rng.integers(3)])
     if kind < 0.4 and answer.about:

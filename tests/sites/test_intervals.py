@@ -18,8 +18,10 @@ from fcorun.methods.objectives import Cox, LeastSquares, Logistic, Poisson
 from fcorun.results.inference.model_rows import ModelRows
 from fcorun.results.models.inference_counts import count_indicators
 from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.sites.plan.messages.message_kind import Stage
+from fcorun.sites.plan.messages.shelf import list_kinds
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.planned_intervals import INTERVAL_LIMITS, MAX_DERIVATIVES
+from fcorun.sites.plan.planned_intervals import MAX_DERIVATIVES
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.site_intervals import SiteSums
 from fcorun.sites.server.site_study import mask_sites, run_plan, try_plan
@@ -115,8 +117,10 @@ def test_a_masked_selection_ends_with_intervals_of_its_refit_which_sites_keep(tm
 def test_a_selection_sums_for_intervals_of_all_rows_alone():
     plan = plan_of(select=SelectOptions(points=2, folds=2, range=[0.005, 0.05]))
     counts = RequestCounts(plan)
+    of_intervals = [name for name, kind in plan.kinds.items() if kind.stage is Stage.INTERVALS]
+    assert len(of_intervals) == 4
     for answered in range(len(not_none(plan.select).subsets)):
-        assert {counts.limits()[name] for name in INTERVAL_LIMITS} == {0}
+        assert {counts.limits()[name] for name in of_intervals} == {0}
         counts.counts["subset"] = answered + 1
     assert counts.limits()["derivatives"] == MAX_DERIVATIVES
 
@@ -215,7 +219,7 @@ def test_a_site_answers_requests_for_intervals_that_the_plan_lists():
     with fails("before all sites agreed"):
         site.answer(point)
     for _ in range(MAX_DERIVATIVES - 1):
-        site._counts.count(point)
+        site.counts.count(point)
     with fails(f"more often than the plan says, {MAX_DERIVATIVES} times"):
         site.answer(point)
 
@@ -239,6 +243,12 @@ def sums_of(objective=None, y=None, **options):
     return IntervalSums(objective or Logistic(), rows, **values)
 
 
+def answer(sums, name, arrays):
+    """Return the sums of a request of this name."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return list_kinds()[name].sum_rows(sums, arrays)
+
+
 @pytest.mark.parametrize(
     ("objective", "theta"),
     [
@@ -252,25 +262,25 @@ def test_no_sum_is_a_row(float64, objective, theta):
     sums = sums_of(objective, y)
     if isinstance(objective, Cox):
         sums = IntervalSums(objective, sums.rows._replace(x=sums.rows.x[:, :2]), 40, np.zeros(2), np.ones(2), 3, 10)
-    answer = sums.answer("derivatives", {"theta": np.array(theta)})
-    assert answer["loss"] == np.inf
-    assert np.isnan(answer["gradient"]).all()
-    assert np.isnan(answer["hessian"]).all()
-    assert np.isnan(sums.answer("squared_scores", {"theta": np.array(theta)})["meat"]).all()
-    honest = sums.answer("derivatives", {"theta": np.zeros(len(theta))})
+    far = answer(sums, "derivatives", {"theta": np.array(theta)})
+    assert far["loss"] == np.inf
+    assert np.isnan(far["gradient"]).all()
+    assert np.isnan(far["hessian"]).all()
+    assert np.isnan(answer(sums, "squared_scores", {"theta": np.array(theta)})["meat"]).all()
+    honest = answer(sums, "derivatives", {"theta": np.zeros(len(theta))})
     assert np.isfinite([honest["loss"], *honest["gradient"], *honest["hessian"]]).all()
 
 
 def test_forged_points_are_refused(float64):
     for arrays in ({"theta": np.zeros(2)}, {"theta": np.full(3, np.nan)}, {"theta": np.zeros(3, np.float32)}, {}):
         with pytest.raises(ValueError):  # noqa: PT011 - a request that does not fit the plan
-            sums_of().answer("derivatives", arrays)
+            answer(sums_of(), "derivatives", arrays)
 
 
 def test_groups_below_min_rows_withhold_their_squared_scores(float64):
     theta = {"theta": np.zeros(3)}
-    assert np.isfinite(sums_of(cluster=np.arange(40) // 4).answer("squared_scores", theta)["meat"]).all()
-    assert np.isnan(sums_of(cluster=np.arange(40) // 10).answer("squared_scores", theta)["meat"]).all()
+    assert np.isfinite(answer(sums_of(cluster=np.arange(40) // 4), "squared_scores", theta)["meat"]).all()
+    assert np.isnan(answer(sums_of(cluster=np.arange(40) // 10), "squared_scores", theta)["meat"]).all()
 
 
 def test_an_indicator_with_few_rows_at_each_site_has_no_interval(float64):
@@ -280,7 +290,7 @@ def test_an_indicator_with_few_rows_at_each_site_has_no_interval(float64):
     explained = {}
     for masked in (False, True):
         site = IntervalSums(Logistic(), rows, 120, np.zeros(2), np.ones(2), 3, 10, masked=masked)
-        answers = dict.fromkeys(NAMES, Message("value_counts", {}, site.answer("value_counts", {})))
+        answers = dict.fromkeys(NAMES, Message("value_counts", {}, answer(site, "value_counts", {})))
         described = SimpleNamespace(request=lambda name, arrays, answers=answers: answers, sum_errors={})
         described.sum_name = "all sites" if masked else None
         counts = count_indicators(SiteSums(described, 2, 3, 0), Logistic(), 2)  # type: ignore[arg-type]
@@ -294,11 +304,11 @@ def test_an_indicator_with_few_rows_at_each_site_has_no_interval(float64):
 def test_counts_below_min_cell_are_none(float64):
     y = np.zeros(40)
     y[[0, 2, 4, 1]] = 1  # three events where the first feature is 0, one where it is 1
-    counts = sums_of(y=y).answer("value_counts", {})
+    counts = answer(sums_of(y=y), "value_counts", {})
     assert (counts["at_low"][0], counts["target_at_low"][0]) == (20, 3)
     assert (counts["at_high"][0], counts["target_at_high"][0]) == (19, 0)
     assert counts["others"].tolist() == [0, 1]
-    masked = sums_of(y=y, masked=True).answer("value_counts", {})
+    masked = answer(sums_of(y=y, masked=True), "value_counts", {})
     assert (masked["at_high"][0], masked["target_at_high"][0]) == (20, 1)
-    coded = sums_of(LeastSquares(), one=np.full(2, 2.0)).answer("value_counts", {})
+    coded = answer(sums_of(LeastSquares(), one=np.full(2, 2.0)), "value_counts", {})
     assert (coded["others"].tolist(), coded["many"].tolist()) == ([1, 1], [0, 1])

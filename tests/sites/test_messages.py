@@ -96,7 +96,7 @@ def test_a_delivered_message_is_that_of_the_bytes_and_is_counted_like_them(messa
 @pytest.mark.parametrize(
     "message",
     [
-        Message("other"),
+        Message("another message"),
         Message("round", {"a": np.ones(2)}),
         Message("round", {"a": float("nan")}),
         Message("round", {}, {"a": np.array(["text"])}),
@@ -129,7 +129,7 @@ def archive_with_header(text: str) -> bytes:
         '{"name": "round", "about": {}, "envelope": null, "site": 5}',
         '{"name": "round", "about": {}, "envelope": null, "site": ["north"]}',
         '{"name": "round", "about": [], "envelope": null, "site": null}',
-        '{"name": "other", "about": {}, "envelope": null, "site": null}',
+        '{"name": "other message", "about": {}, "envelope": null, "site": null}',
         '{"name": ["round"], "about": {}, "envelope": null, "site": null}',
         '{"name": "round", "about": {"a": NaN}, "envelope": null, "site": null}',
         '{"name": "round", "about": {"a": 1e999}, "envelope": null, "site": null}',

@@ -94,7 +94,7 @@ def test_a_site_keeps_no_other_files_and_no_other_model(tmp_path):
     assert requests[-2].name == "result"
 
     def refuse(words, **changed):
-        site._counts.counts.clear()
+        site.counts.counts.clear()
         content = {name: np.frombuffer(value, np.uint8) for name, value in changed.items()}
         with fails(words):
             site.answer(Message("result", {}, files | content))
@@ -128,7 +128,7 @@ def test_a_site_keeps_no_other_files_and_no_other_model(tmp_path):
         {"../evil.csv": b"a"},
     ):
         refuse("'result' does not fit the plan", **changed)
-    site._counts.counts.clear()
+    site.counts.counts.clear()
     site.answer(requests[-2])
     assert FittedRecord(tmp_path / "kept").config["algo"]["class"] == plan.config["algo"]["class"]
     with fails("more often than the plan says, 1 times"):

@@ -355,7 +355,7 @@ def test_a_server_gets_each_fold_once_in_the_order_of_the_plan_and_no_other_path
         changed = counts[name].copy()
         changed[0, 0] += k
         with fails("'subset' does not fit the plan" if k == 1 else "other numbers of rows in folds"):
-            begun._counts.counts["subset"] = 1
+            begun.counts.counts["subset"] = 1
             begun.answer(replace(subsets["fold2"], arrays=counts | {name: changed}))
 
 

@@ -198,7 +198,7 @@ def test_a_site_scores_the_evaluated_model_alone_and_a_bounded_number_of_points(
     forged = Message("scores", {}, scores.arrays | {"weights": scores.arrays["weights"] + 1})
     with fails("another model than the one it had evaluated last"):
         site.answer(forged)
-    site._counts.counts.clear()
+    site.counts.counts.clear()
     site.answer(scores)
     point = calibration.arrays["train"]
     for damaged in (
@@ -211,7 +211,7 @@ def test_a_site_scores_the_evaluated_model_alone_and_a_bounded_number_of_points(
     ):
         with fails("'calibration' does not fit the plan"):
             site.answer(Message("calibration", {}, damaged))
-    site._counts.counts.clear()
+    site.counts.counts.clear()
     for _ in range(30):
         site.answer(calibration)
     with fails("more often than the plan says, 30 times"):

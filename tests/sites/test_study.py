@@ -15,6 +15,7 @@ from three_sites import NAMES, plan_of, sites_of, write_tables
 from fcorun.base.config import build
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.problem.curvature import curvature_bounds
+from fcorun.sites.plan.messages.curvature_message import round_down, round_up
 from fcorun.sites.plan.plan import Plan, digest_of_text
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.table_options import SiteOptions
@@ -28,7 +29,6 @@ from fcorun.sites.server.site_study import (
     try_plan,
 )
 from fcorun.sites.site.acceptance import accept, open_durable_site, open_log, open_site
-from fcorun.sites.site.rounding import round_down, round_up
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.audit import AuditLog
 from fcorun.sites.transport.delivery import answer_bytes

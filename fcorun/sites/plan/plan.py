@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,17 @@ from fcorun.base.config import IDENTITY_SECTIONS, build, keys_outside_identity
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import parse_yaml, read_text, yaml_text
 from fcorun.base.system.machine import fcorun_version
-from fcorun.data.datasets.sites import Sites
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.prepare import prepare
 from fcorun.results.models.inference_options import InferenceOptions
 from fcorun.sites.plan.away_checks import check_away
+from fcorun.sites.plan.messages.message_kind import MessageKind, Quantity
+from fcorun.sites.plan.messages.shelf import default_bounds, kinds_of, list_quantities
 from fcorun.sites.plan.plan_checks import at_any_strength, check_experiment, check_selection
 from fcorun.sites.plan.planned_intervals import PlannedIntervals
 from fcorun.sites.plan.planned_selection import PlannedSelection
-from fcorun.sites.plan.quantities import Quantity, list_quantities
-from fcorun.sites.transport.secure_sums import check_bounds, check_secure, choose_bounds, describe_bound
+from fcorun.sites.plan.planned_study import PlannedStudy
+from fcorun.sites.plan.secure_sums import check_bounds, check_secure, choose_bounds
 from fcorun.studies.selection.path import find_path_parameter
 from fcorun.studies.selection.selection import SelectOptions
 
@@ -36,32 +36,9 @@ _HEADER = """\
 """
 
 
-_KEYS_QUANTITY = Quantity(
-    "keys",
-    "48 bytes",
-    "once",
-    f"the site's public key, and a random number; {describe_bound(None)}",
-    "masks, which hide the numbers of single sites in a sum",
-)
-
-
 @dataclass(frozen=True)
-class Plan:
-    """A plan of a study.
-
-    Attributes:
-        config: the configuration of the experiment as plain values, without keys that change no number.
-        fcorun: the version of fcorun that made the plan, which all sites must have.
-        secure: the bound on the numbers of each masked message, by its name; None: no message is masked.
-        select: the selection of a strength or a radius; None: the plan is one run.
-        infer: the intervals of the coefficients of the last model; None: there are none.
-    """
-
-    config: dict[str, Any]
-    fcorun: str
-    secure: dict[str, float] | None = None
-    select: PlannedSelection | None = None
-    infer: PlannedIntervals | None = None
+class Plan(PlannedStudy):
+    """A plan of a study: the study, and everything that leaves a site in it."""
 
     @classmethod
     def from_experiment(
@@ -97,67 +74,31 @@ class Plan:
         check_classes(plan.config, "a plan for sites")
         if bounds is not None:
             check_secure(experiment)
-            plan = replace(plan, secure=choose_bounds((quantity.message for quantity in plan.quantities), bounds))
+            plan = replace(plan, secure=choose_bounds(default_bounds(plan), bounds))
         assert plan.experiment.identity == experiment.identity
         return plan
 
     @cached_property
-    def experiment(self) -> PreparedExperiment:
-        """The experiment of the plan; of a selection, that of a run whose strength the path replaces."""
-        if self.select is None:
-            return prepare(self.config)
-        return at_any_strength(prepare({**self.config, "tail_rounds": self.select.tail_rounds}))
-
-    @property
-    def shared_options(self) -> Sites:
-        """The options of the tables that all sites share."""
-        data = self.experiment.data
-        assert isinstance(data, Sites)
-        return data
+    def kinds(self) -> dict[str, MessageKind]:
+        """The messages that a site answers, by name."""
+        return kinds_of(self)
 
     @cached_property
     def quantities(self) -> list[Quantity]:
         """Everything that leaves a site."""
-        masked = self.secure is not None
-        quantities = list_quantities(self.experiment, masked)
-        if self.select is not None:
-            quantities = self.select.list_quantities(quantities, self.experiment, masked)
-        if self.infer is not None:
-            quantities = [*quantities, *self.infer.list_quantities()]
-        if self.secure is None:
-            return quantities
-        described = [_KEYS_QUANTITY]
-        for quantity in quantities:
-            seen = describe_bound(self.secure.get(quantity.message))
-            described.append(replace(quantity, content=f"{quantity.content}; {seen}"))
-        return described
+        return list_quantities(self)
 
     def _content(self) -> dict[str, Any]:
-        quantities = [asdict(quantity) for quantity in self.quantities]
+        quantities = [quantity.to_dict() for quantity in self.quantities]
         content = {"format": FORMAT, "fcorun": self.fcorun, "experiment": self.config}
         select = None if self.select is None else self.select.to_dict()
         content |= {"select": select, "secure": self.secure, "quantities": quantities}
         return content if self.infer is None else content | {_INFER: self.infer.to_dict()}
 
-    @property
-    def n_rounds(self) -> int:
-        """The number of rounds of all runs together."""
-        if self.select is None:
-            return self.experiment.settings.rounds
-        return self.select.count_rounds(self.experiment)
-
     @cached_property
     def digest(self) -> str:
         """The hash of everything in the plan, 64 hex digits."""
         return _hash(self._content())
-
-    def config_of(self, numbers: dict[str, dict[str, float]]) -> dict[str, Any]:
-        """Return the configuration of the plan's run; of a selection, with the chosen value of ``numbers``."""
-        if self.select is None:
-            return self.config
-        parameter = find_path_parameter(self.experiment)
-        relative = {"relative": None} if "relative" in self.config["reg"] else {}
-        return {**self.config, "reg": {**self.config["reg"], **relative, parameter: numbers["reg"][parameter]}}
 
     def describe(self) -> list[str]:
         """Return the plan as lines to read: the experiment, and everything that leaves a site."""
@@ -229,8 +170,8 @@ class Plan:
         check_away(plan.experiment, secure=plan.secure is not None, selects=plan.select is not None)
         if plan.secure is not None:
             check_secure(plan.experiment)
-            listed = choose_bounds((quantity.message for quantity in plan.quantities), plan.secure)
-            plan = replace(plan, secure=listed)  # with all that a plan masks, or the digest is another
+            # with all that a plan masks, or the digest is another
+            plan = replace(plan, secure=choose_bounds(default_bounds(plan), plan.secure))
         _check_digest(content, plan.digest, where)
         return plan
 

@@ -10,11 +10,8 @@ from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.results.models.inference_options import InferenceOptions
 from fcorun.results.models.inference_problem import SHRUNK_BY_RIDGE, InferenceProblem, explain_no_intervals
 from fcorun.sites.plan.plan_checks import has_one_residual
-from fcorun.sites.plan.quantities import Quantity
 
 MAX_DERIVATIVES = 50  # Newton steps from the model of the last round, with those that are halved
-INTERVAL_LIMITS = {"moments": 2, "value_counts": 1, "derivatives": MAX_DERIVATIVES, "squared_scores": 1}
-_PURPOSE = "inference.csv, intervals of the coefficients"
 
 
 @dataclass(frozen=True)
@@ -88,31 +85,6 @@ class PlannedIntervals:
         """Return the options of ``fcorun infer``."""
         method = "debiased" if problem.has_penalty else "wald"
         return InferenceOptions(method, self.level, self.cluster, self.errors)
-
-    def list_quantities(self) -> list[Quantity]:
-        """Return everything that leaves a site for the intervals."""
-        content = "weighted sums of features and of their squares, around 0 and around the mean, and numbers of rows"
-        quantities = [Quantity("moments", "2 p + 3", "2 times", content, _PURPOSE)]
-        content = ("counts of all rows and events, and of rows where a feature is 0 and where it is 1, and of their "
-                   "events, each at least min_cell or none but that of all rows, though the difference of such a "
-                   "count and that of all rows or events may be smaller; whether features have other values, and more "
-                   "than two; counts of gaps")  # fmt: skip
-        size = "6 for each feature, 1 for each column, and 2"
-        quantities.append(Quantity("value_counts", size, "once", content, _PURPOSE))
-        content = "sums of losses, gradients and Hessians, at models on the way to the optimum and at the estimates"
-        size, times = "1 + p + p (p + 1) / 2, a Hessian of p parameters", f"at most {MAX_DERIVATIVES} times"
-        quantities.append(Quantity("derivatives", size, times, content, _PURPOSE))
-        if self.errors == "robust":
-            of = "groups" if self.cluster == "group" else "rows"
-            content = f"the sum over {of} of the products of their gradients' entries, at the optimum"
-            quantities.append(Quantity("squared_scores", "p (p + 1) / 2 + 1", "once", content, _PURPOSE))
-        return quantities
-
-    @property
-    def limits(self) -> dict[str, int]:
-        """The largest number of requests of each message in a run."""
-        messages = {quantity.message for quantity in self.list_quantities()}
-        return {name: limit for name, limit in INTERVAL_LIMITS.items() if name in messages}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as plain values."""

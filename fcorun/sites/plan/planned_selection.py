@@ -13,9 +13,6 @@ from fcorun.data.datasets.sites import Sites
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import are_convex
-from fcorun.methods.algorithms.algorithm import Algorithm
-from fcorun.sites.plan.gram_sums import sends_sums, sums_add_up
-from fcorun.sites.plan.quantities import Quantity, describe_fills
 from fcorun.studies.selection.choice import choose_metric
 from fcorun.studies.selection.path import MIN_RATIO, find_path_parameter
 from fcorun.studies.selection.selection import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
@@ -108,12 +105,10 @@ class PlannedSelection(SelectOptions):
         """Return the number of runs on a subset."""
         return 1 if subset == REFIT else self.points
 
-    def count_rounds(self, experiment: PreparedExperiment) -> int:
-        """Return the number of rounds of all runs; runs with one upload for all count once."""
-        algo = experiment.algo
-        assert isinstance(algo, Algorithm)
-        width = 1 if algo.has_common_uploads else self.points
-        return experiment.settings.rounds * (width * (self.n_folds + 1) + 1)
+    def describe_fits(self) -> str:
+        """Return the fits in words, as parts of sentences on what leaves a site."""
+        return (f"each of {self.n_folds + 1} fits (all training rows, and all but those of each of {self.n_folds} "
+                "folds)")  # fmt: skip
 
     def check_path(self, values: Sequence[float], experiment: PreparedExperiment) -> None:
         """Raise UserError unless values are a path of this selection, of which only the largest may be free."""
@@ -133,61 +128,6 @@ class PlannedSelection(SelectOptions):
         return (f"select: {self.points} values of {parameter}{path}, each on all training rows and on those of all but "
                 f"one of {self.n_folds} folds by {self.by}; chosen by {rules[self.rule]} of the rows that folds hold "
                 f"out (rule={self.rule}); then a run with the chosen value on all training rows")  # fmt: skip
-
-    def list_quantities(
-        self, of_run: Sequence[Quantity], experiment: PreparedExperiment, masked: bool
-    ) -> list[Quantity]:
-        """Return everything that leaves a site in the selection, from what leaves it in one run.
-
-        ``masked`` sums are those of all clients together.
-        """
-        algo, data, n_fits = experiment.algo, experiment.data, self.n_folds + 1
-        assert isinstance(algo, Algorithm)
-        assert isinstance(data, Sites)
-        fits = f"each of {n_fits} fits (all training rows, and all but those of each of {self.n_folds} folds)"
-        before, in_fits, in_refit = [], [], []
-        for quantity in of_run:
-            if quantity.message in ("describe", "sums"):
-                before.append(quantity)
-                continue
-            if quantity.message == "round" and sends_sums(experiment):
-                in_fits.append(replace(quantity, times=self._say_when_sums_leave(experiment)))
-                continue
-            in_refit.append(replace(quantity, times=f"{quantity.times} in the refit"))
-            if quantity.message in ("score_counts", "scores", "calibration"):
-                continue
-            is_common = quantity.message == "curvature" or (quantity.message == "round" and algo.has_common_uploads)
-            numbers = quantity.numbers if is_common else f"{self.points} times ({quantity.numbers})"
-            in_fits.append(replace(quantity, numbers=numbers, times=f"{quantity.times} in {fits}"))
-        if self.range is None:
-            content = "sums of losses, residuals, and their products with the features, of the model without features"
-            before.append(Quantity("residuals", "d + 4, or 4", "a few times", content, "the largest strength"))
-        content = "numbers of the rows of each client in each fold, sums of their weights, and which classes a fold has"
-        size = f"{3 * self.n_folds} for each client, and one bit for each class and fold"
-        before.append(Quantity("folds", size, "once", content, "the clients' weights in each fit"))
-        size = "1 for each level and each column"
-        content = "over the training rows of each fold, counts of the levels of columns, and of gaps"
-        if data.missing != "refuse":
-            fill_size, fill_content = describe_fills(data.missing, by_client=not masked)
-            size += f", and {fill_size}"
-            content += f"; {fill_content}"
-        times = f"once for each of {self.n_folds} folds, if a column has levels or data.missing fills gaps"
-        purpose = "fills and levels by training rows alone"
-        before.append(Quantity("fold_values", size, times, content, purpose))
-        if data.standardize == "pooled":
-            content = "sums of features, and of their squares around the mean, over the training rows of each fold"
-            size = "d" if masked else "d for each client"
-            times = f"twice for each of {self.n_folds} folds"
-            purpose = "data.standardize=pooled, by training rows alone"
-            before.append(Quantity("fold_sums", size, times, content, purpose))
-        return [*before, *in_fits, *in_refit]
-
-    def _say_when_sums_leave(self, experiment: PreparedExperiment) -> str:
-        """Return how often the sums of ``algo=gram`` leave a site; the refit reuses those of all training rows."""
-        times = f"once for each of {self.n_folds} folds, of all training rows but those of the fold; and once of all"
-        if sums_add_up(experiment):
-            return f"{times}, if a column has levels: else they follow from those of the folds"
-        return times
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as plain values."""

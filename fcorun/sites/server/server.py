@@ -14,12 +14,12 @@ from fcorun.data.datasets.sites import Sites
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.splits import SPLITS
 from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.secure_sums import sum_errors
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_union import agree, compute_means, fit_scaling
 from fcorun.sites.transport.connections import ALL_SITES, Connections
 from fcorun.sites.transport.delivery import digest_of
 from fcorun.sites.transport.messages import Message
-from fcorun.sites.transport.secure_sums import sum_errors
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ from fcorun.results.models.inference import Inference, infer_from_sums
 from fcorun.results.models.inference_problem import make_problem
 from fcorun.results.models.inference_table import build_table, describe
 from fcorun.results.models.inference_warnings import find_warnings
+from fcorun.sites.plan.messages.interval_messages import Derivatives
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.planned_intervals import INTERVAL_LIMITS, PlannedIntervals
+from fcorun.sites.plan.planned_intervals import MAX_DERIVATIVES, PlannedIntervals
 from fcorun.sites.transport.messages import SiteLost, SiteRefusal
 
 
@@ -142,8 +143,9 @@ class SiteSums:
         key = name, b"" if theta is None else arrays["theta"].tobytes()
         if key in self._answers:
             return self._answers[key]
-        if sum(asked == name for asked, _ in self._answers) >= INTERVAL_LIMITS[name]:
-            raise UserError(f"no finite optimum was reached in {INTERVAL_LIMITS[name]} sums of derivatives: "
+        n_asked = sum(asked == Derivatives.name for asked, _ in self._answers)
+        if name == Derivatives.name and n_asked >= MAX_DERIVATIVES:
+            raise UserError(f"no finite optimum was reached in {MAX_DERIVATIVES} sums of derivatives: "
                             f"{NO_OPTIMUM_ADVICE}")  # fmt: skip
         answers = self.rows.request(name, arrays=arrays)
         total: dict[str, Any] = {}

@@ -240,7 +240,7 @@ def share_programs(sites: Mapping[str, Site]) -> SharedPrograms:
 def mask_sites(sites: Mapping[str, Site]) -> "dict[str, MaskedSite]":
     """Return the sites of a trial with masks. Their keys are drawn for the trial, and each site knows those of all."""
     from fcorun.sites.site.masking import MaskedSite
-    from fcorun.sites.transport.masks import fingerprint_of, make_key, public_key_of
+    from fcorun.sites.site.masks import fingerprint_of, make_key, public_key_of
 
     keys = {name: make_key() for name in sites}
     fingerprints = {name: fingerprint_of(public_key_of(key)) for name, key in keys.items()}

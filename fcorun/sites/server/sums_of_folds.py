@@ -9,7 +9,7 @@ from fcorun.base.system.files import write_atomically
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.plan.gram_sums import Arrays, add_folds, sums_add_up, unscale_sums
 from fcorun.sites.plan.planned_selection import REFIT
-from fcorun.sites.tables.fold_encoding import FILLS
+from fcorun.sites.plan.table_options import FILLS
 from fcorun.sites.transport.connections import Connections, ConnectionsWrapper, Request
 from fcorun.sites.transport.journal import SUMS_FILES
 from fcorun.sites.transport.messages import Message

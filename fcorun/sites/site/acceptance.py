@@ -211,7 +211,7 @@ def digest_of_rows(options: SiteOptions) -> str:
 
 def site_fingerprint(folder: Path) -> str:
     """Return the fingerprint of the key of a site's folder, which is drawn once."""
-    from fcorun.sites.transport.masks import fingerprint_of, open_key, public_key_of
+    from fcorun.sites.site.masks import fingerprint_of, open_key, public_key_of
 
     return fingerprint_of(public_key_of(open_key(folder)))
 
@@ -229,7 +229,7 @@ def open_site(folder: Path, plan: Plan) -> "Site | MaskedSite":
     if plan.secure is None:
         return site
     from fcorun.sites.site.masking import MaskedSite
-    from fcorun.sites.transport.masks import open_key
+    from fcorun.sites.site.masks import open_key
 
     return MaskedSite(site, open_key(folder), accepted.fingerprints)
 

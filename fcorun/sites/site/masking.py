@@ -11,11 +11,11 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fcorun.base.errors import UserError, escape_controls
-from fcorun.sites.plan.planned_intervals import INTERVAL_LIMITS
+from fcorun.sites.plan.messages.shelf import list_kinds
+from fcorun.sites.plan.messages.table_messages import Keys
+from fcorun.sites.plan.secure_sums import FEWEST_SITES, MOST_SITES
 from fcorun.sites.site.few_rows import FewRowsError
-from fcorun.sites.site.site import Site
-from fcorun.sites.transport.connections import ALL_SITES, Connections, ConnectionsWrapper, Request
-from fcorun.sites.transport.masks import (
+from fcorun.sites.site.masks import (
     UnmaskableError,
     fingerprint_of,
     flatten,
@@ -25,10 +25,11 @@ from fcorun.sites.transport.masks import (
     to_fixed_point,
     unflatten,
 )
+from fcorun.sites.site.site import Site
+from fcorun.sites.transport.connections import ALL_SITES, Connections, ConnectionsWrapper, Request
 from fcorun.sites.transport.messages import WITHHELD, Message, OwnerError, describe_damage
-from fcorun.sites.transport.secure_sums import FEWEST_SITES, MOST_SITES
 
-_KEYS, _MASKING = "keys", "masking"
+_MASKING = "masking"
 _KEY, _NUMBER = "key", "number"  # a site's entry in the list of keys
 _DTYPES = "dtypes"
 _MAX_REASON = 500
@@ -66,7 +67,7 @@ class MaskedSite:
         if request.envelope is None:
             raise UserError("the server's request has no number")
         transcript = hashlib.sha256(self._transcript.encode() + request.to_bytes()).hexdigest()
-        if request.name == _KEYS:
+        if request.name == Keys.name:
             answer = self._exchange_keys(request, request.envelope.of)
         else:
             self._check_addressees(request.envelope.of)
@@ -100,21 +101,21 @@ class MaskedSite:
         The run goes on without these sums, and no sum over the other sites is told. Raises UnmaskableError for other
         numbers that cannot be masked.
         """
-        is_for_intervals = answer.name in INTERVAL_LIMITS
+        hides_infinite = list_kinds()[answer.name].hides_infinite
         has_all = all(np.isfinite(values).all() for values in answer.arrays.values())
-        if WITHHELD in answer.about or (is_for_intervals and not has_all):
+        if WITHHELD in answer.about or (hides_infinite and not has_all):
             return _replace_by_noise(answer, "")  # withheld because few rows make them up
         try:
             return self._mask(answer, context)
         except UnmaskableError:
-            if not is_for_intervals:
+            if not hides_infinite:
                 raise
             self._refusal = describe_refusal(answer.name)
             return _replace_by_noise(answer, self._refusal)
 
     def _mask(self, answer: Message, context: bytes) -> Message:
         """Return an answer as numbers of fixed point, with masks that ``context`` determines."""
-        factor = self.site.share if answer.name == "round" else 1.0  # the sum of the answers to a round is the mean
+        factor = self.site.share if list_kinds()[answer.name].is_mean else 1.0
         bound, steps, dtypes = self._bounds[answer.name], {}, {}
         for name, values in answer.arrays.items():
             if factor != 1.0 and values.dtype.kind != "f" and name != "work":
@@ -134,7 +135,7 @@ class MaskedSite:
             raise UserError("the server sends keys again, which stay the same in a run: begin the run anew")
         if not request.about:
             self._number = secrets.token_hex(16)
-            return Message(_KEYS, {_KEY: public_key_of(self.key), _NUMBER: self._number})
+            return Message(Keys.name, {_KEY: public_key_of(self.key), _NUMBER: self._number})
         sites = _read_keys(request.about)
         if sorted(sites) != sorted(addressees):
             raise UserError("the server's keys are not those of the sites that it asks: begin the run anew")
@@ -149,7 +150,7 @@ class MaskedSite:
         if self.site.policy.keys == "pinned":
             self._check_fingerprints({name: entry[_KEY] for name, entry in sites.items() if entry != public_values})
         self._sites = sites
-        return Message(_KEYS)
+        return Message(Keys.name)
 
     def _check_fingerprints(self, keys: Mapping[str, str]) -> None:
         """Raise UserError unless the keys of the other sites have the fingerprints that the owner has entered."""
@@ -237,8 +238,8 @@ class MaskedConnections(ConnectionsWrapper):
         if len(self.sites) < FEWEST_SITES:
             raise UserError(f"the plan has secure sums, which need at least {FEWEST_SITES} sites, and there are "
                             f"{len(self.sites)}: find further sites, or plan without --secure")  # fmt: skip
-        answers = self.connections.ask(_KEYS)
-        self.connections.ask(_KEYS, about={site: answer.about for site, answer in answers.items()})
+        answers = self.connections.ask(Keys.name)
+        self.connections.ask(Keys.name, about={site: answer.about for site, answer in answers.items()})
 
     def send(self, request: Request) -> dict[str, Message]:
         """Send a request to all sites. Returns their answers, or the sum of masked answers by ``ALL_SITES``."""
@@ -286,7 +287,7 @@ def _form_of(answer: Message, site: str) -> dict[str, tuple[str, tuple[int, ...]
     dtypes = answer.about.get(_DTYPES, {})
     masked_dtypes = {array.dtype.name for array in answer.arrays.values()}
     is_complete = isinstance(dtypes, dict) and set(dtypes) == set(answer.arrays)
-    is_complete &= WITHHELD not in answer.about or answer.name in (*INTERVAL_LIMITS, "round")
+    is_complete &= WITHHELD not in answer.about or list_kinds()[answer.name].may_withhold
     if not is_complete or masked_dtypes - {"uint64"} or not all(name in _NUMBER_DTYPES for name in dtypes.values()):
         raise UserError(f"site '{site}' sent no masked numbers, where the plan has secure sums: use the same version "
                         "of fcorun at the server and at all sites")  # fmt: skip

@@ -8,16 +8,41 @@ import numpy as np
 
 from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
+from fcorun.results.models.binned_threshold import probability_at
 from fcorun.results.models.predictions import Predictions, predict_rows
 from fcorun.results.models.score_functions import Arrays
 from fcorun.results.models.site_sum_checks import set_prefix
-from fcorun.results.scores.auc_interval import BINS, count_scores, spread_cells
+from fcorun.results.scores.auc_interval import BINS, EDGES, count_scores, spread_cells
 from fcorun.results.scores.calibration import sum_calibration
 from fcorun.results.scores.concordance import pair_rows_of_clients
 from fcorun.results.scores.weighted_rows import ScoredRows, find_terms
+from fcorun.sites.plan.messages.score_messages import Scores
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.site.site_results import sort_personal
 from fcorun.sites.tables.table_description import merge_small_cells
+from fcorun.sites.transport.messages import Message
+
+
+def threshold_of(scored: Message | None, plan: Plan) -> float:
+    """Return the probability from which on rows are flagged: a number, or what the rule of the plan has chosen.
+
+    ``scored`` is the request for scores, whose "edge" is the score that the rule of the plan has chosen; None if none
+    has come. Raises ValueError for anything but an edge of a bin, and for an edge that the plan does not need.
+    """
+    rule = ThresholdRule.parse(plan.experiment.settings.threshold)
+    if not rule.needs_rows:
+        if scored is not None and scored.about:
+            raise ValueError("an edge that the plan does not need")
+        return rule.value
+    if scored is None:
+        return DEFAULT_THRESHOLD
+    edge = scored.about["edge"]
+    if type(edge) is not float or edge not in EDGES.tolist():
+        raise ValueError("no edge of a bin of scores")
+    return probability_at(plan.experiment.objective, edge)
 
 
 @dataclass(frozen=True)
@@ -42,6 +67,30 @@ class ScoreSums:
     masked: bool = False
     threshold: float = DEFAULT_THRESHOLD
     personal: Arrays | None = None
+
+    @classmethod
+    def of_request(
+        cls,
+        request: Message,
+        plan: Plan,
+        policy: Policy,
+        own_data: FederatedData,
+        personal: Mapping[str, np.ndarray] | None,
+    ) -> "ScoreSums":
+        """Return the sums of a site's rows for a request with a model. Raises ValueError like ``threshold_of``.
+
+        ``personal`` has the personal models of the site's clients as a record has them; None: the plan trains none.
+        """
+        threshold = threshold_of(request, plan) if request.name == Scores.name else DEFAULT_THRESHOLD
+        return cls(
+            plan.experiment.objective,
+            own_data,
+            dict(request.arrays) if plan.experiment.has_shared_model else None,
+            policy.min_cell,
+            masked=plan.is_masked,
+            threshold=threshold,
+            personal=None if personal is None else sort_personal(personal, own_data.clients),
+        )
 
     @cached_property
     def _sets(self) -> dict[str, Predictions]:

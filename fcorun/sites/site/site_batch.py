@@ -15,18 +15,17 @@ from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.certificate import SCALE, CertificateSums
 from fcorun.engine.remote.draws import DrawsAhead
-from fcorun.engine.remote.leaves import name_leaves, pack_sparse, restore_leaves
+from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.personal_models import PERSONAL, SitePersonalModels, split_broadcast
 from fcorun.engine.remote.programs import count_sent_runs
 from fcorun.engine.remote.row_shares import FoldRows, ShareSums
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import PyTree
-from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.problem.problem import Batch
+from fcorun.sites.plan.messages.run_messages import Evaluate, Round
 from fcorun.sites.site.few_rows import FewRowsRule, refuse
 from fcorun.sites.site.shared_programs import SharedPrograms
-from fcorun.sites.transport.messages import Message
 
 Arrays = dict[str, np.ndarray]
 
@@ -38,13 +37,6 @@ def resolve_numbers(experiment: PreparedExperiment, numbers: Numbers) -> Prepare
         reg = replace(reg, relative=None)  # type: ignore[call-arg]
     algo = replace(experiment.algo, **numbers["algo"])
     return experiment.with_resolved(algo=algo, reg=replace(reg, **numbers["reg"]))
-
-
-def pack_uploads(answer: Message, experiment: PreparedExperiment) -> Message:
-    """Return an answer, in which uploads that an uplink has encoded are sent by their nonzeros, if these are few."""
-    if answer.name != "round" or isinstance(experiment.uplink, Identity):
-        return answer
-    return replace(answer, arrays=pack_sparse(answer.arrays))
 
 
 @dataclass
@@ -176,7 +168,7 @@ class SiteBatch:
         few = self._find_few_rows(shares, draws.weights / draws.weights.sum())
         if few.any():
             if number == 0 or not federation.algorithm.backtracks:
-                raise refuse("round")
+                raise refuse(Round.name)
             leaves, self.withholds = _withhold(leaves, few), True
         self.clients = clients
         is_last = exchange + 1 == len(federation.shapes.uploads)
@@ -203,7 +195,7 @@ class SiteBatch:
         rows, extra = self.federation.arrays
         assert rows is not None
         sums, shares = self._programs.solution_sums(self._numbers, dict(solution), rows.x, rows.y, extra)
-        self.rule.check("evaluate", shares)
+        self.rule.check(Evaluate.name, shares)
         if self.federation.algorithm.has_personal_models:
             broadcast = self._read_broadcast(of_broadcast)
             if len(self.rows):

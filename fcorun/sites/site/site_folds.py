@@ -110,11 +110,11 @@ class SiteFolds:
             rows = self.site_data.train.take(np.flatnonzero(self.fold != fold))
             self.policy.check_rare_features(self.plan, rows, self.site_data.features, " outside of a fold")
 
-    def describe(self) -> Message:
-        """Return the counts of the folds as an answer."""
-        return Message("folds", arrays={**self.counts.to_arrays(), "classes": self._class_counts > 0})
+    def describe(self) -> dict[str, np.ndarray]:
+        """Return the counts of the folds, and which classes each has."""
+        return {**self.counts.to_arrays(), "classes": self._class_counts > 0}
 
-    def count_values(self, request: Message) -> Message:
+    def count_values(self, request: Message) -> dict[str, np.ndarray]:
         """Return the counts and sums of a fold's training rows that determine fills of gaps and known levels."""
         _, k = self._find(request)
         if k is None or self.cells is None:
@@ -125,13 +125,13 @@ class SiteFolds:
                 arrays["sums"] = sum_in_order(arrays["sums"])[None]
             if "values" in arrays:
                 arrays["values"] = arrays["values"].sum(0, keepdims=True)
-        return Message("fold_values", arrays=arrays)
+        return arrays
 
     def _encode(self, request: Message) -> np.ndarray:
         """Return the features of all training rows, with the fills and levels that a request has."""
         return self.site_data.train.x if self.cells is None else self.cells.encode(request.arrays)
 
-    def sum_features(self, request: Message) -> Message:
+    def sum_features(self, request: Message) -> dict[str, np.ndarray]:
         """Return the sums of the features, or of their squares, over the rows of each client that a fold trains on.
 
         Secure sums are one row, of all clients of the site.
@@ -148,7 +148,7 @@ class SiteFolds:
         else:
             _check_vector(mean, x.shape[1])
             sums = sum_squares_by_client(x, client, mean)
-        return Message("fold_sums", arrays={"sums": sums if self.plan.secure is None else sum_in_order(sums)[None]})
+        return {"sums": sum_in_order(sums)[None] if self.plan.is_masked else sums}
 
     def take(self, request: Message) -> tuple[FederatedData, FederatedData]:
         """Return the subset that a request names: as the site's own data, and as the data of all sites."""

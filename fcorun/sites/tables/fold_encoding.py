@@ -24,15 +24,13 @@ from fcorun.data.tables.columns.column import ColumnDescription, ColumnFit, Hist
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.scaling import Scaling
-from fcorun.sites.plan.table_options import HISTOGRAM_BINS
+from fcorun.sites.plan.table_options import FILLS, HISTOGRAM_BINS, INFORMATIVE
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_checks import check_gaps
 from fcorun.sites.tables.table_data import encode_table
 from fcorun.sites.tables.table_description import find_bins, median_edges, merge_small_cells
 from fcorun.sites.tables.table_rows import SiteTable
 
-FILLS = "fills"  # the arrays of requests
-INFORMATIVE = "informative"
 _NO_FILL = -1.0  # of levels whose gaps are not filled
 Arrays = dict[str, np.ndarray]
 

@@ -11,10 +11,6 @@ from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero
 from fcorun.sites.transport.messages import Message, describe_damage
 
-# The keys of ``Message.about`` in the message of an agreement.
-AGREEMENT_KEYS = {"task", "classes", "encoding", "x_dtype", "y_dtype"}
-AGREEMENT_KEYS |= {"clients", "site_of_client", "warnings", "site_warnings"}
-
 
 @dataclass(frozen=True)
 class Agreement:

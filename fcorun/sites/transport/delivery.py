@@ -11,9 +11,8 @@ from fcorun.base.errors import UserError, escape_controls
 from fcorun.base.system.files import check_interrupted
 from fcorun.sites.transport.audit import AuditLog
 from fcorun.sites.transport.connections import AnsweringSite
-from fcorun.sites.transport.messages import ForeignAnswer, Message, OwnerError, SiteRefusal
+from fcorun.sites.transport.messages import REFUSAL, ForeignAnswer, Message, OwnerError, SiteRefusal
 
-_REFUSAL = "refusal"
 _SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MAX_SENTENCE, _MAX_NAME = 500, 100
 _log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ def _logged(answer: Message, log: AuditLog) -> Message:
     except OSError as error:
         _log.error("%s cannot be written: %s", log.path, error)
         sentence = f"the site cannot write its log ({error.strerror}): its owner makes room, or mends the folder"
-        return Message(_REFUSAL, {"sentence": sentence}, envelope=answer.envelope, site=answer.site)
+        return Message(REFUSAL, {"sentence": sentence}, envelope=answer.envelope, site=answer.site)
     return answer
 
 
@@ -79,13 +78,13 @@ def _answer_or_refuse(site: AnsweringSite, name: str, content: bytes) -> Message
     except Exception as error:
         _log.exception("The site could not answer.")
         sentence = f"the site failed ({type(error).__name__}): its log says why"
-    return Message(_REFUSAL, {"sentence": sentence}, envelope=envelope, site=name)
+    return Message(REFUSAL, {"sentence": sentence}, envelope=envelope, site=name)
 
 
 def refusal_bytes(error: UserError, name: str, log: AuditLog) -> bytes:
     """Return the refusal of all requests by the site ``name``, which cannot be opened, after a line in the log."""
     sentence = error.public if isinstance(error, OwnerError) else str(error)
-    refusal = Message(_REFUSAL, {"sentence": sentence}, site=name)
+    refusal = Message(REFUSAL, {"sentence": sentence}, site=name)
     return _logged(refusal, log).to_bytes()
 
 
@@ -96,7 +95,7 @@ def read_answer(content: bytes, name: str, request: Message) -> Message:
     """
     answer = Message.from_bytes(content, f"site '{name}'")
     check_sender(answer, name)
-    if answer.name == _REFUSAL:
+    if answer.name == REFUSAL:
         raise SiteRefusal(f"site '{name}': {_sentence_of(answer)}")
     if (answer.name, answer.envelope) != (request.name, request.envelope):
         raise UserError(f"site '{name}' answered another request than '{request.name}': see that each site has its own "
@@ -116,7 +115,7 @@ def check_sender(answer: Message, name: str) -> None:
 def read_refusal(content: bytes) -> str | None:
     """Return the sentence of a refusal of ``answer_bytes``; None for an answer."""
     answer = Message.from_bytes(content, "the site")
-    return _sentence_of(answer) if answer.name == _REFUSAL else None
+    return _sentence_of(answer) if answer.name == REFUSAL else None
 
 
 def _sentence_of(refusal: Message) -> str:

@@ -1,10 +1,12 @@
-"""Messages between the server and the sites: a closed list of names, small values by name, and arrays of numbers.
+"""Messages between the server and the sites: a name, small values by name, and arrays of numbers.
 
-A message travels as bytes: an .npz archive of its arrays and of one JSON text. Nothing in it is executed.
+``fcorun.sites.plan.messages`` has the kinds of messages that sites answer. A message travels as bytes: an .npz archive
+of its arrays and of one JSON text. Nothing in it is executed.
 """
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -15,36 +17,12 @@ import numpy as np
 from fcorun.base.errors import UserError, first_line
 from fcorun.base.records.formats import arrays_from_bytes, npz_bytes
 
-MESSAGES = {
-    "keys": "the public keys of the sites, from which masks follow",
-    "describe": "the clients, their numbers of rows, the columns, and the counts of levels and classes",
-    "sums": "the sums of features, and of their squares around a mean, by client",
-    "load": "the encoding of the columns that all sites use",
-    "folds": "the numbers of the rows of each client in each fold of a selection",
-    "fold_values": "counts of levels, and sums or histograms of columns, over the rows that a fold leaves",
-    "fold_sums": "the sums of features, and of their squares around a mean, over the rows that a fold leaves",
-    "subset": "the beginning of a fit of a selection, or of its refit",
-    "curvature": "five bounds on the curvature of the losses of the site's clients together, rounded",
-    "start": "the beginning of a run",
-    "round": "a round: what clients receive, and the means of what they send",
-    "evaluate": "sums of losses and scores of a model, by split",
-    "residuals": "sums of a certificate: losses, residuals and their products with the features",
-    "conjugates": "the sum of the conjugates of the losses, for a certificate",
-    "score_counts": "counts of the scores of the last model over the validation rows, in bins by class",
-    "scores": "sums of losses and scores of the last models over the rows of each split, and counts in bins",
-    "calibration": "sums for the calibration of the last models over the rows of each split",
-    "moments": "sums of features and of their squares, for intervals of coefficients",
-    "value_counts": "counts of the rows where a feature is 0 and where it is 1, and of their events, for intervals",
-    "derivatives": "sums of losses, gradients and Hessians at a model, for intervals",
-    "squared_scores": "the sum over rows or groups of the products of their gradients' entries, for intervals",
-    "result": "the result of a run, for the sites",
-    "end": "the end of a run",
-    "refusal": "a sentence instead of an answer",
-}
 WITHHELD = "withheld"  # the key of why numbers of an answer are withheld, "" because few rows make them up
-LAST_REQUEST = "end"  # after which another run may begin
+LAST_REQUEST = "end"  # the name of the request after which another run may begin
+REFUSAL = "refusal"  # the name of a sentence instead of an answer
 _HEADER = "message.json"
 _MAX_HEADER, _MAX_ARRAYS, _MAX_NUMBER = 2**20, 1000, 2**53
+_NAME = re.compile(r"[a-z_]{1,50}")
 _KINDS = "fiub"  # of dtypes: floats, integers and booleans
 
 
@@ -105,7 +83,7 @@ class Message:
     """A message of either direction.
 
     Attributes:
-        name: one of ``MESSAGES``; an answer has the name of its request, or is a refusal.
+        name: the name of a kind of message; an answer has the name of its request, or is a refusal.
         about: small values by name, fit for JSON.
         arrays: arrays of numbers by name.
         envelope: the place in a run; None before a message is addressed, and in an answer that has been read.
@@ -179,7 +157,7 @@ class Message:
         envelope = None if values["envelope"] is None else Envelope.from_json(values["envelope"])
         if not isinstance(values["site"], str | None):
             raise ValueError("its header names no site")
-        if values["name"] not in MESSAGES:
+        if not isinstance(values["name"], str) or not _NAME.fullmatch(values["name"]):
             raise ValueError(f"there is no message '{str(values['name'])[:50]}'")
         if len(arrays) > _MAX_ARRAYS:
             raise ValueError(f"it has more than {_MAX_ARRAYS} arrays")

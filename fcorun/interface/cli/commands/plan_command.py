@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
         metric, config = config.get("metric"), {**config, "metric": None}
     from fcorun.experiment.prepare import prepare
     from fcorun.sites.plan.plan import Plan
-    from fcorun.sites.transport.secure_sums import read_bounds
+    from fcorun.sites.plan.secure_sums import read_bounds
 
     infer = None if arguments.infer is None else _read_infer(arguments.infer)
     bounds = read_bounds(arguments.bound)

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.files import name_file_in_errors
+from fcorun.sites.plan.secure_sums import STEPS, step_of
 from fcorun.sites.transport.messages import OwnerError
-from fcorun.sites.transport.secure_sums import STEPS, step_of
 
 Arrays = dict[str, np.ndarray]
 _KEY_FILE = "masking_key"

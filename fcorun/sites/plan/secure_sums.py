@@ -8,23 +8,6 @@ from typing import Any
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.experiment.experiment import PreparedExperiment
 
-_MEANS, _SUMS, _SQUARES = 2.0**16, 2.0**26, 2.0**30
-DEFAULT_BOUNDS = {
-    "sums": _SQUARES,
-    "fold_values": _SQUARES,
-    "fold_sums": _SQUARES,
-    "round": _MEANS,
-    "evaluate": _MEANS,
-    "residuals": _MEANS,
-    "conjugates": _MEANS,
-    "score_counts": _SUMS,
-    "scores": _SUMS,
-    "calibration": _SUMS,
-    "moments": _SQUARES,
-    "value_counts": _SUMS,
-    "derivatives": _MEANS,
-    "squared_scores": _MEANS,
-}
 FEWEST_SITES = 3  # of two sites, each knows the other's numbers from the sum
 MOST_SITES = 1000  # so many numbers at their bounds add up to less than 2^62 steps
 STEPS = 2**52  # from 0 to the bound, as many as a number of 64 bits tells apart
@@ -44,15 +27,13 @@ def sum_errors(bounds: Mapping[str, float] | None, n_sites: int) -> dict[str, fl
     return {name: n_sites * step_of(bound) / 2 for name, bound in (bounds or {}).items()}
 
 
-def choose_bounds(messages: Iterable[str], chosen: Mapping[str, float]) -> dict[str, float]:
+def choose_bounds(defaults: Mapping[str, float], chosen: Mapping[str, float]) -> dict[str, float]:
     """Return the bound of each message of a plan that masks hide. Raises UserError for bounds of other messages."""
-    messages = set(messages)
-    bounds = {name: bound for name, bound in DEFAULT_BOUNDS.items() if name in messages}
     for name, bound in chosen.items():
-        if name not in bounds:
+        if name not in defaults:
             raise UserError(f"--bound {name}={bound:g}: the plan masks no message '{name}'; "
-                            f"{suggest_name(name, bounds)}")  # fmt: skip
-    return bounds | check_bounds(chosen)
+                            f"{suggest_name(name, defaults)}")  # fmt: skip
+    return {**defaults, **check_bounds(chosen)}
 
 
 def check_bounds(bounds: Mapping[str, Any]) -> dict[str, float]:

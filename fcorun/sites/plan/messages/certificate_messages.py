@@ -1,0 +1,215 @@
+"""The messages of certificates: sums for a duality gap, for the largest strength, and on the way to the optimum."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.engine.remote.certificate import NULL, REFERENCE, RUN, SCALE, CertificateSums
+from fcorun.engine.remote.row_shares import ShareSums
+from fcorun.experiment.build import build_problem
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
+from fcorun.methods.problem.duality_gap import MAX_INTERCEPT_STEPS
+from fcorun.methods.problem.problem import Problem
+from fcorun.methods.problem.solver import gather_site_rows
+from fcorun.sites.plan.messages.message_kind import MEANS, MessageKind, Quantity, Stage
+from fcorun.sites.plan.planned_study import PlannedStudy
+from fcorun.sites.transport.messages import Message
+
+if TYPE_CHECKING:
+    from fcorun.sites.site.site import Site
+
+Arrays = dict[str, np.ndarray]
+_GAP_PURPOSE = "the duality gap, a bound on the distance to the optimum"
+_GRADIENTS = "residuals with gradients"  # the name by which requests for gradients are counted
+_OPTIMUM = " of the optimum"  # ends the names by which requests on the way to the reference optimum are counted
+
+
+@dataclass(frozen=True)
+class SiteCertificates:
+    """The sums of certificates over a site's rows at models outside of its runs.
+
+    Attributes:
+        experiment: the experiment of the plan.
+        data: the site's rows, whose clients are numbered among those of all sites.
+        check_shares: raises an error where few rows outweigh all others at a model of a message.
+    """
+
+    experiment: PreparedExperiment
+    data: FederatedData
+    check_shares: Callable[[str, ShareSums], None]
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem, whose psi is not used."""
+        return build_problem(self.experiment, self.data)
+
+    @cached_property
+    def _sums(self) -> CertificateSums:
+        batch = gather_site_rows(self.data, self.experiment.settings.client_weighting)
+        return CertificateSums(self.problem, batch, self.check_shares)
+
+    def sum_residuals(self, models: str, received: Arrays, with_gradient: bool) -> Arrays:
+        """Return the sums of residuals at the model without features, or at one on the way to the optimum."""
+        with jax.enable_x64(True):
+            if models == NULL:
+                return self._sums.null_residuals(received, with_gradient)
+            return self._sums.residuals(self._sums.read_model(received), with_gradient)
+
+    def sum_conjugates(self, received: Arrays) -> Arrays:
+        """Return the sum of the conjugates of the losses at a model on the way to the optimum, and at a scale."""
+        with jax.enable_x64(True):
+            leaves = dict(received)
+            scale = leaves.pop(SCALE)
+            model = self._sums.read_model(leaves)
+            if scale.shape != (1,) or scale.dtype != np.float64:
+                raise ValueError("no scale of residuals")
+            return self._sums.conjugates(model, scale)
+
+
+class _CertificateMessage(MessageKind):
+    """A message about the models of a certificate: those of a run, the one without features, or of the optimum."""
+
+    bound = MEANS
+
+    def count_name(self, request: Message) -> str:
+        """Return the name by which a request is counted; those on the way to the optimum have limits of their own."""
+        return f"{self.name}{_OPTIMUM}" if request.about.get("models") == REFERENCE else self.name
+
+    def check_models(self, site: "Site", request: Message) -> str:
+        """Return which models a request is about. Raises UserError for others than the plan's, or not at this time."""
+        models, study = request.about["models"], site.plan
+        begins_path = study.select is not None and study.select.range is None and site.counts.subset is None
+        listed = {
+            RUN: study.experiment.settings.gap,
+            NULL: study.experiment.reg.relative_or_none is not None or begins_path,
+            REFERENCE: study.experiment.settings.reference,
+        }
+        if not isinstance(models, str) or not listed.get(models, False):
+            raise UserError("the server asked for residuals of a model that the plan does not list")
+        if models == REFERENCE and site.has_started:
+            raise UserError("the server asked for sums on the way to the reference optimum after the start of the run: "
+                            "begin the run anew")  # fmt: skip
+        return models
+
+
+class Residuals(_CertificateMessage):
+    """Sums of losses and residuals at models, and of the products of residuals and features."""
+
+    name = "residuals"
+    meaning = "sums of a certificate: losses, residuals and their products with the features"
+    stage = Stage.STRENGTH
+    keys = frozenset({"models", "gradient"})
+    is_kept = True
+
+    def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
+        experiment = study.experiment
+        size, content = "d + 4, or 4", "sums of losses, residuals, and their products with the features"
+        quantities = []
+        if study.select is not None and study.select.range is None:
+            at_null = f"{content}, of the model without features"
+            quantities.append(self.quantity(size, "a few times", at_null, "the largest strength", Stage.PATH))
+        if experiment.reg.relative_or_none is not None:
+            at_null = f"{content}, of the model without features"
+            quantities.append(self.quantity(size, "a few times", at_null, "reg.relative"))
+        if experiment.settings.reference:
+            on_the_way = f"{content}, of models on the way to the optimum"
+            times = f"at most {MAX_GRADIENTS} times with the products, and {MAX_LOSSES} times without"
+            quantities.append(self.quantity(size, times, on_the_way, "reference=true", Stage.REFERENCE))
+        if experiment.settings.gap:
+            at_best = f"{content}, at the model's best intercept"
+            times = (f"at most {2 * study.n_evaluations} times with the products, and "
+                     f"{MAX_INTERCEPT_STEPS * study.n_evaluations} times without")  # fmt: skip
+            quantities.append(self.quantity(size, times, at_best, _GAP_PURPOSE, Stage.GAPS))
+        return quantities
+
+    def count_name(self, request: Message) -> str:
+        """Return the name by which a request is counted; requests for gradients have limits of their own."""
+        name = super().count_name(request)
+        return name.replace(self.name, _GRADIENTS) if request.about.get("gradient") else name
+
+    def limits_of_run(self, study: PlannedStudy) -> dict[str, int]:
+        settings = study.experiment.settings
+        n_models = settings.gap * study.n_evaluations + (study.experiment.reg.relative_or_none is not None)
+        of_optimum = {
+            f"{_GRADIENTS}{_OPTIMUM}": settings.reference * MAX_GRADIENTS,
+            f"{self.name}{_OPTIMUM}": settings.reference * MAX_LOSSES,
+        }
+        return self._limits_at(n_models) | of_optimum
+
+    def limits(self, study: PlannedStudy, subset: str | None) -> dict[str, int]:
+        """Return the limits of requests; before the first fit of a selection those at the model without features."""
+        limits = super().limits(study, subset)
+        if study.select is not None and subset is None:
+            limits |= self._limits_at(int(study.select.range is None))
+        return limits
+
+    def _limits_at(self, n_models: int) -> dict[str, int]:
+        """Return the limits of requests at so many models, and of those for losses at their best intercepts."""
+        return {_GRADIENTS: 2 * n_models, self.name: MAX_INTERCEPT_STEPS * n_models}
+
+    def keeps(self, request: Message) -> bool:
+        """Return whether the request is one for gradients, which later requests for losses repeat."""
+        return bool(request.about["gradient"])
+
+    def answer(self, site: "Site", request: Message) -> Message:
+        models, with_gradient = self.check_models(site, request), bool(request.about["gradient"])
+        if not with_gradient:
+            has_intercept = "bias" in site.certificates.problem.shapes
+            check_loss_request(request, site.requests.get(self.name), has_intercept)
+        if models == RUN:
+            return Message(self.name, {}, site.batch.sum_residuals(request.arrays, with_gradient))
+        return Message(self.name, {}, site.certificates.sum_residuals(models, request.arrays, with_gradient))
+
+
+def check_loss_request(request: Message, last: Message | None, has_intercept: bool) -> None:
+    """Raise UserError unless a request for losses repeats the last one for gradients, but for the intercept."""
+    # leaves are numbered in the order of their names, so that "bias" is 0; NULL sends the bias alone, by its name
+    intercept = {"0", "bias"} if has_intercept else set()
+    is_same = last is not None and last.about["models"] == request.about["models"]
+    if last is None or not is_same or set(last.arrays) != set(request.arrays):
+        is_same = False
+    else:
+        fixed = request.arrays.keys() - intercept
+        is_same = all(np.array_equal(request.arrays[name], last.arrays[name]) for name in fixed)
+    if not is_same:
+        raise UserError("the server asked for losses of another model than that of its last sums of gradients: only "
+                        "the intercept may differ")  # fmt: skip
+
+
+class Conjugates(_CertificateMessage):
+    """The sum of the conjugates of the losses at scaled residuals."""
+
+    name = "conjugates"
+    meaning = "the sum of the conjugates of the losses, for a certificate"
+    stage = Stage.REFERENCE
+    keys = frozenset({"models"})
+
+    def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
+        settings = study.experiment.settings
+        content = "the sum of the conjugates of the losses at the scaled residuals"
+        quantities = []
+        if settings.reference:
+            quantities.append(self.quantity("1", f"at most {MAX_CERTIFICATES} times", content, "reference=true"))
+        if settings.gap:
+            quantities.append(self.quantity("1", f"{study.n_evaluations} times", content, _GAP_PURPOSE, Stage.GAPS))
+        return quantities
+
+    def limits_of_run(self, study: PlannedStudy) -> dict[str, int]:
+        settings = study.experiment.settings
+        n_gaps = settings.gap * study.n_evaluations
+        return {self.name: n_gaps, self.name + _OPTIMUM: settings.reference * MAX_CERTIFICATES}
+
+    def answer(self, site: "Site", request: Message) -> Message:
+        models = self.check_models(site, request)
+        if models == NULL:  # the strength needs gradients alone
+            raise UserError("the server asked for conjugates at the model without features, which no plan needs")
+        if models == RUN:
+            return Message(self.name, {}, site.batch.sum_conjugates(request.arrays))
+        return Message(self.name, {}, site.certificates.sum_conjugates(request.arrays))

@@ -1,0 +1,123 @@
+"""The messages of intervals of the coefficients: sums over all training rows, after the last round."""
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import jax
+import numpy as np
+
+from fcorun.sites.plan.messages.message_kind import MEANS, SQUARES, SUMS, MessageKind, Quantity, Stage
+from fcorun.sites.plan.planned_intervals import MAX_DERIVATIVES, PlannedIntervals
+from fcorun.sites.plan.planned_study import PlannedStudy
+from fcorun.sites.transport.messages import Message
+
+if TYPE_CHECKING:
+    from fcorun.sites.site.interval_sums import IntervalSums
+    from fcorun.sites.site.site import Site
+
+Arrays = dict[str, np.ndarray]
+_PURPOSE = "inference.csv, intervals of the coefficients"
+
+
+class IntervalMessage(MessageKind):
+    """A message whose sums give intervals. A site withholds the sums that few rows make up.
+
+    Attributes:
+        most_requests: the largest number of requests in a study.
+    """
+
+    stage = Stage.INTERVALS
+    may_withhold = True
+    hides_infinite = True
+    most_requests: ClassVar[int] = 1
+
+    def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
+        return [] if study.infer is None else self.list_for_intervals(study.infer)
+
+    @abstractmethod
+    def list_for_intervals(self, infer: PlannedIntervals) -> list[Quantity]:
+        """Return the numbers that leave a site for intervals with these options."""
+
+    def limits_of_run(self, study: PlannedStudy) -> dict[str, int]:
+        return {self.name: self.most_requests}
+
+    def answer(self, site: "Site", request: Message) -> Message:
+        with jax.enable_x64(True):
+            sums = site.interval_sums
+            with np.errstate(over="ignore", invalid="ignore"):  # at a point far away, whose sums are not finite
+                return Message(self.name, {}, self.sum_rows(sums, request.arrays))
+
+    @abstractmethod
+    def sum_rows(self, sums: "IntervalSums", received: Arrays) -> Arrays:
+        """Return the sums of a request. Raises ValueError for arrays that are not those of the request."""
+
+
+class Moments(IntervalMessage):
+    """The moments of the features around a center."""
+
+    name = "moments"
+    meaning = "sums of features and of their squares, for intervals of coefficients"
+    bound = SQUARES
+    most_requests = 2
+
+    def list_for_intervals(self, infer: PlannedIntervals) -> list[Quantity]:
+        content = "weighted sums of features and of their squares, around 0 and around the mean, and numbers of rows"
+        return [self.quantity("2 p + 3", "2 times", content, _PURPOSE)]
+
+    def sum_rows(self, sums: "IntervalSums", received: Arrays) -> Arrays:
+        return sums.moments(sums.read_point(received))
+
+
+class ValueCounts(IntervalMessage):
+    """The counts of rows and events by which indicators are known."""
+
+    name = "value_counts"
+    meaning = "counts of the rows where a feature is 0 and where it is 1, and of their events, for intervals"
+    bound = SUMS
+
+    def list_for_intervals(self, infer: PlannedIntervals) -> list[Quantity]:
+        content = ("counts of all rows and events, and of rows where a feature is 0 and where it is 1, and of their "
+                   "events, each at least min_cell or none but that of all rows, though the difference of such a "
+                   "count and that of all rows or events may be smaller; whether features have other values, and more "
+                   "than two; counts of gaps")  # fmt: skip
+        return [self.quantity("6 for each feature, 1 for each column, and 2", "once", content, _PURPOSE)]
+
+    def sum_rows(self, sums: "IntervalSums", received: Arrays) -> Arrays:
+        if received:
+            raise ValueError("arrays of another request")
+        return sums.count_values()
+
+
+class Derivatives(IntervalMessage):
+    """The sums of losses, gradients and Hessians on the way to the optimum."""
+
+    name = "derivatives"
+    meaning = "sums of losses, gradients and Hessians at a model, for intervals"
+    bound = MEANS
+    most_requests = MAX_DERIVATIVES
+
+    def list_for_intervals(self, infer: PlannedIntervals) -> list[Quantity]:
+        content = "sums of losses, gradients and Hessians, at models on the way to the optimum and at the estimates"
+        size, times = "1 + p + p (p + 1) / 2, a Hessian of p parameters", f"at most {MAX_DERIVATIVES} times"
+        return [self.quantity(size, times, content, _PURPOSE)]
+
+    def sum_rows(self, sums: "IntervalSums", received: Arrays) -> Arrays:
+        return sums.derivatives(sums.read_point(received))
+
+
+class SquaredScores(IntervalMessage):
+    """The sums of squared scores, for robust standard errors."""
+
+    name = "squared_scores"
+    meaning = "the sum over rows or groups of the products of their gradients' entries, for intervals"
+    bound = MEANS
+
+    def list_for_intervals(self, infer: PlannedIntervals) -> list[Quantity]:
+        if infer.errors != "robust":
+            return []
+        units = "groups" if infer.cluster == "group" else "rows"
+        content = f"the sum over {units} of the products of their gradients' entries, at the optimum"
+        return [self.quantity("p (p + 1) / 2 + 1", "once", content, _PURPOSE)]
+
+    def sum_rows(self, sums: "IntervalSums", received: Arrays) -> Arrays:
+        return sums.squared_scores(sums.read_point(received))

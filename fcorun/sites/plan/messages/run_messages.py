@@ -1,0 +1,224 @@
+"""The messages of a run: its beginning, its rounds and evaluations, its result and its end."""
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fcorun.base.config import AUTO
+from fcorun.base.errors import UserError
+from fcorun.engine.remote.leaves import pack_sparse
+from fcorun.methods.communication.contracts import Identity
+from fcorun.sites.plan.gram_sums import sends_sums, sums_add_up
+from fcorun.sites.plan.messages.message_kind import MEANS, MessageKind, Quantity, Stage
+from fcorun.sites.plan.planned_selection import REFIT
+from fcorun.sites.plan.planned_study import PlannedStudy
+from fcorun.sites.transport.messages import LAST_REQUEST, WITHHELD, Message
+from fcorun.studies.selection.path import find_path_parameter
+
+if TYPE_CHECKING:
+    from fcorun.sites.site.site import Site
+
+Numbers = dict[str, dict[str, float]]
+
+
+class Start(MessageKind):
+    """The beginning of the runs of a batch, with the numbers that the server has resolved."""
+
+    name = "start"
+    meaning = "the beginning of a run"
+    stage = Stage.BOUNDS
+    keys = frozenset({"numbers", "seed", "curvature"})
+    is_kept = True
+
+    def is_asked(self, study: PlannedStudy) -> bool:
+        return True
+
+    def answer(self, site: "Site", request: Message) -> Message:
+        self.resume(site, request)
+        site.note_first_start(request)
+        return Message(self.name)
+
+    def resume(self, site: "Site", request: Message) -> None:
+        numbers = check_numbers(request, site.plan, site.counts.subset, site.first_start)
+        site.start(numbers, request.about["curvature"])
+
+
+def check_numbers(
+    request: Message, study: PlannedStudy, subset: str | None = None, first: Message | None = None
+) -> list[Numbers]:
+    """Return the numbers of the runs. Raises UserError unless they are those of the plan, wherever it has numbers.
+
+    Args:
+        request: the request to start the runs.
+        study: the study of the plan.
+        subset: the subset of a selection on which the runs are; None: the plan is one run.
+        first: the request that began the first runs, whose values those of a selection repeat; None: it is this one.
+    """
+    runs, experiment, select = request.about["numbers"], study.experiment, study.select
+    n_runs = 1 if select is None else select.count_runs(str(subset))
+    if len(runs) != n_runs or request.about["seed"] != experiment.settings.seed:
+        raise UserError("the server started other runs than that of the plan, or with another seed")
+    varied = None
+    if select is not None:
+        varied = ("reg", find_path_parameter(experiment))
+    for run in runs:
+        _check_run(run, runs[0], study, varied)
+    if select is None:
+        return runs
+    parameter = find_path_parameter(experiment)
+    values = [run["reg"][parameter] for run in runs]
+    if first is None:
+        select.check_path(values, experiment)
+        return runs
+    path = [run["reg"][parameter] for run in first.about["numbers"]]
+    is_planned = values[0] in path if subset == REFIT else values == path
+    if not is_planned:
+        raise UserError(f"the server started runs with other values of reg.{parameter} than those of the first fit")
+    return runs
+
+
+def _check_run(run: Any, first: Any, study: PlannedStudy, varied: tuple[str, str] | None) -> None:
+    """Raise UserError unless numbers of a run, but for ``varied``, are those of the plan and of the first run."""
+    experiment = study.experiment
+    precision = experiment.settings.precision
+    if {section: set(fields) for section, fields in run.items()} != {name: set(first[name]) for name in first}:
+        raise ValueError("runs have other numbers")
+    for section, fields in run.items():
+        plugin = getattr(experiment, section)
+        for name, value in fields.items():
+            planned = getattr(plugin, name)
+            if type(value) is not float or not math.isfinite(value):
+                raise ValueError(f"{section}.{name} is no number")
+            is_auto = planned == AUTO or name in getattr(plugin, "auto_fields", ())
+            is_relative = (section, name) == ("reg", "strength") and plugin.relative_or_none is not None
+            if (section, name) == varied or is_relative:
+                continue
+            differs = not is_auto and np.asarray(planned, precision) != np.asarray(value, precision)
+            if differs or value != first[section][name]:
+                raise UserError(f"the server started a run with {section}.{name}={value:g}: the plan says {planned}")
+
+
+class Round(MessageKind):
+    """A round: what clients receive, and the mean of what they send."""
+
+    name = "round"
+    meaning = "a round: what clients receive, and the means of what they send"
+    stage = Stage.ROUNDS
+    keys = frozenset({"round", "exchange"})
+    bound = MEANS
+    is_mean = True
+    may_withhold = True
+    is_ordered = True
+
+    def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
+        experiment, algo = study.experiment, study.algorithm
+        size = "the size of the model for each array of an upload"
+        if algo.traits.hessian:
+            size = "p (p + 1) / 2 + p: a Hessian and a gradient of p parameters"
+        elif algo.traits.local_fits:
+            size = "2 p + 1 for each client of the study, of which a client fills its own"
+        n_rounds = experiment.settings.rounds
+        if algo.computed_rounds is not None:
+            n_rounds = min(algo.computed_rounds, n_rounds)
+        content = "the weighted mean of what the site's clients upload, and counts of gradients"
+        if algo.has_personal_models:
+            content += "; clients' personal models are not sent"
+            if algo.traits.reveals_personal:
+                content += ", but the upload of a site's only client determines its model"
+        if experiment.settings.batch_size is not None:
+            content += "; the server knows the rows of each minibatch: as many as a client has rows may tell each row"
+        if not isinstance(experiment.uplink, Identity):
+            content += (f"; uploads are encoded by uplink={experiment.names['uplink']} at the site, and sent as the "
+                        "server decodes them")  # fmt: skip
+        return [self.quantity(size, f"{n_rounds} rounds", content, f"algo={experiment.names['algo']}")]
+
+    def describe_in_fits(self, quantity: Quantity, study: PlannedStudy) -> Quantity | None:
+        """Return the uploads of fits; the sums of ``algo=gram`` leave once, or follow from those of the folds."""
+        assert study.select is not None
+        if sends_sums(study.experiment):
+            n_folds = study.select.n_folds
+            times = f"once for each of {n_folds} folds, of all training rows but those of the fold; and once of all"
+            if sums_add_up(study.experiment):
+                times += ", if a column has levels: else they follow from those of the folds"
+            return replace(quantity, times=times)
+        if study.algorithm.has_common_uploads:
+            return replace(quantity, times=f"{quantity.times} in {study.select.describe_fits()}")
+        return super().describe_in_fits(quantity, study)
+
+    def describe_in_refit(self, quantity: Quantity, study: PlannedStudy) -> Quantity | None:
+        """Return the uploads of the refit, which reuses the sums of ``algo=gram`` over all training rows."""
+        return None if sends_sums(study.experiment) else super().describe_in_refit(quantity, study)
+
+    def limits_of_run(self, study: PlannedStudy) -> dict[str, int]:
+        return {}
+
+    def answer(self, site: "Site", request: Message) -> Message:
+        number, exchange = int(request.about["round"]), int(request.about["exchange"])
+        mean, work = site.batch.answer_round(number, exchange, request.arrays)
+        site.forget_requests(Stage.EVALUATIONS)  # of models before the round
+        about = {}
+        if site.batch.withholds:
+            site.counts.count_withheld()
+            about = {WITHHELD: ""}
+        arrays = mean | {"work": work}
+        if not site.plan.is_masked and not isinstance(site.experiment.uplink, Identity):
+            arrays = pack_sparse(arrays)  # uploads that an uplink has encoded, if they have few nonzeros
+        return Message(self.name, about, arrays)
+
+
+class Evaluate(MessageKind):
+    """The sums of an evaluation of the present models."""
+
+    name = "evaluate"
+    meaning = "sums of losses and scores of a model, by split"
+    stage = Stage.EVALUATIONS
+    bound = MEANS
+    is_kept = True
+
+    def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
+        content = "sums of losses and scores of the model over the training rows and the validation rows"
+        if study.algorithm.has_personal_models:
+            content += ", and of the clients' personal models over the rows of their clients, with their structure"
+        return [self.quantity("a few for each split", f"{study.n_evaluations} times", content, "metrics.csv")]
+
+    def limits_of_run(self, study: PlannedStudy) -> dict[str, int]:
+        return {self.name: study.n_evaluations}
+
+    def answer(self, site: "Site", request: Message) -> Message:
+        arrays = {}
+        for split, sums in site.batch.sum_scores(request.arrays).items():
+            for name, values in sums.items():
+                arrays[f"{split}_{name}"] = values
+        return Message(self.name, {}, arrays)
+
+
+class Result(MessageKind):
+    """The result of the run, which a site keeps as a record in its folder."""
+
+    name = "result"
+    meaning = "the result of a run, for the sites"
+    stage = Stage.SCORES
+
+    def is_asked(self, study: PlannedStudy) -> bool:
+        return True
+
+    def answer(self, site: "Site", request: Message) -> Message:
+        site.receive_result(request)
+        return Message(self.name)
+
+
+class End(MessageKind):
+    """The end of the runs, after which another run may begin."""
+
+    name = LAST_REQUEST
+    meaning = "the end of a run"
+    stage = Stage.END
+
+    def is_asked(self, study: PlannedStudy) -> bool:
+        return True
+
+    def answer(self, site: "Site", request: Message) -> Message:
+        site.end_runs()
+        return Message(self.name)
