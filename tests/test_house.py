@@ -199,7 +199,7 @@ def test_no_room_is_imported_by_name_at_run_time():
 def test_errors_put_options_between_backticks():
     """The Python interface words these options, so a sentence that names one without backticks shows the command's."""
     sections = "|".join(SECTIONS)
-    option = re.compile(rf"""(?<![\w.'"/`(-])(?:{sections})(?:\.(?!py\b|key\b|x\b)[a-z_]+|=[a-z{{])""")
+    option = re.compile(rf"""(?<![\w.'"/`(-])(?:{sections})(?:\.(?!py\b|key\b|x\b|steps\b)[a-z_]+|=[a-z{{])""")
     of_command = {"interface/cli", "interface/checks", "studies/figures", "sites", "reports", "runs/hosts", "base"}
     unmarked = []
     for place, tree in trees().items():

@@ -13,7 +13,8 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.clients import ClientInputs, CohortFunction, stack_uploads, vmap_runs
 from fcorun.engine.device_rows import first_row
 from fcorun.engine.schedule import Schedule
-from fcorun.methods.algorithms.algorithm import Algorithm, LocalData, PyTree, RecordingLocalData
+from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
+from fcorun.methods.algorithms.local_data import LocalData, RecordingLocalData
 from fcorun.methods.algorithms.output_check import trace_messages
 from fcorun.methods.communication.asynchronous import Asynchronous
 from fcorun.methods.communication.contracts import (

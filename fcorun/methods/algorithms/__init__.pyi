@@ -1,7 +1,6 @@
 from .adap import ADAP as ADAP
 from .algorithm import Algorithm as Algorithm
 from .algorithm import Baseline as Baseline
-from .algorithm import LocalData as LocalData
 from .algorithm import ProblemConstants as ProblemConstants
 from .algorithm import RunConditions as RunConditions
 from .algorithm import Traits as Traits
@@ -43,6 +42,7 @@ from .fsvrg import FSVRG as FSVRG
 from .gossip import GossipAlgorithm as GossipAlgorithm
 from .gram import Gram as Gram
 from .local import Local as Local
+from .local_data import LocalData as LocalData
 from .local_fit import LocalFitAlgorithm as LocalFitAlgorithm
 from .mean_gradient import MeanGradientAlgorithm as MeanGradientAlgorithm
 from .meta_analysis import MetaAnalysis as MetaAnalysis
