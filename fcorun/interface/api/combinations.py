@@ -47,7 +47,7 @@ def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> 
     return combinations
 
 
-def _check_field(value: Any, argument: str, field_name: str) -> None:
+def _check_field(value: object, argument: str, field_name: str) -> None:
     """Raise UserError if no object of an argument has a field of this name."""
     if argument not in SECTION_OF_ARGUMENT:
         raise UserError(f"axes: {argument} is no object with fields: give axes={{'{argument}': [...]}}")
@@ -58,7 +58,7 @@ def _check_field(value: Any, argument: str, field_name: str) -> None:
         raise UserError(f"axes: {argument} has no field '{field_name}': {suggest_name(field_name, known)}")
 
 
-def _field_names(value: Any) -> set[str]:
+def _field_names(value: object) -> set[str]:
     """Return the names of the fields of an object, or of several."""
     names = set()
     for plugin in value if isinstance(value, (list, tuple)) else [value]:

@@ -193,7 +193,7 @@ def python_words(
     return decorate
 
 
-def names_of_experiment(experiment: Any) -> PythonNames:
+def names_of_experiment(experiment: object) -> PythonNames:
     """Return the names for an Experiment, and for a function without one."""
     if getattr(experiment, "defaults", None) is not None:  # the program has a configuration
         return PythonNames(has_sections=True)
@@ -217,13 +217,13 @@ def names_of_configuration(_: object) -> PythonNames:
 # Checks of the arguments that every function of the Python interface takes alike.
 
 
-def check_folder(folder: Any, argument: str = "folder") -> None:
+def check_folder(folder: object, argument: str = "folder") -> None:
     """Raise UserError for a folder that is neither a path nor None."""
     if not isinstance(folder, (str, os.PathLike, type(None))):
         raise UserError(f"{argument} is {describe_type(folder)}: give a path, a text or a pathlib.Path")
 
 
-def check_watcher(watch: Any, base_class: "type[Watcher]") -> None:
+def check_watcher(watch: object, base_class: "type[Watcher]") -> None:
     """Raise UserError for callbacks that are neither of the base class nor None."""
     if watch is not None and not isinstance(watch, base_class):
         name = base_class.__name__
@@ -232,20 +232,20 @@ def check_watcher(watch: Any, base_class: "type[Watcher]") -> None:
         )
 
 
-def check_configuration(config: Any, argument: str = "config") -> None:
+def check_configuration(config: object, argument: str = "config") -> None:
     """Raise UserError for a configuration that is no mapping."""
     if not isinstance(config, Mapping):
         raise UserError(f"{argument} is {describe_type(config)}: give a mapping, as fcorun.compose returns")
 
 
-def check_list(values: Any, argument: str, advice: str) -> None:
+def check_list(values: object, argument: str, advice: str) -> None:
     """Raise UserError, which ends with ``advice``, for values that are no list, tuple or array."""
     is_list = isinstance(values, Sequence) or getattr(values, "ndim", 0) == 1
     if not is_list or isinstance(values, (str, bytes)):
         raise UserError(f"{argument} is {describe_type(values)}: {advice}")
 
 
-def check_axes(axes: Any) -> None:
+def check_axes(axes: object) -> None:
     """Raise UserError for axes that are no mapping of names to lists of values."""
     if not isinstance(axes, Mapping):
         raise UserError(f"axes is {describe_type(axes)}: give a mapping of names to lists of values")
@@ -257,7 +257,7 @@ def check_axes(axes: Any) -> None:
             raise UserError(f"axes[{name!r}] has no values: give at least one")
 
 
-def describe_type(value: Any) -> str:
+def describe_type(value: object) -> str:
     """Return the type of a value in words.
 
     >>> describe_type(3), describe_type(None), describe_type(int)

@@ -220,7 +220,7 @@ def _make_table(
     return check_plugin(table, {}, "data")
 
 
-def _features(X: Any) -> np.ndarray:
+def _features(X: object) -> np.ndarray:
     """Return the features as an array (N, d) of real numbers. Raises UserError."""
     if hasattr(X, "columns"):
         raise UserError("X is a DataFrame, whose columns have names: give it with its target to from_frame")
@@ -240,7 +240,7 @@ def _features(X: Any) -> np.ndarray:
     return x
 
 
-def _refuse_masked(values: Any, argument: str) -> None:
+def _refuse_masked(values: object, argument: str) -> None:
     """Raise UserError for an array with masked entries, of which NumPy would take the values below the mask."""
     if np.ma.is_masked(values):
         raise UserError(f"{argument} has masked entries: leave these rows out, or give {argument}.filled(nan) in a "
@@ -263,7 +263,7 @@ def _feature_names(names: Any, n_features: int) -> np.ndarray:
     return np.array(listed)
 
 
-def _column(values: Any, argument: str) -> np.ndarray:
+def _column(values: object, argument: str) -> np.ndarray:
     """Return the values of an argument as an array (N,). Raises UserError."""
     _refuse_masked(values, argument)
     try:
@@ -294,7 +294,7 @@ def _complete_targets(y: np.ndarray) -> np.ndarray:
     return y
 
 
-def _is_mask(held_out: Any) -> bool:
+def _is_mask(held_out: object) -> bool:
     """Return whether held-out rows are given as truth values, in a list, an array or a column of a frame."""
     if not isinstance(held_out, (list, tuple)) and not hasattr(held_out, "__array__"):
         return False

@@ -141,7 +141,7 @@ class RunRecord(FittedRecord):
         errors: str = "robust",
         seed: int = 0,
         imputations: int = 0,
-        data: Any = None,
+        data: Dataset | None = None,
     ) -> Intervals:
         """Return intervals for the coefficients at the certified solution, as ``fcorun infer`` does.
 
@@ -291,7 +291,7 @@ def _warn(sentences: Iterable[str]) -> None:
         warnings.warn(sentence, ExperimentWarning, stacklevel=4)
 
 
-def _to_frame(rows: Any, record: Record) -> "pd.DataFrame":
+def _to_frame(rows: object, record: Record) -> "pd.DataFrame":
     """Return rows as a DataFrame, with columns as text where these are the names of the record's features.
 
     Raises UserError for anything but a DataFrame or an array (n, d).

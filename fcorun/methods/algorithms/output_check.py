@@ -3,7 +3,6 @@
 import inspect
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +45,7 @@ def trace_messages(
     """
     check_parameters(algorithm)
 
-    def call(name: str, *arguments: Any) -> Any:
+    def call(name: str, *arguments: PyTree) -> PyTree:
         copies = jax.tree.map(lambda leaf: leaf, arguments, is_leaf=_is_no_state)  # a function may change its arguments
         return _call(algorithm, name, *copies)
 
@@ -99,7 +98,7 @@ def check_parameters(algorithm: Algorithm) -> None:
         _check_signature(algorithm, name, arguments)
 
 
-def _is_no_state(value: Any) -> bool:
+def _is_no_state(value: object) -> bool:
     """Return True for a problem or local data, which are no states of the algorithm."""
     return isinstance(value, (Problem, LocalData))
 
@@ -125,7 +124,7 @@ def _definition_line(algorithm: Algorithm, name: str) -> str:
     return f", {Path(code.co_filename).name} line {code.co_firstlineno}" if code else ""
 
 
-def _call(algorithm: Algorithm, name: str, *arguments: Any) -> Any:
+def _call(algorithm: Algorithm, name: str, *arguments: PyTree) -> PyTree:
     """Call a function of the algorithm.
 
     Raises UserError for a key that no argument has, and for an operation on values of different structures.
@@ -146,7 +145,7 @@ def _call(algorithm: Algorithm, name: str, *arguments: Any) -> Any:
         raise UserError(f"{name}() of {type(algorithm).__name__} {fault} ({structures}), {line}") from error
 
 
-def _check_pair(algorithm: Algorithm, name: str, result: Any, first: str, second: str) -> tuple[PyTree, PyTree]:
+def _check_pair(algorithm: Algorithm, name: str, result: PyTree, first: str, second: str) -> tuple[PyTree, PyTree]:
     """Return the result of a function if it is a pair of pytrees of arrays. Raises UserError for any other result."""
     function = f"{name}() of {type(algorithm).__name__}"
     line = _definition_line(algorithm, name)
@@ -180,7 +179,7 @@ def _check_same_structure(algorithm: Algorithm, name: str, state: str, new: PyTr
                             f"init(), and is {new_type.dtype}{fix}{line}")  # fmt: skip
 
 
-def _check_model(algorithm: Algorithm, name: str, model: Any, w0: Vector) -> None:
+def _check_model(algorithm: Algorithm, name: str, model: PyTree, w0: Vector) -> None:
     """Refuse a model that is not a vector with the parameters of w0."""
     if not isinstance(model, Vector) or _describe_structure(model) != _describe_structure(w0):
         raise UserError(
@@ -189,7 +188,7 @@ def _check_model(algorithm: Algorithm, name: str, model: Any, w0: Vector) -> Non
         )
 
 
-def _check_metrics(algorithm: Algorithm, values: Any) -> None:
+def _check_metrics(algorithm: Algorithm, values: PyTree) -> None:
     """Refuse results of ``metrics`` that are no scalars, or not those that the class declares."""
     function, line = f"metrics() of {type(algorithm).__name__}", _definition_line(algorithm, "metrics")
     if not isinstance(values, dict):

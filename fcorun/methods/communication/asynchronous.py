@@ -1,16 +1,20 @@
 """The asynchronous server, which buffers uploads that arrive one at a time."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from fcorun.base.config import Count, NonNegative
 from fcorun.base.errors import UserError
+from fcorun.methods.algorithms.algorithm import PyTree
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.communication.contracts import Channel, RoundOutcome, RoundState, Topology
+
+Rounds = TypeVar("Rounds", np.ndarray, jax.Array)  # numbers of rounds
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Asynchronous(Topology):
         """Return the model that a client began from, the number of arrivals before, and of the client's own."""
         return ({"model": server, "start": jnp.zeros((), jnp.int32), "arrivals": jnp.zeros((), jnp.int32)},)
 
-    def staleness(self, starts: Any, arrivals: Any) -> Any:
+    def staleness(self, starts: Rounds, arrivals: Rounds) -> Rounds:
         """Return the server's updates between the start of a client, after ``starts`` arrivals, and its arrival."""
         return arrivals // self.buffer - starts // self.buffer
 
@@ -120,7 +124,7 @@ class Asynchronous(Topology):
         return {"bytes_up": sizes.bytes_up(len(cohort)), "bytes_down": sizes.bytes_down(len(cohort))}
 
 
-def _read_once(model: Any, arrivals: Any) -> Any:
+def _read_once(model: PyTree, arrivals: jax.Array) -> PyTree:
     """Return the model that a client began from, read from the memory of all clients before the first use.
 
     XLA would read the model anew for each use, and therefore copy the memory of all clients in each round before one

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError
+from fcorun.methods.algorithms.algorithm import PyTree
 from fcorun.methods.communication.contracts import Channel
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.regularizers.none import NoRegularizer
@@ -57,13 +58,13 @@ class Compressor(Channel):
         """Return the bits of the message of a vector of ``size`` numbers of so many bits."""
 
     @abstractmethod
-    def error_bound(self, size: int) -> Any:
+    def error_bound(self, size: int) -> jax.Array | float:
         """Return a bound on E|C(v) - v|^2 / |v|^2 for vectors of ``size`` numbers.
 
         The bound is called omega for an unbiased compressor. Others are contractions: their bound is below 1.
         """
 
-    def contraction_error(self, size: int) -> Any:
+    def contraction_error(self, size: int) -> jax.Array | float:
         """Return the bound of ``error_bound`` for the compressor that "ef" and "ef21" use, which is below 1."""
         bound = self.error_bound(size)
         return bound / (1 + bound) if self.unbiased else bound
@@ -143,7 +144,7 @@ class Compressor(Channel):
             new_memory.append(remembered)
         return jax.tree.unflatten(structure, leaves), None if memory is None else new_memory
 
-    def _send_array(self, array: jax.Array, memory: Any, key: jax.Array) -> tuple[jax.Array, Any]:
+    def _send_array(self, array: jax.Array, memory: PyTree, key: jax.Array) -> tuple[jax.Array, PyTree]:
         """Return what the server gets for an array, and the client's new memory of the array."""
 
         def compress(array: jax.Array) -> jax.Array:

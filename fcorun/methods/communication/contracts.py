@@ -20,6 +20,8 @@ from fcorun.base.errors import UserError
 from fcorun.base.metrics import Metric
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree, Traits
 
+Links = Any  # who sends to whom, as ``Topology.connect`` returns it: an array, or a ``GraphLinks``
+
 # Draws, states and bytes of a round, as a topology gets and returns them.
 
 
@@ -196,13 +198,13 @@ class CohortRound(Protocol):
     @property
     def draws(self) -> RoundDraws: ...
     @property
-    def links(self) -> Any: ...
+    def links(self) -> Links: ...
 
     def update_root(self, server: PyTree, mean: PyTree) -> tuple[PyTree, jax.Array]:
         """Return the root's state after the mean of the edges' uploads by ``Algorithm.root``, and the work, (3,)."""
         ...
 
-    def contraction(self, messages: PyTree) -> Any:
+    def contraction(self, messages: PyTree) -> jax.Array | float:
         """Return ``Channel.contraction`` of the uplink for the message of each of a graph's clients."""
         ...
 
@@ -283,7 +285,7 @@ class Topology(PluginBase, ABC):
         if plugins["algo"].traits.hierarchy == "graph":
             raise UserError(f"`algo={names['algo']}` works without a server: give `topology=graph`")
 
-    def connect(self, clients: Sequence[str], weights: np.ndarray) -> Any:
+    def connect(self, clients: Sequence[str], weights: np.ndarray) -> Links:
         """Return the links of M ``clients``, given by name, as an array or a tuple of arrays; None without links.
 
         ``weights`` (M,) are the clients' weights in F, up to a factor. Raises UserError for links that do not fit the
@@ -296,25 +298,25 @@ class Topology(PluginBase, ABC):
         """True if links differ from round to round."""
         return False
 
-    def draw_links(self, links: Any, seed: int, numbers: np.ndarray) -> Any:
+    def draw_links(self, links: Links, seed: int, numbers: np.ndarray) -> PyTree:
         """Return the parts of the links that differ in the rounds ``numbers`` (T,), stacked along a leading axis T.
 
         None: all rounds have the same links. The parts depend on the seed of the run and the round alone.
         """
         return None
 
-    def links_of_round(self, links: Any, drawn: Any) -> Any:
+    def links_of_round(self, links: Links, drawn: PyTree) -> Links:
         """Return the links of a round, whose part of ``draw_links`` is ``drawn``."""
         return links
 
-    def count_receivers(self, links: Any) -> int | None:
+    def count_receivers(self, links: Links) -> int | None:
         """Return E, the number of receivers of clients' uploads; None: the server alone.
 
         Each receiver has a memory of the channel; memories are stacked along a leading axis E.
         """
         return None
 
-    def count_listeners(self, links: Any) -> np.ndarray | None:
+    def count_listeners(self, links: Links) -> np.ndarray | None:
         """Return the number of clients of each receiver, (E,), where each sends its clients broadcasts of its own.
 
         None: one server sends broadcasts, to the clients of the cohort.
@@ -325,15 +327,15 @@ class Topology(PluginBase, ABC):
         """Return the traits of an algorithm with the meaning of what passes the uplink: by default its uploads."""
         return traits
 
-    def describe(self, links: Any) -> dict[str, float]:
+    def describe(self, links: Links) -> dict[str, float]:
         """Return numbers on the links for the summary of a record."""
         return {}
 
-    def smallest_eigenvalue(self, links: Any) -> float:
+    def smallest_eigenvalue(self, links: Links) -> float:
         """Return the smallest eigenvalue of the matrix by which nodes mix messages; 0 for a mean over all clients."""
         return 0.0
 
-    def initial_state(self, server: PyTree, links: Any, uploads: tuple[PyTree, ...]) -> PyTree:
+    def initial_state(self, server: PyTree, links: Links, uploads: tuple[PyTree, ...]) -> PyTree:
         """Return the topology's state before the first round, from the server's and the shapes of uploads."""
         return server
 
@@ -341,7 +343,7 @@ class Topology(PluginBase, ABC):
         """Return the topology's initial memory at each client, the last parts of its state; () means no memory."""
         return ()
 
-    def server_state(self, state: PyTree, links: Any) -> PyTree:
+    def server_state(self, state: PyTree, links: Links) -> PyTree:
         """Return the server's state whose model is evaluated, from the topology's state."""
         return state
 
@@ -359,7 +361,7 @@ class Topology(PluginBase, ABC):
         """Compute a round of the cohort. The function is pure, and traced."""
 
     @abstractmethod
-    def round_bytes(self, cohort: np.ndarray, links: Any, sizes: MessageBytes) -> dict[str, int]:
+    def round_bytes(self, cohort: np.ndarray, links: Links, sizes: MessageBytes) -> dict[str, int]:
         """Return the bytes sent in a round of a ``cohort`` (S,) by column of metrics.csv: bytes_up, bytes_down, ..."""
 
 
@@ -484,7 +486,7 @@ class Channel(PluginBase, ABC):
         """
         return declared_bytes
 
-    def contraction(self, message: PyTree) -> Any:
+    def contraction(self, message: PyTree) -> jax.Array | float:
         """Return a, such that what is received of a message v has the expected error (1 - a) |v|^2 at most."""
         return 1.0
 

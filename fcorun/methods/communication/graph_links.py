@@ -182,7 +182,7 @@ def _traced_matrix(links: GraphLinks, dtype: Any) -> jax.Array:
     return matrix.at[np.arange(n_nodes)[:, None], links.neighbours].add(jnp.asarray(links.mixing, dtype))
 
 
-def mix_differences(links: GraphLinks, step: Any, messages: jax.Array, received: jax.Array) -> jax.Array:
+def mix_differences(links: GraphLinks, step: jax.Array | float, messages: jax.Array, received: jax.Array) -> jax.Array:
     """Return the messages of all nodes plus ``step`` times (W - I) times what others received of them, (M, ...).
 
     The mean of all nodes is that of the messages, whatever the others received.

@@ -153,15 +153,15 @@ def _counting_rule(eqn: JaxprEqn) -> Callable[..., tuple[Sequence, Counts]]:
     return _RULES[name]
 
 
-def _evaluate_inner(jaxpr: TracedProgram | Jaxpr, *operands: Any) -> tuple[list, Counts]:
+def _evaluate_inner(jaxpr: TracedProgram | Jaxpr, *operands: jax.Array) -> tuple[list, Counts]:
     return _evaluate(getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ()), operands)
 
 
-def _call(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
+def _call(eqn: JaxprEqn, *operands: jax.Array) -> tuple[list, Counts]:
     return _evaluate_inner(eqn.params["jaxpr"] if "jaxpr" in eqn.params else eqn.params["call_jaxpr"], *operands)
 
 
-def _cond(eqn: JaxprEqn, index: Any, *operands: Any) -> tuple[list, Counts]:
+def _cond(eqn: JaxprEqn, index: jax.Array, *operands: jax.Array) -> tuple[list, Counts]:
     def counting_branch(jaxpr: TracedProgram) -> Callable:
         def branch(*operands):
             results, counts = _evaluate_inner(jaxpr, *operands)
@@ -172,7 +172,7 @@ def _cond(eqn: JaxprEqn, index: Any, *operands: Any) -> tuple[list, Counts]:
     return lax.switch(index, [counting_branch(jaxpr) for jaxpr in eqn.params["branches"]], *operands)
 
 
-def _scan(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
+def _scan(eqn: JaxprEqn, *operands: jax.Array) -> tuple[list, Counts]:
     """Evaluate a scan. What it scans over has one axis more than in its body; constants and the carry have as many."""
     jaxpr = eqn.params["jaxpr"]
     inputs_start = sum(map(_have_equal_rank, eqn.invars, jaxpr.jaxpr.invars))
@@ -190,11 +190,11 @@ def _scan(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
     return [*state, *outputs], counts
 
 
-def _have_equal_rank(one: Any, other: Any) -> bool:
+def _have_equal_rank(one: jax.Array, other: jax.Array) -> bool:
     return one.aval.ndim == other.aval.ndim
 
 
-def _while(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
+def _while(eqn: JaxprEqn, *operands: jax.Array) -> tuple[list, Counts]:
     params = eqn.params
     cond_consts = operands[: params["cond_nconsts"]]
     body_consts = operands[params["cond_nconsts"] : params["cond_nconsts"] + params["body_nconsts"]]
@@ -222,7 +222,7 @@ def _while(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
     return state, counts
 
 
-def _linear_solve(eqn: JaxprEqn, *operands: Any) -> tuple[list, Counts]:
+def _linear_solve(eqn: JaxprEqn, *operands: jax.Array) -> tuple[list, Counts]:
     sizes = eqn.params["const_lengths"]
     first = sizes.matvec + sizes.vecmat
     right_side = first + sizes.solve + sizes.transpose_solve
