@@ -65,7 +65,7 @@ def baseline_hazards(objective: Objective, data: FederatedData, solution: Arrays
 def check_time(at: float) -> None:
     """Raise UserError for a time that is not positive and finite."""
     if not (math.isfinite(at) and at > 0):
-        raise UserError(f"at={at:g} must be a positive time")
+        raise UserError(f"`at={at:g}` must be a positive time")
 
 
 def survival_probabilities(

@@ -128,13 +128,13 @@ def calibrate_record(folder: Path, at: float, level: float = _LEVEL) -> Survival
     check_time(at)
     task = read_scored_record(folder).task
     if task and not find_task(task).has_events:
-        raise UserError(f"at={at:g} is for times to events, and the record in {folder} has none: leave it out")
+        raise UserError(f"`at={at:g}` is for times to events, and the record in {folder} has none: leave it out")
     (rows, *_) = read_held_out_rows(folder, task)
     client = np.array([name or None for name in rows.client.tolist()], object)
     survival, sentences = survival_probabilities(Record(folder), rows.prediction, client, at)
     is_known = np.isfinite(survival)
     if not is_known.any():
-        raise UserError(f"at={at:g}: {sentences[0]}")
+        raise UserError(f"`at={at:g}`: {sentences[0]}")
     if not is_known.all():
         sentences = [*sentences, f"calibration leaves out {int((~is_known).sum())} of {len(rows)} rows without a "
                      "prediction"]  # fmt: skip
@@ -151,8 +151,8 @@ def calibrate(
     """Return the calibration of predicted risks of an event up to ``at``, after the warnings ``sentences``."""
     times = np.abs(rows.target)
     if not (times >= at).any():
-        raise UserError(f"at={at:g}: no held-out row is at risk then, since the last one ends at {times.max():g}: give "
-                        "an earlier time")  # fmt: skip
+        raise UserError(f"`at={at:g}`: no held-out row is at risk then, since the last one ends at {times.max():g}: "
+                        "give an earlier time")  # fmt: skip
     groups = []
     names = [name for name in np.unique(rows.client).tolist() if name]
     for client in ["", *(names if len(names) > 1 else [])]:

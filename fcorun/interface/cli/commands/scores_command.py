@@ -1,6 +1,5 @@
 """fcorun scores: the scores of held-out rows with intervals, and the differences of two records."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fcorun.base.config import build
-from fcorun.base.errors import UserError, describe_few_events
+from fcorun.base.errors import UserError, describe_few_events, words_of
 from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file, make_console
@@ -57,7 +56,7 @@ def run(argv: Sequence[str]) -> int:
     from fcorun.results.models.score_intervals.intervals import compare_records, compute_intervals
 
     calibration = None
-    try:
+    with words_of(_word_with_dashes):
         options = build(ScoreOptions, values)
         if arguments.other is None:
             intervals = compute_intervals(arguments.record, options)
@@ -67,8 +66,6 @@ def run(argv: Sequence[str]) -> int:
                 calibration = calibrate_record(arguments.record, arguments.at, options.level)
         else:
             intervals = compare_records([arguments.record, arguments.other], options)
-    except UserError as error:
-        raise UserError(_with_dashes(str(error))) from error
     console = make_console()
     _print_intervals(intervals, console)
     if calibration is not None:
@@ -80,9 +77,10 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _with_dashes(sentence: str) -> str:
-    """Return a sentence with the options as the command has them."""
-    return re.sub(r"(?<![\w./])(resample|samples|level|at)=", r"--\1 ", sentence)
+def _word_with_dashes(option: str) -> str:
+    """Return an option of this command with dashes, and another one as it is."""
+    key, _, value = option.partition("=")
+    return f"--{key} {value}" if key in ("resample", "samples", "level", "at") else option
 
 
 def _print_intervals(intervals: ScoreIntervals, console: Console) -> None:
@@ -95,7 +93,7 @@ def _print_intervals(intervals: ScoreIntervals, console: Console) -> None:
         print_full_width(_tabulate_scores([row for row in rows if not row.client], intervals), console)
         _print_clients([row for row in rows if row.client and row.method == BOOTSTRAP], console)
     for sentence in intervals.warnings:
-        console.print(escape(_with_dashes(f"warning: {sentence}")))
+        console.print(escape(f"warning: {sentence}"))
 
 
 def _tabulate_scores(rows: Sequence[IntervalRow], intervals: ScoreIntervals) -> Table:
