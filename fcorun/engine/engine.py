@@ -15,8 +15,7 @@ from fcorun.engine.clients import Devices
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.round import Traffic
 from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
-from fcorun.engine.segments.evaluation_blocks import block_length
-from fcorun.engine.segments.row_fetching import bytes_per_round
+from fcorun.engine.segments.row_fetching import block_length, bytes_per_round
 from fcorun.engine.segments.run_loop import RunLoop, Segments, Snapshot
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree, tree_bytes
 from fcorun.methods.communication.contracts import Channel, MessageBytes

@@ -18,6 +18,7 @@ from fcorun.methods.problem.duality_gap import pooled_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 
 _BATCH_NUMBERS = 2**23  # entries of x of the clients whose personal models are evaluated together
+_MAX_PREDICTIONS = 2**23  # of the nodes whose models are evaluated together
 _PREDICTIONS = "predictions of validation rows"  # a key of the metrics until ``add_ranking``
 
 
@@ -50,20 +51,23 @@ class Evaluation:
         if subset is not None:
             count = len(subset.y)
             arrays["weight"] = scatter(weight, subset.train_rows, count)
-            if len(subset.validation_rows):
-                arrays["held_out_weight"] = scatter(self.validation_weights(), subset.validation_rows, count)
+            if data.validation is not None and len(subset.validation_rows):
+                arrays["held_out_weight"] = scatter(data.validation.mean_weights(), subset.validation_rows, count)
             if data.train.offset is not None:
                 arrays["offset"] = scatter(data.train.offset, subset.train_rows, count)
                 if data.validation is not None and data.validation.offset is not None:
                     arrays["offset"] += scatter(data.validation.offset, subset.validation_rows, count)
-            if self.by_client:
-                arrays["client"] = self._clients_of_subset(subset)
+            if self.by_client and data.train.client is not None:
+                arrays["client"] = np.zeros(count, np.int32)  # also of rows outside of the subset
+                arrays["client"][subset.train_rows] = data.train.client
+                if data.validation is not None and data.validation.client is not None:
+                    arrays["client"][subset.validation_rows] = data.validation.client
         elif (resident := replace(data.train, weight=weight).resident) is not None:
             arrays |= row_extras(resident)
             if self.by_client and resident.client is not None:
                 arrays["client"] = resident.client
             if data.validation is not None:
-                validation = replace(data.validation, weight=self.validation_weights()).local
+                validation = replace(data.validation, weight=data.validation.mean_weights()).local
                 arrays["x_val"] = to_device(validation.x, dtype)
                 arrays["y_val"] = targets_to_device(data, validation.y, dtype)
                 arrays |= {f"{name}_val": values for name, values in row_extras(validation).items()}
@@ -79,20 +83,6 @@ class Evaluation:
             converted = isinstance(value, jax.Array) or value.dtype.kind == "i"
             arrays[name] = jax.device_put(value if converted else value.astype(dtype))
         return arrays
-
-    def _clients_of_subset(self, subset: SubsetView) -> np.ndarray:
-        """Return the client of each row on the device, 0 for rows outside of the subset."""
-        clients = np.zeros(len(subset.y), np.int32)
-        assert self.data.train.client is not None
-        clients[subset.train_rows] = self.data.train.client
-        if self.data.validation is not None and self.data.validation.client is not None:
-            clients[subset.validation_rows] = self.data.validation.client
-        return clients
-
-    def validation_weights(self) -> Float[np.ndarray, " V"]:
-        """Return the weight of each validation row, shape (V,), summing to one."""
-        assert self.data.validation is not None
-        return self.data.validation.mean_weights()
 
     def _client_arrays(self, weight: np.ndarray) -> dict[str, np.ndarray]:
         """Return the indices of each client's training and validation rows, and the clients' weights in each split."""
@@ -126,7 +116,7 @@ class Evaluation:
     ) -> dict[str, Float[Array, ""]]:
         """Return the duality gap at w, whose ``objective`` is known; empty where it is no metric of the run.
 
-        Sites measure the gap of their rows in exchanges of their own, ``fcorun.engine.remote.gap``.
+        Sites measure the gap of their rows in exchanges of their own, ``fcorun.engine.remote.certificate``.
         """
         if not self.gap or self.data.train.stays_at_sites:
             return {}
@@ -146,7 +136,9 @@ class Evaluation:
         if rows is None or len(rows) > MAX_RANKED_ROWS:
             return {}
         predictions = problem.predict(w, rows, extra.get(offset))
-        return {_PREDICTIONS: predictions} if predictions.ndim == 1 else {}
+        if predictions.ndim > 1:
+            return {}
+        return {_PREDICTIONS: predictions}
 
     @property
     def sums_over_parts(self) -> bool:
@@ -165,13 +157,13 @@ class Evaluation:
         """
         metrics = dict(metrics)
         predictions = metrics.pop(_PREDICTIONS, None)
-        if predictions is None or self.why_unranked:
+        validation = self.data.validation
+        if predictions is None or validation is None or self.why_unranked:
             return metrics
         scores = np.asarray(predictions)
         if self.subset is not None:
             scores = scores[..., self.subset.validation_rows]
-        assert self.data.validation is not None
-        ranking = ranking_metrics(self.data.validation.y, scores, self.validation_weights())
+        ranking = ranking_metrics(validation.y, scores, validation.mean_weights())
         return {RANKING_METRICS[name]: values for name, values in ranking.items()} | metrics
 
     def split_sums(
@@ -215,6 +207,26 @@ class Evaluation:
                 metrics |= recovery_metrics(w[name], extra[f"true_{name}"], cutoff)
         return metrics | structure
 
+    def measure_nodes(
+        self, problem: Problem, models: Vector, mean_model: Vector, *, weights: np.ndarray, rows: tuple
+    ) -> dict[str, Float[Array, ""]]:
+        """Return the objective of the node with the largest one, and the distance of the nodes from ``mean_model``.
+
+        The distance is the root of the mean of the nodes' squared distances, with their weights in F. ``models`` are
+        stacked along a leading axis M, as are ``weights``; ``rows`` are x and y of all training rows, and what else
+        belongs to rows.
+        """
+        x, y, extra = rows
+
+        def objective(w: Vector) -> jax.Array:
+            sums = {"train": self.weighted_scores(problem, w, x, y, extra)}
+            return self.metrics_from_sums(problem, w, sums, extra)["objective"]
+
+        objectives = lax.map(objective, models, batch_size=max(_MAX_PREDICTIONS // len(y), 1))
+        distances = jax.vmap(lambda w: (w - mean_model).norm())(models)
+        squares = jnp.asarray(weights, distances.dtype) @ distances**2
+        return {"worst_node_objective": objectives.max(), "consensus_distance": jnp.sqrt(squares)}
+
     def measure_personal(
         self,
         problem: Problem,
@@ -233,7 +245,19 @@ class Evaluation:
         rows.
         """
         client_metrics = self.measure_clients(problem, models, regularizer_numbers, rows=rows, extra=extra)
-        return self._average_over_clients(client_metrics, extra)
+        metrics = {}
+        for name, values in client_metrics.items():
+            personal_name = PERSONAL_PREFIX + name
+            if name.startswith("val_"):
+                metrics[personal_name] = extra["client_weight_val"] @ values
+                validated = values[self.validation_client_weights > 0]
+                for suffix, q in QUANTILE_SUFFIXES.items():
+                    metrics[personal_name + suffix] = jnp.quantile(validated, q)
+            elif name.startswith("train_"):
+                metrics[personal_name] = extra["client_weight_train"] @ values
+            else:
+                metrics[personal_name] = values.mean()
+        return metrics
 
     def measure_clients(
         self,
@@ -291,29 +315,13 @@ class Evaluation:
     def validation_client_weights(self) -> np.ndarray:
         """Return the weight of each client's validation rows, (M,)."""
         rows, bounds = self.data.validation, self.data.validation_offsets
-        assert rows is not None
-        assert bounds is not None
+        if rows is None or bounds is None:
+            return np.zeros(self.data.n_clients)
         if rows.stays_at_sites:
             return rows.client_weights
         if rows.weight is None:
             return np.diff(bounds)
         return np.diff(np.append(0, np.cumsum(rows.weight))[bounds])
-
-    def _average_over_clients(self, client_metrics: dict[str, jax.Array], extra: dict) -> dict[str, jax.Array]:
-        """Average metrics of each client, (M,), and compute quantiles of metrics of validation rows."""
-        metrics = {}
-        for name, values in client_metrics.items():
-            personal_name = PERSONAL_PREFIX + name
-            if name.startswith("val_"):
-                metrics[personal_name] = extra["client_weight_val"] @ values
-                validated = values[self.validation_client_weights > 0]
-                for suffix, q in QUANTILE_SUFFIXES.items():
-                    metrics[personal_name + suffix] = jnp.quantile(validated, q)
-            elif name.startswith("train_"):
-                metrics[personal_name] = extra["client_weight_train"] @ values
-            else:
-                metrics[personal_name] = values.mean()
-        return metrics
 
 
 def personal_models(

@@ -29,7 +29,6 @@ from fcorun.engine.device_rows import (
     whole_row_indices,
 )
 from fcorun.engine.evaluate import Evaluation, personal_models
-from fcorun.engine.node_metrics import measure_nodes
 from fcorun.engine.round import MessageShapes, Round, commit, copy_tree, trace_message_shapes
 from fcorun.engine.schedule import START, Rounds, Schedule
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
@@ -236,7 +235,7 @@ class Federation:
             if nodes is not None:
                 models = jax.vmap(partial(algorithm.output, problem.for_side("server")))(nodes)
                 weights = self.links.node_weights
-                metrics |= measure_nodes(self.evaluation, problem, models, w, weights=weights, rows=(x, y, extra))
+                metrics |= self.evaluation.measure_nodes(problem, models, w, weights=weights, rows=(x, y, extra))
             if not algorithm.has_personal_models or self.data.train.stays_at_sites:
                 return metrics, dict(w), None
 

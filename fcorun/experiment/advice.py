@@ -162,7 +162,7 @@ def suggest_algorithms(experiment: PreparedExperiment, schedule: Schedule) -> li
         full_participation=schedule.cohort_size == len(schedule.sizes),
         psi_applied_by=experiment.reg.applied_by,
     )
-    for name in algorithms.__all__:
+    for name in dir(algorithms):
         getattr(algorithms, name)  # imports all algorithms of fcorun; a user's are subclasses once they are imported
     kinds = [kind for kind in _all_subclasses(Algorithm) if issubclass(kind, GossipAlgorithm) == has_nodes]
     if experiment.topology.redraws_links:

@@ -28,11 +28,15 @@ from fcorun.engine.schedule import Schedule
 from fcorun.experiment.bound_regularizer import attach_graph, bind_regularizer, resolve_factors, warn_of_feature_order
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.imputation_checks import check_imputed_rows
-from fcorun.experiment.relax_checks import check_relaxed_rows
-from fcorun.experiment.requirements import check_hessian, check_nodes, check_whole_batches
+from fcorun.experiment.requirements import (
+    check_hessian,
+    check_imputed_rows,
+    check_nodes,
+    check_relaxed_rows,
+    check_whole_batches,
+    warn_undetermined_levels,
+)
 from fcorun.experiment.stored_rows import check_generated_clients, check_rows_on_disk, choose_shard
-from fcorun.experiment.undetermined_levels import warn_undetermined_levels
 from fcorun.methods.algorithms.algorithm import Algorithm, ProblemConstants
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.objectives.least_squares import LeastSquares

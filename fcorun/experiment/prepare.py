@@ -30,12 +30,12 @@ from fcorun.base.metrics import (
 )
 from fcorun.base.trust import class_path
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
-from fcorun.experiment.imputation_checks import check_imputations
-from fcorun.experiment.relax_checks import check_relax
 from fcorun.experiment.requirements import (
     check_clock,
     check_convex_psi,
+    check_imputations,
     check_optimum,
+    check_relax,
     check_required_psi,
     full_batch_settings,
 )

@@ -39,20 +39,18 @@ def compute_strength_max(
     """
     if isinstance(data.train, SiteRows):
         with jax.enable_x64(True):
-            strength = _strength_max_of_sites(build_problem(experiment, data), data.train)
-        return _check_strength(strength, experiment, advice)
+            problem = build_problem(experiment, data)
+            null_model = {name: jnp.zeros((1, *shape)) for name, shape in problem.shapes.items()}
+            requests = CertificateRequests(data.train, problem, 1, NULL)
+            _, sums = requests.residuals_at_best_intercept(null_model)
+            strength = float(problem.regularizer.strength_max(sums.gradient[0]))  # type: ignore[attr-defined]
+        _check_strength(strength, experiment, advice)
+        return strength
 
     def compute(problem: Problem) -> float:
         return strength_max.strength_max(problem, gather_rows(data, experiment.settings.client_weighting))
 
     return _cached_strength("strength", experiment, data, compute, advice)
-
-
-def _strength_max_of_sites(problem: Problem, rows: SiteRows) -> float:
-    """Return the smallest strength at which 0 is optimal, from the sites' sums at the model without features."""
-    null_model = {name: jnp.zeros((1, *shape)) for name, shape in problem.shapes.items()}
-    _, sums = CertificateRequests(rows, problem, 1, NULL).residuals_at_best_intercept(null_model)
-    return float(problem.regularizer.strength_max(sums.gradient[0]))  # type: ignore[attr-defined]
 
 
 def compute_client_strength_max(experiment: PreparedExperiment, data: FederatedData, advice: str) -> float:
@@ -93,12 +91,13 @@ def _cached_strength(
     if isinstance(cached, float):
         return cached
     with jax.enable_x64(True):
-        strength = _check_strength(compute(build_problem(experiment, data)), experiment, advice)
+        strength = compute(build_problem(experiment, data))
+    _check_strength(strength, experiment, advice)
     write_cached(path, strength)
     return strength
 
 
-def _check_strength(strength: float, experiment: PreparedExperiment, advice: str) -> float:
+def _check_strength(strength: float, experiment: PreparedExperiment, advice: str) -> None:
+    """Raise UserError, which ends with ``advice``, for a strength that is not finite."""
     if not np.isfinite(strength):
         raise UserError(f"no strength makes 0 optimal with `reg={experiment.names['reg']}` as it is set: {advice}")
-    return strength

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fcorun.base.config import Settings, is_of_fcorun
-from fcorun.base.errors import UserError, word
+from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.machine import current_hosts
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.schedule import Schedule
@@ -15,8 +15,11 @@ from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.communication.asynchronous import Asynchronous
 from fcorun.methods.communication.contracts import Star
-from fcorun.methods.objectives.objective import Objective
+from fcorun.methods.objectives.cox import Cox
+from fcorun.methods.objectives.objective import LinearModel, Objective, is_linear_model
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
+from fcorun.methods.regularizers.elastic_net import ElasticNet
+from fcorun.methods.regularizers.l1 import L1
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.methods.regularizers.regularizer import Constraint, Regularizer
 
@@ -230,3 +233,121 @@ def check_clock(plugins: Mapping[str, Any], names: Mapping[str, str], settings: 
     if type(algo).round_bytes is not Algorithm.round_bytes:
         raise UserError(f"`clock={names['clock']}` counts messages of the same sizes in every round, and those of "
                         f"`algo={names['algo']}` differ: leave clock out")  # fmt: skip
+
+
+# What the relaxed lasso, ``relax``, refuses: problems and rows that have none.
+
+
+def check_relax(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
+    """Refuse ``relax`` for a problem whose solution selects no features, or for several models. Raises UserError."""
+    assert settings.relax is not None
+    option, objective, algo = f"`relax={settings.relax:g}`", plugins["objective"], plugins["algo"]
+    if type(plugins["reg"]) not in (L1, ElasticNet):
+        raise UserError(f"{option} fits the features that a lasso selects without a penalty: give `reg=l1` or "
+                        "elastic_net, or leave relax out")  # fmt: skip
+    smooth = is_linear_model(type(objective)) and objective.has_hessian and not objective.has_client_losses
+    if not smooth:
+        raise UserError(f"{option} fits a linear model whose loss has a positive second derivative, and objective="
+                        f"{names['objective']} has none here: leave relax out")  # fmt: skip
+    if algo.has_personal_models or algo.picks_client or not (isinstance(algo, Baseline) or algo.traits.psi_sides):
+        raise UserError(f"{option} is for one model of all clients with the penalty, and `algo={names['algo']}` trains "
+                        "another: leave relax out")  # fmt: skip
+    from fcorun.data.datasets.sites import Sites
+
+    if isinstance(plugins["data"], Sites):
+        raise UserError(f"{option} fits all rows in one place, and these stay at their sites: leave relax out")
+
+
+def check_relaxed_rows(relax: float, data: FederatedData, one_output: bool) -> None:
+    """Refuse ``relax`` for rows that are not in memory, several outputs, or too many features. Raises UserError."""
+    option = f"`relax={relax:g}`"
+    if reason := data.train.why_not_in_memory:
+        raise UserError(f"{option} needs all training rows in memory, and these {reason}; or leave relax out")
+    n_features = data.train.x.shape[1]
+    if not one_output:
+        raise UserError(f"{option} is for one coefficient a feature: leave relax out")
+    if n_features > MAX_PARAMETERS:
+        raise UserError(f"{option} takes a matrix of all features, at most {MAX_PARAMETERS:,}, and there are "
+                        f"{n_features:,}: leave relax out")  # fmt: skip
+
+
+# What ``imputations``, the average of fits to several completed tables, refuses.
+
+
+def check_imputations(plugins: dict[str, Any], names: dict[str, str], settings: Settings) -> None:
+    """Refuse ``imputations`` for models that cannot be averaged, or with options that refer to a single problem.
+
+    Raises UserError.
+    """
+    option, algo, objective = f"`imputations={settings.imputations}`", plugins["algo"], plugins["objective"]
+    if settings.imputations == 1:
+        raise UserError(f"{option} is one completed table, which hides what is not known: give 5 or more")
+    for key, is_given in {"relax": settings.relax is not None, "`reference=true`": settings.reference,
+                          "`gap=true`": settings.gap, "stop": settings.stop is not None}.items():  # fmt: skip
+        if is_given:
+            raise UserError(f"{key} refers to a single problem, and {option} has one for each completed table: leave "
+                            f"{key} out")  # fmt: skip
+    if algo.has_personal_models or algo.picks_client or not algo.trains_shared_model:
+        raise UserError(f"{option} averages one model of all clients, and `algo={names['algo']}` trains others: leave "
+                        "imputations out")  # fmt: skip
+    if not is_linear_model(type(objective)) or objective.has_client_losses:
+        raise UserError(f"{option} averages the coefficients of linear models of single rows, and objective="
+                        f"{names['objective']} is none: leave imputations out")  # fmt: skip
+    from fcorun.data.datasets.sites import Sites
+
+    for key, value, reason in (
+        ("standardize", "per_client", "makes the scale depend on imputed values: give pooled or none"),
+        ("missing", "indicator", "makes a feature of each gap, of which imputed values have none: give mean or median"),
+    ):
+        if getattr(plugins["data"], key, None) == value:
+            raise UserError(f"{option}: `data.{key}={value}` {reason}")
+    if isinstance(plugins["data"], Sites):
+        raise UserError(f"{option} imputes all rows in one place, and these stay at their sites: leave imputations out")
+
+
+def check_imputed_rows(imputations: int, data: FederatedData, one_output: bool) -> None:
+    """Refuse ``imputations`` for rows that are not in memory or have no gaps, or several outputs. Raises UserError."""
+    option = f"`imputations={imputations}`"
+    if reason := data.train.why_not_in_memory:
+        raise UserError(f"{option} needs all training rows in memory, and these {reason}; or leave imputations out")
+    if not one_output:
+        raise UserError(f"{option} is for one coefficient a feature: leave imputations out")
+    if not has_gaps(data):
+        raise UserError(f"{option}: no column has gaps in the training rows that `data.missing=mean` or median fills: "
+                        "leave imputations out")  # fmt: skip
+
+
+def has_gaps(data: FederatedData) -> bool:
+    """Return whether gaps in the training rows have been filled."""
+    cells = data.features.cells
+    return cells is not None and any(cells.find_gaps(column).any() for column in cells.columns)
+
+
+# Columns of text whose levels determine only differences of their coefficients.
+
+
+def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData) -> list[str]:
+    """Return a warning if nothing but a regularizer could fix the sum of the coefficients of a column's levels.
+
+    The levels of a column add up to one in every row. An intercept absorbs a shift of their coefficients. In Cox's
+    model the shift cancels among the rows of a client, so that levels of different clients are not comparable either.
+    """
+    objective, encoding, standardized = experiment.objective, data.features.encoding, data.features.standardized
+    if encoding is None or not isinstance(objective, LinearModel) or objective.intercept or objective.ridge:
+        return []
+    if standardized and standardized["by"] != "pooled":
+        return []
+    names = [
+        column.name
+        for column in encoding.columns
+        if column.adds_up_to_one and set(column.features) <= set(data.features.names)
+    ]
+    # without standardization, the levels of a single column take the place of the intercept that is left out
+    needed = 1 if isinstance(objective, Cox) or standardized else 2
+    if len(names) < needed:
+        return []
+    quoted = abbreviate([f"'{name}'" for name in names])
+    pairs = "levels that occur at the same client" if isinstance(objective, Cox) else "a column's levels"
+    return [word(f"the levels of {quoted} add up to one in every row: without a penalty, only differences between the "
+            f"coefficients of {pairs} are determined, and not the coefficients; compare levels with each other, or "
+            "give a `reg` or `objective.ridge`")]  # fmt: skip

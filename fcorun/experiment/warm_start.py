@@ -89,14 +89,6 @@ def _same_standardization(first: dict, second: dict) -> bool:
     return bool((np.abs(shift) <= 1e-9).all()) and np.allclose(scaling.factor, other.factor, rtol=1e-9, atol=0)
 
 
-def _check_summary(data: dict) -> None:
-    """Raise KeyError, TypeError or ValueError if a summary lacks what is compared with the data of a run."""
-    _ = data["classes"], data["feature_names"]
-    standardized = data.get("standardized")
-    if standardized and standardized["by"] == "pooled":
-        Scaling.from_dict(standardized)
-
-
 def load_warm_start(folder: str) -> WarmStart:
     """Load the warm start from a record. Raises UserError if the folder holds no record of a run that is done."""
     record = Record(Path(folder))
@@ -105,9 +97,15 @@ def load_warm_start(folder: str) -> WarmStart:
         raise UserError(f"`start={folder}` holds no run that is done ({status}): "
                         "give the folder of a run that is done, with its status.json")  # fmt: skip
     try:
-        numbers = b"".join(name.encode() + value.tobytes() for name, value in sorted(record.solution.items()))
-        _check_summary(record.summary["data"])
+        digest = hashlib.sha256()
+        for name, value in sorted(record.solution.items()):
+            digest.update(name.encode() + value.tobytes())
+        about = record.summary["data"]  # what is compared with the data of a run
+        _ = about["classes"], about["feature_names"]
+        standardized = about.get("standardized")
+        if standardized and standardized["by"] == "pooled":
+            Scaling.from_dict(standardized)
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise UserError(f"`start={folder}` has lost its solution.npz or summary.json, or they are damaged: give "
                         "another record") from error  # fmt: skip
-    return WarmStart(record, hashlib.sha256(numbers).hexdigest()[:16])
+    return WarmStart(record, digest.hexdigest()[:16])

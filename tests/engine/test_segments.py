@@ -12,7 +12,7 @@ from helpers import fails
 
 from fcorun import Record, compose, run, run_grid
 from fcorun.engine.schedule import Rounds
-from fcorun.engine.segments import evaluation_blocks
+from fcorun.engine.segments import row_fetching
 from fcorun.engine.segments.row_fetching import DoubleBuffer, _renumber_whole, bytes_per_round
 from fcorun.engine.segments.run_loop import Segments
 from fcorun.experiment.build import build_engine, load_data
@@ -69,7 +69,7 @@ def assert_equal_records(one: Record, other: Record) -> None:
 )
 def test_rows_on_disk_give_the_results_of_rows_in_memory(overrides):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation_blocks, "BLOCK_BYTES", 50 * FEATURES * 8)  # several blocks
+        patch.setattr(row_fetching, "BLOCK_BYTES", 50 * FEATURES * 8)  # several blocks
         assert_equal_records(*run_both(*overrides))
 
 
@@ -114,9 +114,9 @@ def test_whole_data_of_seeds_on_a_tree_are_numbered_as_of_each_seed():
 
 def test_a_host_without_rows_evaluates_blocks_of_padding():
     engine, _ = engine_on_disk()
-    splits = evaluation_blocks.evaluation_splits(engine.federation.evaluation)
+    splits = row_fetching.evaluation_splits(engine.federation.evaluation)
     splits = {name: rows.take(slice(0, 0)) for name, rows in splits.items()}
-    blocks = list(evaluation_blocks.read_blocks(splits, np.float64, np.float64, DoubleBuffer()))
+    blocks = list(row_fetching.read_blocks(splits, np.float64, np.float64, DoubleBuffer()))
     assert [name for name, _ in blocks] == ["train", "val"]
     for _, (x, y, extras) in blocks:
         assert (x.shape, y.shape, extras["weight"].tolist()) == ((1, FEATURES), (1,), [0.0])

@@ -114,7 +114,15 @@ class Haxby(Dataset):
             for number in getattr(self, key) or []:
                 if number not in runs:
                     raise UserError(f"`data.{key}`: there is no run {number}; the runs are {sorted(runs)}")
-        splits = [self._split_of(subject, run) for subject, run in names]
+        validation_subjects = self._validation_subjects()
+        splits = []
+        for subject, run in names:
+            if subject in (self.test_subjects or []) or run in (self.test_runs or []):
+                splits.append("test")
+            elif subject in validation_subjects or run in (self.validation_runs or []):
+                splits.append("validation")
+            else:
+                splits.append("train")
         if "train" not in splits:
             tested = " and the keys of the test" if "test" in splits else ""
             raise UserError(
@@ -159,19 +167,13 @@ class Haxby(Dataset):
             subject: [file_digest(file) for file in files] for subject, files in self._files(download=False).items()
         }
 
-    def _split_of(self, subject: int, run: int) -> str:
-        """Return the split of a run: "train", "validation" or "test"."""
-        if subject in (self.test_subjects or []) or run in (self.test_runs or []):
-            return "test"
-        if subject in self._validation_subjects() or run in (self.validation_runs or []):
-            return "validation"
-        return "train"
-
     def _validation_subjects(self) -> list[int]:
         if self.validation_subjects is not None:
             return self.validation_subjects
         others = [subject for subject in self.subjects if subject not in (self.test_subjects or [])]
-        return others[-1:] if len(set(others)) > 1 and self.validation_runs is None else []
+        if len(set(others)) < 2 or self.validation_runs is not None:
+            return []
+        return others[-1:]
 
     def _files(self, download: bool = True) -> dict[int, tuple[Path, Path, Path]]:
         """Return scan, labels and mask of each subject. Downloads missing files if ``download``."""

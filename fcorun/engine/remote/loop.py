@@ -16,8 +16,8 @@ from fcorun.base.system.files import check_interrupted
 from fcorun.data.rows.away_sites import AnswersMissing
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.federation import Federation
+from fcorun.engine.remote.certificate import RemoteGap
 from fcorun.engine.remote.draws import DrawsAhead
-from fcorun.engine.remote.gap import RemoteGap
 from fcorun.engine.remote.leaves import expand_sparse, name_leaves, restore_leaves
 from fcorun.engine.remote.personal_models import add_broadcast
 from fcorun.engine.remote.programs import RemotePrograms, count_sent_runs

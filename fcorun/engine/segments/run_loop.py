@@ -20,8 +20,13 @@ from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Rounds
 from fcorun.engine.segments.client_assignment import assign_clients_to_devices
 from fcorun.engine.segments.client_states import RemoteStates
-from fcorun.engine.segments.evaluation_blocks import evaluation_splits, read_blocks
-from fcorun.engine.segments.row_fetching import DoubleBuffer, bytes_per_round, fetch_rows
+from fcorun.engine.segments.row_fetching import (
+    DoubleBuffer,
+    bytes_per_round,
+    evaluation_splits,
+    fetch_rows,
+    read_blocks,
+)
 from fcorun.methods.algorithms.algorithm import PyTree
 
 # Segments: consecutive rounds that one program computes, with the rows and states that they need.

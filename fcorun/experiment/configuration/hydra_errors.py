@@ -47,11 +47,6 @@ def describe_hydra_error(error: BaseException) -> str:
     return lines[0] + (f" ({lines[1]})" if len(lines) > 1 else "")
 
 
-def _choices_with_key(group: str, key: str) -> list[str]:
-    """Return the choices of a group that have a key."""
-    return [name for name in find_choices(group) if key in read_choice(group, name).keys]
-
-
 def _describe_parse_error(error: OverrideParseException, first_line: str) -> str:
     if "LexerNoViableAlt" in str(error):
         return f"{error.override}: letters such as these need quotes within quotes: {quote_for_shell(error.override)}"
@@ -71,11 +66,13 @@ def _describe_unknown_key(error: BaseException, key: str) -> str:
     if key == "out":
         return "out=DIR is of the commands: in Python, give the folder to run() or sweep(); fcorun plan has --out FILE"
     section, current = key.partition(".")[0], parent.get("name")
-    owners = _choices_with_key(section, key) if section in _COMMUNICATION else []
-    if owners:
-        of_others = f"{key} is of {section}={' or '.join(owners)}"
-        is_default = current in ("star", "identity", "none")
-        return f"{of_others}: give that too" if is_default else f"{of_others}, not of {section}={current}: leave it out"
+    if section in _COMMUNICATION:
+        owners = [name for name in find_choices(section) if key in read_choice(section, name).keys]
+        sentence = f"{key} is of {section}={' or '.join(owners)}"
+        if owners and current in ("star", "identity", "none"):
+            return f"{sentence}: give that too"
+        if owners:
+            return f"{sentence}, not of {section}={current}: leave it out"
     if key == "data.labels" and parent.get("name") == "sites":
         return "data.labels is of data=table: a plan has no labels; give roles by data.target, data.group and the like"
     prefix, _, last_part = key.rpartition(".")
@@ -116,10 +113,8 @@ def _find_cause(error: BaseException | None, kind: type | tuple[type, ...]) -> A
     while error is not None:
         if isinstance(error, kind):
             return error
-        error = error.__cause__ or (error.__context__ if _is_of_hydra(error) else None)
+        cause = error.__cause__
+        if cause is None and type(error).__module__.partition(".")[0] in ("hydra", "omegaconf"):
+            cause = error.__context__  # Hydra and OmegaConf may hide the error that they handled
+        error = cause
     return None
-
-
-def _is_of_hydra(error: BaseException) -> bool:
-    """Return whether Hydra or OmegaConf raised an error, which may hide the one that it handled."""
-    return type(error).__module__.partition(".")[0] in ("hydra", "omegaconf")

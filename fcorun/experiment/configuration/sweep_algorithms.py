@@ -69,7 +69,14 @@ def _algorithms_of_job(job: Iterable[Override]) -> list[str]:
     if "algo.name" in by_key:
         return _values(by_key["algo.name"])
     if "algo" in by_key:
-        return [_name_in_file(choice) for choice in _values(by_key["algo"])]
+        files = find_choices("algo")
+        names = []
+        for choice in _values(by_key["algo"]):
+            values = {}
+            if choice in files:
+                values = read_yaml(files[choice])
+            names.append(str(values.get("name", choice)))
+        return names
     return []
 
 
@@ -81,10 +88,3 @@ def _values(override: Override) -> list[str]:
     if override.is_sweep_override():
         return [str(item) for item in override.sweep_iterator()]
     return [str(value)]
-
-
-def _name_in_file(choice: str) -> str:
-    """Return the name that a choice's file gives its algorithm, or else the choice itself."""
-    path = find_choices("algo").get(choice)
-    values = read_yaml(path) if path else {}
-    return str(values.get("name", choice))

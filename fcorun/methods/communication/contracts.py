@@ -240,7 +240,7 @@ class Topology(PluginBase, ABC):
         bytes_depend_on_cohort: False if all cohorts of one size send equally many bytes.
         has_downlink: True if broadcasts pass the downlink.
         file_field: the field that may name a file, of which ``sources`` returns a digest.
-        declared_metrics: declarations of the metrics of its nodes, in the order of ``fcorun.engine.node_metrics``.
+        declared_metrics: declarations of the metrics of its nodes, in the order of ``fcorun.engine.evaluate``.
     """
 
     source: ClassVar[str]

@@ -37,7 +37,7 @@ from fcorun.engine.engine import (
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
-from fcorun.experiment.imputation_checks import has_gaps
+from fcorun.experiment.requirements import has_gaps
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.problem import Batch, Vector

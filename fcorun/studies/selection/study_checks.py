@@ -12,7 +12,7 @@ from fcorun.data.datasets.subset import RowSubset, check_classes, check_values
 from fcorun.engine.engine import message_bytes
 from fcorun.experiment.build import build_engine, resolve_auto
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.imputation_checks import has_gaps
+from fcorun.experiment.requirements import has_gaps
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.runs.imputed import prepare_tables
 from fcorun.studies.selection.folds import SubsetMasks, check_groups_within_clients, describe_subset
