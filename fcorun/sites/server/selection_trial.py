@@ -112,7 +112,7 @@ def _compare(plan: Plan, sites: Mapping[str, Site], starts: RecordedStarts, fold
     with tempfile.TemporaryDirectory() as scratch:
         pooled = plan_selection(replace(plan.experiment, data=dataset), options, scratch, plan.select.metric)
     fits = {name: _fit_pooled(pooled, name, starts.points[name]) for name in pooled.study.subsets}
-    choice = pooled.choose_value(fits).choice
+    choice = pooled.conclude(fits).choice
     pairs = {}
     for name, fit in fits.items():
         over_sites = PathFit.load(folder / FITS / f"{name}.npz")

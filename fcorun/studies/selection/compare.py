@@ -4,7 +4,7 @@ All models share the outer folds, but for ``new_client``, whose folds are the cl
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from fcorun.results.models.score_intervals.score_table import BOOTSTRAP, Interva
 from fcorun.results.models.score_intervals.scored_rows import HeldOutRows, read_held_out_rows
 from fcorun.results.models.score_intervals.warnings import Findings
 from fcorun.results.scores.score import all_scores
-from fcorun.studies.selection import selection_report as files
+from fcorun.studies.selection import selection_report
 from fcorun.studies.selection.comparison import (
     LOCAL,
     MEAN,
@@ -39,6 +39,7 @@ from fcorun.studies.selection.comparison import (
     ComparisonRow,
     ModelComparison,
     describe_candidate,
+    describe_comparison,
     order_scores,
 )
 from fcorun.studies.selection.comparison_picture import draw_comparison
@@ -147,7 +148,7 @@ def _plan_candidate(config: Mapping[str, Any], choice: SelectOptions, folder: st
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """A comparison that is ready to run.
+    """A comparison that is ready to run, as a ``StudyPlan``: a selection for each candidate, without a refit.
 
     Attributes:
         plans: the selection of each candidate, by the candidate's name.
@@ -171,7 +172,7 @@ class ComparisonPlan:
         return [f"{name}: {plan.study.describe_progress()}" for name, plan in self.plans.items()]
 
     def run(self, log: Log = lambda line: None) -> ModelComparison:
-        """Compute the missing fits of each candidate, and compare their predictions of the outer folds.
+        """Compute the missing fits of each candidate, compare the predictions of the outer folds, and write files.
 
         Raises:
             UserError: a folder cannot be used, or the shared model has no predictions.
@@ -207,7 +208,7 @@ class ComparisonPlan:
         warnings += _merge_warnings(selections)
         table, findings = compare_rows(rows, self.options, shared.experiment.settings.seed)
         data = shared.study.data
-        return ModelComparison(
+        comparison = ModelComparison(
             rows=table,
             candidates=list(rows),
             clients=list(data.client_names),
@@ -220,6 +221,12 @@ class ComparisonPlan:
             experiment=shared.experiment,
             seconds=time.perf_counter() - began,
         )
+        write_files(comparison)
+        return comparison
+
+    def describe(self, result: ModelComparison) -> Iterator[str]:
+        """Yield a table of clients and candidates, the verdict, warnings, and the files."""
+        return describe_comparison(result)
 
 
 def plan_comparison(
@@ -245,8 +252,8 @@ def _run_candidate(plan: SelectionPlan, log: Log) -> Selection:
     began = time.perf_counter()
     with plan.study.claim():
         selection = plan.select_value(log)
-        files.write_tables(selection)
-        files.write_summary(selection, seconds=time.perf_counter() - began)
+        selection_report.write_tables(selection)
+        plan.write_summary(selection, time.perf_counter() - began)
     return selection
 
 
@@ -336,7 +343,7 @@ def predict_means(rows: HeldOutRows) -> HeldOutRows:
     return replace(rows, model=MEAN, prediction=means.argmax(axis=1), probability=probability)
 
 
-def write(comparison: ModelComparison) -> None:
+def write_files(comparison: ModelComparison) -> None:
     """Write the files. comparison.csv has a row for each candidate, client and score.
 
     comparison.json has the verdict, the options, and the numbers that each candidate chose without each outer fold.

@@ -170,6 +170,11 @@ class ModelComparison:
         return f"ModelComparison('{self.folder}')"
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the comparison is done: always, since it has no refit."""
+        return True
+
+    @property
     def score(self) -> str:
         """The score of the verdict."""
         return self.scores[0]

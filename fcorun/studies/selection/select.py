@@ -1,7 +1,6 @@
 """Choice of a strength by cross-validation: a path on each fold, and a refit on all rows."""
 
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from fcorun.base.config import GRID_SECTIONS
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import RANKING_METRICS
-from fcorun.base.records.record import OUT_OF_FOLD, SELECTION_FILE
+from fcorun.base.records.record import OUT_OF_FOLD, SELECTION_FILE, Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment, describe_remaining_descent
@@ -21,7 +20,7 @@ from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.results.models.chosen_thresholds import choose_thresholds, fixed_thresholds
 from fcorun.results.models.predictions import Predictions
 from fcorun.runs.job import Watcher
-from fcorun.studies.selection import selection_report as files
+from fcorun.studies.selection import selection_report
 from fcorun.studies.selection.adaptive import check_linear_model, weigh_features
 from fcorun.studies.selection.choice import choose, choose_metric, drop_failed_refits, stack_scores, warn_about_choice
 from fcorun.studies.selection.fold_scores import add_fold_scores, check_fold_score, find_metric
@@ -46,7 +45,7 @@ from fcorun.studies.selection.selection import (
     Selection,
     SelectOptions,
 )
-from fcorun.studies.selection.study import Log, Study, describe_study, prepare_study, refit, warn_few_evaluations
+from fcorun.studies.selection.study import Log, Study, StudyPlan, describe_study, prepare_study, warn_few_evaluations
 from fcorun.studies.selection.study_checks import (
     check_fold_classes,
     check_global_model,
@@ -61,58 +60,38 @@ from fcorun.studies.selection.study_checks import (
 _MAX_NAMED_FOLDS = 20  # in a line
 
 
-@dataclass(frozen=True)
-class SelectionPlan:
-    """A selection that is ready to run.
+@dataclass(frozen=True, kw_only=True)
+class SelectionPlan(StudyPlan[Selection]):
+    """A selection that is ready to run; ``experiment`` is that of the refit, but for the strength.
 
     Attributes:
-        experiment: the experiment of the refit, but for the strength.
         metric: the metric that chooses.
         fold_weights: the weight of each fold in the mean, (K,).
         nested_folds: the folds of a nested cross-validation; None without.
         held_out_clients: the clients that each fold holds out; None without by=clients.
         threshold: the rule for the threshold between two classes, applied to the rows out of fold.
-        messages: lines to print before the selection begins.
     """
 
-    experiment: PreparedExperiment
     options: SelectOptions
-    study: Study
     metric: str
     fold_weights: np.ndarray
     held_out_clients: dict[str, list[str]] | None
     threshold: float | str
-    messages: list[str]
     nested_folds: NestedFolds | None = None
-
-    def run(self, log: Log = lambda line: None, watch: Watcher | None = None) -> Selection:
-        """Compute the missing fits, choose a value, and refit on all training rows.
-
-        Raises:
-            UserError: every value diverged on a fold, or the folder cannot be used.
-        """
-        study = self.study
-        began = time.perf_counter()
-        with study.claim():
-            selection = self.select_value(log)
-            files.write(selection)
-            study.begin_refit()
-            record = refit(self.apply(selection), study.folder, watch)
-            if record.status.get("status") == "done":
-                refit_warnings = warn_unfinished_refit(study.experiment, study.data, record.summary)
-                selection = replace(selection, refit_warnings=refit_warnings)
-            files.write_summary(selection, seconds=time.perf_counter() - began)
-        return replace(selection, record=record)
 
     def select_value(self, log: Log = lambda line: None) -> Selection:
         """Compute the missing fits under ``study.claim()``, and choose a value, without a refit. Raises UserError."""
-        return self.choose_value(self.study.compute_fits(self._keep_what_is_needed, log))
+        return self.conclude(self.study.compute_fits(self.reduce_fit, log))
 
-    def apply(self, selection: Selection) -> PreparedExperiment:
-        """Return the experiment of the refit, with the value that a selection of this plan chose."""
-        return apply_choice(self.experiment, selection)
+    def reduce_fit(self, name: str, fit: PathFit) -> PathFit:
+        """Return a fit without its solution, unless it is that of all rows, and without predictions not needed."""
+        if name != ALL_ROWS:
+            fit = replace(fit, solution={})
+        if not self.study.subsets[name].keeps_predictions:
+            fit = replace(fit, held_out={})
+        return fit
 
-    def choose_value(self, fits: dict[str, PathFit]) -> Selection:
+    def conclude(self, fits: dict[str, PathFit]) -> Selection:
         """Choose a value of the path by the fits of the folds, and warn about the choice."""
         study, experiment, rule = self.study, self.study.experiment, self.options.rule
         folds = [f"fold{k + 1}" for k in range(len(self.fold_weights))]
@@ -162,10 +141,31 @@ class SelectionPlan:
             held_out_clients=self.held_out_clients,
         )
 
-    def _keep_what_is_needed(self, name: str, fit: PathFit) -> PathFit:
-        """Return a fit without its solution, unless it is that of all rows, and without predictions not needed."""
-        held_out = fit.held_out if self.study.subsets[name].keeps_predictions else {}
-        return replace(fit, solution=fit.solution if name == ALL_ROWS else {}, held_out=held_out)
+    def apply(self, result: Selection) -> PreparedExperiment:
+        """Return the experiment of the refit, with the numbers and the threshold that a selection chose."""
+        chosen = result.path.apply(self.experiment, result.choice.chosen_index)
+        plugins = {section: getattr(chosen, section) for section in GRID_SECTIONS}
+        return replace_plugins(self.experiment, replace(chosen.settings, threshold=result.threshold), **plugins)
+
+    def add_refit(self, result: Selection, record: Record) -> Selection:
+        """Return the selection with its refit, and warnings about a refit that had not converged."""
+        result = replace(result, record=record)
+        if not result.is_complete:
+            return result
+        warnings = warn_unfinished_refit(self.study.experiment, self.study.data, record.summary)
+        return replace(result, refit_warnings=warnings)
+
+    def write_files(self, result: Selection) -> None:
+        """Write all files but those of the refit: tables, pictures, and selection.json."""
+        selection_report.write_files(result)
+
+    def write_summary(self, result: Selection, seconds: float | None = None) -> None:
+        """Write selection.json."""
+        selection_report.write_summary(result, seconds)
+
+    def describe(self, result: Selection) -> Iterator[str]:
+        """Yield the two choices, the one that was taken, warnings, the cost, and the files."""
+        return selection_report.describe_selection(result)
 
 
 def select(
@@ -336,13 +336,6 @@ def _describe_models(study: Study) -> list[str]:
     if isinstance(experiment.algo, Baseline):
         lines.append(word(f"`algo={algo}` is solved in one place: the cost of sending the rows is not counted"))
     return lines
-
-
-def apply_choice(experiment: PreparedExperiment, selection: Selection) -> PreparedExperiment:
-    """Return the experiment of the refit, with the chosen numbers and the chosen threshold."""
-    chosen = selection.path.apply(experiment, selection.choice.chosen_index)
-    plugins = {section: getattr(chosen, section) for section in GRID_SECTIONS}
-    return replace_plugins(experiment, replace(chosen.settings, threshold=selection.threshold), **plugins)
 
 
 def warn_unfinished_refit(experiment: PreparedExperiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:

@@ -1,15 +1,14 @@
 """Stability selection: a path on random halves of the rows, and the features that most halves choose."""
 
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from fcorun.base.config import SECTIONS
 from fcorun.base.errors import UserError, word
@@ -29,16 +28,16 @@ from fcorun.methods.problem.problem import Batch
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.results.models.coefficients import nonzero_limits
 from fcorun.runs.job import Watcher
-from fcorun.studies.selection import stability_report as files
+from fcorun.studies.selection import stability_report
 from fcorun.studies.selection.folds import SubsetMasks, draw_halves
 from fcorun.studies.selection.path import RegularizationPath, build_path
 from fcorun.studies.selection.path_fit import PathFit, find_runs
-from fcorun.studies.selection.select import refit
 from fcorun.studies.selection.stability import StabilityOptions, StabilityResult, name_features
 from fcorun.studies.selection.stability_scores import SelectionUnits, StabilityScores, compute_jaccard, score_features
 from fcorun.studies.selection.study import (
     Log,
     Study,
+    StudyPlan,
     describe_study,
     prepare_study,
     warn_few_evaluations,
@@ -49,39 +48,17 @@ from fcorun.studies.selection.study_checks import check_global_model, check_subs
 MIN_RATIO = 0.05  # of the least strength to the largest: halves that choose many features say little
 
 
-@dataclass(frozen=True)
-class StabilityPlan:
-    """A stability selection that is ready to run.
-
-    Attributes:
-        experiment: the experiment as it was given, of which the refit is made.
-        messages: lines to print before the selection begins.
-    """
+@dataclass(frozen=True, kw_only=True)
+class StabilityPlan(StudyPlan[StabilityResult]):
+    """A stability selection that is ready to run; ``experiment`` is the experiment as it was given."""
 
     options: StabilityOptions
-    experiment: PreparedExperiment
-    study: Study
-    messages: list[str]
 
-    def run(self, log: Log = lambda line: None, watch: Watcher | None = None) -> StabilityResult:
-        """Compute the missing fits, score the features, write the files, and fit the stable columns if asked to.
+    def reduce_fit(self, name: str, fit: PathFit) -> PathFit:
+        """Replace the solution of a fit by its support."""
+        return find_support(fit, nonzero_limits(self.study.experiment, self.study.data))
 
-        Raises:
-            UserError: every value diverged on a half, or the folder cannot be used.
-        """
-        study = self.study
-        began = time.perf_counter()
-        with study.claim():
-            find_support = partial(_find_support, nonzero_limits(study.experiment, study.data))
-            result = self.score_features(study.compute_fits(find_support, log))
-            files.write(result)
-            if result.refit_columns is not None:
-                experiment = build_refit(self.experiment, result.refit_columns)
-                result = replace(result, record=refit(experiment, study.folder, watch))
-            files.write_summary(result, seconds=time.perf_counter() - began)
-        return result
-
-    def score_features(self, fits: dict[str, PathFit]) -> StabilityResult:
+    def conclude(self, fits: dict[str, PathFit]) -> StabilityResult:
         """Score the features by the fits of the halves, compare the clients, and warn about both."""
         study, experiment, data = self.study, self.study.experiment, self.study.data
         path, chosen, warnings = _drop_diverged(study.path, fits)
@@ -111,6 +88,31 @@ class StabilityPlan:
         if reason := explain_no_refit(result):
             return replace(result, warnings=[*warnings, reason])
         return replace(result, refit_columns=list_refit_columns(result))
+
+    def apply(self, result: StabilityResult) -> PreparedExperiment | None:
+        """Return the experiment of the stable columns without a penalty; None if no model is fitted to them."""
+        return None if result.refit_columns is None else build_refit(self.experiment, result.refit_columns)
+
+    def write_files(self, result: StabilityResult) -> None:
+        """Write the tables, the pictures, and stability.json."""
+        stability_report.write_files(result)
+
+    def write_summary(self, result: StabilityResult, seconds: float | None = None) -> None:
+        """Write stability.json."""
+        stability_report.write_summary(result, seconds)
+
+    def describe(self, result: StabilityResult) -> Iterator[str]:
+        """Yield the stable features, the bound and its assumptions, clients, warnings, the cost, and the files."""
+        return stability_report.describe_stability(result)
+
+
+def find_support(fit: PathFit, limits: Float[np.ndarray, " d"]) -> PathFit:
+    """Replace the solution of a fit by its support, (P, d): the features with a coefficient, of any class.
+
+    ``limits`` are the magnitudes above which coefficients count as nonzero.
+    """
+    weights = np.abs(fit.solution["weights"]).reshape(len(fit.end_state), len(limits), -1)
+    return replace(fit, metrics={}, solution={"chosen": (weights > limits[:, None]).any(axis=2)})
 
 
 def select_stable_features(
@@ -173,16 +175,7 @@ def plan_stability(
             f"{n_distinct} of these halves are distinct: each pair leaves one of {len(data.train.sizes)} clients out"
         )
     messages = describe_study(study, f"{options.subsamples} halves", options.by, "take no part", notes)
-    return StabilityPlan(options, given, study, messages)
-
-
-def _find_support(limits: np.ndarray, _: str, fit: PathFit) -> PathFit:
-    """Replace the solution of a fit by its support, (P, d): the features with a coefficient, of any class.
-
-    ``limits`` (d,) are the magnitudes above which coefficients count as nonzero.
-    """
-    weights = np.abs(fit.solution["weights"]).reshape(len(fit.end_state), len(limits), -1)
-    return replace(fit, metrics={}, solution={"chosen": (weights > limits[:, None]).any(axis=2)})
+    return StabilityPlan(options=options, experiment=given, study=study, messages=messages)
 
 
 def _drop_diverged(

@@ -9,7 +9,7 @@ import numpy as np
 from fcorun.base.config import Count, Fraction, Positive
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import PERSONAL_PREFIX
-from fcorun.base.records.record import PERSONAL, SHARED, Record
+from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.results.models.chosen_thresholds import ChosenThresholds
@@ -142,7 +142,6 @@ class Selection(StudyResult):
         metric: the metric that chooses.
         fold_weights: the weight of each fold in the mean, (K,).
         choice: the strength or radius that the folds choose.
-        record: the record of the refit on all rows.
         refit_warnings: one sentence for each way in which the refit has not converged.
         held_out_clients: the clients that each fold holds out, by the name of the fold; None unless whole clients are
             held out.
@@ -157,7 +156,6 @@ class Selection(StudyResult):
     metric: str
     fold_weights: np.ndarray
     choice: CrossValidationChoice
-    record: Record | None = None
     refit_warnings: Sequence[str] = ()
     held_out_clients: dict[str, list[str]] | None = None
     nested: NestedScore | None = None

@@ -25,7 +25,7 @@ from fcorun.studies.selection.study import OUT_OF_FOLD_FILES, delete_files, form
 from fcorun.studies.selection.study_picture import format_title
 
 
-def write(selection: Selection) -> None:
+def write_files(selection: Selection) -> None:
     """Write all files but those of the refit: tables and pictures. selection.json says "running"."""
     write_tables(selection)
     if selection.predictions:
@@ -292,9 +292,8 @@ def describe_selection(selection: Selection) -> Iterator[str]:
         yield word(f"`threshold={selection.thresholds.rule}`: {selection.threshold:.4g}, chosen out of fold")
     yield from selection.warnings
     yield f"the choice cost {format_cost(selection.cost)}"
-    status = selection.record.status if selection.record else {}
-    end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
-    yield f"{folder}/refit: all training rows with {path.describe(choice.chosen_index, digits=6)}: {end}"
+    numbers = path.describe(choice.chosen_index, digits=6)
+    yield f"{folder}/refit: all training rows with {numbers}: {selection.end_of_refit}"
     yield from selection.refit_warnings
     files = ["selection.csv", "curve.csv", *(["path.csv"] if coefficients else []), NESTED_FILE]
     if selection.study.keeps_held_out:

@@ -7,7 +7,6 @@ import numpy as np
 
 from fcorun.base.config import Count, Positive
 from fcorun.base.errors import UserError, word
-from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.results.models.coefficients import feature_names
 from fcorun.studies.selection.stability_scores import (
@@ -63,7 +62,6 @@ class StabilityResult(StudyResult):
             (M, M); NaN for a client without a solution; None if no client has a solution of its own.
         units: the features, or groups of features, that a half chooses or not.
         refit_columns: the columns of the refit; None without one.
-        record: the refit; None without one, and while it is not computed.
     """
 
     options: StabilityOptions
@@ -71,7 +69,11 @@ class StabilityResult(StudyResult):
     scores: StabilityScores
     client_similarity: np.ndarray | None
     refit_columns: list[str] | None = None
-    record: Record | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the refit, if one follows from the options and the columns, is done."""
+        return self.refit_columns is None or super().is_complete
 
     @property
     def features(self) -> tuple[str, ...]:

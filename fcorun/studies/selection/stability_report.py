@@ -29,7 +29,7 @@ from fcorun.studies.selection.study import format_cost, write_study_file
 from fcorun.studies.selection.study_picture import format_title
 
 
-def write(result: StabilityResult) -> None:
+def write_files(result: StabilityResult) -> None:
     """Write stability.csv, clients.csv, stability.json, which says "running", the picture, and maps of voxels.
 
     stability.csv has a row for each feature, from the most to the least frequent; features without penalty come last.
@@ -136,11 +136,9 @@ def describe_stability(result: StabilityResult) -> Iterator[str]:
     yield from result.warnings
     yield f"this cost {format_cost(result.cost)}"
     if result.record is not None and result.refit_columns is not None:
-        status = result.record.status
-        end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
         yield (
             f"{result.record.folder}: all training rows, without a penalty, columns "
-            f"{', '.join(result.refit_columns)}: {end}"
+            f"{', '.join(result.refit_columns)}: {result.end_of_refit}"
         )
         yield word(f"{result.record.folder}: {AFTER_SELECTION}")
     files = ["stability.csv", "stability.png and .pdf"]

@@ -1,24 +1,26 @@
-"""Study: a path that runs on many subsets of the rows, with its folder, its fits, and its result.
+"""Study: a path that runs on many subsets of the rows, with its folder, its fits, its result and its refit.
 
-``fcorun select`` and ``fcorun stability`` are studies. Both take these steps:
+``fcorun select`` and ``fcorun stability`` are kinds of a study, and ``fcorun compare`` has a selection for each
+candidate. A study takes these steps:
 
 1. ``prepare_study`` builds the experiment and loads the data; ``build_path`` gives the values of the path.
-2. The command draws subsets of the training rows; ``check_subsets`` refuses those on which a run would fail.
+2. The kind draws subsets of the training rows; ``check_subsets`` refuses those on which a run would fail.
 3. ``Study.create`` names the study by all that its fits depend on; ``describe_study`` announces the study.
-4. Under ``Study.claim``, ``Study.compute_fits`` runs the path on each subset, or reads its fit from the folder.
-5. The command makes a ``StudyResult`` of the fits, and writes its files beside the study file
-   (``write_study_file``).
+4. ``StudyPlan.run`` claims the folder, has ``Study.compute_fits`` run the path on each subset, or read its fit from the
+   folder, and asks the kind for the result of the fits and its files.
+5. ``refit`` makes a record of all rows beside them, and ``write_study_file`` completes the study.
 """
 
 import hashlib
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -67,6 +69,7 @@ _RESULT_FILES = (
 _SHORT = 15  # seconds: a shorter remaining time is not announced
 Log = Callable[[str], Any]
 ReduceFit = Callable[[str, PathFit], PathFit]
+Result = TypeVar("Result", bound="StudyResult")
 
 
 def prepare_study(
@@ -370,12 +373,14 @@ class StudyResult:
         path: the values of the path that the result is about.
         fits: the fit of each subset, by name.
         warnings: a sentence each.
+        record: the refit; None without one, and while it is not computed.
     """
 
     study: Study
     path: RegularizationPath
     fits: Mapping[str, PathFit]
     warnings: Sequence[str]
+    record: Record | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}('{self.folder}')"
@@ -398,6 +403,17 @@ class StudyResult:
         return self.fits
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the refit, if the study has one, is done."""
+        return self.record is not None and self.record.status.get("status") == "done"
+
+    @property
+    def end_of_refit(self) -> str:
+        """The status of the refit and its reason."""
+        status = {} if self.record is None else self.record.status
+        return ", ".join(filter(None, (status.get("status"), status.get("reason"))))
+
+    @property
     def cost(self) -> dict[str, int]:
         """The runs, rounds, bytes_up and bytes_down of all fits together; if sites send one upload for all runs, it
         counts once."""
@@ -414,7 +430,7 @@ class StudyResult:
 def write_study_file(
     result: StudyResult, content: Mapping[str, Any], warnings: Sequence[str], seconds: float | None
 ) -> None:
-    """Write the study file: what all studies have, and the ``content`` of the command.
+    """Write the study file: what all studies have, and the ``content`` of the kind.
 
     Without ``seconds``, the time that the study took, the status is "running".
     """
@@ -476,6 +492,69 @@ def format_cost(cost: Mapping[str, int]) -> str:
 def _format_bytes(count: float) -> str:
     power = min(int(math.log10(max(count, 1))) // 3, 4)
     return f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPlan(ABC, Generic[Result]):
+    """A study that is ready to run. Each kind says what it keeps of a fit, what it concludes, and what it writes.
+
+    Attributes:
+        experiment: the experiment of which the refit is made.
+        messages: lines to print before the study begins.
+    """
+
+    experiment: PreparedExperiment
+    study: Study
+    messages: list[str]
+
+    def describe_progress(self) -> list[str]:
+        """Say how many fits exist and how many remain to be computed."""
+        return [self.study.describe_progress()]
+
+    def run(self, log: Log = lambda line: None, watch: Watcher | None = None) -> Result:
+        """Compute the missing fits, draw the conclusion, write the files, and fit the refit if the kind has one.
+
+        Raises:
+            UserError: every value diverged on a subset, or the folder cannot be used.
+        """
+        began = time.perf_counter()
+        with self.study.claim():
+            result = self.conclude(self.study.compute_fits(self.reduce_fit, log))
+            self.write_files(result)
+            experiment = self.apply(result)
+            if experiment is not None:
+                self.study.begin_refit()
+                result = self.add_refit(result, refit(experiment, self.study.folder, watch))
+            self.write_summary(result, time.perf_counter() - began)
+        return result
+
+    @abstractmethod
+    def reduce_fit(self, name: str, fit: PathFit) -> PathFit:
+        """Return the fit of a subset, by its name, without the arrays that are not needed later."""
+
+    @abstractmethod
+    def conclude(self, fits: dict[str, PathFit]) -> Result:
+        """Return the result of the fits of all subsets, with warnings about it."""
+
+    @abstractmethod
+    def write_files(self, result: Result) -> None:
+        """Write tables and pictures, and the study file, which says "running"."""
+
+    @abstractmethod
+    def apply(self, result: Result) -> PreparedExperiment | None:
+        """Return the experiment of the refit by a result of this plan; None without a refit."""
+
+    def add_refit(self, result: Result, record: Record) -> Result:
+        """Return the result with the record of its refit."""
+        return replace(result, record=record)
+
+    @abstractmethod
+    def write_summary(self, result: Result, seconds: float | None = None) -> None:
+        """Write the study file: "running", or "done" with the ``seconds`` that the study and its refit took."""
+
+    @abstractmethod
+    def describe(self, result: Result) -> Iterator[str]:
+        """Yield the lines to print at the end."""
 
 
 def refit(experiment: PreparedExperiment, folder: Path, watch: Watcher | None = None) -> Record:

@@ -209,7 +209,7 @@ def test_a_comparison_of_a_table():
     options = CompareOptions(folds=2, outer_folds=3, points=3, methods=["pfedme"], samples=200)
     overrides = [*DATA, "rounds=100"]
     comparison = plan_comparison(compose, overrides, options, "out").run()
-    files.write(comparison)
+    files.write_files(comparison)
     names = ["shared", "standardized", "pfedme", "local", "new_client", "mean"]
     assert comparison.candidates == names
     assert comparison.scores == ["rmse", "r2"]

@@ -335,7 +335,7 @@ def test_a_threshold_that_is_a_number_needs_no_rows_out_of_fold(monkeypatch):
         end_state=np.zeros(2, int),
         counts={name: np.zeros(2) for name in ("rounds", "bytes_up", "bytes_down")},
     )
-    selection = plan.choose_value(dict.fromkeys(plan.study.subsets, fit))
+    selection = plan.conclude(dict.fromkeys(plan.study.subsets, fit))
     assert (selection.threshold, plan.apply(selection).settings.threshold) == (0.3, 0.3)
     monkeypatch.setattr("fcorun.studies.selection.selection.Selection.coefficients", None)
     Path("out").mkdir()

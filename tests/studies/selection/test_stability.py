@@ -26,7 +26,7 @@ from fcorun.studies.selection import stability_picture as picture
 from fcorun.studies.selection.folds import draw_halves
 from fcorun.studies.selection.path_fit import PathFit
 from fcorun.studies.selection.select_stable import (
-    _find_support,
+    find_support,
     plan_stability,
     select_stable_features,
     warn_about_region,
@@ -100,7 +100,7 @@ def test_the_headline_names_the_settings_that_leave_one_value(region_length, bou
 def test_a_feature_in_large_units_is_chosen():
     weights = np.array([[2e-5, 2e-5], [0.0, -2e-4]])
     fit = PathFit(metrics={}, solution={"weights": weights}, end_state=np.zeros(2, int), counts={})
-    chosen = _find_support(np.array([1e-9, 1e-4]), "half1", fit).solution["chosen"]
+    chosen = find_support(fit, np.array([1e-9, 1e-4])).solution["chosen"]
     assert chosen.tolist() == [[True, False], [False, True]]
 
 

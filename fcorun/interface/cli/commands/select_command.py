@@ -6,7 +6,8 @@ from fcorun.interface.cli.commands.study_command import run_study
 
 _KEYS = (
     "folds=5, outer_folds=5, points=50, by=rows|clients, rule=min|one_se, fold_weights=rows|equal, "
-    "metric=loss|accuracy|..., adaptive=ridge|unpenalized|lasso, relax=true"
+    "metric=loss|accuracy|..., adaptive=ridge|unpenalized|lasso, relax=true, "
+    "range=[LOW,HIGH], out=DIR"
 )
 
 
@@ -18,15 +19,11 @@ def run(argv: Sequence[str]) -> int:
     procedure on rows that its choice has not seen (nested.csv). The folder outputs/DATA/select-ALGO-HASH gets
     selection.csv, curve.csv, path.csv, selection.png and .pdf, the record refit/ and report.html. The same command
     again computes nothing."""
-    selection = run_study("select", run.__doc__, _KEYS, argv, _import_steps)
-    if selection is None:  # dry_run
-        return 0
-    return 0 if selection.record and selection.record.status.get("status") == "done" else 1
+    return run_study("select", run.__doc__, _KEYS, argv, _import_kind)
 
 
-def _import_steps():
+def _import_kind():
     from fcorun.studies.selection.select import plan_selection
     from fcorun.studies.selection.selection import SelectOptions
-    from fcorun.studies.selection.selection_report import describe_selection
 
-    return SelectOptions, plan_selection, describe_selection
+    return SelectOptions, lambda config, _, options, out: plan_selection(config, options, out)

@@ -6,7 +6,7 @@ from fcorun.interface.cli.commands.study_command import run_study
 
 _KEYS = (
     "subsamples=100, points=20, by=rows|clients, threshold=0.75, max_errors=1, assumption=none|unimodal|r_concave, "
-    "refit=false"
+    "refit=false, range=[LOW,HIGH], out=DIR"
 )
 
 
@@ -18,15 +18,11 @@ def run(argv: Sequence[str]) -> int:
     report.html, for images brain.png and maps of voxels, and, with refit=true, the record refit/ of the stable columns
     without a penalty.
     The same command again computes nothing."""
-    result = run_study("stability", run.__doc__, _KEYS, argv, _import_steps)
-    if result is None or result.refit_columns is None:  # dry_run, or no refit
-        return 0
-    return 0 if result.record and result.record.status.get("status") == "done" else 1
+    return run_study("stability", run.__doc__, _KEYS, argv, _import_kind)
 
 
-def _import_steps():
+def _import_kind():
     from fcorun.studies.selection.select_stable import plan_stability
     from fcorun.studies.selection.stability import StabilityOptions
-    from fcorun.studies.selection.stability_report import describe_stability
 
-    return StabilityOptions, plan_stability, describe_stability
+    return StabilityOptions, lambda config, _, options, out: plan_stability(config, options, out)

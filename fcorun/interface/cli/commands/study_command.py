@@ -1,4 +1,4 @@
-"""The common steps of fcorun select and fcorun stability, from their arguments to their result."""
+"""The common steps of fcorun select, stability and compare, from their arguments to the exit code."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -22,22 +22,24 @@ def run_study(
     description: str | None,
     keys: str,
     argv: Sequence[str],
-    import_steps: Callable[[], tuple[type, Callable, Callable]],
-) -> Any:
-    """Run the command ``name``, which takes ``keys`` beside those of a run; return its result, None for ``dry_run``.
+    import_kind: Callable[[], tuple[type, Callable]],
+    has_page: bool = True,
+) -> int:
+    """Run the command ``name``, which takes ``keys`` beside those of a run; return the exit code.
 
-    ``import_steps`` imports and returns the dataclass of its options, the function that plans it, and the function
-    that describes its result.
+    Args:
+        import_kind: imports and returns the dataclass of the options, and the function that plans the study from the
+            configuration, its overrides, the options, and the folder or None.
+        has_page: whether the folder of the study gets a report page.
     """
     parser = CommandParser(name, description, folders=False)
-    help_text = f"those of a run, and: {keys}, range=[LOW,HIGH], out=DIR"
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=help_text)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=f"those of a run, and: {keys}")
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     from fcorun.base.system.machine import require_single_host, set_up_jax
 
     set_up_jax()
-    options_class, plan, describe = import_steps()
+    options_class, plan_study = import_kind()
     with use_config_dir(arguments.config_dir):
         warn_overridden()
         options, overrides, out = split_options(options_class, arguments.overrides)
@@ -48,17 +50,20 @@ def run_study(
         def show(line: str) -> None:
             console.print(escape(line))
 
-        planned = plan(config, options, out)
-        for line in planned.messages:
+        plan = plan_study(config, overrides, options, out)
+        for line in plan.messages:
             show(line)
         if config.get("dry_run") is True:
-            show(planned.study.describe_progress())
-            return None
-        result = planned.run(show)
-        report_lines = html_report.write_report(result.folder) if config.get("report") is not False else []
-        for line in (*describe(result), *report_lines):
+            for line in plan.describe_progress():
+                show(line)
+            return 0
+        result = plan.run(show)
+        report_lines = []
+        if has_page and config.get("report") is not False:
+            report_lines = html_report.write_report(result.folder)
+        for line in (*plan.describe(result), *report_lines):
             show(line)
-    return result
+    return 0 if result.is_complete else 1
 
 
 def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list[str], str | None]:
