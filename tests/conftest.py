@@ -157,7 +157,7 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
 
 
-def draw_empty_pictures(job, coefficients):
+def draw_empty_pictures(job, rows, coefficients):
     """Return a run's pictures by file name, all of them empty."""
     names = ["curves.png"] if coefficients is None else ["curves.png", "coefficients.png"]
     return dict.fromkeys(names, b"")

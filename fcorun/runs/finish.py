@@ -181,7 +181,9 @@ def finish_run(
     coefficients = None
     if not (job.divergence_round or personal_only(job.rows)) and is_linear_model(type(job.experiment.objective)):
         coefficients = coefficients_from(solution, data, job.experiment)
-    pictures = partial(_draw_pictures, job, coefficients) if job.with_pictures else None
+    pictures = None
+    if job.with_pictures:
+        pictures = partial(_draw_pictures, job, job.rows, coefficients)  # the rows before the relaxation replaces them
     if not (job.divergence_round or job.experiment.settings.imputations):
         _add_reasons_for_doubt(job, data, lasso, coefficients)
     status, reason = "done", ""
@@ -366,14 +368,14 @@ def _add_curves(job: Job, data: FederatedData, curves: "Curves | None", pictures
     return lambda: {**pictures(), **draw_held_out_rows(curves, title, style=job.experiment.settings.style)}
 
 
-def _draw_pictures(job: Job, coefficients: Coefficients | None) -> dict[str, bytes]:
+def _draw_pictures(job: Job, rows: list[dict[str, float]], coefficients: Coefficients | None) -> dict[str, bytes]:
     """Return the curves of a run, and the coefficients of a linear model, as files by name."""
     from fcorun.reports.pictures.coefficient_picture import draw_model
     from fcorun.reports.pictures.run_curves import draw_run
 
     settings, title = job.experiment.settings, job.picture_title
     options = {"x": settings.x, "metrics": job.experiment.metrics, "style": settings.style}
-    pictures = {"curves.png": draw_run(job.rows, title, settings.cutoff, **options)}
+    pictures = {"curves.png": draw_run(rows, title, settings.cutoff, **options)}
     if coefficients is not None:
         pictures |= draw_model(coefficients, title, settings.cutoff, style=settings.style)
     return pictures

@@ -114,7 +114,9 @@ def test_each_share_mixes_the_lasso_with_a_refit_by_scikit_learn(task):
 
 
 @pytest.mark.slow
-def test_the_refit_is_a_record_that_says_what_it_is():
+def test_the_refit_is_a_record_that_says_what_it_is(monkeypatch):
+    drawn = []
+    monkeypatch.setattr("fcorun.runs.finish._draw_pictures", lambda _, rows, __: drawn.append(rows) or {})
     settings = settings_of("regression", "data.validation=0.2", "reg.factors={x5:0}", "data.standardize=pooled")
     selection = select(settings, SelectOptions(folds=2, points=3, relax=[0.25], range=[0.1, 0.5]), "out")
     record = RunRecord(not_none(selection.record).folder)
@@ -137,6 +139,7 @@ def test_the_refit_is_a_record_that_says_what_it_is():
     scores = pd.read_csv("out/refit/scores.csv").query("set == 'validation' and client.isna()")
     assert summary["final"]["val_loss"] == pytest.approx(scores["loss"].item(), rel=1e-6)
     assert len(pd.read_csv("out/refit/lasso_metrics.csv")) > 1
+    assert len(drawn[0]) > 1, "curves.png shows the metrics before the relaxation"
     with fails("relax=0.25", "no certificate and no intervals"):
         record.infer()
     assert selection.cost["runs"] == 3 * 3
