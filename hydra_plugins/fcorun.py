@@ -253,7 +253,8 @@ class FcorunLauncher(Launcher):
     def _split(self, overrides: Sequence[str]) -> tuple[NumericOverrides, tuple]:
         """Return the overrides that are numbers, and a key that jobs share that differ in these numbers only."""
         numbers = {}
-        number_keys, others = [], []
+        number_keys = []
+        others = []
         for text in overrides:
             override = self.parse(text)
             value = override.value()

@@ -53,7 +53,8 @@ class SearchAxis:
                 return cls(key, tuple(sorted(values, key=float)), ordered=True)
             except ValueError:
                 return cls(key, tuple(values))
-        low, high = sweep.start, sweep.end
+        low = sweep.start
+        high = sweep.end
         log = "log" in sweep.tags
         if low is None or high is None or not low < high:
             raise UserError(f"{override.input_line}: give an interval from a smaller number to a larger one")

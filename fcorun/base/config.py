@@ -276,7 +276,8 @@ def check_value(value: Any, hint: Any, key: str) -> Any:
 
     A tuple becomes a list, all of whose items have the tuple's first type.
     """
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    args = typing.get_args(hint)
     if origin is Annotated:
         return _check_annotated(value, args[0], args[1:], key)
     if origin in (Union, types.UnionType):
@@ -425,7 +426,8 @@ def _explain_wrong_types(check: Callable[[Any], None]) -> Callable[[Any], None]:
         try:
             check(plugin)
         except (TypeError, ValueError, AttributeError):
-            hints, marks = type_hints(type(plugin)), field_marks(type(plugin))
+            hints = type_hints(type(plugin))
+            marks = field_marks(type(plugin))
             given = {}
             for field in dataclasses.fields(plugin):
                 value = getattr(plugin, field.name)
@@ -468,7 +470,8 @@ def check_plugin(plugin: Any, defaults: Mapping[str, Any], section: str) -> Any:
     cls = type(plugin)
     if not dataclasses.is_dataclass(cls):
         raise UserError(f"the class {cls.__name__} is no dataclass: write @dataclass(frozen=True) above it")
-    hints, marks = type_hints(cls), field_marks(cls)
+    hints = type_hints(cls)
+    marks = field_marks(cls)
     values = {}
     for field in dataclasses.fields(cls):
         value = getattr(plugin, field.name)

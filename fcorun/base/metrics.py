@@ -23,7 +23,9 @@ INTEGER_COUNTERS = tuple(name for name in COUNTERS if name not in _REAL_COUNTERS
 PERSONAL_PREFIX = "personal_"  # of metrics of the clients' personal models, averaged over clients
 QUANTILE_SUFFIXES = {"_q10": 0.1, "_q90": 0.9}  # of the quantiles of such a metric over clients
 SPLIT_PREFIXES = {"train_": "training", "val_": "validation"}
-SITES_PRESENT, ROWS_PRESENT = "sites_present", "rows_present"  # whose rows are measured where a site may be away
+# of the sites whose rows are measured, and of these rows, where a site may be away
+SITES_PRESENT = "sites_present"
+ROWS_PRESENT = "rows_present"
 GAP_METRICS = ("suboptimality", "gap")  # bounds on the distance to the optimum: differences of objectives
 REFERENCE_METRICS = {  # that need a reference optimum
     "suboptimality": "is the gap to a reference optimum",

@@ -32,7 +32,8 @@ def find_changed_globals(name: str, content: bytes, classes: Iterable[type]) -> 
     they count once they have another value than at the first call. Constants that functions assign as ``global`` do not
     count: they may be counters, whose values differ from call to call.
     """
-    module, bindings = sys.modules.get(name), _bindings(content)
+    module = sys.modules.get(name)
+    bindings = _bindings(content)
     if module is None:
         return []
     if name == "__main__" or module.__spec__ is None:
@@ -143,7 +144,9 @@ def _is_imported(statements: Sequence[ast.stmt]) -> bool:
 
 def _statements_behind(names: Iterable[str], bindings: Bindings) -> list[ast.stmt]:
     """Return the statements that bind these names, and those that bind the names that these statements read."""
-    queue, seen, statements = [*names], set(), []
+    queue = [*names]
+    seen = set()
+    statements = []
     while queue:
         name = queue.pop()
         if name not in seen:

@@ -239,7 +239,8 @@ def _to_text(value: Any) -> str:
 
 def _find_home(name: str, value: Any) -> tuple[str, str] | None:
     """Return the module from which a value can be imported, and its name there; None if there is none."""
-    module_name, original_name = getattr(value, "__module__", None), getattr(value, "__name__", None)
+    module_name = getattr(value, "__module__", None)
+    original_name = getattr(value, "__name__", None)
     module = sys.modules.get(str(module_name))
     if getattr(module, "__spec__", None) is not None and getattr(module, str(original_name), None) is value:
         return str(module_name), str(original_name)

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # the size of the largest file of each kind that is read, in bytes
-_MAX_TEXT, _MAX_YAML, _MAX_ARRAYS, _MAX_MASK = 2**30, 2**24, 2**34, 2**29
+_MAX_TEXT = 2**30
+_MAX_YAML = 2**24
+_MAX_ARRAYS = 2**34
+_MAX_MASK = 2**29
 _MAX_DEPTH = 30  # of nested mappings and lists in YAML
 _MAX_SHOWN = 100  # characters of a value in a sentence
 _MAX_NUMBER = 3000  # characters of a number in YAML: its value has fewer than the 4,300 digits that Python writes

@@ -67,8 +67,10 @@ def is_abandoned(folder: Path, status: dict[str, Any]) -> bool:
 
 PREDICTIONS_FILE = "predictions.csv"
 MAX_PREDICTED_ROWS = 1_000_000  # held-out rows of predictions.csv, some 100 MB
-SHARED, PERSONAL = "shared", "personal"  # the model of all clients; the personal models of the clients
-TRAIN, OUT_OF_FOLD = "train", "out_of_fold"  # sets of rows
+SHARED = "shared"  # the model of all clients
+PERSONAL = "personal"  # the personal models of the clients
+TRAIN = "train"  # a set of rows
+OUT_OF_FOLD = "out_of_fold"  # another one
 SELECTION_FILE = "selection.json"  # the result of a selection
 STABILITY_FILE = "stability.json"  # the result of a stability selection
 BASELINE_HAZARD_FILE = "baseline_hazard.csv"  # the cumulative baseline hazard of each client, of times to events

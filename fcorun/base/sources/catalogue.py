@@ -102,7 +102,8 @@ def parse_source(text: str, bibtex: str = "") -> Source:
     text = " ".join(text.split())
     if not text:
         return Source(", ".join(entry.label for entry in entries.values()), tuple(entries.values()))
-    catalogue, named = load_catalogue(), {}
+    catalogue = load_catalogue()
+    named = {}
 
     def replace_key(match: re.Match[str]) -> str:
         key = match[1]

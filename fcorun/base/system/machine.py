@@ -372,7 +372,9 @@ def resolve_hosts(values: Mapping[str, Any] | None) -> HostOptions | None:
         from fcorun.base.system.cluster import detect_cluster
 
         options = detect_cluster(options)
-    address, count, rank = options.address, options.count, options.rank
+    address = options.address
+    count = options.count
+    rank = options.rank
     given = [f"hosts.{key}" for key in ("address", "count", "rank") if getattr(options, key) is not None]
     if not given:
         return None

@@ -88,7 +88,9 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
         return values
 
     task.__module__ = "fcorun.interface.cli.main"
-    task.sweep, task.point = sweep, make_point  # type: ignore[attr-defined] # called by the launcher
+    # the launcher calls both
+    task.sweep = sweep  # type: ignore[attr-defined]
+    task.point = make_point  # type: ignore[attr-defined]
     command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_VERSION_OPTIONS)(task)
 
     def run_hydra(current: list[str]) -> None:

@@ -54,7 +54,8 @@ def run(argv: Sequence[str]) -> int:
 
     options, unknown, out = split_options(InferenceOptions, arguments.options)
     if unknown:
-        key, known = unknown[0].partition("=")[0], [*(field.name for field in fields(InferenceOptions)), "out"]
+        key = unknown[0].partition("=")[0]
+        known = [*(field.name for field in fields(InferenceOptions)), "out"]
         raise UserError(f"'{unknown[0]}' is no option of fcorun infer: {suggest_name(key, known)}")
     folder = record.folder if out is None else Path(out)
     with use_config_dir(arguments.config_dir):

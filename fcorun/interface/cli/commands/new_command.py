@@ -22,7 +22,9 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("name", metavar="NAME", help="its name, as in KIND=NAME: lower-case letters, digits and _")
     parser.add_config_dir_option(default="myconf")
     arguments = parser.parse_args(argv)
-    kind, name, config_dir = arguments.kind, arguments.name, Path(arguments.config_dir)
+    kind = arguments.kind
+    name = arguments.name
+    config_dir = Path(arguments.config_dir)
     check_name(kind, name, config_dir)
     files = {"py": Path(f"{name}.py"), "yaml": config_dir / kind / f"{name}.yaml"}
     advice = f"fcorun check --config-dir {config_dir} {kind}={name} tests it"

@@ -38,7 +38,9 @@ def run(argv: Sequence[str]) -> int:
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     check_output_file(arguments.out, [".yaml", ".yml"], arguments.force)
-    options, metric, overrides = None, None, arguments.overrides
+    options = None
+    metric = None
+    overrides = arguments.overrides
     selects = overrides[0] == _SELECT
     with use_config_dir(arguments.config_dir):
         warn_overridden()
@@ -46,7 +48,8 @@ def run(argv: Sequence[str]) -> int:
             options, overrides = _read_options(overrides[1:])
         config = compose(overrides)
     if selects:
-        metric, config = config.get("metric"), {**config, "metric": None}
+        metric = config.get("metric")
+        config = {**config, "metric": None}
     from fcorun.experiment.prepare import prepare
     from fcorun.sites.plan.plan import Plan
     from fcorun.sites.plan.secure_sums import read_bounds

@@ -16,12 +16,14 @@ from fcorun.base.config import build
 from fcorun.base.errors import UserError, escape_controls, suggest_name
 from fcorun.interface.cli.commands.common_command import CommandParser, make_console
 
-_NOTICE_SECONDS, _WAIT_SECONDS = 10.0, 600.0
-_FINGERPRINTS, _OUT, _OVERLAP, _POLICY = "fingerprints=", "out=", "overlap=", "policy="
-_SERVER_CLASS, _SITE_CLASS = (
-    "fcorun.sites.server.kit_study.StudyServer",
-    "fcorun.sites.server.kit_study.StudySite",
-)  # of jobs
+_NOTICE_SECONDS = 10.0
+_WAIT_SECONDS = 600.0
+_FINGERPRINTS = "fingerprints="
+_OUT = "out="
+_OVERLAP = "overlap="
+_POLICY = "policy="
+_SERVER_CLASS = "fcorun.sites.server.kit_study.StudyServer"  # of jobs
+_SITE_CLASS = "fcorun.sites.server.kit_study.StudySite"
 _OPTIONS_HELP = (
     "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} data.keep=[ID] policy=FILE"
 )
@@ -83,7 +85,8 @@ def _check(plan: Any, arguments: Any, console: Console) -> int:
         console.print(escape(line))
     check_differences(find_differences(site))
     console.print(escape("\nnothing was sent. To accept this plan, with a folder of the site or its kit (--kit KIT):"))
-    path, keys = shlex.quote(str(arguments.plan)), shlex.join(arguments.rest)
+    path = shlex.quote(str(arguments.plan))
+    keys = shlex.join(arguments.rest)
     console.print(escape(f"  fcorun site accept {path} --at DIR {keys}"))
     return 0
 
@@ -188,11 +191,13 @@ def _serve(plan: Any, arguments: Any, console: Console) -> int:
     if arguments.rest:
         raise UserError(f"fcorun site serve takes no {' '.join(arguments.rest)}: give the keys of the site to fcorun "
                         "site accept, and then start this site again")  # fmt: skip
-    folder, at = _required(arguments, "folder"), _required(arguments, "at")
+    folder = _required(arguments, "folder")
+    at = _required(arguments, "at")
     if not folder.is_dir():
         raise UserError(f"--folder {folder} is no folder: see that the shared drive is there, or make the folder")
     name = arguments.name or at.resolve().name
-    log, stop = open_log(at, plan.digest), read_stop(folder)
+    log = open_log(at, plan.digest)
+    stop = read_stop(folder)
     try:
         site = open_durable_site(at, plan, name=name)
     except UserError as error:
@@ -218,7 +223,8 @@ def _run(plan: Any, arguments: Any, console: Console) -> int:
     if unknown := [text for text in arguments.rest if not text.startswith(_OUT)]:
         raise UserError(f"fcorun site run takes no {' '.join(unknown)}: it has one key, out=DIR, the folder of the "
                         "record; all others are in the plan")  # fmt: skip
-    folder, wait_seconds = _output_folder(plan, arguments), _wait_seconds(arguments)
+    folder = _output_folder(plan, arguments)
+    wait_seconds = _wait_seconds(arguments)
     if arguments.kit is not None:
         from fcorun.sites.server.kit_study import submit_plan
 
@@ -312,7 +318,8 @@ def _open_sites(plan: Any, keys: Mapping[str, tuple[Any, Any]], console: Console
     from fcorun.sites.plan.obstacles import ObstaclesError
     from fcorun.sites.site.acceptance import open_checked_site
 
-    sites, sentences = {}, []
+    sites = {}
+    sentences = []
     for name, (options, policy) in keys.items():
         where = f"site '{name}': " if name else ""
         try:
