@@ -95,26 +95,20 @@ def trace_messages(
 def check_parameters(algorithm: Algorithm) -> None:
     """Raise UserError for a function of an algorithm that does not accept the arguments of its calls."""
     for name, arguments in _ARGUMENTS.items():
-        _check_signature(algorithm, name, arguments)
+        try:
+            inspect.signature(getattr(algorithm, name)).bind(*arguments)
+        except TypeError:
+            call = f"{name}(self, {', '.join(arguments)})"
+            definition = f"{name}({', '.join(inspect.signature(getattr(type(algorithm), name)).parameters)})"
+            raise UserError(
+                f"{name}() of {type(algorithm).__name__} is called as {call}, and is written {definition}"
+                f"{_definition_line(algorithm, name)}"
+            ) from None
 
 
 def _is_no_state(value: object) -> bool:
     """Return True for a problem or local data, which are no states of the algorithm."""
     return isinstance(value, (Problem, LocalData))
-
-
-def _check_signature(algorithm: Algorithm, name: str, arguments: tuple[str, ...]) -> None:
-    """Refuse a function that does not accept the arguments of its call."""
-    function = getattr(algorithm, name)
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        call = f"{name}(self, {', '.join(arguments)})"
-        definition = f"{name}({', '.join(inspect.signature(getattr(type(algorithm), name)).parameters)})"
-        raise UserError(
-            f"{name}() of {type(algorithm).__name__} is called as {call}, and is written {definition}"
-            f"{_definition_line(algorithm, name)}"
-        ) from None
 
 
 def _definition_line(algorithm: Algorithm, name: str) -> str:

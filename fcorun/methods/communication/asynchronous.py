@@ -120,9 +120,6 @@ class Asynchronous(Topology):
             RoundState(server, channel_memory, clients), client_work, if_full(work, jnp.zeros_like(work))
         )
 
-    def round_bytes(self, cohort, links, sizes):
-        return {"bytes_up": sizes.bytes_up(len(cohort)), "bytes_down": sizes.bytes_down(len(cohort))}
-
 
 def _read_once(model: PyTree, arrivals: jax.Array) -> PyTree:
     """Return the model that a client began from, read from the memory of all clients before the first use.

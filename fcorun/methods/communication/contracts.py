@@ -360,9 +360,12 @@ class Topology(PluginBase, ABC):
     def run_round(self, parts: CohortRound, state: RoundState) -> RoundOutcome:
         """Compute a round of the cohort. The function is pure, and traced."""
 
-    @abstractmethod
     def round_bytes(self, cohort: np.ndarray, links: Links, sizes: MessageBytes) -> dict[str, int]:
-        """Return the bytes sent in a round of a ``cohort`` (S,) by column of metrics.csv: bytes_up, bytes_down, ..."""
+        """Return the bytes sent in a round of a ``cohort`` (S,) by column of metrics.csv: bytes_up, bytes_down, ...
+
+        By default each client of the cohort receives a broadcast of the server and sends an upload.
+        """
+        return {"bytes_up": sizes.bytes_up(len(cohort)), "bytes_down": sizes.bytes_down(len(cohort))}
 
 
 def refuse_integers(state: PyTree, topology: str) -> None:
@@ -396,9 +399,6 @@ class Star(Topology):
             server, memory, work = exchange.update(server, mean, memory, parts.draws)
             server_work.append(work)
         return RoundOutcome(RoundState(server, memory, clients), reduce(add, client_work), reduce(add, server_work))
-
-    def round_bytes(self, cohort, links, sizes):
-        return {"bytes_up": sizes.bytes_up(len(cohort)), "bytes_down": sizes.bytes_down(len(cohort))}
 
 
 @dataclass(frozen=True)

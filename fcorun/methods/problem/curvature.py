@@ -37,11 +37,9 @@ def bound_pooled_smoothness(objective: Objective, data: FederatedData, client_we
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     is_small = data.train.x.size <= _MAX_ENTRIES and min(data.train.x.shape) <= _MAX_SINGULAR_VALUES
     if client_weighting == "examples" and is_small and not objective.has_client_losses:
-        weight = (
-            {}
-            if data.train.weight is None
-            else {"weight": data.train.weight * (len(data.train.weight) / data.train.weight.sum())}
-        )
+        weight = {}
+        if data.train.weight is not None:
+            weight = {"weight": data.train.weight * (len(data.train.weight) / data.train.weight.sum())}
         return objective.curvature(scaled_features(data, slice(None)), outputs, **weight)[1]  # type: ignore[attr-defined]
     client_weights = data.train.client_weights if client_weighting == "examples" else None
     bounds = [high for _, high in _bound_client_curvatures(objective, data, outputs)]
@@ -49,16 +47,13 @@ def bound_pooled_smoothness(objective: Objective, data: FederatedData, client_we
 
 
 def _bound_client_curvatures(objective: Objective, data: FederatedData, outputs: int) -> list[tuple[float, float]]:
-    return [
-        objective.curvature(scaled_features(data, rows), outputs, **_curvature_options(objective, data, rows))  # type: ignore[attr-defined]
-        for rows in map(slice, data.train.offsets[:-1], data.train.offsets[1:])
-    ]
-
-
-def _curvature_options(objective: Objective, data: FederatedData, rows: slice) -> dict[str, np.ndarray]:
-    """Return the weights of a client's rows, and the targets for losses that compare rows, as keyword arguments."""
-    targets = {"y": data.train.y[rows]} if objective.has_client_losses else {}
-    return row_weights(data, rows) | targets
+    bounds = []
+    for rows in map(slice, data.train.offsets[:-1], data.train.offsets[1:]):
+        options = row_weights(data, rows)
+        if objective.has_client_losses:  # which compare rows by their targets
+            options["y"] = data.train.y[rows]
+        bounds.append(objective.curvature(scaled_features(data, rows), outputs, **options))  # type: ignore[attr-defined]
+    return bounds
 
 
 def _bound_row_curvature(objective: Objective, data: FederatedData, outputs: int) -> tuple[float, float]:
