@@ -16,9 +16,9 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 
-from fcorun.results.models.score_intervals.bootstrap import bootstrap
-from fcorun.results.models.score_intervals.score_options import ScoreOptions
-from fcorun.results.models.score_intervals.scored_rows import HeldOutRows
+from fcorun.results.score_intervals.bootstrap import bootstrap
+from fcorun.results.score_intervals.held_out_rows import HeldOutRows
+from fcorun.results.score_intervals.score_table import ScoreOptions
 from fcorun.results.scores.ranking import auc_covariance
 from fcorun.results.scores.score import compute_scores
 from fcorun.results.scores.weighted_rows import RowGroups, WeightedRows

@@ -43,6 +43,7 @@ from fcorun.experiment.requirements import warn_unapplied_psi
 from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.objectives.objective import is_linear_model
+from fcorun.results.model_outputs import Arrays
 from fcorun.results.models.chosen_thresholds import ChosenThresholds, choose_thresholds, fixed_thresholds
 from fcorun.results.models.coefficients import (
     Coefficients,
@@ -60,7 +61,6 @@ from fcorun.results.models.predictions import (
     tabulate_scores,
     warn_few_validation_rows,
 )
-from fcorun.results.models.score_functions import Arrays
 from fcorun.runs.job import Job
 from fcorun.runs.several_hosts import gather_predictions
 
@@ -108,7 +108,7 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
     """
     experiment = job.experiment
     if isinstance(data.train, SiteRows):
-        from fcorun.results.models.site_scores import choose_site_threshold, compute_site_scores
+        from fcorun.results.site_scores.site_scores import choose_site_threshold, compute_site_scores
 
         kinds = {SHARED: experiment.has_shared_model, PERSONAL: experiment.algo.has_personal_models}
         objective = experiment.objective
@@ -121,7 +121,7 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
     shared_model = solution if experiment.has_shared_model else None
     files = {}
     if data.task == "survival" and shared_model is not None:
-        from fcorun.results.models.survival import baseline_hazards
+        from fcorun.results.survival import baseline_hazards
 
         files[BASELINE_HAZARD_FILE] = baseline_hazards(experiment.objective, data, shared_model)
     predictions = predict_splits(experiment.objective, data, shared_model, models, gather)

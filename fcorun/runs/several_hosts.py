@@ -22,7 +22,7 @@ from fcorun.experiment.build import bind_objective, build_engine, load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import plugin_to_config, prepare
 from fcorun.methods.objectives.objective import Objective
-from fcorun.results.models.score_functions import Arrays, compute_predictions
+from fcorun.results.model_outputs import Arrays, compute_predictions
 
 # The leader: of several hosts, the first one runs the experiments and sends commands to the followers.
 #

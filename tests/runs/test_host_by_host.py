@@ -13,7 +13,7 @@ from fcorun.data.datasets.dataset import shard_for_host
 from fcorun.experiment import stored_rows
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.results.models.score_functions import compute_predictions
+from fcorun.results.model_outputs import compute_predictions
 from fcorun.runs import several_hosts
 from fcorun.runs.several_hosts import build_on_all_hosts, load_on_all_hosts, run_follower, run_rounds
 

@@ -16,9 +16,9 @@ from fcorun.data.tasks import Survival
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.objectives import Cox
 from fcorun.results.models.predictions import predict_splits, tabulate_scores
-from fcorun.results.models.site_sum_checks import check_sums, expected_sums
-from fcorun.results.models.survival import baseline_hazard, survival_probabilities
 from fcorun.results.scores.concordance import Concordance
+from fcorun.results.site_scores.site_sums import check_sums, expected_sums
+from fcorun.results.survival import baseline_hazard, survival_probabilities
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.table_options import SiteOptions, TablePolicy

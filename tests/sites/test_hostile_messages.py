@@ -17,7 +17,7 @@ from recorded_studies import NAMES, STUDIES, plan_named, record, restorer, sites
 from fcorun.base.errors import UserError
 from fcorun.engine.remote.loop import RemoteLoop
 from fcorun.experiment import optimum
-from fcorun.results.models import site_scores
+from fcorun.results.site_scores import site_scores
 from fcorun.sites.plan.messages.shelf import list_kinds
 from fcorun.sites.server import selection
 from fcorun.sites.server.server import Server

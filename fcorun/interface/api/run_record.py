@@ -30,8 +30,7 @@ from fcorun.reports.page.build_page import build_page
 from fcorun.reports.page.elements import embed_picture
 from fcorun.reports.page.write import REPORT_FILE, key_comments
 from fcorun.results.models.fitted_record import FittedRecord
-from fcorun.results.models.score_intervals.score_options import ScoreOptions
-from fcorun.results.models.score_intervals.score_table import ScoreIntervals
+from fcorun.results.score_intervals.score_table import ScoreIntervals, ScoreOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -194,7 +193,7 @@ class RunRecord(FittedRecord):
 
         Raises UserError for a record without predictions of held-out rows.
         """
-        from fcorun.results.models.score_intervals.intervals import compare_records, compute_intervals
+        from fcorun.results.score_intervals.intervals import compare_records, compute_intervals
 
         if other is not None and not isinstance(other, Record):
             raise UserError(f"other is {describe_type(other)}: give a record")
@@ -218,7 +217,7 @@ class RunRecord(FittedRecord):
         """
         import pandas as pd
 
-        from fcorun.results.models.survival_calibration import calibrate_record
+        from fcorun.results.survival import calibrate_record
 
         calibration = calibrate_record(self.folder, at, build(ScoreOptions, {"level": level}).level)
         _warn(calibration.warnings)

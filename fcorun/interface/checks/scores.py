@@ -7,13 +7,13 @@ import numpy as np
 
 from fcorun.data.tasks import Task, find_tasks
 from fcorun.interface.checks.property_check import Check, require, require_at_least, require_close
-from fcorun.results.models.site_sums import ScoredSet
 from fcorun.results.scores.auc_interval import BINS, count_scores
 from fcorun.results.scores.calibration import CalibrationSearch, sum_calibration
 from fcorun.results.scores.concordance import pair_rows_of_clients
 from fcorun.results.scores.number_errors import sum_about_means
 from fcorun.results.scores.score import Score, all_scores
 from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, WeightedRows, find_terms
+from fcorun.results.site_scores.site_sums import ScoredSet
 
 _ROWS, _CLIENTS = 90, 3
 

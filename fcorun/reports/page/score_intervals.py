@@ -5,9 +5,8 @@ from pathlib import Path
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import PREDICTIONS_FILE
 from fcorun.reports.page.elements import collapsible, html_table
-from fcorun.results.models.score_intervals.intervals import compute_intervals
-from fcorun.results.models.score_intervals.score_options import ScoreOptions
-from fcorun.results.models.score_intervals.score_table import BOOTSTRAP, ScoreIntervals
+from fcorun.results.score_intervals.intervals import compute_intervals
+from fcorun.results.score_intervals.score_table import BOOTSTRAP, ScoreIntervals, ScoreOptions
 
 _MAX_BYTES = 2**19  # of predictions.csv, some 6,000 rows: intervals of more take many seconds
 

@@ -16,7 +16,7 @@ from fcorun.reports.page.page_files import parse_float, read_csv
 from fcorun.reports.page.score_intervals import find_intervals, interval_columns
 from fcorun.reports.page.studies import describe_folds
 from fcorun.results.inference.methods import INTERVALS_FILE
-from fcorun.results.models.score_intervals.score_table import ScoreIntervals
+from fcorun.results.score_intervals.score_table import ScoreIntervals
 
 HELD_OUT_SETS = {"test": "test rows", "validation": "validation rows", "out_of_fold": "out of fold"}
 _RATIOS = {

@@ -6,7 +6,7 @@ from typing import Any
 from fcorun.reports.pictures.curve_groups import MAX_NAMED, SETS, add_legend_above, legend_height, shape_square
 from fcorun.reports.pictures.layout import COLOURS, legend_name, make_figure, render_figure
 from fcorun.reports.pictures.style import pt, style_context
-from fcorun.results.models.survival_calibration import ALL_ROWS, GROUP, RiskGroup, SurvivalCalibration
+from fcorun.results.survival import ALL_ROWS, GROUP, RiskGroup, SurvivalCalibration
 
 _LEGEND_COLUMNS = 3
 _MARKERS = "osD^vP"

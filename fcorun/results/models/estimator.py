@@ -21,8 +21,8 @@ from fcorun.methods.objectives.objective import Objective, is_linear_model
 from fcorun.methods.objectives.one_vs_rest import OneVsRest
 from fcorun.methods.objectives.poisson import Poisson
 from fcorun.methods.objectives.quantile import Quantile
+from fcorun.results.model_outputs import expected_targets
 from fcorun.results.models.coefficients import personal_only
-from fcorun.results.models.score_functions import expected_targets
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 

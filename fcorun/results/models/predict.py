@@ -15,7 +15,7 @@ from fcorun.data.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.results.models.coefficients import personal_only
 from fcorun.results.models.estimator import clients_with_personal_models, load_model, read_threshold
-from fcorun.results.models.survival import survival_probabilities
+from fcorun.results.survival import survival_probabilities
 
 _MAX_NAMES = 10  # names in a sentence
 

@@ -16,7 +16,7 @@ from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tasks import Task
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.objective import Objective
-from fcorun.results.models.score_functions import (
+from fcorun.results.model_outputs import (
     Arrays,
     class_probabilities,
     compute_losses,

@@ -16,8 +16,8 @@ from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.records.record import PERSONAL, PREDICTIONS_FILE, SHARED
 from fcorun.base.system.files import remove_path, write_atomically
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.results.model_outputs import Arrays, compute_predictions
 from fcorun.results.models.predictions import predict_personal, predictions_csv
-from fcorun.results.models.score_functions import Arrays, compute_predictions
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.site.site_batch import SiteBatch
 from fcorun.sites.site.site_folds import SiteFolds

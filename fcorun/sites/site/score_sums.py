@@ -10,14 +10,14 @@ from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
-from fcorun.results.models.binned_threshold import probability_at
+from fcorun.results.model_outputs import Arrays
 from fcorun.results.models.predictions import Predictions, predict_rows
-from fcorun.results.models.score_functions import Arrays
-from fcorun.results.models.site_sum_checks import set_prefix
 from fcorun.results.scores.auc_interval import BINS, EDGES, count_scores, spread_cells
 from fcorun.results.scores.calibration import sum_calibration
 from fcorun.results.scores.concordance import pair_rows_of_clients
 from fcorun.results.scores.weighted_rows import ScoredRows, find_terms
+from fcorun.results.site_scores.site_scores import probability_at
+from fcorun.results.site_scores.site_sums import set_prefix
 from fcorun.sites.plan.messages.score_messages import Scores
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy

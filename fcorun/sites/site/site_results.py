@@ -22,7 +22,7 @@ from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.models.coefficients import format_by_client, load_client_coefficients, no_coefficients_reason
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.models.predictions import note_too_many_rows, predict_splits, predictions_csv
-from fcorun.results.models.survival import baseline_hazards
+from fcorun.results.survival import baseline_hazards
 
 _STATUS, _MODEL, _CONFIG, _SUMMARY = "status.json", "solution.npz", "config.yaml", "summary.json"
 RESULT_FILES = (

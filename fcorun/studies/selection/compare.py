@@ -22,11 +22,9 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
-from fcorun.results.models.score_intervals.intervals import tabulate_intervals
-from fcorun.results.models.score_intervals.pairing import match_rows
-from fcorun.results.models.score_intervals.score_table import BOOTSTRAP, IntervalRow
-from fcorun.results.models.score_intervals.scored_rows import HeldOutRows, read_held_out_rows
-from fcorun.results.models.score_intervals.warnings import Findings
+from fcorun.results.score_intervals.held_out_rows import HeldOutRows, match_rows, read_held_out_rows
+from fcorun.results.score_intervals.intervals import Findings, tabulate_intervals
+from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow
 from fcorun.results.scores.score import all_scores
 from fcorun.studies.selection import selection_report
 from fcorun.studies.selection.comparison import (

@@ -9,8 +9,7 @@ from fcorun.base.config import Count
 from fcorun.base.errors import UserError
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS
-from fcorun.results.models.score_intervals.score_options import ScoreOptions
-from fcorun.results.models.score_intervals.score_table import IntervalRow
+from fcorun.results.score_intervals.score_table import IntervalRow, ScoreOptions
 from fcorun.results.scores.score import all_scores, list_scores
 from fcorun.studies.selection.study_picture import shorten
 

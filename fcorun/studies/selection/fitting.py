@@ -41,9 +41,9 @@ from fcorun.experiment.requirements import has_gaps
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.problem import Batch, Vector
+from fcorun.results.model_outputs import compute_predictions
 from fcorun.results.models.predictions import predict_personal
 from fcorun.results.models.relaxed import UnpenalizedRefits
-from fcorun.results.models.score_functions import compute_predictions
 from fcorun.runs.baseline import bind_client_problem
 from fcorun.runs.batch import max_runs
 from fcorun.runs.follow import RunFollower, RunHistory

@@ -21,7 +21,7 @@ from fcorun.base.sources.catalogue import UNPUBLISHED, BibEntry, Source, load_ca
 from fcorun.methods.algorithms import FedDualAvg
 from fcorun.reports.bibliography import STABILITY_SOURCE
 from fcorun.results.inference.methods import SOURCES
-from fcorun.results.models.score_intervals import score_table as score_table
+from fcorun.results.score_intervals import score_table as score_table
 
 NEEDED = {"article": ["journal", "year"], "inproceedings": ["booktitle", "year"], "misc": ["eprint", "archiveprefix"]}
 BIB = Path(sources.__file__).with_name("catalogue.bib").read_text()

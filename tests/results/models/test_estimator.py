@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from fcorun import ExperimentWarning, compose, run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.results.model_outputs import compute_predictions
 from fcorun.results.models.predict import _predict_rows, predict
-from fcorun.results.models.score_functions import compute_predictions
 
 FREE = ("reg=none", "data.validation=0", "algo.tolerance=1e-13")
 X = ["age", "crp"]

@@ -12,7 +12,7 @@ import pytest
 from four_clients import OWNER, X, table
 from helpers import composed, fails, not_none
 
-from fcorun.results.models.score_intervals.scored_rows import HeldOutRows
+from fcorun.results.score_intervals.held_out_rows import HeldOutRows
 from fcorun.studies.selection import compare as files
 from fcorun.studies.selection.compare import (
     _merge_warnings,

@@ -15,7 +15,7 @@ from fcorun.data.datasets.subset import check_classes
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.page import write as html_report
-from fcorun.results.models.score_intervals.score_options import read_scored_record
+from fcorun.results.score_intervals.score_table import read_scored_record
 from fcorun.studies.selection.folds import assign_folds, describe_subset
 from fcorun.studies.selection.nested import draw_nested_folds
 from fcorun.studies.selection.select import plan_selection, select

@@ -14,12 +14,11 @@ from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file, make_console
 from fcorun.reports.sweep_report import format_number, print_full_width
-from fcorun.results.models.score_intervals.score_options import ScoreOptions
-from fcorun.results.models.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreIntervals
+from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreIntervals, ScoreOptions
 from fcorun.results.scores.score import list_scores
 
 if TYPE_CHECKING:
-    from fcorun.results.models.survival_calibration import ObservedRisk, SurvivalCalibration
+    from fcorun.results.survival import ObservedRisk, SurvivalCalibration
 
 _MAX_CLIENTS = 15  # that are printed
 _MAX_SCORES = 4  # that are printed by client
@@ -53,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     if arguments.at is not None and arguments.other is not None:
         raise UserError("--at is of one record: leave OTHER out")
     values = {name: getattr(arguments, name) for name in ("resample", "samples", "level")}
-    from fcorun.results.models.score_intervals.intervals import compare_records, compute_intervals
+    from fcorun.results.score_intervals.intervals import compare_records, compute_intervals
 
     calibration = None
     with words_of(_word_with_dashes):
@@ -61,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
         if arguments.other is None:
             intervals = compute_intervals(arguments.record, options)
             if arguments.at is not None:
-                from fcorun.results.models.survival_calibration import calibrate_record
+                from fcorun.results.survival import calibrate_record
 
                 calibration = calibrate_record(arguments.record, arguments.at, options.level)
         else:
@@ -156,7 +155,7 @@ def _print_clients(rows: Sequence[IntervalRow], console: Console) -> None:
 
 def _print_calibration(calibration: "SurvivalCalibration", console: Console) -> None:
     """Print the predicted and the observed risk of all rows, of their groups, and of each client."""
-    from fcorun.results.models.survival_calibration import ALL_ROWS, GROUP
+    from fcorun.results.survival import ALL_ROWS, GROUP
 
     groups = [(f"group {i + 1}", group) for i, group in enumerate(calibration.select("", GROUP))]
     shown = [("all rows", *calibration.select("", ALL_ROWS)), *groups]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.results.models.score_intervals.score_options import ScoreOptions
-from fcorun.results.models.score_intervals.scored_rows import HeldOutRows
+from fcorun.results.score_intervals.held_out_rows import HeldOutRows
+from fcorun.results.score_intervals.score_table import ScoreOptions
 from fcorun.results.scores.score import all_scores, compute_scores
 from fcorun.results.scores.weighted_rows import RowGroups, WeightedRows
 

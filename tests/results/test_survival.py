@@ -14,14 +14,14 @@ import fcorun
 from fcorun.data.tasks import Survival
 from fcorun.methods.objectives import Cox
 from fcorun.results.models.predictions import find_few_levels
-from fcorun.results.models.survival import (
+from fcorun.results.scores.concordance import Concordance
+from fcorun.results.scores.score import compute_scores
+from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, WeightedRows
+from fcorun.results.survival import (
     baseline_hazard,
     baseline_hazards,
     survival_probabilities,
 )
-from fcorun.results.scores.concordance import Concordance
-from fcorun.results.scores.score import compute_scores
-from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, WeightedRows
 
 
 def test_concordant_pairs_are_those_of_the_definition():

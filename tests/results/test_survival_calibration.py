@@ -10,8 +10,8 @@ import pytest
 import fcorun
 from fcorun.base.errors import UserError
 from fcorun.interface.cli.commands import main
-from fcorun.results.models.score_intervals.scored_rows import HeldOutRows
-from fcorun.results.models.survival_calibration import ALL_ROWS, GROUP, calibrate, observe_risk
+from fcorun.results.score_intervals.held_out_rows import HeldOutRows
+from fcorun.results.survival import ALL_ROWS, GROUP, calibrate, observe_risk
 
 
 def held_out_rows(times, clients):

@@ -10,10 +10,10 @@ from helpers import fails
 from scipy.special import expit
 
 from fcorun.base.records.formats import columns_csv
-from fcorun.results.models.score_intervals.bootstrap import Units, bootstrap, number_units
-from fcorun.results.models.score_intervals.intervals import compare_records, compute_intervals
-from fcorun.results.models.score_intervals.score_options import ScoredRecord, ScoreOptions
-from fcorun.results.models.score_intervals.scored_rows import HeldOutRows, read_held_out_rows
+from fcorun.results.score_intervals.bootstrap import Units, bootstrap, number_units
+from fcorun.results.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows
+from fcorun.results.score_intervals.intervals import compare_records, compute_intervals
+from fcorun.results.score_intervals.score_table import ScoredRecord, ScoreOptions
 from fcorun.results.scores.calibration import LogisticCalibration
 from fcorun.results.scores.ranking import auc_covariance
 from fcorun.results.scores.score import compute_scores

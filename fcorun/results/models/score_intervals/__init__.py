@@ -1,1 +1,0 @@
-"""Intervals of the scores of held-out rows, from predictions.csv alone."""
