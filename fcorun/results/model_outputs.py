@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.system.machine import use_precision
-from fcorun.methods.objectives.objective import Objective, is_linear_model
+from fcorun.methods.objectives.objective import Objective, add_intercept, is_linear_model
 
 _BLOCK_ENTRIES = 2**24  # numbers in a block of examples
 _PADDED_LENGTH = 2**13  # losses are computed for a multiple of so many rows
@@ -35,7 +35,10 @@ def _predict_block(objective: Objective, params: Arrays, x: np.ndarray) -> np.nd
     n_features = x.shape[1]
     outputs = weights.size // n_features
     weights = weights.reshape(n_features, outputs) if outputs > 1 else weights.reshape(n_features)
-    return x @ weights + params.get("bias", 0)
+    prediction = x @ weights
+    if "bias" not in params:
+        return prediction
+    return add_intercept(prediction, params["bias"][None])
 
 
 def predict_by_client(

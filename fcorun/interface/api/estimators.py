@@ -288,8 +288,7 @@ class FederatedClassifier(ClassifierMixin, FederatedLinearModel):
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the label of each row, (n,)."""
         scores = self._predict_linear(X)
-        positions = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[positions]
+        return self.classes_[self._objective.classify(scores)]
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the probability of each class, (n, classes). Raises ValueError for an objective without them."""

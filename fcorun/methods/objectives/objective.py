@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -56,6 +56,7 @@ def _matmul_vmap(size, batched, x, w):
 
 
 Params = dict[str, jax.Array]
+Values = TypeVar("Values", jax.Array, np.ndarray)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +160,12 @@ class Objective(PluginBase, ABC):
         """Return further metrics of each example, each (n,), to be averaged: {"accuracy": ...}."""
         return {}
 
+    def classify(self, prediction: Float[np.ndarray, " n *outputs"]) -> Int[np.ndarray, " n"]:
+        """Return the index of the class that a prediction stands for, (n,)."""
+        if prediction.ndim > 1:
+            return prediction.argmax(axis=1)
+        return (prediction > 0).astype(int)
+
     def resolve_auto(self, targets: np.ndarray) -> Self:
         """Return a copy in which numbers replace "auto", given the training targets minus offsets, (N,)."""
         return self
@@ -223,7 +230,9 @@ class LinearModel(Objective):
         weights = params["weights"]
         outputs = weights.size // x.shape[1]
         prediction = matmul(x, weights.reshape(x.shape[1], *((outputs,) if outputs > 1 else ())))
-        return prediction + params["bias"][None] if self.intercept else prediction
+        if not self.intercept:
+            return prediction
+        return add_intercept(prediction, params["bias"][None])
 
     def design(self, features: np.ndarray) -> np.ndarray:
         """Return the design matrix: the examples (n, d), with a column of ones for the intercept."""
@@ -241,6 +250,17 @@ class LinearModel(Objective):
         smallest = max(float(eigenvalues[0]), 0.0) if d <= n else 0.0
         smallest_ridge = 0 if self.intercept else self.ridge  # the ridge does not act on the intercept
         return low * smallest + smallest_ridge, high * float(eigenvalues[-1]) + self.ridge
+
+
+def add_intercept(prediction: Values, intercept: Values) -> Values:
+    """Return <x, weights> of examples, (n,) or (n, outputs), plus the intercept of each output.
+
+    Intercepts are (1,) or (1, outputs). Outputs with intercepts of their own may share their weights: predictions (n,)
+    and intercepts (1, cuts) then give (n, cuts).
+    """
+    if prediction.ndim < intercept.ndim:
+        prediction = prediction[:, None]
+    return prediction + intercept
 
 
 def score_names(objective: Objective, outputs: int) -> tuple[str, ...]:

@@ -34,7 +34,8 @@ class Coefficients:
 
     Attributes:
         features: the names of the d features.
-        classes: the class of each of the k outputs: the second of two classes, every class of more, "" of a regression.
+        classes: the class of each of the k outputs: the second of two classes, every class of more, "" of a regression
+            and of classes that share their weights.
         weights: the weights as trained, shape (d, k), or (P, d, k) along a path.
         bias: the intercept as trained, shape (k,) or (P, k). None: the model has no intercept.
         scaling: the standardization of the features before training, or None.
@@ -45,6 +46,8 @@ class Coefficients:
         scale: the factor from x to the features.
         cutoff_factors: the factor of the cutoff of each feature, see ``find_cutoff_factors``. None: all are 1.
         feature_labels: the names of the features in pictures; empty: ``features``.
+        cuts: the lowest class above each intercept, where outputs have intercepts of their own and share their weights:
+            ``bias`` is then (cuts,) or (P, cuts) with k = 1. Empty: each output has weights of its own.
     """
 
     features: tuple[str, ...]
@@ -58,6 +61,7 @@ class Coefficients:
     scale: float = 1.0
     cutoff_factors: np.ndarray | None = None
     feature_labels: tuple[str, ...] = ()
+    cuts: tuple[str, ...] = ()
 
     @property
     def display_names(self) -> tuple[str, ...]:
@@ -82,10 +86,12 @@ class Coefficients:
     @cached_property
     def labels(self) -> list[tuple[str, str, str]]:
         """Parameter, feature and class of each of the Q coefficients, feature by feature, the intercept last."""
-        parameters = [("weights", feature) for feature in self.features]
+        labels = []
+        for feature in self.features:
+            labels += [("weights", feature, label) for label in self.classes]
         if self.bias is not None or (self.original is not None and self.original[1] is not None):
-            parameters.append(("bias", ""))
-        return [(parameter, feature, label) for parameter, feature in parameters for label in self.classes]
+            labels += [("bias", "", label) for label in self.cuts or self.classes]
+        return labels
 
     def exceed(self, cutoff: float) -> np.ndarray:
         """Return the mask of the weights that count as nonzero, with the shape of ``weights``."""
@@ -174,13 +180,24 @@ def build_coefficients(
     outputs = int(np.prod(parameter_shape)) // n_features
     shape = parameter_shape[:-1] if outputs > 1 else parameter_shape
     classes = [str(label) for label in data_summary.get("classes") or []]
+    bias, cuts = None, ()
+    if "bias" in solution:
+        bias = np.asarray(solution["bias"], float).reshape(*path, -1)
+        if bias.shape[-1] > outputs:
+            cuts = tuple(classes[1:])
+    names_of_outputs = [""]
+    if outputs > 1:
+        names_of_outputs = classes
+    elif len(classes) == 2:
+        names_of_outputs = classes[1:]
     standardized = data_summary.get("standardized") or {}
     factors = data_summary.get("cutoff_factors")
     return Coefficients(
         features=feature_names(data_summary.get("feature_names") or (), shape, grid),
-        classes=tuple(classes if outputs > 1 else classes[1:2] or [""]),
+        classes=tuple(names_of_outputs),
         weights=weights.reshape(*path, n_features, outputs),
-        bias=np.asarray(solution["bias"], float).reshape(*path, outputs) if "bias" in solution else None,
+        bias=bias,
+        cuts=cuts,
         scaling=Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None,
         scale=float(data_summary.get("scale", 1.0)),
         cutoff_factors=None if factors is None else np.asarray(factors, float),

@@ -21,7 +21,7 @@ from fcorun.methods.objectives.objective import Objective, is_linear_model
 from fcorun.methods.objectives.one_vs_rest import OneVsRest
 from fcorun.methods.objectives.poisson import Poisson
 from fcorun.methods.objectives.quantile import Quantile
-from fcorun.results.model_outputs import expected_targets
+from fcorun.results.model_outputs import Arrays, expected_targets
 from fcorun.results.models.coefficients import personal_only
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
@@ -133,6 +133,9 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     is_linear = is_linear_model(type(objective))
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:
         estimator = _fitted_network(model)
+    elif is_linear and _shares_weights(model.params):
+        raise UserError(f"{model.folder} has ordered classes that share their weights, and scikit-learn has no such "
+                        "estimator: predict by fcorun predict, or by Record.predict in Python")  # fmt: skip
     elif is_linear and (model.data["classes"] or _unfitted_regressor(objective) is not None):
         estimator = _fitted_linear_model(model)
     else:
@@ -144,6 +147,11 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     if model.data["feature_names"]:
         estimator.feature_names_in_ = np.array(model.data["feature_names"], dtype=object)
     return estimator
+
+
+def _shares_weights(params: Arrays) -> bool:
+    """Return whether several intercepts of a linear model have one column of weights together."""
+    return "bias" in params and np.ndim(params["bias"]) == np.ndim(params["weights"]) == 1
 
 
 def clients_with_personal_models(record: Record) -> list[str]:

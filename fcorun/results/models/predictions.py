@@ -100,10 +100,8 @@ class Predictions:
     @cached_property
     def label(self) -> np.ndarray:
         """The index of the predicted class, (n,)."""
-        if self.output.ndim > 1:
-            return self.output.argmax(axis=1)
         if self.probability is None or self.threshold == DEFAULT_THRESHOLD:  # as the accuracy of the run has them
-            return (self.output > 0).astype(int)
+            return self.objective.classify(self.output)
         return (self.probability >= self.threshold).astype(int)
 
     def to_scored_rows(self) -> ScoredRows:
