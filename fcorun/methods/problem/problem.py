@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
@@ -275,6 +276,11 @@ class Problem:
     def zeros(self, dtype) -> Vector:
         """Return w = 0."""
         return Vector({name: jnp.zeros(shape, dtype) for name, shape in self.shapes.items()})
+
+    def start(self, dtype) -> Vector:
+        """Return the parameters at which the objective has its runs start, w = 0 for most objectives."""
+        parameters = self.objective.initial_parameters(self.shapes, np.random.default_rng(0))
+        return Vector({name: jnp.asarray(values, dtype) for name, values in parameters.items()})
 
     def initial_point(self, z: Vector) -> Vector:
         """Return the point of the domain of psi with the dual z; for z = 0 it minimizes h on the domain."""

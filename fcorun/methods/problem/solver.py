@@ -80,11 +80,12 @@ def minimize(
 ) -> Iterator[Iterate]:
     """Yield the first point and then an iterate every fifty steps, up to a certified one or the last iteration.
 
-    The first point is the null model unless ``start`` gives another one: w = 0, or the nearest point in the domain of
-    psi, with the best intercept where each row has one prediction. (Of losses with a log link, the curvature at an
-    intercept of 0 may be that at the best one times a million.) ``batch`` holds all rows and their weights in F. An
-    iterate is certified if its duality gap is at most ``tolerance`` times the objective of the null model, or its
-    prox-gradient norm at most ``tolerance`` times that of the null model. ``compiled`` are programs of the same
+    The first point is the null model unless ``start`` gives another one: the start of the objective, mostly w = 0, or
+    the nearest point in the domain of psi, with the best intercept where each row has one prediction. (Of losses with a
+    log link, the curvature at an intercept of 0 may be that at the best one times a million.) ``batch`` holds all rows
+    and their weights in F. An iterate is certified if its duality gap is at most ``tolerance`` times the objective of
+    the null model, or its prox-gradient norm at most ``tolerance`` times that of the null model. ``compiled`` are
+    programs of the same
     problem. Call and consume this generator under ``jax.enable_x64(True)``.
     """
     batch = batch._replace(weight=jnp.asarray(batch.weight, jnp.float64))
@@ -93,7 +94,7 @@ def minimize(
     strengths = numeric_fields(problem.regularizer)  # arguments, so that one compiled program serves all strengths
     advance, certify = compiled or compile_programs(problem, batch.x.shape[1])
     lipschitz = jnp.full((), 1e-10)  # the first step is long, and backtracking shortens it at once
-    origin = problem.prox(problem.zeros(jnp.float64), 0.0)
+    origin = problem.prox(problem.start(jnp.float64), 0.0)
     null_model, null_objective, _ = certify(strengths, origin, lipschitz, batch)
     w = null_model if start is None else problem.prox(start, 0.0)
     state = (w, w, jnp.ones(()), lipschitz)
