@@ -101,6 +101,7 @@ class Table(Dataset):
         resident: whether the rows of Parquet, HDF5 or a folder are in memory. False: rows are read from disk when they
             are needed. "auto": rows that take more than a quarter of the free memory stay on disk.
         keep: columns that predictions.csv repeats, such as the numbers of patients; no features.
+        order: the labels of ordered classes, from the lowest to the highest one. None: numbers are in their own order.
         labels: a CSV with the labels, units and roles of columns: see ``fcorun.data.tables.label_file``. Only the roles
             are part of the identity, as the options that they stand for.
     """
@@ -134,6 +135,7 @@ class Table(Dataset):
     event: ColumnName = None
     labels: PathOption | None = None
     split_seed: SplitSeed = None
+    order: Annotated[list[str] | None, "default outside identity"] = None
 
     def __post_init__(self):
         if self.labels is not None:

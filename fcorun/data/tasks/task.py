@@ -41,12 +41,15 @@ class TargetOptions(Protocol):
     Attributes:
         positive: the label of the positive one of two classes, or None.
         event: the column of events, or None.
+        order: the labels from the lowest class to the highest one, or None.
     """
 
     @property
     def positive(self) -> str | bool | None: ...
     @property
     def event(self) -> str | None: ...
+    @property
+    def order(self) -> list[str] | None: ...
 
 
 class Task(ABC):
@@ -59,6 +62,7 @@ class Task(ABC):
         has_two_classes: whether there are exactly two classes, of which the second is the positive one.
         has_events: whether targets are signed times: t for an event at t, -t for a row that is censored at t.
         is_quantity: whether a target is a quantity with a unit, a mean and a deviation.
+        has_order: whether classes are in an order from the lowest to the highest one, which ``data.order`` may give.
         example_options: the options of a table that reads ``example_targets``, such as an order of the classes.
     """
 
@@ -68,6 +72,7 @@ class Task(ABC):
     has_two_classes: ClassVar[bool] = False
     has_events: ClassVar[bool] = False
     is_quantity: ClassVar[bool] = False
+    has_order: ClassVar[bool] = False
     example_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def __eq__(self, other: object) -> bool:
@@ -129,6 +134,9 @@ class Task(ABC):
         if options.positive is not None and not self.has_two_classes:
             raise UserError(f"`data.positive={options.positive}` is one of two labels, and the task is "
                             f"`data.task={self.name}`: leave it out, or give `data.task=binary`")  # fmt: skip
+        if options.order is not None and not self.has_order:
+            raise UserError(f"`data.order=[{','.join(options.order)}]` is an order of classes, and the task is "
+                            f"`data.task={self.name}`: leave it out, or give `data.task=ordinal`")  # fmt: skip
 
     def target_dtype(self, dtype: DTypeLike) -> np.dtype:
         """Return the dtype of targets on a device, where features have ``dtype``."""

@@ -29,6 +29,7 @@ class ArrayOptions(TypedDict, total=False):
     standardize: Literal["none", "pooled", "per_client"]
     scaling: str
     positive: str | bool | None
+    order: list[str] | None
     seed: int
     split_seed: int | None
 
