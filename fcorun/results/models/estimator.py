@@ -109,10 +109,10 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     their units. Regressions give ``LinearRegression``, ``PoissonRegressor``, ``GammaRegressor``, ``HuberRegressor`` or
     ``QuantileRegressor``, which take an offset of 0; Cox's model gives ``LinearRegression`` of the linear predictor.
     Softmax and logistic regression give ``LogisticRegression``. One-vs-rest and other linear classifiers give
-    ``SGDClassifier``, without ``predict_proba`` unless it is one-vs-rest; networks give ``MLPClassifier``. The
-    attributes are those that the run fitted. Of the estimator's options, which a clone would be fitted with, those that
-    predictions need follow the record, such as fit_intercept, quantile and hidden_layer_sizes; the others, such as
-    penalties, are scikit-learn's defaults.
+    ``SGDClassifier``, without ``predict_proba`` unless it is one-vs-rest; networks give ``MLPClassifier``; ordered
+    classes give ``SharedWeightsClassifier``. The attributes are those that the run fitted. Of the estimator's options,
+    which a clone would be fitted with, those that predictions need follow the record, such as fit_intercept, quantile
+    and hidden_layer_sizes; the others, such as penalties, are scikit-learn's defaults.
 
     ``classes_`` are sorted, as scikit-learn's metrics expect; ``coef_`` belongs to the second of two classes. If
     ``data.positive`` is the first, ``coef_`` has the opposite sign of coefficients.csv.
@@ -134,8 +134,7 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:
         estimator = _fitted_network(model)
     elif is_linear and _shares_weights(model.params):
-        raise UserError(f"{model.folder} has ordered classes that share their weights, and scikit-learn has no such "
-                        "estimator: predict by fcorun predict, or by Record.predict in Python")  # fmt: skip
+        estimator = _fitted_shared_weights(model)
     elif is_linear and (model.data["classes"] or _unfitted_regressor(objective) is not None):
         estimator = _fitted_linear_model(model)
     else:
@@ -245,6 +244,19 @@ def _unfitted_regressor(objective: Any) -> Any | None:
     if expected is None or not np.array_equal(expected, predictions):
         return None
     return linear_model.LinearRegression(**options)
+
+
+def _fitted_shared_weights(model: _SavedModel) -> Any:
+    from fcorun.results.models.shared_weights_classifier import SharedWeightsClassifier
+
+    weights, bias = np.asarray(model.params["weights"], float)[:, None], np.asarray(model.params["bias"], float)
+    if model.scaling is not None:
+        weights, bias = model.scaling.to_original_units(weights, bias)
+    estimator: Any = SharedWeightsClassifier(model.objective)
+    estimator.classes_ = model.classes
+    estimator.coef_ = weights[:, 0] * model.data.get("scale", 1.0)
+    estimator.intercept_ = bias
+    return estimator
 
 
 def _fitted_linear_model(model: _SavedModel) -> Any:
