@@ -8,4 +8,5 @@ from .objective import LinearModel as LinearModel
 from .objective import Objective as Objective
 from .one_vs_rest import OneVsRest as OneVsRest
 from .poisson import Poisson as Poisson
+from .proportional_odds import ProportionalOdds as ProportionalOdds
 from .quantile import Quantile as Quantile
