@@ -5,7 +5,7 @@ from jaxtyping import Float, Shaped
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from fcorun.methods.objectives.objective import Objective, add_intercept
-from fcorun.results.models.score_functions import class_probabilities
+from fcorun.results.model_outputs import class_probabilities
 
 
 class SharedWeightsClassifier(ClassifierMixin, BaseEstimator):
