@@ -104,7 +104,9 @@ def counted_broadcast_bytes(federation: Federation, state: PyTree, run: int) -> 
     if not federation.channels.has_downlink:
         return 0
     downlink, cohort_size = federation.downlink, federation.schedule.cohort_size
-    memories = jax.tree.map(lambda v: np.asarray(v[run]), _downlink_memory(federation, state))
+    n_exchanges = len(federation.shapes.broadcasts)
+    downlink_memories = state["memory"][n_exchanges : 2 * n_exchanges]  # they follow those of the uplink
+    memories = jax.tree.map(lambda v: np.asarray(v[run]), downlink_memories)
     listeners = federation.topology.count_listeners(federation.links)
     if listeners is None:
         by_exchange = tuple(downlink.counted_bytes(memory) for memory in memories)
@@ -116,12 +118,6 @@ def counted_broadcast_bytes(federation: Federation, state: PyTree, run: int) -> 
         for edges in of_edges
         for count, memory in zip(listeners, edges, strict=True)
     )
-
-
-def _downlink_memory(federation: Federation, state: PyTree) -> PyTree:
-    """Return the memories of the downlink, one for each exchange, which follow those of the uplink."""
-    n_exchanges = len(federation.shapes.broadcasts)
-    return state["memory"][n_exchanges : 2 * n_exchanges]
 
 
 def _check_bytes(size: object, name: str, plugin: Algorithm | Channel) -> int:

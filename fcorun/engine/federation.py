@@ -336,20 +336,13 @@ class Federation:
             row_extras=rows.row_extras,
             regularizer_numbers=client_numbers,
             whole=whole,
-            data_index=self._client_index(draws.cohort),
+            data_index=self.data.train.host_index(draws.cohort, in_order=self.full_participation),
             client_rows=client_rows,
             weights=weights,
             compute_cohort=compute_cohort,
             frozen=self.frozen,
             rows_of_client=partial(self.data.train.client_rows, rows.x, rows.y),
         )
-
-    def _client_index(self, cohort: jax.Array) -> jax.Array | None:
-        """Return the numbers of a cohort's clients, counted from the first one of their host.
-
-        Returns None where the clients' whole data are passed in order, without a lookup.
-        """
-        return self.data.train.host_index(cohort, in_order=self.full_participation)
 
     def _whole_rows(self, rows: DeviceRows, draws: Rounds) -> jax.Array:
         """Return the indices of all rows of each client of a cohort."""

@@ -21,9 +21,8 @@ from fcorun.data.tasks import Binary, Survival
 from fcorun.engine.client_times import ClientTimes
 from fcorun.engine.device_rows import SubsetView
 from fcorun.engine.engine import Engine, message_bytes
-from fcorun.engine.evaluate import Evaluation
+from fcorun.engine.evaluate import Evaluation, why_unranked
 from fcorun.engine.federation import Federation
-from fcorun.engine.ranking import why_unranked
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.bound_regularizer import attach_graph, bind_regularizer, resolve_factors, warn_of_feature_order
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold

@@ -60,17 +60,16 @@ def check_required_psi(plugins: dict[str, Any], names: dict[str, str]) -> None:
                 f"`algo={names['algo']}` needs the {piece} of the regularizer, which `reg={names['reg']}` does "
                 "not have; choose another `algo` or another `reg`"
             )
-    if algo.needs_bounded_domain:
-        _check_bounded_domain(plugins, names)
-
-
-def _check_bounded_domain(plugins: dict[str, Any], names: dict[str, str]) -> None:
-    """Refuse parameters that psi does not act on. Raises UserError."""
-    objective, reg = plugins["objective"], plugins["reg"]
-    regularized = objective.regularized if reg.apply_to is None else reg.apply_to
+    if not algo.needs_bounded_domain:
+        return
+    objective, regularized = plugins["objective"], reg.apply_to
+    if regularized is None:
+        regularized = objective.regularized
     free = [name for name in objective.shapes((1,), 2) if name not in regularized]
+    without = ""
+    if free == ["bias"] and hasattr(objective, "intercept"):
+        without = "`objective.intercept=false`, or "
     if free:
-        without = "`objective.intercept=false`, or " if free == ["bias"] and hasattr(objective, "intercept") else ""
         raise UserError(f"`algo={names['algo']}` moves within a bounded set, and `reg={names['reg']}` leaves "
                         f"{' and '.join(free)} free: give {without}`reg.apply_to` with all parameters")  # fmt: skip
 

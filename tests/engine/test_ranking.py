@@ -10,8 +10,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fcorun import grid, run, run_grid
 from fcorun.base.metrics import CATALOGUE
-from fcorun.engine import evaluate, ranking
-from fcorun.engine.ranking import ranking_metrics
+from fcorun.engine import evaluate
+from fcorun.engine.evaluate import ranking_metrics
 from fcorun.studies.selection.select import plan_selection, select
 from fcorun.studies.selection.selection import SelectOptions
 
@@ -87,8 +87,7 @@ def test_a_fold_of_one_class_is_no_fold_to_rank(tmp_path):
 def test_what_is_not_ranked_is_left_out_and_refused(monkeypatch):
     with fails('metric="val_auc" would not be measured', "it is of two classes"):
         run(small("metric=val_auc"))
-    for module in (evaluate, ranking):
-        monkeypatch.setattr(module, "MAX_RANKED_ROWS", 5)
+    monkeypatch.setattr(evaluate, "MAX_RANKED_ROWS", 5)
     assert "val_auc" not in run(binary(), "many").metrics
     with fails('metric="val_auc" would not be measured', "more than 5"):
         run(binary("metric=val_auc"), "refused")

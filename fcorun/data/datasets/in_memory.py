@@ -116,7 +116,7 @@ class InMemoryTable(Table):
     def for_tasks(self, tasks: Sequence[str]) -> "InMemoryTable":
         if not self.task_is_guessed:
             return self
-        if self.task in tasks:
+        if self.target_task.name in tasks:
             return replace(self, task_is_guessed=False)
         targets = self.rows.values[self.target] if self.target else self.rows.values["y"]
         task = tasks[-1]

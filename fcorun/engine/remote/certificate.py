@@ -165,13 +165,11 @@ class CertificateRequests:
                 return search.bias if moved else None
             next_search = search.advance(losses, self.problem.objective)
             search = jax.tree.map(lambda new, old, is_far=is_far: jnp.where(is_far, new, old), next_search, search)
-            losses = self._losses(models | {"bias": search.bias})
+            moved_models = models | {"bias": search.bias}
+            arrays, about = self._encode(moved_models), {"models": self.models, "gradient": False}
+            answers = self._request("residuals", arrays, about)
+            losses = self._round_slope(self._add(answers, dict.fromkeys(LossSums._fields, ()), moved_models))
             moved = True
-
-    def _losses(self, models: Models) -> LossSums:
-        arrays, about = self._encode(models), {"models": self.models, "gradient": False}
-        shapes = dict.fromkeys(LossSums._fields, ())
-        return self._round_slope(self._add(self._request("residuals", arrays, about), shapes, models))
 
     def residuals(self, models: Models) -> ResidualSums:
         """Return the sums of residuals at the models."""

@@ -33,17 +33,14 @@ class DrawsAhead:
     def draw(self, number: int) -> Rounds:
         """Return the draws of the round ``number``, counted from 0, without an axis of rounds."""
         if self._rounds is None or not 0 <= number - self._start < len(self._rounds.cohort):
-            self._start, self._rounds = number, self._draw_from(number)
+            self._start = number
+            self._rounds = self.schedule.draw_rounds(number, self._count, client_mask=self.client_mask)
+            if self.with_server_keys:
+                server_keys = self.schedule.draw_server_keys(number, self._count)
+                self._rounds = self._rounds._replace(server_keys=server_keys)
         index = number - self._start
         of_round: list[Any] = [None if values is None else values[index] for values in self._rounds]
         return Rounds(*of_round)
-
-    def _draw_from(self, number: int) -> Rounds:
-        count = self._count
-        rounds = self.schedule.draw_rounds(number, count, client_mask=self.client_mask)
-        if self.with_server_keys:
-            rounds = rounds._replace(server_keys=self.schedule.draw_server_keys(number, count))
-        return rounds
 
     @property
     def _count(self) -> int:

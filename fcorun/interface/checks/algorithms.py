@@ -25,7 +25,7 @@ from fcorun.interface.api.run_functions import grid, run
 from fcorun.interface.checks.algorithm_case import UNINTERRUPTED, AlgorithmCase, Config
 from fcorun.interface.checks.devices import compare_devices
 from fcorun.interface.checks.problems import engine_of, flat, ragged, snapshots
-from fcorun.interface.checks.property_check import Check, require, require_close, require_finite
+from fcorun.interface.checks.property_check import Check, only_if, require, require_close, require_finite
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, LocalData
 from fcorun.methods.algorithms.output_check import check_parameters
 from fcorun.methods.communication.contracts import Identity
@@ -465,10 +465,6 @@ def _reason_no_received_model(case: AlgorithmCase) -> str:
     return _reason_baseline(case) or ("it is for a graph" if case.traits.hierarchy == "graph" else "")
 
 
-def _reason_no_metrics(case: AlgorithmCase) -> str:
-    return "" if _declared_metrics(case) else "it declares no metrics"
-
-
 def _reason_one_device(case: AlgorithmCase) -> str:
     return _reason_baseline(case) or ("" if jax.local_device_count() > 1 else "there is only one device")
 
@@ -484,7 +480,11 @@ CHECKS: tuple[Check[AlgorithmCase], ...] = (
     Check("a second run gives the same numbers", check_repeatability),
     Check("a resumed run gives the same numbers", check_resuming, _reason_baseline),
     Check("a grid gives the numbers of single runs", check_grid_equals_single_runs, _reason_baseline),
-    Check("its metrics are finite, and monotone if they say so", check_declared_metrics, _reason_no_metrics),
+    Check(
+        "its metrics are finite, and monotone if they say so",
+        check_declared_metrics,
+        only_if(_declared_metrics, "it declares no metrics"),
+    ),
     Check("rounds without messages keep its model", check_rounds_without_messages, _reason_always_sends),
     Check("restores the domain of psi from any mean", check_restores_domain, _reason_no_domain_claim),
     Check("float64", check_float64, _reason_baseline),

@@ -16,7 +16,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.run_functions import grid
 from fcorun.interface.checks import algorithms
 from fcorun.interface.checks.problems import engine_of, snapshots
-from fcorun.interface.checks.property_check import Check, require, require_close, require_finite
+from fcorun.interface.checks.property_check import Check, only_if, require, require_close, require_finite
 from fcorun.methods.clocks.clock import Clock, NoClock
 from fcorun.methods.communication.contracts import Channel, MessageBytes, Topology
 
@@ -181,10 +181,6 @@ def check_grid_of_numbers(case: CommunicationCase) -> None:
                 require_close(label, of_batch.solution[name][g], value[0], rtol=1e-10, atol=1e-10)
 
 
-def _reason_no_numbers(case: CommunicationCase) -> str:
-    return "" if numeric_fields(case.plugin) else "it has no real number"
-
-
 # ---------------------------------------------------------------- runs with either
 
 
@@ -211,10 +207,6 @@ def _of_run(check: Callable[[algorithms.AlgorithmCase], Any]) -> Callable[[Commu
     return lambda case: check(case.run)
 
 
-def _reason_one_device(case: CommunicationCase) -> str:
-    return "" if jax.local_device_count() > 1 else "there is only one device"
-
-
 _RUN_CHECKS: tuple[Check[CommunicationCase], ...] = (
     Check("a few rounds", check_finite),
     Check("a second run gives the same numbers", _of_run(algorithms.check_repeatability)),
@@ -222,7 +214,11 @@ _RUN_CHECKS: tuple[Check[CommunicationCase], ...] = (
     Check("a grid gives the numbers of single runs", _of_run(algorithms.check_grid_equals_single_runs)),
     Check("one client at a time, and without a trace, as all at once", check_chunks),
     Check("float64", _of_run(algorithms.check_float64)),
-    Check("on two devices as on one", _of_run(algorithms.check_two_devices), _reason_one_device),
+    Check(
+        "on two devices as on one",
+        _of_run(algorithms.check_two_devices),
+        only_if(lambda case: jax.local_device_count() > 1, "there is only one device"),
+    ),
 )
 TOPOLOGY_CHECKS: tuple[Check[CommunicationCase], ...] = (
     Check("the model before the first round is the algorithm's", check_initial_model),
@@ -234,5 +230,9 @@ CHANNEL_CHECKS: tuple[Check[CommunicationCase], ...] = (
     Check("messages and memories keep their shapes, and are random only if declared", check_channel_contract),
     Check("bytes of a message", check_channel_bytes),
     *_RUN_CHECKS,
-    Check("a grid of its numbers gives the numbers of single runs", check_grid_of_numbers, _reason_no_numbers),
+    Check(
+        "a grid of its numbers gives the numbers of single runs",
+        check_grid_of_numbers,
+        only_if(lambda case: numeric_fields(case.plugin), "it has no real number"),
+    ),
 )

@@ -10,7 +10,7 @@ import numpy as np
 from fcorun.base.config import build_plugin
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.interface.checks.problems import compose_cached
-from fcorun.interface.checks.property_check import Check, require
+from fcorun.interface.checks.property_check import Check, only_if, require
 
 HOSTS = 2
 _COLUMNS = ("x", "y", "client", "weight", "offset", "group", "fold")
@@ -103,13 +103,13 @@ def check_shards(case: DatasetCase) -> None:
         require(np.array_equal(shard.train.y, case.data.train.y), f"{call} should have all targets of load()")
 
 
-def _reason_not_sharded(case: DatasetCase) -> str:
-    return "" if case.data.train.can_be_sharded(HOSTS) else "its rows cannot be sharded over hosts"
-
-
 CHECKS: tuple[Check[DatasetCase], ...] = (
     Check("the data are valid", check_valid),
     Check("the same rows again", check_repeatable),
     Check("the same fingerprint again", check_fingerprint),
-    Check("each host has the rows of its own clients", check_shards, _reason_not_sharded),
+    Check(
+        "each host has the rows of its own clients",
+        check_shards,
+        only_if(lambda case: case.data.train.can_be_sharded(HOSTS), "its rows cannot be sharded over hosts"),
+    ),
 )

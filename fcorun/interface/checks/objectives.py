@@ -12,7 +12,14 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcorun.data.tasks import Task
-from fcorun.interface.checks.property_check import Check, require, require_at_least, require_at_most, require_close
+from fcorun.interface.checks.property_check import (
+    Check,
+    only_if,
+    require,
+    require_at_least,
+    require_at_most,
+    require_close,
+)
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.objectives.objective import LinearModel, Objective
 from fcorun.methods.problem.problem import Batch, Problem, Vector
@@ -275,14 +282,6 @@ def _reason_no_conjugate(case: ObjectiveCase) -> str:
     return "it has several outputs" if case.n_outputs > 1 else ""
 
 
-def _reason_not_nonnegative(case: ObjectiveCase) -> str:
-    return "" if vars(type(case.objective)).get("nonnegative") else "it does not say nonnegative = True"
-
-
-def _reason_not_convex(case: ObjectiveCase) -> str:
-    return "" if case.objective.convex or hasattr(case.objective, "conjugate") else "it does not say convex = True"
-
-
 def _reason_no_client_curvature(case: ObjectiveCase) -> str:
     if not case.objective.has_client_losses:
         return "its loss is that of a row alone"
@@ -300,8 +299,18 @@ CHECKS: tuple[Check[ObjectiveCase], ...] = (
     Check("its rows count in gradients by the derivatives of their losses", check_row_shares),
     Check("the loss of a batch is the weighted mean of its rows' losses", check_weighted_mean),
     Check("rows of weight 0 have no effect", check_padding),
-    Check("no loss is negative", check_nonnegative, _reason_not_nonnegative),
-    Check("the loss is convex", check_convexity, _reason_not_convex),
+    Check(
+        "no loss is negative",
+        check_nonnegative,
+        only_if(lambda case: vars(type(case.objective)).get("nonnegative"), "it does not say nonnegative = True"),
+    ),
+    Check(
+        "the loss is convex",
+        check_convexity,
+        only_if(
+            lambda case: case.objective.convex or hasattr(case.objective, "conjugate"), "it does not say convex = True"
+        ),
+    ),
     Check("loss and scores are of each row", check_scores),
     Check("psi acts on the parameters in regularized alone", check_regularized),
     Check("Fenchel's inequality is tight at the gradient", check_conjugate, _reason_no_conjugate),

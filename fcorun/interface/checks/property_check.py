@@ -20,6 +20,17 @@ def never_skip(subject: Any) -> str:
     return ""
 
 
+def only_if(applies: Callable[[Subject], object], otherwise: str) -> Callable[[Subject], str]:
+    """Return the ``skip_reason`` of a check that applies to some subjects; ``otherwise`` says why not to others."""
+
+    def reason(subject: Subject) -> str:
+        if applies(subject):
+            return ""
+        return otherwise
+
+    return reason
+
+
 @dataclass(frozen=True)
 class Check(Generic[Subject]):
     """A property that each plug-in of a kind must have.

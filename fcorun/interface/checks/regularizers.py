@@ -14,6 +14,7 @@ import numpy as np
 from fcorun.base.config import field_marks, numeric_fields
 from fcorun.interface.checks.property_check import (
     Check,
+    only_if,
     require,
     require_at_least,
     require_at_most,
@@ -352,28 +353,19 @@ def _skip_without(*methods: str) -> Callable[[RegularizerCase], str]:
     return reason
 
 
-def _reason_not_convex(case: RegularizerCase) -> str:
-    return "" if case.is_convex else "its class does not declare convex = True"
-
-
-def _reason_no_pure_constraint(case: RegularizerCase) -> str:
-    """Return why a regularizer is not the indicator of a set alone, or an empty text."""
-    return "" if case.is_constraint and not hasattr(case.reg, "strength") else "it is no Constraint"
-
-
-def _reason_constraint(case: RegularizerCase) -> str:
-    return "it is a Constraint" if case.is_constraint else ""
-
-
-def _reason_not_relative(case: RegularizerCase) -> str:
-    return "" if hasattr(case.reg, "relative") else "it has no field relative"
-
-
 CHECKS: tuple[Check[RegularizerCase], ...] = (
     Check("value is finite on the domain and not negative", check_value),
     Check("prox minimizes t psi(u) + ||u - z||^2 / 2", check_prox_minimizes),
-    Check("prox is firmly nonexpansive", check_prox_nonexpansive, _reason_not_convex),
-    Check("project lands in the set and violation is the distance", check_projection, _reason_no_pure_constraint),
+    Check(
+        "prox is firmly nonexpansive",
+        check_prox_nonexpansive,
+        only_if(lambda case: case.is_convex, "its class does not declare convex = True"),
+    ),
+    Check(
+        "project lands in the set and violation is the distance",
+        check_projection,
+        only_if(lambda case: case.is_constraint and not hasattr(case.reg, "strength"), "it is no Constraint"),
+    ),
     Check(
         "Fenchel's inequality is tight at subgradients",
         check_conjugate,
@@ -386,8 +378,16 @@ CHECKS: tuple[Check[RegularizerCase], ...] = (
         _skip_without("linear_minimizer"),
     ),
     Check("strength_max is the least strength that gives 0", check_strength_max, _skip_without("strength_max")),
-    Check("a relative strength has strength_max", check_relative_strength, _reason_not_relative),
+    Check(
+        "a relative strength has strength_max",
+        check_relative_strength,
+        only_if(lambda case: hasattr(case.reg, "relative"), "it has no field relative"),
+    ),
     Check("numbers may be traced: jit and vmap, float64 and float32", check_vmap),
-    Check("psi vanishes with a strength of 0, and its prox with a step of 0", check_zero_strength, _reason_constraint),
+    Check(
+        "psi vanishes with a strength of 0, and its prox with a step of 0",
+        check_zero_strength,
+        only_if(lambda case: not case.is_constraint, "it is a Constraint"),
+    ),
     Check("structure gives scalars", check_structure),
 )

@@ -5,7 +5,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.table import Table
 from fcorun.data.tasks import Task, find_tasks
-from fcorun.interface.checks.property_check import Check, Violation, require, require_finite
+from fcorun.interface.checks.property_check import Check, Violation, only_if, require, require_finite
 
 ROWS = 60
 _WHERE = "data.task=mine: target y of rows.csv"
@@ -114,15 +114,15 @@ def check_device_type(task: Task) -> None:
     require(bool(np.isfinite(y.astype(dtype)).all()), f"the type {dtype} should hold all targets")
 
 
-def _reason_no_classes(task: Task) -> str:
-    return "" if task.has_classes else "it has no classes"
-
-
 CHECKS: tuple[Check[Task], ...] = (
     Check("its name is one word and finds it", check_name),
     Check("targets are of one kind", check_kind),
     Check("targets are numbers or class indices", check_encoding),
-    Check("the order of classes leaves each row its label", check_order, _reason_no_classes),
+    Check(
+        "the order of classes leaves each row its label",
+        check_order,
+        only_if(lambda task: task.has_classes, "it has no classes"),
+    ),
     Check("targets that do not fit are refused in a sentence", check_refusals),
     Check("outcomes are masks of rows", check_outcomes),
     Check("the type on the device holds the targets", check_device_type),
