@@ -169,7 +169,9 @@ class Table(Dataset):
     @property
     def hold_out_seed(self) -> int:
         """The seed of the held-out rows."""
-        return self.seed if self.split_seed is None else self.split_seed
+        if self.split_seed is None:
+            return self.seed
+        return self.split_seed
 
     @property
     def roles(self) -> ColumnRoles:
@@ -228,7 +230,7 @@ class Table(Dataset):
         if rows.frame is not None:
             if self.encoding:
                 return read_encoding(self.encoding)
-            return {name: self.infer_column(rows.frame[name], rows.client) for name in rows.frame}
+            return {name: self.infer_column(series, rows.client) for name, series in rows.frame.items()}
         if rows.encoding is not None:
             return None
         for option, is_given in (("missing", self.missing != "refuse"), ("encoding", self.encoding is not None)):
@@ -438,7 +440,9 @@ class Table(Dataset):
                 applied.append({"encoding": read_encoding(self.encoding).to_dict()})
         except UserError:
             return [digest, None]  # ``load`` raises the error
-        return [digest, *applied] if applied else digest
+        if applied:
+            return [digest, *applied]
+        return digest
 
     def _digest_rows(self) -> Any:
         """Return the digest of the file, or of the arrays of a folder."""

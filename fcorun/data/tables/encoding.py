@@ -11,7 +11,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate, describe_rows, suggest_name
 from fcorun.base.records.formats import read_json
-from fcorun.data.tables.cells import is_missing
+from fcorun.data.tables.cells import find_complete_columns, is_missing
 from fcorun.data.tables.columns import COLUMN_KINDS, Column, MissingPolicy
 from fcorun.data.tables.splits import ClientRows
 
@@ -70,7 +70,9 @@ class Encoding:
 
     def find_gaps(self, frame: Any) -> dict[str, np.ndarray]:
         """Return the mask of the rows of a pandas.DataFrame without a value, (N,), for each column with such rows."""
-        masks = {column.name: is_missing(frame[column.name]) for column in self.columns}
+        complete = find_complete_columns(frame)
+        names = [column.name for column in self.columns if column.name not in complete]
+        masks = {name: is_missing(frame[name]) for name in names}
         return {name: mask for name, mask in masks.items() if mask.any()}
 
     def apply(
@@ -110,7 +112,9 @@ class Encoding:
                 warnings.append(f"gaps are filled: {abbreviate(filled, _SHOWN)}")
             warnings += unseen
         x = np.stack(features, axis=1) if features else np.empty((len(frame), 0))
-        return x.astype(np.int8) if x.dtype == bool else x
+        if x.dtype == bool:
+            return x.astype(np.int8)
+        return x
 
     def _take_numbers(self, frame: Any) -> np.ndarray | None:
         """Return the features of finite floats in all columns, which are their values; None for other columns."""
@@ -119,7 +123,9 @@ class Encoding:
         if not self.columns or not are_copies or is_float != [True] or not frame.columns.is_unique:
             return None
         x = np.ascontiguousarray(frame[[column.name for column in self.columns]].to_numpy())
-        return x if np.isfinite(x).all() else None
+        if np.isfinite(x).all():
+            return x
+        return None
 
 
 def read_encoding(folder: str) -> Encoding:
@@ -155,7 +161,9 @@ def _describe_filled(column: Column, gaps: np.ndarray, row_warnings: list[list[s
     if row_warnings is not None:
         for row in rows:
             row_warnings[row].append(f"{column.name} empty: {' and '.join(treatments)}")
-    return [] if fill is None else [f"'{column.name}' by {fill} in {describe_rows(rows)}"]
+    if fill is None:
+        return []
+    return [f"'{column.name}' by {fill} in {describe_rows(rows)}"]
 
 
 # The fit of an encoding: each client counts and sums its training rows, and the server combines counts and sums.
@@ -178,7 +186,8 @@ def fit_encoding(
     """
     rows_by_client = client_rows.training_rows()
     clients_without: dict[str, list[str]] = {}  # a value, by column
-    for name in frame:
+    complete = find_complete_columns(frame)
+    for name in [name for name in frame if name not in complete]:
         gaps = is_missing(frame[name])
         if not gaps.any():
             continue
@@ -188,8 +197,8 @@ def fit_encoding(
             clients_without[name] = clients
     training_rows = client_rows.training
     columns = []
-    for name in frame:
-        description = kinds[name].describe(frame[name], training_rows, missing, where)
+    for name, series in frame.items():
+        description = kinds[name].describe(series, training_rows, missing, where)
         columns.append(kinds[name].fit(description, missing, where))
         warnings += columns[-1].warn_similar_levels()
     descriptions: dict[str, list[str]] = {}
@@ -249,8 +258,8 @@ def _check_gaps(
 def _warn_numbers_as_text(frame: Any, kinds: Mapping[str, Column], client_of_row: np.ndarray) -> list[str]:
     """Return a warning about columns of numbers some of which, but not all, are stored as text."""
     descriptions = []
-    for name in frame:
-        if kinds[name].has_numbers and frame[name].dtype == object:
+    for name, dtype in frame.dtypes.items():
+        if kinds[name].has_numbers and dtype.kind == "O":
             present = ~is_missing(frame[name])
             is_text = np.array([isinstance(value, str) for value in frame[name]]) & present
             if is_text.any() and not is_text[present].all():
