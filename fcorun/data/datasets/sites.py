@@ -108,12 +108,16 @@ class Sites(Dataset):
     @property
     def away_rule(self) -> AwayRule | None:
         """The rule by which sites without an answer are left out; None: all sites are waited for."""
-        return AwayRule(self.away_seconds, self.least_sites) if self.away == "skip" else None
+        if self.away == "skip":
+            return AwayRule(self.away_seconds, self.least_sites)
+        return None
 
     @property
     def hold_out_seed(self) -> int:
         """The seed of the held-out rows."""
-        return self.seed if self.split_seed is None else self.split_seed
+        if self.split_seed is None:
+            return self.seed
+        return self.split_seed
 
     def fold_seed(self, seed: int) -> int:
         """Return the seed of the folds, which is not that of the run: see ``split_seed``."""

@@ -104,7 +104,9 @@ def read_hdf5_array(content: Any, name: str, where: str) -> np.ndarray:
 
     dataset = _open_hdf5_array(content, name, where)
     is_text = h5py.check_string_dtype(dataset.dtype) is not None
-    return np.asarray(dataset.asstr()[()], dtype=str) if is_text else dataset[()]
+    if is_text:
+        return np.asarray(dataset.asstr()[()], dtype=str)
+    return dataset[()]
 
 
 def _open_hdf5_array(content: Any, name: str, where: str) -> Any:
@@ -127,7 +129,9 @@ def _open_hdf5_array(content: Any, name: str, where: str) -> Any:
 
 def wrap_memory_map(array: np.ndarray) -> Any:
     """Return a memory map as DiskMatrix, any other array as it is."""
-    return DiskMatrix.from_memmap(array) if isinstance(array, np.memmap) else array
+    if isinstance(array, np.memmap):
+        return DiskMatrix.from_memmap(array)
+    return array
 
 
 def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Iterator[np.ndarray]) -> np.ndarray:

@@ -85,7 +85,9 @@ def exact_float_options() -> dict[str, Any]:
     import pandas as pd
 
     version = tuple(int(part) for part in pd.__version__.split(".")[:2])
-    return {"float_precision": "round_trip"} if version < (3, 1) else {}
+    if version < (3, 1):
+        return {"float_precision": "round_trip"}
+    return {}
 
 
 def require_numbers(series: Any, where: str, meaning: str = "") -> np.ndarray:

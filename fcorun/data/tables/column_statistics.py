@@ -12,7 +12,9 @@ from fcorun.data.rows.rows import ColumnSums, sum_columns_by_client
 
 def sum_in_order(sums: ColumnSums) -> Float[np.ndarray, " d"]:
     """Return the sums of the rows of ``sums``, (d,), added in a fixed order."""
-    return sum_columns_by_client(sums, np.zeros(len(sums), int))[0] if len(sums) else np.zeros(sums.shape[1])
+    if len(sums):
+        return sum_columns_by_client(sums, np.zeros(len(sums), int))[0]
+    return np.zeros(sums.shape[1])
 
 
 def deviation_from_sums(

@@ -86,7 +86,9 @@ def _are_distinct_integers(values: np.ndarray) -> bool:
 
 def _column_name(column: int, features: Sequence[str]) -> str:
     """Return the quoted name of a column, or its number where columns have no names."""
-    return f"'{features[column]}'" if features else f"column {column} (from 0)"
+    if features:
+        return f"'{features[column]}'"
+    return f"column {column} (from 0)"
 
 
 def warn_decimal_commas(columns: Sequence[str]) -> list[str]:
@@ -312,7 +314,9 @@ def find_other_codes(levels: Mapping[str, set[str]]) -> list[str]:
     apart = [name for name, of_group in normalized.items() if all(n_groups[level] == 1 for level in of_group)]
     if len(normalized) == 2:
         return apart[1:]
-    return apart if 2 * len(apart) <= len(normalized) else []
+    if 2 * len(apart) <= len(normalized):
+        return apart
+    return []
 
 
 def describe_other_codes(kind: str, column: str, levels: Mapping[str, set[str]]) -> list[str]:

@@ -88,7 +88,9 @@ def label_column(name: str, labels: Labels, with_unit: bool = True) -> str:
     words = labels.get(name, {})
     label = words.get("label") or name
     unit = words.get("unit") if with_unit else ""
-    return f"{label} ({unit})" if unit else label
+    if unit:
+        return f"{label} ({unit})"
+    return label
 
 
 def label_features(encoding: Encoding, labels: Labels) -> dict[str, str]:

@@ -97,7 +97,9 @@ def _numeric_dtype(arrow_type: Any) -> np.dtype | None:
     from pyarrow import types
 
     is_numeric = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type)
-    return np.dtype(arrow_type.to_pandas_dtype()) if is_numeric else None
+    if is_numeric:
+        return np.dtype(arrow_type.to_pandas_dtype())
+    return None
 
 
 def _to_block(batch: Any, names: Sequence[str], dtype: np.dtype, where: str) -> np.ndarray:

@@ -183,7 +183,9 @@ def detect_separator(file: Path, ending: str) -> str:
     with _OPEN.get(file.suffix.lower(), open)(file, "rb") as content:
         line = next((line for line in content if line.strip()), b"")
     first_line = re.sub(rb'"[^"]*"', b"", line)
-    return ";" if b";" in first_line and b"," not in first_line else ","
+    if b";" in first_line and b"," not in first_line:
+        return ";"
+    return ","
 
 
 def _columns_with_commas(frame: Any, text_columns: Sequence[str]) -> dict[str, Any]:

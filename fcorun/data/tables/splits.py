@@ -113,13 +113,17 @@ class HoldOut:
                         f"give `data.client=...` or a fraction of the rows, `data.{split}=0.2`"
                     )
                 mask = np.isin(np.array([*client_names, ""])[client_index], option)
-                return mask if group is None else np.isin(group, group[mask])
+                if group is None:
+                    return mask
+                return np.isin(group, group[mask])
             fraction = option or 0.0
             if group is None:
                 return hold_out(client_index, client_names, fraction, split=split, seed=seed, excluded=excluded)
             uniforms = draw_uniform_per_group(group, random_stream(seed, "table", "group"))
             mask = uniforms < fraction if split == "test" else uniforms >= 1 - fraction
-            return mask if excluded is None else mask & ~excluded
+            if excluded is None:
+                return mask
+            return mask & ~excluded
 
         validation_option = DEFAULT_VALIDATION if self.validation is None else self.validation
         marked_validation, marked_test = marked
@@ -175,7 +179,9 @@ def hold_out(
         if excluded is not None:
             priority += excluded[rows]  # excluded rows come last
         held_out[rows[np.argsort(priority)[:count]]] = True
-    return held_out if excluded is None else held_out & ~excluded
+    if excluded is None:
+        return held_out
+    return held_out & ~excluded
 
 
 def attach_groups_and_splits(rows: ParsedRows, roles: ColumnRoles, path: str) -> ParsedRows:

@@ -163,7 +163,9 @@ def _normalize(values: Any) -> list[str]:
 
 
 def _normalize_number(value: float) -> str:
-    return str(int(value)) if value.is_integer() and abs(value) < _EXACT else f"{value:.12g}"
+    if value.is_integer() and abs(value) < _EXACT:
+        return str(int(value))
+    return f"{value:.12g}"
 
 
 def _normalize_text(value: Any) -> str:

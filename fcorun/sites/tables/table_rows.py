@@ -185,7 +185,9 @@ class SiteTable:
         if task.has_classes:
             return self.rows.y
         is_pair = 2 in (len(np.unique(self.rows.y)), len(np.unique(self.rows.y[self.masks[0]])))
-        return self.rows.y if task.is_quantity and is_pair else None
+        if task.is_quantity and is_pair:
+            return self.rows.y
+        return None
 
 
 def read_site_table(
@@ -345,7 +347,9 @@ def _read_targets(y: np.ndarray, options: Sites, path: str) -> np.ndarray:
         if y.dtype.kind not in "fiub":
             absent = f"the target '{options.target}' is text, and data.task=regression needs numbers"
             raise OwnTableError(f"{column}: {absent}, not '{y[0]}'", absent)
-        return y if y.dtype.kind == "f" else y.astype(np.float64)
+        if y.dtype.kind == "f":
+            return y
+        return y.astype(np.float64)
     if y.dtype.kind == "f":
         if not (y == np.floor(y)).all():
             absent = f"the target '{options.target}' holds fractions, and data.task={options.task} needs labels"

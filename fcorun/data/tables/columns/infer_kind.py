@@ -98,4 +98,6 @@ def _common_unit(text: Any) -> str:
         return ""
     unit = str(units.mode().iloc[0])
     numbers = matches["number"][units.index[units == unit]]
-    return unit if 2 * len(numbers) >= len(text) and numbers.nunique() > _FEW_NUMBERS else ""
+    if 2 * len(numbers) >= len(text) and numbers.nunique() > _FEW_NUMBERS:
+        return unit
+    return ""

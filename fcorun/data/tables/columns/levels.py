@@ -48,7 +48,9 @@ class LevelColumn(Column):
     @property
     def encoded_levels(self) -> tuple[str, ...]:
         """The levels that have a feature."""
-        return self.levels[1:] if len(self.levels) <= 2 else self.levels
+        if len(self.levels) <= 2:
+            return self.levels[1:]
+        return self.levels
 
     @property
     def value_features(self) -> tuple[str, ...]:
@@ -56,7 +58,9 @@ class LevelColumn(Column):
 
     @property
     def reference(self) -> str | None:
-        return self.levels[0] if len(self.levels) == 2 else None
+        if len(self.levels) == 2:
+            return self.levels[0]
+        return None
 
     @property
     def adds_up_to_one(self) -> bool:
@@ -79,7 +83,9 @@ class LevelColumn(Column):
         return f"'{self.fill}'"
 
     def describe_absent_fill(self, missing: MissingPolicy) -> str:
-        return "no level" if missing == "indicator" else "the most frequent level of the others"
+        if missing == "indicator":
+            return "no level"
+        return "the most frequent level of the others"
 
     def to_dict(self) -> dict[str, Any]:
         values = super().to_dict()

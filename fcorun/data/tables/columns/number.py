@@ -60,7 +60,9 @@ class NumberColumn(Column):
     def find_fill(self, description: ColumnDescription, missing: MissingPolicy, indicator: bool) -> float | None:
         if missing == "refuse":
             return None
-        return description.median() if missing == "median" else description.mean()
+        if missing == "median":
+            return description.median()
+        return description.mean()
 
     def encode(self, series: Any, where: str) -> EncodedCells:
         values = require_numbers(series, f"{where}: column '{self.name}'")
