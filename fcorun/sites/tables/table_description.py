@@ -127,7 +127,8 @@ class Description:
         for name in ("sums", "values"):
             if arrays[name].shape not in ((len(clients), len(numbers)), (len(clients), 0)):
                 raise ValueError(f"its array '{name}' has another shape")
-        if histograms.shape not in ((len(numbers), HISTOGRAM_BINS), (0, HISTOGRAM_BINS)):
+        in_bins = [name for name, column in kinds.items() if column is not None and column.needs_bins(options.missing)]
+        if histograms.shape != (len(in_bins), HISTOGRAM_BINS):
             raise ValueError("its array 'histograms' has another shape")
         has_gaps = dict(zip(kinds, arrays["gaps"].tolist(), strict=True))
         columns = {name: ColumnDescription(bool(gaps)) for name, gaps in has_gaps.items()}
@@ -135,9 +136,9 @@ class Description:
             if sums.shape[1] and n_values.shape[1]:
                 client_sums = dict(zip(clients, sums[:, j].tolist(), strict=True))
                 columns[name] = replace(columns[name], n_values=int(n_values[:, j].sum()), sums=client_sums)
-            if len(histograms):
-                histogram = Histogram(median_edges(options.ranges, name), histograms[j])
-                columns[name] = replace(columns[name], n_values=int(histogram.counts.sum()), histogram=histogram)
+        for name, counts in zip(in_bins, histograms, strict=True):
+            histogram = Histogram(median_edges(options.ranges, name), counts)
+            columns[name] = replace(columns[name], n_values=int(counts.sum()), histogram=histogram)
         n_rare = {}
         for name, end in zip(levels, ends.tolist(), strict=True):
             *counts, n_rare[name] = arrays["levels"][end - len(levels[name]) - 1 : end].tolist()

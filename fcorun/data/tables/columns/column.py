@@ -246,6 +246,10 @@ class Column(ABC):
     def feature_dtype(self, series: Any) -> str:
         """Return the name of the dtype of the features."""
 
+    def needs_bins(self, missing: MissingPolicy) -> bool:
+        """Return whether a fit needs the distribution of numbers, which leaves a site as counts in bins."""
+        return False
+
     @abstractmethod
     def describe(self, series: Any, rows: TrainingRows, missing: MissingPolicy, where: str) -> ColumnDescription:
         """Describe the training rows of a pandas.Series.

@@ -51,6 +51,9 @@ class NumberColumn(Column):
     def feature_dtype(self, series: Any) -> str:
         return self.read_values(series).dtype.name
 
+    def needs_bins(self, missing: MissingPolicy) -> bool:
+        return missing == "median"
+
     def describe(self, series: Any, rows: TrainingRows, missing: MissingPolicy, where: str) -> ColumnDescription:
         values = self.read_values(series)
         if values.dtype.kind == "f":
@@ -96,8 +99,10 @@ class NumberColumn(Column):
         return ColumnDescription(has_gaps, n_values, dict(zip(names.tolist(), sums.tolist(), strict=True)))
 
     def fit_part(self, description: ColumnDescription, missing: MissingPolicy) -> ColumnFit:
-        informative = (True, description.has_gaps) if self.indicator else (True,)
-        return ColumnFit(self.find_fill(description, missing, self.indicator), informative)
+        informative = [True] * len(self.value_features)
+        if self.indicator:
+            informative.append(description.has_gaps)
+        return ColumnFit(self.find_fill(description, missing, self.indicator), tuple(informative))
 
     def encode_cells(self, cells: Float[np.ndarray, " N"], fill: float | str | None) -> list[np.ndarray]:
         return [np.where(np.isnan(cells), fill, cells)]  # type: ignore[arg-type]
