@@ -16,10 +16,9 @@ from fcorun.base.system.machine import fcorun_version
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.results.models.inference_options import InferenceOptions
-from fcorun.sites.plan.away_checks import check_away
 from fcorun.sites.plan.messages.message_kind import MessageKind, Quantity
 from fcorun.sites.plan.messages.shelf import default_bounds, kinds_of, list_quantities
-from fcorun.sites.plan.plan_checks import at_any_strength, check_experiment, check_selection
+from fcorun.sites.plan.plan_checks import at_any_strength, check_away, check_experiment, check_selection
 from fcorun.sites.plan.planned_intervals import PlannedIntervals
 from fcorun.sites.plan.planned_selection import PlannedSelection
 from fcorun.sites.plan.planned_study import PlannedStudy
@@ -163,11 +162,11 @@ class Plan(PlannedStudy):
         _check_digest(content, _hash({name: content[name] for name in content if name != "digest"}), where)
         check_experiment(plan.experiment)
         if plan.select is not None:
-            plan.select.check(plan.experiment, plan.secure is not None)
+            plan.select.check(plan.experiment, plan.is_masked)
             check_selection(plan.experiment, plan.select)
         if plan.infer is not None:
             plan.infer.check(plan.experiment)
-        check_away(plan.experiment, secure=plan.secure is not None, selects=plan.select is not None)
+        check_away(plan.experiment, secure=plan.is_masked, selects=plan.select is not None)
         if plan.secure is not None:
             check_secure(plan.experiment)
             # with all that a plan masks, or the digest is another

@@ -1,5 +1,10 @@
 """The checks of a plan: what cannot be computed over sites is refused, in one sentence."""
 
+from copy import copy
+
+import jax
+import jax.numpy as jnp
+
 from fcorun.base.config import AUTO, identity_fields
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES
@@ -9,15 +14,13 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import replace_plugins
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.clocks.clock import NoClock
-from fcorun.methods.communication.contracts import Star
+from fcorun.methods.communication.contracts import Identity, Star
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem.duality_gap import explain_missing_conjugate, has_one_output
 from fcorun.methods.problem.problem import Problem
 from fcorun.sites.plan.planned_selection import PlannedSelection
 
-# The numbers of features and of classes of a model whose shapes tell its outputs
-_FEATURES = 2
-_CLASSES = {"regression": 0, "binary": 2, "multiclass": 3, "survival": 0}
+_FEATURES = 2  # the number of features of a model whose shapes tell its outputs
 _ONE_OUTPUT = "a linear model of one output with psi on its weights"
 
 
@@ -114,7 +117,7 @@ def check_selection(experiment: PreparedExperiment, select: PlannedSelection) ->
 
 def _has_two_probabilities(experiment: PreparedExperiment) -> bool:
     has_probabilities = hasattr(experiment.objective, "probabilities")
-    is_binary = isinstance(experiment.data, Sites) and experiment.data.task == "binary"
+    is_binary = isinstance(experiment.data, Sites) and experiment.data.target_task.has_two_classes
     return is_binary and has_probabilities
 
 
@@ -128,7 +131,7 @@ def has_one_residual(experiment: PreparedExperiment) -> bool:
     objective, data = experiment.objective, experiment.data
     if not isinstance(data, Sites) or not is_linear_model(type(objective)):
         return False
-    shapes = objective.shapes((_FEATURES,), _CLASSES[data.task])
+    shapes = objective.shapes((_FEATURES,), data.target_task.typical_classes)
     return has_one_output(Problem(objective, experiment.reg, experiment.mirror, shapes), _FEATURES)
 
 
@@ -137,3 +140,52 @@ def _has_certified_optimum(experiment: PreparedExperiment) -> bool:
     objective, reg = experiment.objective, experiment.reg
     has_gap = has_one_residual(experiment) and not explain_missing_conjugate(objective, reg)
     return has_gap and objective.has_curvature_bound
+
+
+def check_away(experiment: PreparedExperiment, secure: bool, selects: bool) -> None:
+    """Raise UserError for a plan with ``data.away=skip`` that needs the answers of the same sites more than once.
+
+    Args:
+        secure: whether sums are masked.
+        selects: whether the plan is a selection.
+    """
+    algo, data, name = experiment.algo, experiment.data, experiment.names["algo"]
+    assert isinstance(algo, Algorithm)
+    assert isinstance(data, Sites)
+    if data.away_rule is None:
+        return
+    refusals = {
+        "the difference of secure sums over different sites is the numbers of a site: plan without --secure": secure,
+        "a selection compares fits on the same rows: plan a single run": selects,
+        f"algo={name} needs all clients in every round: choose an algorithm that takes cohorts of some clients": (
+            not algo.traits.partial or algo.computed_rounds is not None
+        ),
+        f"algo={name} has two exchanges in a round, which need the same sites: choose an algorithm with one": (
+            algo.has_two_exchanges
+        ),
+        f"algo={name} has states of clients, which fall behind at a site that is away: choose an algorithm without": (
+            _has_client_states(experiment)
+        ),
+        "uplink and downlink, whose encodings follow the rounds before, need all of them: leave both out": not (
+            isinstance(experiment.uplink, Identity) and isinstance(experiment.downlink, Identity)
+        ),
+        "reference=true compares with the optimum on the rows of all sites: leave it out (gap=true is measured where "
+        "all sites answer)": experiment.settings.reference,
+    }
+    for sentence, applies in refusals.items():
+        if applies:
+            raise UserError(f"data.away=skip: {sentence}, or wait for all sites, data.away=wait")
+
+
+def _has_client_states(experiment: PreparedExperiment) -> bool:
+    """Return whether clients have states between rounds."""
+    objective, data = experiment.objective, experiment.data
+    assert isinstance(experiment.algo, Algorithm)
+    assert isinstance(data, Sites)
+    algorithm = copy(experiment.algo)
+    for name in algorithm.auto_fields:
+        object.__setattr__(algorithm, name, 1.0)  # any number: replace() would check that it suits the other fields
+    shapes = objective.shapes((_FEATURES,), data.target_task.typical_classes)
+    problem = Problem(objective, experiment.reg, experiment.mirror, shapes, key_bits=(0, 0))
+    _, client = jax.eval_shape(lambda: algorithm.init(problem, problem.zeros(jnp.float32)))
+    return bool(jax.tree.leaves(client))

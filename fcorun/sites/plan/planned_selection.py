@@ -138,5 +138,5 @@ def _unknown_rows(experiment: PreparedExperiment) -> FederatedData:
     """Return what a plan knows of the rows of sites: their task, and that a classification has some classes."""
     assert isinstance(experiment.data, Sites)
     rows = SiteRows(np.empty((0, 1)), np.empty(0), np.empty(0, int), all_sizes=np.ones(1, int))
-    classes = () if experiment.data.task in ("regression", "survival") else (0, 1)
+    classes = tuple(range(experiment.data.target_task.typical_classes))
     return FederatedData(rows, task=experiment.data.task, classes=classes)

@@ -54,6 +54,12 @@ class PlannedStudy:
         return data
 
     @property
+    def selection(self) -> PlannedSelection:
+        """The selection of a study that has one."""
+        assert self.select is not None
+        return self.select
+
+    @property
     def is_masked(self) -> bool:
         """Whether masks hide the numbers of single sites."""
         return self.secure is not None

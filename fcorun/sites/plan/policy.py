@@ -15,7 +15,6 @@ from fcorun.base.system.files import state_dir
 from fcorun.data.datasets.dataset import Features
 from fcorun.data.rows.rows import Rows
 from fcorun.experiment.site_optimum import MAX_GRADIENTS
-from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.sites.plan.obstacles import Obstacles
 from fcorun.sites.plan.plan import Plan
@@ -108,15 +107,14 @@ class Policy:
         A site without training rows sends none. Where clients fit their own losses, an upload has a Hessian, or the
         variances that follow from one, of the rows of each client.
         """
-        algo = plan.experiment.algo
-        assert isinstance(algo, Algorithm)
+        algo = plan.algorithm
         sender = f"algo={plan.experiment.names['algo']}" if algo.traits.hessian or algo.traits.local_fits else ""
         if plan.infer is not None and not where:  # of all training rows
             sender = sender or "--infer"
         rows, owner = sum(rows_by_client), "this site"
         if algo.traits.local_fits:
             rows, owner = min((count for count in rows_by_client if count), default=0), "a client of this site"
-        if not sender or not rows or self.alone == "allow" or plan.secure is not None:
+        if not sender or not rows or self.alone == "allow" or plan.is_masked:
             return
         needed = _ROWS_PER_FEATURE * features
         if rows < needed:
@@ -163,8 +161,7 @@ def _sends_several_hessians(plan: Plan, of_folds: bool) -> bool:
 
     The Hessian of least squares is the same at all models.
     """
-    algo = plan.experiment.algo
-    assert isinstance(algo, Algorithm)
+    algo = plan.algorithm
     if isinstance(plan.experiment.objective, LeastSquares):
         return False
     in_rounds = (algo.traits.hessian or algo.traits.local_fits) and (plan.n_rounds > 1 or plan.select is not None)

@@ -262,7 +262,8 @@ def _ask_for_folds(select: PlannedSelection, connections: Connections, data: Fed
     rows = data.train
     assert isinstance(rows, SiteRows)
     arrays: dict[str, np.ndarray] = {}
-    names = ("event",) if data.task == "survival" else data.classes
+    has_events = data.target_task.has_events
+    names = ("event",) if has_events else data.classes
     has_class = np.zeros((select.n_folds, len(names)), bool)
     answers: Mapping[str, Message] = connections.ask("folds")
     for site, answer in answers.items():
@@ -282,7 +283,7 @@ def _ask_for_folds(select: PlannedSelection, connections: Connections, data: Fed
             total[clients] = values
     for k in range(select.n_folds):
         missing = np.flatnonzero(~np.delete(has_class, k, axis=0).any(axis=0))
-        if data.task == "survival" and (len(missing) or not has_class[k, 0]):
+        if has_events and (len(missing) or not has_class[k, 0]):
             where = "leaves" if len(missing) else "holds out"
             raise UserError(f"no event is among the rows that fold {k + 1} {where}: plan fewer folds, or by=rows")
         if len(missing):

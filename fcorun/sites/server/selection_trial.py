@@ -76,7 +76,7 @@ def try_selection(
     for path in (folder / FITS).glob("*"):  # of an interrupted trial, whose sites are gone
         path.unlink()
     share_programs(sites)
-    starts = RecordedStarts(sites if plan.secure is None else mask_sites(sites), plan.digest[:16])
+    starts = RecordedStarts(sites if not plan.is_masked else mask_sites(sites), plan.digest[:16])
     record = run_plan(plan, starts, folder, watch, log)
     return record, _compare(plan, sites, starts, folder)
 
@@ -99,7 +99,6 @@ class RecordedStarts(InProcessConnections):
 
 def _compare(plan: Plan, sites: Mapping[str, Site], starts: RecordedStarts, folder: Path) -> SelectionComparison:
     """Compute the selection on the rows in one place with the numbers of the trial, and compare the two."""
-    assert plan.select is not None
     parameter = find_path_parameter(plan.experiment)
     path = [point["reg"][parameter] for point in starts.points[ALL_ROWS]]
     first = next(iter(sites.values()))
@@ -108,9 +107,9 @@ def _compare(plan: Plan, sites: Mapping[str, Site], starts: RecordedStarts, fold
     if cells:
         data = replace(data, features=replace(data.features, cells=pool_cells(cells, data.clients)))
     dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest="pooled")
-    options = replace(plan.select, range=[min(path), max(path)])
+    options = replace(plan.selection, range=[min(path), max(path)])
     with tempfile.TemporaryDirectory() as scratch:
-        pooled = plan_selection(replace(plan.experiment, data=dataset), options, scratch, plan.select.metric)
+        pooled = plan_selection(replace(plan.experiment, data=dataset), options, scratch, plan.selection.metric)
     fits = {name: _fit_pooled(pooled, name, starts.points[name]) for name in pooled.study.subsets}
     choice = pooled.conclude(fits).choice
     pairs = {}

@@ -45,7 +45,7 @@ class Server:
         options, ask = self.plan.shared_options, self.connections.ask
         descriptions = ask("describe", about={"plan": self.plan.digest})
         agreement = agree(options, descriptions)
-        if self.plan.secure is not None:
+        if self.plan.is_masked:
             in_sums = "in secure sums every site takes part in every sum"
             _check_splits(agreement, options, in_sums)
             if self.plan.experiment.algo.has_personal_models:
@@ -79,7 +79,7 @@ class Server:
                 all_sizes=n_rows[:known, split],
                 all_weights=None if options.weight is None else weights[:known, split],
                 site_of_client=site_of_client[:known],
-                sum_name=None if self.plan.secure is None else ALL_SITES,
+                sum_name=None if not self.plan.is_masked else ALL_SITES,
                 sum_errors=sum_errors(self.plan.secure, len(self.connections.sites)),
                 by_site=options.by_site,
                 away=options.away_rule,
@@ -121,7 +121,7 @@ class Server:
 
         For secure sums all sites receive the same request, with the whole agreement.
         """
-        if self.plan.secure is not None:
+        if self.plan.is_masked:
             message = agreement.to_message()
             return self.connections.ask(name, {**message.arrays, **arrays}, {**message.about, **about})
         answers = {}

@@ -182,7 +182,7 @@ def try_plan(
 ) -> tuple[FittedRecord, Comparison]:
     """Compute a plan with all sites in this process, and compare the result with that of the pooled rows."""
     programs = share_programs(sites)
-    connections = InProcessConnections(sites if plan.secure is None else mask_sites(sites), run=plan.digest[:16])
+    connections = InProcessConnections(sites if not plan.is_masked else mask_sites(sites), run=plan.digest[:16])
     record = run_plan(plan, connections, folder, watch, log)
     first = next(iter(sites.values()))
     if not first.points:

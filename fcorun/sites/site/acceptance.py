@@ -179,7 +179,7 @@ def accept(
     With ``overlap`` the owner gives away the rows that earlier plans and this one tell apart.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if plan.secure is not None:
+    if plan.is_masked:
         site_fingerprint(folder)
     file = Path(options.path).expanduser().absolute()  # a link names the client of its rows
     data = _digest_of_file(file)
@@ -226,7 +226,7 @@ def open_site(folder: Path, plan: Plan) -> "Site | MaskedSite":
     site = Site(plan, accepted.options, accepted.policy, result_folder=result_folder(folder, plan))
     site.read_table()
     accepted.check_data()  # again, for a change while the table was read
-    if plan.secure is None:
+    if not plan.is_masked:
         return site
     from fcorun.sites.site.masking import MaskedSite
     from fcorun.sites.site.masks import open_key

@@ -43,8 +43,7 @@ class FoldPredictions:
 
     @property
     def _folds(self) -> dict[str, int]:
-        assert self.plan.select is not None
-        return self.plan.select.folds_by_name
+        return self.plan.selection.folds_by_name
 
     def _file(self, fold: str) -> Path:
         return self.folder / f"{fold}.npz"

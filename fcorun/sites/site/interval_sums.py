@@ -105,7 +105,7 @@ class IntervalSums:
             least_clusters=policy.min_rows,
             cluster=cluster,
             gaps=gaps,
-            masked=plan.secure is not None,
+            masked=plan.is_masked,
         )
 
     def read_point(self, received: Mapping[str, np.ndarray]) -> np.ndarray:

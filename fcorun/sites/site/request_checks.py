@@ -79,8 +79,7 @@ class RequestCounts:
 
     def _check_next_subset(self, request: Message) -> str:
         """Return the next subset of the plan. Raises UserError for a request that names another one."""
-        assert self.plan.select is not None
-        name, subsets = request.about.get("subset"), [*self.plan.select.subsets, "none"]
+        name, subsets = request.about.get("subset"), [*self.plan.selection.subsets, "none"]
         next_subset = subsets[self.counts[Subset.name]]
         if name != next_subset or next_subset == "none":
             raise UserError(f"the server asked for the subset '{str(name)[:50]}', and the next one of this site is "

@@ -53,8 +53,7 @@ class SiteFolds:
 
         Raises UserError for few rows of a fold.
         """
-        selection = plan.select
-        assert selection is not None
+        selection = plan.selection
         assert data.train.client is not None
         # What the table alone decides was checked when it was read (``planned_table``). Three things need all sites:
         # which clients a fold holds out, the level that fills gaps, and the number of features.
@@ -83,8 +82,7 @@ class SiteFolds:
 
     @property
     def _n_folds(self) -> int:
-        assert self.plan.select is not None
-        return self.plan.select.n_folds
+        return self.plan.selection.n_folds
 
     @cached_property
     def counts(self) -> FoldCounts:
@@ -94,7 +92,7 @@ class SiteFolds:
     @cached_property
     def _class_counts(self) -> np.ndarray:
         """The number of rows of each class that each fold holds out, (K, C); for survival the events, (K, 1)."""
-        if self.site_data.task == "survival":
+        if self.site_data.target_task.has_events:
             return np.bincount(self.fold[self.site_data.train.y > 0], minlength=self._n_folds)[:, None]
         counts = np.zeros((self._n_folds, len(self.site_data.classes)), int)
         if self.site_data.classes:
@@ -120,7 +118,7 @@ class SiteFolds:
         if k is None or self.cells is None:
             raise ValueError("no fold with columns to learn")
         arrays = self.cells.count(self.fold != k)
-        if self.plan.secure is not None:
+        if self.plan.is_masked:
             if "sums" in arrays:
                 arrays["sums"] = sum_in_order(arrays["sums"])[None]
             if "values" in arrays:
@@ -167,11 +165,10 @@ class SiteFolds:
 
     def _find(self, request: Message) -> tuple[str, int | None]:
         """Return the name of the subset of a request, and the number of its fold; None where no fold is left out."""
-        assert self.plan.select is not None
         name = request.about["subset"]
-        if name not in (ALL_ROWS, REFIT) and name not in self.plan.select.folds_by_name:
+        if name not in (ALL_ROWS, REFIT) and name not in self.plan.selection.folds_by_name:
             raise ValueError("there is no such subset")
-        return name, self.plan.select.folds_by_name.get(name)
+        return name, self.plan.selection.folds_by_name.get(name)
 
     def _read_counts(self, request: Message) -> FoldCounts:
         """Return the counts of the clients of all sites. Raises UserError unless they have those of the site's own."""

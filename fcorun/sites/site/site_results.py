@@ -91,7 +91,7 @@ def name_client_column(config: Mapping[str, Any], column: str | None) -> dict[st
 
 def find_hazards(experiment: PreparedExperiment, data: FederatedData, model: Mapping[str, np.ndarray]) -> str | None:
     """Return the content of baseline_hazard.csv of a site's clients; None for targets that are no times to events."""
-    if data.task != "survival" or not experiment.has_shared_model:
+    if not data.target_task.has_events or not experiment.has_shared_model:
         return None
     return baseline_hazards(experiment.objective, data, dict(model))
 

@@ -64,8 +64,7 @@ class Curvature(MessageKind):
 
     def describe_in_fits(self, quantity: Quantity, study: PlannedStudy) -> Quantity:
         """Return the bounds, which all values of the path share."""
-        assert study.select is not None
-        return replace(quantity, times=f"{quantity.times} in {study.select.describe_fits()}")
+        return replace(quantity, times=f"{quantity.times} in {study.selection.describe_fits()}")
 
     def answer(self, site: "Site", request: Message) -> Message:
         experiment, own_data = site.experiment, site.own_data

@@ -105,8 +105,7 @@ class Subset(MessageKind):
         return study.select is not None
 
     def limits_of_run(self, study: PlannedStudy) -> dict[str, int]:
-        assert study.select is not None
-        return {self.name: len(study.select.subsets)}
+        return {self.name: len(study.selection.subsets)}
 
     def answer(self, site: "Site", request: Message) -> Message:
         check_same_encoding(request, site.list_requests(FoldSums.name), _read_fold)

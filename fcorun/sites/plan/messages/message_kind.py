@@ -99,9 +99,8 @@ class MessageKind(ABC):
 
     def describe_in_fits(self, quantity: Quantity, study: PlannedStudy) -> Quantity | None:
         """Return what leaves a site in the fits of a selection, from what leaves in one run; None: nothing does."""
-        assert study.select is not None
-        numbers = f"{study.select.points} times ({quantity.numbers})"
-        return replace(quantity, numbers=numbers, times=f"{quantity.times} in {study.select.describe_fits()}")
+        numbers = f"{study.selection.points} times ({quantity.numbers})"
+        return replace(quantity, numbers=numbers, times=f"{quantity.times} in {study.selection.describe_fits()}")
 
     def describe_in_refit(self, quantity: Quantity, study: PlannedStudy) -> Quantity | None:
         """Return what leaves a site in the refit of a selection, from what leaves in one run; None: nothing does."""

@@ -136,15 +136,14 @@ class Round(MessageKind):
 
     def describe_in_fits(self, quantity: Quantity, study: PlannedStudy) -> Quantity | None:
         """Return the uploads of fits; the sums of ``algo=gram`` leave once, or follow from those of the folds."""
-        assert study.select is not None
         if sends_sums(study.experiment):
-            n_folds = study.select.n_folds
+            n_folds = study.selection.n_folds
             times = f"once for each of {n_folds} folds, of all training rows but those of the fold; and once of all"
             if sums_add_up(study.experiment):
                 times += ", if a column has levels: else they follow from those of the folds"
             return replace(quantity, times=times)
         if study.algorithm.has_common_uploads:
-            return replace(quantity, times=f"{quantity.times} in {study.select.describe_fits()}")
+            return replace(quantity, times=f"{quantity.times} in {study.selection.describe_fits()}")
         return super().describe_in_fits(quantity, study)
 
     def describe_in_refit(self, quantity: Quantity, study: PlannedStudy) -> Quantity | None:
