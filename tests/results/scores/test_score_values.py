@@ -156,3 +156,23 @@ def test_auc_of_ties_and_of_one_class():
     groups = RowGroups(np.array([0, 0, 0, 1, 1]))
     ranking = Ranking(np.array([1, 0, 0, 1, 1]) == 1, np.array([2.0, 2, 1, 5, 6]), groups)
     np.testing.assert_array_equal(ranking.score(np.ones((1, 5)))[0], [[0.75, np.nan]])
+
+
+def test_the_scaled_brier_score_is_skill_over_the_shares_of_the_classes():
+    rng, of = drawn()
+    score = rng.standard_normal(N) * 2
+    probability = 1 / (1 + np.exp(-score))
+    y = (rng.random(N) < probability).astype(int)
+    columns = {"target": y, "prediction": (score > 0).astype(int), "log_odds": score, "n_classes": 2}
+    two = score_groups("binary", of, probability=probability, **columns)["scaled_brier"]
+    of_three = rng.dirichlet(np.ones(3), N)
+    labels = rng.integers(0, 3, N)
+    columns = {"target": labels, "prediction": of_three.argmax(axis=1), "n_classes": 3}
+    three = score_groups("multiclass", of, probability=of_three, **columns)["scaled_brier"]
+    for g, rows in each(of):
+        share = np.full(rows.sum(), y[rows].mean())
+        errors = [metrics.brier_score_loss(y[rows], p) for p in (probability[rows], share)]
+        shares = np.tile([(labels[rows] == k).mean() for k in range(3)], (rows.sum(), 1))
+        squares = [((p - np.eye(3)[labels[rows]]) ** 2).sum() for p in (of_three[rows], shares)]
+        np.testing.assert_allclose([two[g], three[g]], [1 - errors[0] / errors[1], 1 - squares[0] / squares[1]])
+    assert np.isnan([two[LAST], three[LAST]]).all()
