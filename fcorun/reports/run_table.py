@@ -291,3 +291,10 @@ def column_values(column: Any) -> list:
 def is_number(value: Any) -> bool:
     """Return whether a cell is a number: no text, no truth value, and not empty."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+
+
+def format_number(value: Any, digits: int = 4) -> str:
+    """Return a cell of a table as text, "" for None and nan, a float with so many significant digits."""
+    if value is None or value != value:
+        return ""
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)

@@ -18,7 +18,7 @@ from fcorun.base.system.files import write_atomically
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
 from fcorun.reports.grid_edges import find_grid_edges
 from fcorun.reports.pictures.sweep_pictures import draw_sweep
-from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable
+from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable, format_number
 from fcorun.reports.seed_bands import describe_band
 
 STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")
@@ -359,13 +359,6 @@ def tail_caption(runs: RunTable, metrics: Iterable[str], has_band: bool = False)
     if runs.metrics.cutoff_metrics(metrics):
         text += f"; an entry counts above cutoff={cutoff:g}" if cutoff is not None else "; cutoffs differ"
     return text
-
-
-def format_number(value: Any, digits: int = 4) -> str:
-    """Return a cell of a table on the terminal, a float with so many significant digits."""
-    if value is None or value != value:
-        return ""
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def count_distinct_digits(values: Iterable[Any]) -> int:

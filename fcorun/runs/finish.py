@@ -362,22 +362,24 @@ def _add_curves(job: Job, data: FederatedData, curves: "Curves | None", pictures
     """Return a function that draws the pictures of a record, with those of the curves on held-out rows."""
     if pictures is None or curves is None:
         return pictures
-    from fcorun.reports.pictures.held_out_pictures import draw_held_out_rows
+    from fcorun.reports.pictures.curve_groups import CurveView
+    from fcorun.reports.pictures.picture import render_pictures
 
-    title = job.title_held_out_rows(data)
-    return lambda: {**pictures(), **draw_held_out_rows(curves, title, style=job.experiment.settings.style)}
+    view = CurveView(curves, job.title_held_out_rows(data))
+    return lambda: {**pictures(), **render_pictures(view, style=job.experiment.settings.style)}
 
 
 def _draw_pictures(job: Job, rows: list[dict[str, float]], coefficients: Coefficients | None) -> dict[str, bytes]:
     """Return the curves of a run, and the coefficients of a linear model, as files by name."""
-    from fcorun.reports.pictures.coefficient_picture import draw_model
-    from fcorun.reports.pictures.run_curves import draw_run
+    from fcorun.reports.pictures.coefficient_picture import ModelView
+    from fcorun.reports.pictures.picture import render_pictures
+    from fcorun.reports.pictures.run_curves import RunView
 
     settings, title = job.experiment.settings, job.picture_title
-    options = {"x": settings.x, "metrics": job.experiment.metrics, "style": settings.style}
-    pictures = {"curves.png": draw_run(rows, title, settings.cutoff, **options)}
+    run_view = RunView(rows, title, settings.cutoff, settings.x, job.experiment.metrics)
+    pictures = render_pictures(run_view, style=settings.style)
     if coefficients is not None:
-        pictures |= draw_model(coefficients, title, settings.cutoff, style=settings.style)
+        pictures |= render_pictures(ModelView(coefficients, title, settings.cutoff), style=settings.style)
     return pictures
 
 

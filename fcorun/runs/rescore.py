@@ -55,7 +55,8 @@ def _draw_again(job: Job, data: FederatedData, results: SplitResults) -> dict[st
     """Return the pictures of curves by file name if the record has such pictures, which mark the threshold."""
     if results.curves is None or not (job.run_folder.path / "roc.png").exists():
         return {}
-    from fcorun.reports.pictures.held_out_pictures import draw_held_out_rows
+    from fcorun.reports.pictures.curve_groups import CurveView
+    from fcorun.reports.pictures.picture import render_pictures
 
-    title = job.title_held_out_rows(data)
-    return draw_held_out_rows(results.curves, title, style=job.experiment.settings.style)
+    view = CurveView(results.curves, job.title_held_out_rows(data))
+    return render_pictures(view, style=job.experiment.settings.style)

@@ -228,7 +228,7 @@ def test_only_the_objective():
     plain = [{k: v for k, v in row.items() if k not in ("val_loss", "support_f1", "density")} for row in fake_rows()]
     records = [fake_record("a", table=plain)]
     assert len(draw_best_points(records, "objective").axes) == 2
-    assert draw_checked_view(structure.draw, records, "objective") is None
+    assert draw_checked_view(structure.PICTURE, records, "objective") is None
 
 
 # ---------------------------------------------------------------- structure
@@ -236,7 +236,7 @@ def test_only_the_objective():
 
 @pytest.mark.slow
 def test_structure_against_quality():
-    figure = draw_checked_view(structure.draw, fake_grid("s"))
+    figure = draw_checked_view(structure.PICTURE, fake_grid("s"))
     (ax,) = figure.axes
     assert [len(c.get_offsets()) for c in ax.collections] == [4, 4, 2]  # points that are done, and the rings
     assert legend_of(figure) == ["feddualavg", "fedmid", "best by support_f1"]
@@ -247,7 +247,7 @@ def test_structure_against_quality():
 @pytest.mark.slow
 def test_low_rank_has_rank():
     figure = draw_checked_view(
-        structure.draw,
+        structure.PICTURE,
         [fake_record("a", table=fake_rows(rank=3.0)), fake_record("b", fake_config("fedmid"), fake_rows(rank=4.0))],
     )
     assert figure.axes[0].get_xlabel().startswith("rank: singular values > 0.0001")

@@ -78,9 +78,10 @@ def test_one_step_is_no_edge_of_a_count_that_another_algorithm_lacks():
 def test_pictures_say_what_is_at_the_edge():
     records = write_line({0.1: 3.0, 0.2: 2.0, 0.4: 1.0})
     assert (
-        legend_of(draw_checked_view(rates.draw, records))[-1] == "best is the largest $\\eta_c$, try larger: feddualavg"
+        legend_of(draw_checked_view(rates.PICTURE, records))[-1]
+        == "best is the largest $\\eta_c$, try larger: feddualavg"
     )
-    assert legend_of(draw_checked_view(best_curves.draw, records)) == [
+    assert legend_of(draw_checked_view(best_curves.PICTURE, records)) == [
         "feddualavg: $\\eta_c$ = 0.4$\\uparrow$",
         "$\\uparrow$, $\\downarrow$: largest, smallest tried: try beyond",
     ]
@@ -112,10 +113,10 @@ def test_ties_are_counted_and_the_ring_is_at_the_point_of_the_table():
     text, _ = captured_output(show_best_points, build_table(records), None)
     assert "tied with" in " ".join(text.split())
     for ordered in (records, records[::-1]):  # in whatever order they come
-        figure = draw_checked_view(rates.draw, ordered)
+        figure = draw_checked_view(rates.PICTURE, ordered)
         assert max((mark.get_markersize(), mark.get_xdata()[0]) for mark in figure.axes[0].lines)[1] == 0.2
         assert "tied with it" in legend_of(figure)
-        assert legend_of(draw_checked_view(best_curves.draw, ordered))[0].endswith("(tied with 2)")
+        assert legend_of(draw_checked_view(best_curves.PICTURE, ordered))[0].endswith("(tied with 2)")
 
 
 def test_gaps_are_tied_to_the_rounding_of_the_objective():
@@ -162,7 +163,7 @@ def test_objectives_of_two_strengths_are_not_compared():
 def test_they_are_not_drawn_on_one_axis():
     for algo, strength in (("feddualavg", 0.1), ("fedmid", 0.2)):
         fake_record(f"s/{algo}", fake_config(algo, reg__strength=strength))
-    labels = [ax.get_ylabel() for ax in draw_checked_view(best_curves.draw, load_records("s")).axes]
+    labels = [ax.get_ylabel() for ax in draw_checked_view(best_curves.PICTURE, load_records("s")).axes]
     assert labels[:2] == ["training loss", "validation loss"]
 
 
@@ -204,7 +205,7 @@ def test_seeds_that_agree_have_no_band():
         fake_record(f"s/{seed}", fake_config(seed=seed))
     text, _ = captured_output(show_best_points, build_table(load_records("s")), None)
     assert "seeds agree" in text
-    figure = draw_checked_view(best_curves.draw, load_records("s"))
+    figure = draw_checked_view(best_curves.PICTURE, load_records("s"))
     assert not figure.axes[0].collections
     assert legend_of(figure)[-1] == "no band: seeds agree"
 

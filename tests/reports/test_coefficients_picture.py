@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from figure_checks import draw_checked
+from figure_checks import draw_checked_picture
 
 from fcorun.data.tables.scaling import Scaling
-from fcorun.reports.pictures.coefficient_picture import draw_coefficients
+from fcorun.reports.pictures.coefficient_picture import PICTURE, ModelView
 from fcorun.results.models.coefficients import Coefficients
 
 
@@ -33,7 +33,7 @@ def labels(ax) -> list[str]:
 @pytest.mark.parametrize(("features", "away"), [(5, 4), (60, 30), (1024, 31), (5000, 3000)])
 def test_few_are_named_and_many_are_drawn(features, away):
     coefficients = model(features, away)
-    figure = draw_checked(draw_coefficients, coefficients, "algo=x data=y", 1e-4)
+    figure = draw_checked_picture(PICTURE, ModelView(coefficients, "algo=x data=y", 1e-4))
     lines, sizes = texts(figure), np.abs(coefficients.weights[:, 0])
     assert f"in {away:,} of {features:,} coefficients" in lines
     assert "per unit of the feature" in lines
@@ -45,9 +45,11 @@ def test_few_are_named_and_many_are_drawn(features, away):
 
 @pytest.mark.slow
 def test_nothing_and_long_names():
-    assert "0 of 4" in texts(draw_checked(draw_coefficients, model(4, 0), "run", 1e-4))
+    assert "0 of 4" in texts(draw_checked_picture(PICTURE, ModelView(model(4, 0), "run", 1e-4)))
     names = ("systolic blood pressure at admission, mmHg", "$age_i$", "a", "b")
-    figure = draw_checked(draw_coefficients, model(4, 4, names=names, scaled=True), "a label that goes on " * 6, 1e-4)
+    figure = draw_checked_picture(
+        PICTURE, ModelView(model(4, 4, names=names, scaled=True), "a label that goes on " * 6, 1e-4)
+    )
     assert "per standard deviation" in texts(figure)
     assert "$age_i$" in labels(figure.axes[0])  # a name, no formula
     assert any(label.endswith("..") for label in labels(figure.axes[0]))
@@ -55,23 +57,23 @@ def test_nothing_and_long_names():
 
 @pytest.mark.slow
 def test_a_panel_a_class():
-    figure = draw_checked(draw_coefficients, model(40, 12, ("a", "b", "c")), "run", 1e-4)
+    figure = draw_checked_picture(PICTURE, ModelView(model(40, 12, ("a", "b", "c")), "run", 1e-4))
     assert len(figure.axes) == 3
     assert "a: 8 of 12" in texts(figure)
-    many = draw_checked(draw_coefficients, model(40, 12, tuple(map(str, range(62)))), "run", 1e-4)
+    many = draw_checked_picture(PICTURE, ModelView(model(40, 12, tuple(map(str, range(62)))), "run", 1e-4))
     assert len(many.axes) == 9
     assert "the first 9 of 62 classes" in texts(many).replace("\n", " ")
 
 
 def test_the_second_class_is_spoken_for():
     assert "w > 0 speaks for the class 'ill'" in texts(
-        draw_checked(draw_coefficients, model(4, 3, ("ill",)), "run", 1e-4)
+        draw_checked_picture(PICTURE, ModelView(model(4, 3, ("ill",)), "run", 1e-4))
     ).replace("\n", " ")
 
 
 @pytest.mark.slow
 def test_a_matrix_is_a_map():
-    figure = draw_checked(draw_coefficients, model(32 * 16, 200, shape=(32, 16)), "run", 1e-4)
+    figure = draw_checked_picture(PICTURE, ModelView(model(32 * 16, 200, shape=(32, 16)), "run", 1e-4))
     sizes = figure.axes[1].lines[0].get_ydata()
     assert len(sizes) == 16
     matrix = model(32 * 16, 200, shape=(32, 16)).weights[:, 0].reshape(32, 16)
@@ -79,5 +81,5 @@ def test_a_matrix_is_a_map():
 
 
 def test_the_name_of_a_class_is_no_formula():
-    figure = draw_checked(draw_coefficients, model(4, 3, ("$a_$",), (2, 2)), "run", 1e-4)
+    figure = draw_checked_picture(PICTURE, ModelView(model(4, 3, ("$a_$",), (2, 2)), "run", 1e-4))
     assert figure.axes[0].get_title() == "$a_$"

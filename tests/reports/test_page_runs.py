@@ -1,4 +1,4 @@
-"""The runs of the page: a sentence about them, their tables, and charts over their points."""
+"""The runs of the page: a sentence about them, their tables, and pictures over their points."""
 
 import json
 import re
@@ -8,13 +8,13 @@ import pytest
 from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun.reports.build_table import build_table
-from fcorun.reports.page.elements import Page, table_cell
+from fcorun.reports.page.elements import Cell, table_cell
 from fcorun.reports.page.page_files import read_csv
-from fcorun.reports.page.point_charts import add_metric_charts
 from fcorun.reports.page.provenance import configuration_table
 from fcorun.reports.page.runs import describe_runs, result_table, runs_table
-from fcorun.reports.page.studies import _add_path_chart, _csv_table
+from fcorun.reports.page.studies import _csv_table
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
+from fcorun.reports.pictures.rates import collect_numbers
 
 
 def described(*records):
@@ -89,15 +89,15 @@ def test_a_map_says_that_its_best_point_is_not_drawn():
             settings = fake_config(algo__client_lr=client, algo__server_lr=server)
             records.append(fake_record(f"s/{len(records)}", settings, fake_rows(support_f1=level / server)))
     runs = build_table(records)
-    (element,) = add_metric_charts(Page(), ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
-    assert "algo.server_lr. feddualavg is best at algo.client_lr=auto, which is not drawn." in element
+    (numbers,) = collect_numbers(ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
+    assert "algo.server_lr. feddualavg is best at algo.client_lr=auto, which is not drawn." in numbers.caption
 
 
 def test_the_configuration_has_all_digits():
     records = [fake_record(f"{i}", fake_config(algo__client_lr=0.123456 + i * 2e-6)) for i in range(2)]
     records.append(fake_record("nan", fake_config(algo__client_lr=float("nan"))))
     assert "<td>0.123456, 0.123458, nan</td>" in configuration_table(records, {})
-    assert table_cell(0.12345678901234) == '<td data-v="0.12345678901234">0.1235</td>'
+    assert table_cell(0.12345678901234) == Cell("0.1235", exact="0.12345678901234")
 
 
 def test_names_of_features_are_text():
@@ -128,17 +128,8 @@ def test_texts_and_truth_values_of_a_key_are_points_of_their_own():
         settings = fake_config(algo__client_lr=rate, algo__exact=rate == 0.1)
         records.append(fake_record(f"s/{len(records)}", settings, fake_rows(support_f1=level)))
     runs = build_table(records)
-    page = Page()
-    (element,) = add_metric_charts(page, ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
-    assert "Rings mark the best points; feddualavg is best at algo.client_lr=auto, which is not drawn." in element
-    (chart,) = page.charts
-    (line,) = chart["traces"]
-    assert dict(zip(line["x"], line["y"], strict=True)) == {0.1: 0.4, 0.2: 0.5, 1: 0.3}
-
-
-def test_the_caption_of_a_stability_path_names_the_lines_that_are_drawn():
-    page, rows = Page(), [{"feature": "age", "strength=1": "0.2", "strength=0.1": "0.9"}]
-    caption = _add_path_chart(page, rows, "strength", "share", mark=0.5, level=0.6)
-    assert "Dashed: the threshold, and the end of the region in which the bound holds." in caption
-    caption = _add_path_chart(page, rows, "strength", "share", mark=float("nan"), level=0.6)
-    assert "Dashed: the threshold." in caption
+    (numbers,) = collect_numbers(ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
+    best = "Rings mark the best points; feddualavg is best at algo.client_lr=auto, which is not drawn."
+    assert best in numbers.caption
+    (points,) = numbers.lines["algo.client_lr"]
+    assert {x: row["metric"] for (x,), row in points.done.items() if x is not None} == {0.1: 0.4, 0.2: 0.5, 1: 0.3}

@@ -13,9 +13,10 @@ from fcorun import load_records
 from fcorun.reports.build_table import build_table
 from fcorun.reports.page.page_curves import collect_curves
 from fcorun.reports.pictures.layout import curve_style
+from fcorun.reports.pictures.picture import find_pictures
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
-from fcorun.reports.pictures.structure import structure_and_quality
-from fcorun.reports.pictures.sweep_pictures import PICTURES, draw_sweep, group_by_problem
+from fcorun.reports.pictures.structure import collect_points
+from fcorun.reports.pictures.sweep_pictures import draw_sweep, group_by_problem
 from fcorun.reports.run_table import RunTable
 
 # ---------------------------------------------------------------- files
@@ -49,19 +50,19 @@ def test_numbers_that_differ_in_a_late_digit_are_two_problems():
 def test_names_of_problems_may_be_long(monkeypatch):
     for k in range(2):
         fake_record(f"s/{k}", fake_config(data__ignore=[f"column{i}" for i in range(30 + k)]))
-    monkeypatch.setattr("fcorun.reports.pictures.sweep_pictures.draw_picture", lambda *_, **__: b"picture")
+    monkeypatch.setattr("fcorun.reports.pictures.picture.Picture.render", lambda *_, **__: b"picture")
     records = load_records("s")
     written = draw_sweep(Path("s"), records, build_table(records))
     assert len(set(written)) == 6
     assert all(path.exists() and len(path.name) < 120 for path in written)
 
 
-@pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
-def test_names_are_shown_as_they_are(draw):
+@pytest.mark.parametrize("picture", find_pictures(ProblemView), ids=lambda picture: picture.name)
+def test_names_are_shown_as_they_are(picture):
     for algo in ("_a", "_b"):
         for rate in (0.1, 0.2):
             fake_record(f"s/{algo}{rate}", fake_config(algo, algo__client_lr=rate, algo__title=f"{algo} $x_$"))
-    figure = draw_checked_view(draw, load_records("s"), problem="target=$a_$ ignore=$b")
+    figure = draw_checked_view(picture, load_records("s"), problem="target=$a_$ ignore=$b")
     entries = " ".join(legend_of(figure))
     assert "\u200b_a \\$x_\\$" in entries
     assert "\u200b_b \\$x_\\$" in entries
@@ -97,8 +98,7 @@ def test_quality_is_the_same_function_for_all_points():
     records = [fake_record(f"s/{name}", fake_config(objective={"name": name}), rows) for name in ("huber", "mlp")]
     runs = build_table(records)
     styles = curve_styles_of(runs)
-    _, quality, _ = not_none(structure_and_quality(ProblemView(runs, records, "val_accuracy", styles)))
-    assert quality == "val_accuracy"
+    assert not_none(collect_points(ProblemView(runs, records, "val_accuracy", styles))).quality == "val_accuracy"
     curves = not_none(collect_curves(records, runs, {"": [0, 1]}, styles, metric="val_accuracy", best=[]))
     assert curves["usual_metrics"] == ["val_accuracy", "density"]
 

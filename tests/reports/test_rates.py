@@ -13,7 +13,7 @@ from fcorun.reports.pictures.rates import best_by_rates, colour_range
 
 @pytest.mark.slow
 def test_heat_maps():
-    figure = draw_checked_view(rates.draw, fake_grid("s"))
+    figure = draw_checked_view(rates.PICTURE, fake_grid("s"))
     *maps, bar = figure.axes
     assert [ax.get_title() for ax in maps] == ["feddualavg", "fedmid"]
     assert [t.get_text() for t in maps[0].get_xticklabels()] == ["0.1", "0.2", "0.5"]
@@ -36,7 +36,7 @@ def test_heat_maps():
 @pytest.mark.slow
 def test_what_was_not_run_is_blank():
     records = [r for r in fake_grid("s", seeds=(0,)) if not r.folder.name.startswith("feddualavg-0-0.1-1.0")]
-    picture = draw_checked_view(rates.draw, records).axes[0].images[0].get_array()
+    picture = draw_checked_view(rates.PICTURE, records).axes[0].images[0].get_array()
     assert picture[1, 0].tolist() == [1, 1, 1, 1]
 
 
@@ -45,7 +45,7 @@ def test_what_was_not_run_is_blank():
 def test_heat_maps_of_some_algorithms(count):
     names = ("feddualavg", "fedmid", "fedavg", "fedmid_osp", "fedavg_subgradient")[:count]
     figure = draw_checked_view(
-        rates.draw, fake_grid("s", algos=names, seeds=(0,), client=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 0.1, 0.2))
+        rates.PICTURE, fake_grid("s", algos=names, seeds=(0,), client=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 0.1, 0.2))
     )
     assert len(figure.axes) == count + 1
 
@@ -55,7 +55,7 @@ def test_points_that_are_no_grid_stand_where_they_are():
     for rate, server, level in ((1e-4, 0.3, 0.1), (2e-3, 7.0, 1.0), (0.03, 1.0, 3.0), (0.5, 2.0, None)):
         settings = fake_config(algo__client_lr=rate, algo__server_lr=server)
         fake_record(f"s/{rate}", settings, fake_rows(level or 9.0), "done" if level else "diverged")
-    ax, _ = draw_checked_view(rates.draw, load_records("s")).axes
+    ax, _ = draw_checked_view(rates.PICTURE, load_records("s")).axes
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     assert len(ax.images) == 0
     assert {"0.5", "1", "2"} <= {t.get_text() for t in ax.get_yticklabels()}
@@ -78,7 +78,7 @@ def test_other_keys_are_at_their_best():
         ["algo.client_lr", "algo.server_lr"],
     )
     assert {row["reg.strength"] for row in best.values()} == {0.2}
-    assert legend_of(draw_checked_view(rates.draw, load_records("s")))[-1] == "each at its best reg.strength"
+    assert legend_of(draw_checked_view(rates.PICTURE, load_records("s")))[-1] == "each at its best reg.strength"
 
 
 @pytest.mark.slow
@@ -93,14 +93,14 @@ def test_a_long_legend_fits_a_column(servers):
                     )
                     status = "diverged" if rate > 0.4 else "done"
                     fake_record(f"s/{strength}{rate}{server}{seed}", settings, fake_rows(strength), status)
-    figure = draw_checked_view(rates.draw, load_records("s"))  # which sees to it that nothing is cut
+    figure = draw_checked_view(rates.PICTURE, load_records("s"))  # which sees to it that nothing is cut
     assert figure.get_figwidth() <= 3.5
     assert len(legend_of(figure)) >= 4
 
 
 @pytest.mark.slow
 def test_one_rate_is_a_line_an_algorithm():
-    figure = draw_checked_view(rates.draw, fake_grid("s", server=(1.0,)))
+    figure = draw_checked_view(rates.PICTURE, fake_grid("s", server=(1.0,)))
     (ax,) = figure.axes
     assert legend_of(figure) == [
         *(
@@ -123,7 +123,7 @@ def test_one_rate_is_a_line_an_algorithm():
 
 @pytest.mark.slow
 def test_losses_have_their_crosses_above():
-    (ax,) = draw_checked_view(rates.draw, fake_grid("s", server=(1.0,)), "objective").axes
+    (ax,) = draw_checked_view(rates.PICTURE, fake_grid("s", server=(1.0,)), "objective").axes
     assert all(line.get_ydata()[0] > 0.8 for line in ax.lines if line.get_marker() == "x")
 
 
@@ -132,7 +132,7 @@ def test_a_rate_for_each_algorithm_is_a_panel_for_each_rate():
     for rate in (0.1, 0.2):
         fake_record(f"s/a{rate}", fake_config("fedmid", algo__client_lr=rate))
         fake_record(f"s/b{rate}", fake_config("fedavg", algo__server_lr=rate))
-    figure = draw_checked_view(rates.draw, load_records("s"))
+    figure = draw_checked_view(rates.PICTURE, load_records("s"))
     assert [ax.get_xlabel().split()[0] for ax in figure.axes] == ["client", "server"]
 
 
@@ -143,7 +143,7 @@ def test_a_ring_is_in_the_legend_if_each_algorithm_has_another_rate():
             settings["algo"][rate] = value
             del settings["algo"][other]
             fake_record(f"s/{algo}{value}", settings, fake_rows(max(value, 0.2)))
-    figure = draw_checked_view(rates.draw, load_records("s"), "objective")
+    figure = draw_checked_view(rates.PICTURE, load_records("s"), "objective")
     for ax in figure.axes:
         assert len([line for line in ax.lines if line.get_markeredgecolor() == "black"]) == 2
     assert {"best", "tied with it"} <= set(legend_of(figure))
@@ -154,7 +154,7 @@ def test_no_rate_no_picture():
         fake_record("a"),
         fake_record("b", fake_config("fedmid", algo__server_lr=0.3)),
     ]  # differ between algorithms only
-    assert draw_checked_view(rates.draw, records) is None
+    assert draw_checked_view(rates.PICTURE, records) is None
 
 
 def test_the_scale_leaves_out_what_all_but_diverged():
@@ -179,7 +179,7 @@ def test_an_algorithm_without_numbers_of_a_rate_has_a_strip(rate, setting, label
         if setting is None:
             del settings["algo"][rate]
         fake_record(f"s/apfl{value}", settings, fake_rows(1 / value))
-    strip, *_ = draw_checked_view(rates.draw, load_records("s")).axes
+    strip, *_ = draw_checked_view(rates.PICTURE, load_records("s")).axes
     assert strip.get_title() == "apfl"
     across, up = ([t.get_text() for t in labels] for labels in (strip.get_xticklabels(), strip.get_yticklabels()))
     assert {tuple(up), tuple(across)} == {(label,), ("0.1", "0.2")}
@@ -191,7 +191,7 @@ def test_points_of_numbers_that_never_meet_are_no_map():
     for value in (0.1, 0.2):
         fake_record(f"s/c{value}", fake_config(algo__client_lr=value, algo__server_lr="auto"))
         fake_record(f"s/s{value}", fake_config(algo__client_lr="auto", algo__server_lr=value))
-    assert draw_checked_view(rates.draw, load_records("s")) is None
+    assert draw_checked_view(rates.PICTURE, load_records("s")) is None
 
 
 @pytest.mark.slow
@@ -199,7 +199,16 @@ def test_a_rate_that_is_auto_is_a_level():
     """A rate of auto has no position on the axis: if it is best, no ring is in the legend."""
     for rate, level in ((0.1, 3.0), (0.2, 2.0), ("auto", 1.0)):
         fake_record(f"s/{rate}", fake_config("fedmid", algo__client_lr=rate), fake_rows(level))
-    shown = draw_checked_view(rates.draw, load_records("s"), "objective")
+    shown = draw_checked_view(rates.PICTURE, load_records("s"), "objective")
     (ax,) = shown.axes
     assert any("auto (best)" in str(line.get_label()) for line in ax.lines)
     assert "best" not in legend_of(shown)
+
+
+def test_a_search_over_numbers_with_zero_has_a_linear_axis():
+    """The points, which are no grid, are drawn at their values, those at 0 too."""
+    for place in range(9):
+        fake_record(f"s/{place}", fake_config(algo__client_lr=0.1 * 2**place, algo__server_lr=1.0 * place), fake_rows())
+    ax = draw_checked_view(rates.PICTURE, load_records("s")).axes[0]
+    assert 0 in [y for line in ax.lines for y in line.get_ydata()]
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "linear")

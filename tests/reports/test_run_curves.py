@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 from fake_records import fake_grid, fake_rows
-from figure_checks import draw_best_points, draw_checked
-from helpers import small
+from figure_checks import draw_best_points, draw_checked_picture
+from helpers import not_none, small
 
 from fcorun import UserError, run
 from fcorun.base.metrics import CATALOGUE, Metric
 from fcorun.reports.pictures import run_curves
 from fcorun.reports.pictures.layout import COLOURS, choose_unit, x_values
-from fcorun.reports.pictures.run_curves import draw_run
+from fcorun.reports.pictures.run_curves import RunView
 from fcorun.reports.pictures.style import style_context
 
 # ---------------------------------------------------------------- one run
@@ -18,7 +18,7 @@ from fcorun.reports.pictures.style import style_context
 
 def drawn(rows, label="a", cutoff=1e-4, x="rounds", metrics=CATALOGUE):
     """Return the figure of a run after a check that its texts are inside the page."""
-    return draw_checked(run_curves.draw, rows, label, cutoff, x, metrics)
+    return draw_checked_picture(run_curves.PICTURE, RunView(rows, label, cutoff, x, metrics))
 
 
 def lines_of(figure):
@@ -43,21 +43,8 @@ def test_curves_show_every_line():
 def test_a_gap_is_drawn_down_to_its_last_digit():
     rows = [row | {"gap": gap} for row, gap in zip(fake_rows(), (30.0, 2e-4, 6e-16), strict=False)]
     with style_context("paper"):
-        low, high = run_curves.draw(rows, "a", 1e-4, "rounds", CATALOGUE).axes[0].get_ylim()
+        low, high = run_curves.draw(RunView(rows, "a", 1e-4)).axes[0].get_ylim()
     assert low < 6e-16 < 30 < high
-
-
-def test_a_legend_of_three_labels_has_two_rows():
-    heights = {}
-    for n_labels in (1, 2, 3, 4):
-        names = ("support_f1", "support_precision", "support_recall", "density")[:n_labels]
-        rows = [{"round": i, "objective": 1.0} | dict.fromkeys(names, 0.5) for i in range(2)]
-        with style_context("paper"):
-            heights[n_labels] = run_curves.draw(rows, "a", 1e-4, "rounds", CATALOGUE).get_figheight()
-    row = heights[2] - heights[1]
-    assert row > 0
-    assert heights[4] - heights[2] == pytest.approx(row)
-    assert heights[3] == heights[4]
 
 
 @pytest.mark.slow
@@ -101,7 +88,7 @@ def test_curves_of_odd_values(values):
 @pytest.mark.parametrize(("format", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
 def test_formats_of_curves(format, begins):
     for table in ([], fake_rows()):
-        assert draw_run(table, "a", 1e-4, format=format).startswith(begins)
+        assert not_none(run_curves.PICTURE.render(RunView(table, "a", 1e-4), format)).startswith(begins)
 
 
 # ---------------------------------------------------------------- what curves are drawn against
@@ -167,4 +154,5 @@ def test_a_run_is_drawn_against_the_axis_of_its_configuration():
     record = run(small("x=bytes", "rounds=2"))
     table, label = record.rows, record.status["label"]
     written = (record.folder / "curves.png").read_bytes()
-    assert written == draw_run(table, label, 1e-4, x="bytes") != draw_run(table, label, 1e-4)
+    assert written == run_curves.PICTURE.render(RunView(table, label, 1e-4, "bytes"))
+    assert written != run_curves.PICTURE.render(RunView(table, label, 1e-4))

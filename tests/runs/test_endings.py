@@ -250,7 +250,7 @@ def test_a_picture_that_fails_costs_no_result(monkeypatch):
     def fail(*_, **__):
         raise ValueError("no such colour")
 
-    monkeypatch.setattr("fcorun.reports.pictures.run_curves.draw_run", fail)
+    monkeypatch.setattr("fcorun.reports.pictures.picture.Picture.render", fail)
     record = run(small("rounds=2"), "one")
     assert record.status["status"] == "done"
     assert "the pictures could not be drawn (no such colour)" in record.status["reason"]

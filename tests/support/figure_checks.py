@@ -9,14 +9,21 @@ from matplotlib.text import Text
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import best_curves
 from fcorun.reports.pictures.layout import render_figure
+from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.style import style_context
 
 
-def draw_checked_view(draw, records, metric="support_f1", style: str = "paper", **more) -> Any:
-    """Return a checked figure of one data set; None if there is nothing to draw."""
+def draw_checked_view(picture: Picture, records, metric="support_f1", style: str = "paper", **more) -> Any:
+    """Return a checked picture of one data set; None if there is nothing to draw."""
     runs = build_table(records)
-    return draw_checked(draw, ProblemView(runs, records, metric, curve_styles_of(runs), **more), style=style)
+    return draw_checked_picture(picture, ProblemView(runs, records, metric, curve_styles_of(runs), **more), style)
+
+
+def draw_checked_picture(picture: Picture, subject: Any, style: str = "paper") -> Any:
+    """Return a checked picture of the shelf; None if there is nothing to draw."""
+    content = picture.collect(subject)
+    return None if content is None else draw_checked(picture.draw, content, style=style)
 
 
 def draw_checked(draw, *arguments, style: str = "paper") -> Any:
@@ -41,7 +48,7 @@ def check_pdf(path: str | Path) -> float:
 
 
 def draw_best_points(records, metric="support_f1", **more):
-    return draw_checked_view(best_curves.draw, records, metric, **more)
+    return draw_checked_view(best_curves.PICTURE, records, metric, **more)
 
 
 def misplaced_texts(figure):

@@ -242,13 +242,13 @@ class RunRecord(FittedRecord):
 
         Raises UserError for a run that did not count ``x``.
         """
-        from fcorun.reports.pictures.layout import fit_to_labels
-        from fcorun.reports.pictures.run_curves import draw
+        from fcorun.reports.pictures.run_curves import RunView, draw
         from fcorun.reports.pictures.style import style_context
 
         with style_context("paper"):
-            figure = draw(self.rows, self.picture_title, self.config["cutoff"], x, from_summaries([self.summary]))
-            fit_to_labels(figure)
+            metrics = from_summaries([self.summary])
+            figure = draw(RunView(self.rows, self.picture_title, self.config["cutoff"], x, metrics))
+            figure.draw_without_rendering()  # the ticks are made in the style
         return figure
 
     @python_words(names_of_record)

@@ -2,47 +2,39 @@
 
 import gzip
 import time
-import zlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from html import escape
-from importlib.util import find_spec
+from importlib.resources import files
 from pathlib import Path
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import read_json
 from fcorun.base.records.record import SELECTION_FILE, Record
 from fcorun.base.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings
-from fcorun.base.system.files import cache_dir, write_atomically
 from fcorun.reports.bibliography import build_bibliography
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
-from fcorun.reports.page import clinical, models, point_charts, provenance, runs, studies
+from fcorun.reports.page import clinical, models, provenance, runs, studies
 from fcorun.reports.page import page_curves as curves
 from fcorun.reports.page.elements import (
     Page,
     bullet_list,
-    chart_grid,
+    embed_drawing,
     embed_json,
     from_rich_table,
     paragraph,
-    read_asset,
-    render_section,
+    picture_grid,
+    preformatted,
+    read_template,
+    render_template,
+    subheading,
 )
 from fcorun.reports.page.table_model import FittedTableModel, find_table_model
+from fcorun.reports.pictures.picture import Picture, find_pictures
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.sweep_pictures import group_by_problem
 from fcorun.reports.run_table import RunTable
 from fcorun.reports.sweep_report import build_best_table
-
-_COMPRESSED_LIBRARY = "plotly.min.js.gz"  # in the cache
-
-
-def find_plotly_script() -> Path:
-    """Return the file of plotly's script, without importing plotly."""
-    spec = find_spec("plotly")
-    return Path((spec.submodule_search_locations or [""])[0] if spec else "", "package_data", "plotly.min.js")
 
 
 def build_page(
@@ -96,7 +88,7 @@ def build_page(
         title = title or runs.title_runs(records, table)
         page.add_section("configuration", "Configuration", provenance.configuration_table(records, comments or {}))
         page.add_section("versions", "Versions", bullet_list(provenance.describe_versions(records)))
-        bibtex = f'<pre tabindex="0">{escape(build_bibliography(records))}</pre>'
+        bibtex = preformatted(build_bibliography(records))
         page.add_section("cite", "BibTeX of the plug-ins", bibtex, collapsed=True)
     if single_figure:
         open_sections = ("figure", "best", "configuration", "versions")
@@ -168,19 +160,18 @@ def _add_runs(
     is_single_run = len(records) == 1
     best: list[int] = []
     blocks = []
-    charts = []
-    structure_charts = []
+    drawings: dict[Picture, list[str]] = {picture: [] for picture in find_pictures(ProblemView) if picture.title}
     notes = []
     for name, positions in problems.items():
         part = table.take(positions)
         part_records = [records[i] for i in positions]
         view = ProblemView(part, part_records, part.fallback_metric(metric), curve_styles, problem=name)
         best_table, notes = build_best_table(part, view.metric)
-        blocks.append(f"<h3>{escape(name)}</h3>" if name else "")
-        blocks += [from_rich_table(best_table, part.varied_keys), bullet_list(notes)]
+        blocks += [subheading(name), from_rich_table(best_table, part.varied_keys), bullet_list(notes)]
         best += [positions[i] for row in view.best_rows() for i in row["rows"]]
-        charts += point_charts.add_metric_charts(page, view)
-        structure_charts.append(point_charts.add_structure_chart(page, view) if len(part) > 1 else "")
+        if len(part) > 1:
+            for picture, figures in drawings.items():
+                figures += [embed_drawing(svg, caption) for svg, caption in picture.render_parts(view)]
     if is_single_run:
         reason = records[0].status.get("reason") or ""
         blocks = [runs.result_table(records[0], table), bullet_list([*notes, reason])]
@@ -188,60 +179,41 @@ def _add_runs(
     page.add_section("best", heading, *map(paragraph, filter(None, sentences)), *blocks)
     page.curves = curves.collect_curves(records, table, problems, curve_styles, metric=metric, best=best)
     if page.curves:
-        left_out = paragraph(page.curves["left_out"], "small")
-        collapsed = is_single_run and has_studies
-        page.add_section("curves", "Curves", read_asset("curves.html"), left_out, collapsed=collapsed)
-    page.add_section("rates", "What was varied", chart_grid(*charts))
-    page.add_section("structure", "Structure against quality", chart_grid(*structure_charts))
+        controls = render_template("curves.html", left_out=page.curves["left_out"])
+        page.add_section("curves", "Curves", controls, collapsed=is_single_run and has_studies)
+    for picture, figures in drawings.items():
+        page.add_section(picture.name, picture.title, picture_grid(figures))
     if is_single_run:
         shown = [(records[0].folder.name, records[0])]
     else:
         names = curves.name_runs(table)
         shown = [(names[run], records[run]) for run in best]
-    coefficients = models.coefficient_blocks(page, shown)
+    coefficients = models.coefficient_blocks(shown)
     page.add_section("coefficients", "Coefficients", *coefficients, collapsed=not is_single_run)
     page.add_section("scores-section", "Scores", *models.score_blocks(shown))
     if is_single_run:
         page.add_section("run", "Run", runs.run_facts(table))
     else:
         rows = runs.runs_table(table, metric)
-        page.add_section("runs-table", f"All {len(records)} runs", read_asset("filter.html"), rows, collapsed=True)
+        page.add_section("runs-table", f"All {len(records)} runs", render_template("filter.html"), rows, collapsed=True)
 
 
 def _render(page: Page, overline: str, title: str, summary: Sequence[str]) -> str:
-    """Return the file: style, sections, plotly's script (compressed), the data, and the script that draws them."""
-    links = []
-    for section in page.sections:
-        links.append(f'<a href="#{section.name}" data-section>{escape(section.heading)}</a>')
-    now = time.strftime("%Y-%m-%d %H:%M %Z")
-    parts = {
-        "NAME": escape(f"{overline}: {title}" if overline else title),
-        "OVERLINE": paragraph(overline, "overline"),
-        "TITLE": escape(title),
-        "STYLE": read_asset("page.css"),
-        "LINKS": "".join(links),
-        "SUMMARY": "".join(map(paragraph, summary)),
-        "BODY": "\n".join(map(render_section, page.sections)),
-        "MAKER": escape(f"Made by {provenance.describe_generator()}, {now}."),
-        "DATA": embed_json({"charts": page.charts, "curves": page.curves}),
-        "LIBRARY": b64encode(_compress_library()).decode(),
-        "SCRIPT": read_asset("page.js"),
-    }
-    html, *pieces = read_asset("page.html").split("{{")
-    for piece in pieces:
-        name, text = piece.split("}}", 1)
-        html += parts[name] + text
-    return html
-
-
-def _compress_library() -> bytes:
-    """Return plotly's script, compressed: from the cache, since compressing takes longer than the rest of a page."""
-    script = find_plotly_script().read_bytes()
-    with suppress(OSError, EOFError, zlib.error):
-        compressed = (cache_dir("plotly") / _COMPRESSED_LIBRARY).read_bytes()
-        if gzip.decompress(compressed) == script:
-            return compressed
-    compressed = gzip.compress(script, 6, mtime=0)
-    with suppress(OSError):
-        write_atomically(cache_dir("plotly") / _COMPRESSED_LIBRARY, compressed)
-    return compressed
+    """Return the file, with the script that draws curves if the page has any: plotly's, compressed."""
+    library = ""
+    if page.curves:
+        script = files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
+        library = b64encode(gzip.compress(script, 6, mtime=0)).decode()
+    return render_template(
+        "page.html",
+        overline=overline,
+        title=title,
+        style=read_template("page.css"),
+        summary=summary,
+        sections=page.sections,
+        curves=bool(page.curves),
+        maker=f"{provenance.describe_generator()}, {time.strftime('%Y-%m-%d %H:%M %Z')}",
+        data=embed_json({"curves": page.curves}),
+        library=library,
+        script=read_template("page.js"),
+    )

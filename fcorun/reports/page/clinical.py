@@ -1,11 +1,10 @@
 """The page of a model of a user's table, in the order in which a clinical reader asks."""
 
 from collections.abc import Mapping
-from html import escape
 
 from fcorun.reports.bibliography import build_bibliography
 from fcorun.reports.page import models, performance, provenance, runs, studies
-from fcorun.reports.page.elements import Page, bullet_list, paragraph, read_asset
+from fcorun.reports.page.elements import Page, bullet_list, paragraph, preformatted, render_template
 from fcorun.reports.page.findings import finding_blocks, finding_sentence
 from fcorun.reports.page.question import asked_sentence, question_blocks
 from fcorun.reports.page.table_model import FittedTableModel
@@ -42,7 +41,7 @@ def add_choice_section(page: Page, model: FittedTableModel) -> None:
     """Add how the strength of the penalty was chosen."""
     blocks = [paragraph(_describe_choice(model))]
     if model.selection_folder:
-        blocks += studies.selection_blocks(page, model.selection_folder, model.labels)
+        blocks += studies.selection_blocks(model.selection_folder)
     page.add_section("chosen", "How the model was chosen", *blocks)
 
 
@@ -73,7 +72,7 @@ def add_technical_sections(page: Page, model: FittedTableModel, table: RunTable,
     ``comments`` explain keys of the configuration.
     """
     record = model.record
-    coefficients = models.coefficient_blocks(page, [(record.folder.name, record)], with_intervals=False)
+    coefficients = models.coefficient_blocks([(record.folder.name, record)], with_intervals=False)
     is_multiclass = model.task == "multiclass"
     page.add_section("coefficients", "Coefficients as trained", *coefficients, collapsed=not is_multiclass)
     page.add_section("all-scores", "All scores", performance.all_scores(model), collapsed=True)
@@ -83,12 +82,11 @@ def add_technical_sections(page: Page, model: FittedTableModel, table: RunTable,
     rounds = [*map(paragraph, sentences), runs.result_table(record, table), runs.run_facts(table)]
     page.add_section("rounds", "Rounds and convergence", *rounds, collapsed=True)
     if page.curves:
-        page.add_section("curves", "Curves", read_asset("curves.html"), collapsed=True)
+        page.add_section("curves", "Curves", render_template("curves.html", left_out=""), collapsed=True)
     configuration = provenance.configuration_table([record], comments)
     page.add_section("configuration", "Configuration", configuration, collapsed=True)
     page.add_section("versions", "Versions", bullet_list(provenance.describe_versions([record])), collapsed=True)
-    bibtex = f'<pre tabindex="0">{escape(build_bibliography([record]))}</pre>'
-    page.add_section("cite", "BibTeX of the methods", bibtex, collapsed=True)
+    page.add_section("cite", "BibTeX of the methods", preformatted(build_bibliography([record])), collapsed=True)
     places = {section.name: section.heading for section in page.sections} | {"main": "title and summary"}
     items = tripod_table(
         places,

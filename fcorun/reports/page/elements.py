@@ -1,4 +1,7 @@
-"""Elements of the page: escaped text, tables, sections, charts."""
+"""Elements of the page: tables, lists, pictures and sections, made by the templates beside this file.
+
+Values are escaped by the templates. What a function of this module returns is HTML; ``""`` is nothing.
+"""
 
 import json
 import math
@@ -7,24 +10,21 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from html import escape
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from rich.markup import render
 from rich.table import Table as RichTable
 
 from fcorun.base.system.files import read_regular_file
-from fcorun.reports.pictures.layout import DASHES, CurveStyle
+from fcorun.reports.run_table import format_number
 
 _MAX_PAPER_COLUMNS = 9  # of a table of the terminal on a sheet of paper
 _MANY_CLAIMS = 12  # more are printed in two columns
-_NUMBER_CLASS = ' class="number"'
 _MAX_PICTURE_BYTES = 600_000
-FOREGROUND = "@fg"  # in a chart, the colour of text: black on a light page
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdashdot", "1px,6px", "longdash")  # those of the pictures
-Chart = dict[str, Any]
-
 
 # class of style, mark and words of each result of a claim; other results are open: not measured, or not tried
 _CLAIM_RESULTS = {
@@ -48,77 +48,92 @@ class PageSection:
 
     name: str
     heading: str
-    content: str
+    content: Markup
     collapsed: bool = False
 
 
 @dataclass
 class Page:
-    """The sections of a page, and the data of its charts.
+    """The sections of a page, and the data of its curves.
 
     Attributes:
         sections: the sections, in their order.
-        charts: traces and layouts of plotly, with ``FOREGROUND`` for colours that depend on the theme.
         curves: the result of ``fcorun.reports.page.page_curves.collect_curves``.
     """
 
     sections: list[PageSection] = field(default_factory=list)
-    charts: list[Chart] = field(default_factory=list)
     curves: dict[str, Any] | None = None
 
     def add_section(self, name: str, heading: str, *blocks: str, collapsed: bool = False) -> None:
         """Add a section of these blocks of HTML, unless all are empty."""
-        if any(blocks):
-            self.sections.append(PageSection(name, heading, "\n".join(filter(None, blocks)), collapsed))
-
-    def add_chart(self, caption: str, traces: list[dict[str, Any]], **layout: Any) -> str:
-        """Add a chart and return the element that it is drawn into, with its caption."""
-        self.charts.append({"traces": traces, "layout": layout})
-        text = escape(caption)
-        element = f'<div class="chart" role="img" aria-label="{text}" data-chart="{len(self.charts) - 1}"></div>'
-        return f"<figure>{element}<figcaption>{text}</figcaption></figure>"
+        content = Markup("\n").join(filter(None, blocks))
+        if content:
+            self.sections.append(PageSection(name, heading, content, collapsed))
 
 
-def line_style(style: CurveStyle) -> dict[str, Any]:
-    """Return the line of an algorithm, with the colour and the dash that it has in the pictures."""
-    colour = FOREGROUND if style.colour == "#000000" else style.colour
-    return {"color": colour, "dash": _DASHES[DASHES.index(style.line_dash)]}
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
 
-
-def axis_type(values: Iterable[float | None]) -> str:
-    """Return the scale of an axis of these values: logarithmic if all are positive, else linear."""
-    return "log" if min((value for value in values if value is not None), default=0) > 0 else "linear"
-
-
-def label_to_html(text: str) -> str:
-    """Return a label of a picture as HTML, with subscripts.
-
-    >>> label_to_html("|w$_j$| > 0.1")
-    '|w<sub>j</sub>| &gt; 0.1'
+    Attributes:
+        text: what is shown.
+        is_number: whether the cell is aligned as a number.
+        exact: the number that the table is sorted by, "" if the text has all its digits; None: no number.
     """
-    text = re.sub(r"\\mathrm\{([^}]*)\}", r"\1", escape(text, quote=False))
-    return re.sub(r"\$_\{?([^}$]*)\}?\$", r"<sub>\1</sub>", text).replace("\n", "<br>")
+
+    text: str
+    is_number: bool = False
+    exact: str | None = None
 
 
-def to_text(value: Any) -> str:
-    """Return a value as escaped text for a chart, which renders HTML."""
-    return escape(format_value(value), quote=False)
+@dataclass(frozen=True)
+class Header:
+    """The header of a column; with a ``key``, which the address of the page has for the column, it sorts the table."""
+
+    text: str
+    is_number: bool = False
+    key: str | None = None
 
 
-def format_value(value: Any) -> str:
-    """Return a value as a table shows it; "" for None and nan."""
-    if value is None or value != value:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+@cache
+def _environment() -> Environment:
+    """Return the templates, which escape all values but those that templates made."""
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
-def table_cell(value: Any, is_number: bool = False) -> str:
-    """Return a cell. A number that is shown with fewer digits has all of them in ``data-v``, to sort by."""
-    text = format_value(value)
-    attributes = _NUMBER_CLASS * is_number
+def render_template(name: str, **values: Any) -> Markup:
+    """Return a file of the folder ``templates`` with these values."""
+    return Markup(_environment().get_template(name).render(values))
+
+
+def read_template(name: str) -> Markup:
+    """Return a file of the folder ``templates`` as it is, such as a script."""
+    return Markup(Path(__file__).with_name("templates").joinpath(name).read_text(encoding="utf-8"))
+
+
+def _element(macro: str, *values: Any, **options: Any) -> Markup:
+    """Return an element that a macro of elements.html makes of these values."""
+    return getattr(_environment().get_template("elements.html").module, macro)(*values, **options)
+
+
+def join_blocks(blocks: Iterable[str]) -> Markup:
+    """Return blocks of HTML as one."""
+    return Markup("").join(blocks)
+
+
+def table_cell(value: Any, is_number: bool = False) -> Cell:
+    """Return a cell of a table. A number that is shown with fewer digits is sorted by all of them."""
+    text = value if isinstance(value, Markup) else format_number(value)
+    exact = None
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        attributes += " data-v" if float(text) == value else f' data-v="{value}"'
-    return f"<td{attributes}>{escape(text)}</td>"
+        exact = "" if float(text) == value else str(value)
+    return Cell(text, is_number, exact)
 
 
 def html_table(
@@ -127,21 +142,17 @@ def html_table(
     name: str = "",
     caption: str = "",
     numbers: Sequence[int] = (),
-) -> str:
+) -> Markup:
     """Return a table. A table with a name is sorted by its headers. Text columns ``numbers`` are aligned as numbers."""
     rows = [*rows]
-    is_number = [i in numbers or _is_numeric([row[i] for row in rows]) for i in range(len(headers))]
-    if name:
-        top = sortable_headers(headers, headers)
-    else:
-        cells = zip(headers, is_number, strict=True)
-        top = "".join(f'<th scope="col"{_NUMBER_CLASS * number}>{escape(header)}</th>' for header, number in cells)
-    lines = []
+    columns = []
+    for i, header in enumerate(headers):
+        is_number = i in numbers or _is_numeric([row[i] for row in rows])
+        columns.append(Header(header, is_number, header if name else None))
+    cells = []
     for row in rows:
-        cells = "".join(table_cell(value, is_number[i]) for i, value in enumerate(row))
-        lines.append(f"<tr>{cells}</tr>")
-    body = "\n".join(lines)
-    return scrollable_table(f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>", name, caption)
+        cells.append([table_cell(value, column.is_number) for value, column in zip(row, columns, strict=True)])
+    return _element("table", columns, cells, name, caption)
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:
@@ -150,35 +161,22 @@ def _is_numeric(values: Sequence[Any]) -> bool:
     return bool(present) and all(isinstance(value, (int, float)) for value in present)
 
 
-def facts_table(rows: Iterable[tuple[str, Any]], caption: str = "") -> str:
+def facts_table(rows: Iterable[tuple[str, Any]], caption: str = "") -> Markup:
     """Return a table of names and values, without headers."""
-    body = "".join(f'<tr><th scope="row">{escape(name)}</th>{table_cell(value)}</tr>' for name, value in rows)
-    return scrollable_table(f'<tbody class="facts">{body}</tbody>', "", caption)
+    return _element("table", [], [[table_cell(name), table_cell(value)] for name, value in rows], "", caption)
 
 
-def sortable_headers(keys: Iterable[str], headers: Iterable[str]) -> str:
-    """Return headers that sort a table, each with the key that the page's address has for it.
-
-    Browsers leave buttons out of repeated headers on paper: the text beside the button is printed instead.
-    """
-    return "".join(
-        f'<th scope="col" aria-sort="none" data-key="{escape(key)}"><button type="button">{escape(header)}</button>'
-        f'<span class="paper" aria-hidden="true">{escape(header)}</span></th>'
-        for key, header in zip(keys, headers, strict=True)
-    )
+def numbered_table(headers: Sequence[Header], rows: Iterable[Sequence[Any]], name: str, caption: str) -> Markup:
+    """Return a table whose rows have the numbers of runs, which the script of the page looks up."""
+    return _element("table", headers, [list(map(table_cell, row)) for row in rows], name, caption, numbers_rows=True)
 
 
-def scrollable_table(content: str, name: str, caption: str) -> str:
-    """Return a table that scrolls by itself if it is wider than the page."""
-    caption_element = f"<caption>{escape(caption)}</caption>" if caption else ""
-    id_attribute = f' id="{name}"' if name else ""
-    return (
-        f'<div class="scrollable" tabindex="0" role="region" aria-label="{escape(caption or name or "table")}">'
-        f"<table{id_attribute}>{caption_element}{content}</table></div>"
-    )
+def link_to_section(name: str, text: str, suffix: str = "") -> Markup:
+    """Return a link to a section of the page, followed by a text."""
+    return _element("link", name, text, suffix)
 
 
-def from_rich_table(table: RichTable, keys: Collection[str] = ()) -> str:
+def from_rich_table(table: RichTable, keys: Collection[str] = ()) -> Markup:
     """Return a table of the terminal as HTML. If it is too wide for paper, its columns ``keys`` are joined there."""
     headers = [" ".join(str(column.header).replace(".\n", ".").split()) for column in table.columns]
     columns = [[render(str(text)).plain for text in column.cells] for column in table.columns]
@@ -203,68 +201,61 @@ def claims_list(rows: Sequence[dict[str, Any]]) -> str:
     count = Counter(row.get("says") for row in rows)
     items = []
     for row in rows:
-        algo, says, note = (escape(str(row.get(key) or "")) for key in ("algo", "says", "note"))
+        algo, says, note = (str(row.get(key) or "") for key in ("algo", "says", "note"))
         holds = row.get("holds")
         style, mark, result = _CLAIM_RESULTS.get(str(holds), ("open", "·", str(holds or "not measured")))
         claim = f"{algo}: {says}" if count[row.get("says")] > 1 else says
-        below = f'<p class="small">{note[:1].upper()}{note[1:]}.</p>' if note and style != "yes" else ""
-        items.append(
-            f'<li class="{style}"><span class="mark" aria-hidden="true">{mark}</span><div><p class="claim">'
-            f'{claim} <span class="result">{escape(result)}</span></p>{below}</div></li>'
-        )
-    list_class = "claims two-columns" if len(items) > _MANY_CLAIMS else "claims"
-    return f'<ul class="{list_class}">{"".join(items)}</ul>' if items else ""
+        below = f"{note[:1].upper()}{note[1:]}." if note and style != "yes" else ""
+        items.append({"style": style, "mark": mark, "result": result, "claim": claim, "note": below})
+    return _element("claims", items, len(items) > _MANY_CLAIMS) if items else ""
 
 
 def bullet_list(lines: Iterable[str]) -> str:
     """Return sentences as a list, "" without any."""
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines if line)
-    return f'<ul class="notes">{items}</ul>' if items else ""
+    shown = list(filter(None, lines))
+    return _element("bullets", shown) if shown else ""
 
 
 def warning_list(lines: Iterable[str]) -> str:
     """Return warnings in a box, "" without any."""
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines if line)
-    return f'<div class="warning" role="note"><p>Read the result with care:</p><ul>{items}</ul></div>' if items else ""
+    shown = list(filter(None, lines))
+    return _element("warnings", shown) if shown else ""
 
 
 def paragraph(text: str, css_class: str = "") -> str:
     """Return text as a paragraph, "" without any."""
-    if not text:
-        return ""
-    attribute = f' class="{css_class}"' if css_class else ""
-    return f"<p{attribute}>{escape(text)}</p>"
+    return _element("paragraph", text, css_class) if text else ""
 
 
-def render_section(section: PageSection) -> str:
-    """Return a section with its heading; a collapsed one opens by its heading."""
-    name, content = section.name, section.content
-    heading = f'<h2 id="{name}-h">{escape(section.heading)}</h2>'
-    if section.collapsed:
-        body = f"<details><summary>{heading}</summary>\n{content}\n</details>"
-        return f'<section id="{name}" class="collapsed" aria-labelledby="{name}-h">{body}\n</section>'
-    return f'<section id="{name}" aria-labelledby="{name}-h">{heading}\n{content}\n</section>'
+def subheading(text: str) -> str:
+    """Return a heading within a section, "" without text."""
+    return _element("subheading", text) if text else ""
 
 
-def chart_grid(*charts: str) -> str:
-    """Return charts two by two, the last of an odd number as wide as two."""
-    return f'<div class="charts">{"".join(charts)}</div>' if any(charts) else ""
+def preformatted(text: str) -> Markup:
+    """Return a text with its own lines."""
+    return _element("preformatted", text)
 
 
-def screen_or_paper(screen: str, paper: str) -> str:
+def picture_grid(figures: Sequence[str]) -> str:
+    """Return figures two by two, the last of an odd number as wide as two; "" without any."""
+    return _element("grid", figures) if figures else ""
+
+
+def screen_or_paper(screen: str, paper: str) -> Markup:
     """Return an element that has one form on a screen and another on paper."""
-    return f'<div class="screen">{screen}</div><div class="paper" aria-hidden="true">{paper}</div>'
+    return _element("screen_or_paper", screen, paper)
 
 
-def collapsible(summary: str, content: str) -> str:
+def collapsible(summary: str, content: str) -> Markup:
     """Return an element that opens by its summary, and is left out of print."""
-    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
+    return _element("collapsible", summary, content)
 
 
-def embed_json(content: Any) -> str:
+def embed_json(content: Any) -> Markup:
     """Return JSON that may stand in an element of HTML, without < and >. Numbers that are not finite are null."""
     text = json.dumps(_replace_nonfinite(content), separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def _replace_nonfinite(content: Any) -> Any:
@@ -279,22 +270,23 @@ def _replace_nonfinite(content: Any) -> Any:
 
 def embed_picture(path: Path, caption: str) -> str:
     """Return a PNG as an element of HTML; "" if the file is missing, and its path if it is too large."""
-    text = escape(caption)
     try:
         if path.lstat().st_size > _MAX_PICTURE_BYTES:
-            return f"<p>{text}: {escape(str(path))}, which is too large for this page.</p>"
+            return paragraph(f"{caption}: {path}, which is too large for this page.")
         content = read_regular_file(path, _MAX_PICTURE_BYTES)
     except OSError:
         return ""
     if not content.startswith(b"\x89PNG"):
         return ""
-    data = b64encode(content).decode()
-    return (
-        f'<figure class="picture"><img alt="{text}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{text}</figcaption></figure>"
-    )
+    return _element("picture", f"data:image/png;base64,{b64encode(content).decode()}", caption)
 
 
-def read_asset(name: str) -> str:
-    """Return the content of a file in the folder of this module."""
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+def embed_drawing(svg: bytes, caption: str) -> Markup:
+    """Return an SVG that matplotlib has drawn as an element of HTML.
+
+    The names of groups, which each drawing of a page repeats, are left out; nothing refers to them.
+    """
+    text = svg.decode().partition("<svg")[2]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r' id="(?:[a-z]+|line2d|matplotlib\.axis|[A-Z]\w*Collection)_\d+"', "", text)
+    return _element("drawing", Markup(f"<svg{text}"), caption)

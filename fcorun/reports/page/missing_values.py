@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fcorun.data.tables.imputation.missing_by_outcome import MISSING_FILE
-from fcorun.reports.page.elements import collapsible, format_value, html_table, paragraph
+from fcorun.reports.page.elements import collapsible, html_table, paragraph
 from fcorun.reports.page.page_files import parse_float, read_csv
 from fcorun.reports.page.table_model import FittedTableModel, format_share
+from fcorun.reports.run_table import format_number
 from fcorun.results.models.inference_table import format_p
 
 _SIGNIFICANCE = 0.05
@@ -63,7 +64,7 @@ def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_eve
                 cells.append(f"{part:.0f} of {whole:.0f} ({format_share(part, whole)})" if whole else "no row")
             else:
                 cells.append(
-                    format_value(parse_float(row[f"mean_where_{group}"])) if row[f"mean_where_{group}"] else ""
+                    format_number(parse_float(row[f"mean_where_{group}"])) if row[f"mean_where_{group}"] else ""
                 )
         cells.append(format_p(parse_float(row["p_value"])) if row["p_value"] else "")
         name = model.label(row["column"])

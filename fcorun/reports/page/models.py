@@ -9,21 +9,19 @@ import numpy as np
 from fcorun.base.errors import abbreviate
 from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import Record
-from fcorun.reports.page.elements import Page, bullet_list, collapsible, embed_picture, html_table, paragraph, to_text
+from fcorun.reports.page.elements import bullet_list, collapsible, embed_drawing, embed_picture, html_table, paragraph
 from fcorun.reports.page.page_files import parse_cell, parse_float, read_csv, read_lines
 from fcorun.reports.page.score_intervals import interval_table
+from fcorun.reports.pictures.coefficient_picture import Bars, draw_bar_figure
+from fcorun.reports.pictures.curve_groups import CurveView
+from fcorun.reports.pictures.layout import render_figure
+from fcorun.reports.pictures.picture import find_pictures
+from fcorun.reports.pictures.style import style_context
 from fcorun.results.inference.methods import INTERVALS_TEXT
 from fcorun.results.models.coefficients import describe_cutoff, nonzero_rows
 
 MAX_COEFFICIENTS = 30  # of a model
 MAX_MODELS = 6  # runs whose coefficients or curves are shown
-_CURVE_CAPTIONS = {
-    "roc": "ROC and precision-recall curves. AP is the average precision; dashed: a model without information.",
-    "calibration": "Calibration: groups of equally many rows, and a smooth line (loess); bars below: the predicted "
-    "probabilities. Dashed: perfect calibration. Clients with 100 rows or more have a line.",
-    "decision": "Decision curve: the net benefit, (true positives - false positives t / (1 - t)) / n, of treating the "
-    "rows whose probability is at least the threshold t (above it at 0.5), beside treating all rows and none.",
-}
 _CALIBRATION_AT_A_TIME = (
     "Calibration at {}: the predicted risk of an event by then, and the observed one (one minus Kaplan-Meier) with its "
     "95 % interval, of groups of rows with similar predictions; on the right by client. Dashed: perfect calibration. "
@@ -32,8 +30,8 @@ _CALIBRATION_AT_A_TIME = (
 _MAX_CLIENT_ROWS = 200  # of scores by client
 
 
-def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, with_intervals: bool = True) -> list[str]:
-    """Return charts, tables and brain pictures of the largest coefficients of each run that has any.
+def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals: bool = True) -> list[str]:
+    """Return drawings, tables and brain pictures of the largest coefficients of each run that has any.
 
     ``records`` has the name and the record of each run. ``with_intervals`` adds the picture and the sentences of
     ``fcorun infer``.
@@ -54,7 +52,7 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, wit
         if largest:
             classes = list(dict.fromkeys(row["class"] for row in rows))
             caption += describe_few_levels(data, [row["feature"] for row in largest])
-            blocks.append(_add_bar_chart(page, caption, largest, classes))
+            blocks.append(_draw_largest(caption, largest, classes))
         else:
             blocks.append(paragraph(caption))
         has_hazards = data.get("task") == "survival"
@@ -79,31 +77,18 @@ def coefficient_blocks(page: Page, records: Sequence[tuple[str, Record]], *, wit
     return blocks
 
 
-def _add_bar_chart(page: Page, caption: str, rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
-    """Add a chart with a bar for each of these rows of coefficients.csv, and return its element."""
-    ticks = []
-    hover = []
-    for row in rows:
-        label = " ".join(filter(None, (row["feature"], row["class"])))
-        ticks.append(to_text(label if len(label) < 40 else label[:38] + "…"))
-        original = row["value_original"]
-        hover.append([to_text(label), f"in its own units {to_text(parse_float(original))}" if original else ""])
-    positions = [*range(len(rows))]
-    bar = {
-        "type": "bar",
-        "orientation": "h",
-        "x": [parse_float(row["value"]) for row in rows],
-        "y": positions,
-        "customdata": hover,
-        "marker": {"color": "#0072B2"},
-        "showlegend": False,
-        "hovertemplate": "%{customdata[0]}: %{x:.5g}<br>%{customdata[1]}<extra></extra>",
-    }
-    title = "coefficient, as trained"
+def _draw_largest(caption: str, rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
+    """Return a drawing with a bar for each of these rows of coefficients.csv."""
+    names = [" ".join(filter(None, (row["feature"], row["class"]))) for row in rows]
+    own_units = None
+    if any(row["value_original"] for row in rows):
+        own_units = [parse_float(row["value_original"]) for row in rows]
+    label = "coefficient, as trained"
     if len(classes) == 1 and classes[0]:
-        title += f"; above 0 speaks for the class '{to_text(classes[0])}'"
-    y_axis = {"autorange": "reversed", "tickvals": positions, "ticktext": ticks, "automargin": True}
-    return page.add_chart(caption, [bar], yaxis=y_axis, height=110 + 17 * len(rows), xaxis={"title": {"text": title}})
+        label += f"; above 0 speaks for the class '{classes[0]}'"
+    bars = Bars(names, [parse_float(row["value"]) for row in rows], own_units)
+    with style_context("paper"):
+        return embed_drawing(render_figure(draw_bar_figure(bars, label), "svg"), caption)
 
 
 def describe_few_levels(
@@ -154,8 +139,11 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
 
 def curve_pictures(folder: Path, prefix: str = "") -> list[str]:
     """Return the pictures of curves on held-out rows that a folder has; each caption begins with ``prefix``."""
-    captions = _CURVE_CAPTIONS
     first = next(iter(read_csv(folder / "calibration.csv")), {})
-    if "at" in first:
-        captions = captions | {"calibration": _CALIBRATION_AT_A_TIME.format(first["at"])}
-    return [embed_picture(folder / f"{file}.png", prefix + caption) for file, caption in captions.items()]
+    pictures = []
+    for picture in find_pictures(CurveView):
+        caption = picture.caption
+        if picture.name == "calibration" and "at" in first:
+            caption = _CALIBRATION_AT_A_TIME.format(first["at"])
+        pictures.append(embed_picture(folder / f"{picture.name}.png", prefix + caption))
+    return pictures

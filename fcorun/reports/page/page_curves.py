@@ -1,20 +1,32 @@
 """The curves of all runs for the page, thinned to the resolution of its charts."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from typing import Any
 
 from fcorun.base.metrics import COUNTERS, is_baseline_row
 from fcorun.base.records.record import Record
-from fcorun.reports.page.elements import format_value, label_to_html, line_style, to_text
 from fcorun.reports.pictures.best_curves import choose_sweep_panels
-from fcorun.reports.pictures.layout import CurveStyle, curve_style, sum_bytes
-from fcorun.reports.run_table import RunTable
+from fcorun.reports.pictures.layout import DASHES, CurveStyle, curve_style, sum_bytes
+from fcorun.reports.run_table import RunTable, format_number
 
 MAX_RUNS = 300  # whose curves a page holds, runs of best points first
 # of all curves together, about, unless runs would have fewer than _MIN_EVALUATIONS evaluations
 MAX_NUMBERS = 90_000
 _MIN_EVALUATIONS = 20  # of a run
 _AXES = {"rounds": "round"} | {name: name for name in ("bytes", "grad_evals", "seconds", "simulated_seconds")}
+_FOREGROUND = "@fg"  # the colour of text: black on a light page
+# names that plotly has for the dashes of the pictures
+_DASHES = (
+    "solid",
+    "dash",
+    "dot",
+    "dashdot",
+    "longdashdot",
+    "1px,6px",
+    "longdash",
+)
 Evaluations = list[dict[str, float]]
 
 
@@ -55,9 +67,9 @@ def collect_curves(
             {
                 "run": run,
                 "problem": problem_of_run[run],
-                "algo": to_text(runs.algo_title(algo)),
-                "name": to_text(names[run]),
-                "line": line_style(curve_styles.get(algo) or curve_style(0)),
+                "algo": escape(runs.algo_title(algo), quote=False),
+                "name": escape(names[run], quote=False),
+                "line": _line_of(curve_styles.get(algo) or curve_style(0)),
                 "best": run in is_best,
                 "diverged": runs.frame["status"][run] == "diverged",
                 "baseline": len(rows) > 1 and is_baseline_row({"bytes_up": 0} | rows[-1]),
@@ -66,7 +78,7 @@ def collect_curves(
         )
     labels = {}
     for name in metrics:
-        labels[name] = {"label": label_to_html(runs.axis_label(name)), "log": runs.metrics[name].log}
+        labels[name] = {"label": _label_of(runs.axis_label(name)), "log": runs.metrics[name].log}
     parts = [runs.take(positions) for positions in problems.values()]
     comparable = [name for name in metrics if all(part.is_one_function(name) for part in parts)]
     usual = [name for name in choose_sweep_panels(comparable, metric) if name in comparable]
@@ -115,6 +127,22 @@ def name_runs(runs: RunTable) -> list[str]:
         parts = [runs.algo_title(str(row["algo"]))]
         for key in runs.varied_keys:
             if row[key] is not None:
-                parts.append(f"{key.removeprefix('algo.')}={format_value(row[key])}")
+                parts.append(f"{key.removeprefix('algo.')}={format_number(row[key])}")
         names.append(", ".join(parts))
     return names
+
+
+def _line_of(style: CurveStyle) -> dict[str, Any]:
+    """Return the line of an algorithm for plotly, with the colour and the dash that it has in the pictures."""
+    colour = _FOREGROUND if style.colour == "#000000" else style.colour
+    return {"color": colour, "dash": _DASHES[DASHES.index(style.line_dash)]}
+
+
+def _label_of(text: str) -> str:
+    """Return a label of a picture for plotly, which reads some elements of HTML, such as subscripts.
+
+    >>> _label_of("|w$_j$| > 0.1")
+    '|w<sub>j</sub>| &gt; 0.1'
+    """
+    text = re.sub(r"\\mathrm\{([^}]*)\}", r"\1", escape(text, quote=False))
+    return re.sub(r"\$_\{?([^}$]*)\}?\$", r"<sub>\1</sub>", text).replace("\n", "<br>")

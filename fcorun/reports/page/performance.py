@@ -6,7 +6,7 @@ from typing import Any
 
 from fcorun.base.errors import FEW_EVENTS, describe_few_events
 from fcorun.data.tasks import find_task
-from fcorun.reports.page.elements import collapsible, html_table, paragraph
+from fcorun.reports.page.elements import collapsible, html_table, join_blocks, paragraph
 from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.page_files import parse_cell, parse_float
 from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
@@ -21,6 +21,7 @@ _SET_SENTENCES = {
     "out_of_fold": "Out of fold: each training row is predicted by a model whose training left out the row's fold. ",
 }
 _CHOSEN_ON_SAME_FOLDS = "The strength was chosen on the same folds, so that these scores are slightly optimistic."
+NO_HELD_OUT_ROWS = "No row was held out, so that the page cannot say how well the model predicts new rows."
 _NESTED = "The strength, too, was chosen without the row's fold (nested cross-validation)."
 
 
@@ -44,7 +45,7 @@ def performance_blocks(model: FittedTableModel) -> list[str]:
     """Return scores on held-out rows of all clients and by client, and the pictures of curves."""
     rows = rows_of_all(model)
     if not rows:
-        return [paragraph("No row was held out, so that the page cannot say how well the model predicts new rows.")]
+        return [paragraph(NO_HELD_OUT_ROWS)]
     sentences = [_SET_SENTENCES[name] for name in HELD_OUT_SETS if any(row["set"] == name for row in rows)]
     if model.selection and any(row["set"] == "out_of_fold" for row in rows):
         sentences[-1] += _NESTED if model.selection.get("nested") else _CHOSEN_ON_SAME_FOLDS
@@ -54,7 +55,7 @@ def performance_blocks(model: FittedTableModel) -> list[str]:
     if model.selection_folder:
         pictures = curve_pictures(model.selection_folder, "Out of fold. ")
         only_out_of_fold = not any(row["set"] != "out_of_fold" for row in rows)
-        blocks += pictures if only_out_of_fold else [collapsible("The same curves out of fold", "".join(pictures))]
+        blocks += pictures if only_out_of_fold else [collapsible("The same curves out of fold", join_blocks(pictures))]
     return blocks
 
 

@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.reports.page.elements import bullet_list, collapsible, facts_table, format_value, html_table
+from fcorun.reports.page.elements import bullet_list, collapsible, facts_table, html_table
 from fcorun.reports.page.missing_values import missing_by_outcome
 from fcorun.reports.page.table_model import FittedTableModel, format_share, hide_row_numbers
+from fcorun.reports.run_table import format_number
 
 _MAX_CLIENTS = 30  # more are in a table that opens on demand
 _SET_NAMES = {"train": "for training", "validation": "for validation", "test": "for the test"}
@@ -207,5 +208,5 @@ def _gap_table(model: FittedTableModel) -> str:
     rows = []
     for name, count in gaps.items():
         fill = fills.get(name)
-        rows.append([model.label(name), count, format_share(count, total), "" if fill is None else format_value(fill)])
+        rows.append([model.label(name), count, format_share(count, total), "" if fill is None else format_number(fill)])
     return html_table(["column", "rows without a value", "share", "filled by"], rows, numbers=(1, 2)) if rows else ""

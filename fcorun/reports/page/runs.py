@@ -8,15 +8,8 @@ from fcorun.base.metrics import structure_metrics
 from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.build_table import load_configs
-from fcorun.reports.page.elements import (
-    facts_table,
-    format_value,
-    html_table,
-    scrollable_table,
-    sortable_headers,
-    table_cell,
-)
-from fcorun.reports.run_table import RunTable, column_values, is_number
+from fcorun.reports.page.elements import Header, facts_table, html_table, numbered_table
+from fcorun.reports.run_table import RunTable, column_values, format_number, is_number
 from fcorun.reports.sweep_report import STATUSES, best_marks_caption, describe_end, metric_header
 
 _MAX_VALUES = 5  # of a key, in a sentence
@@ -60,7 +53,7 @@ def title_runs(records: Sequence[Record], runs: RunTable) -> str:
     configs = load_configs(records)
 
     def names_of(key: str, kind: str, name_title: Callable[[str], str] = str) -> str:
-        names = list(dict.fromkeys(format_value(config[key]) for config in configs if config.get(key)))
+        names = list(dict.fromkeys(format_number(config[key]) for config in configs if config.get(key)))
         return _join([name_title(name) for name in names]) if len(names) <= _MAX_VALUES else f"{len(names)} {kind}"
 
     algorithms = names_of("algo.name", "algorithms", runs.algo_title)
@@ -86,7 +79,7 @@ def _name_all(size: Any) -> Any:
 
 def _join(values: Sequence[Any]) -> str:
     """Return values as text, "a, b and c"."""
-    *first, last = map(format_value, values) if values else [""]
+    *first, last = map(format_number, values) if values else [""]
     return f"{', '.join(first)} and {last}" if first else last
 
 
@@ -94,9 +87,9 @@ def _summarize_values(values: Sequence[Any]) -> str:
     """Return the values of a key: all of a few, of more numbers their count and range."""
     distinct = list(dict.fromkeys(value for value in values if value is not None))
     if len(distinct) <= _MAX_VALUES:
-        return ", ".join(map(format_value, distinct))
+        return ", ".join(map(format_number, distinct))
     if all(map(is_number, distinct)):
-        return f"{len(distinct)} values from {format_value(min(distinct))} to {format_value(max(distinct))}"
+        return f"{len(distinct)} values from {format_number(min(distinct))} to {format_number(max(distinct))}"
     return f"{len(distinct)} values"
 
 
@@ -144,7 +137,7 @@ def run_facts(runs: RunTable) -> str:
     row["status"] = describe_end(row)
     rounds = "rounds" if "rounds" in runs.frame else "rounds_done"
     names = ["algo", "data", "status", rounds, *_COSTS, "folder"]
-    return facts_table([(name, row[name]) for name in names if format_value(row.get(name)) not in ("", ".")])
+    return facts_table([(name, row[name]) for name in names if format_number(row.get(name)) not in ("", ".")])
 
 
 def runs_table(runs: RunTable, metric: str) -> str:
@@ -165,12 +158,11 @@ def runs_table(runs: RunTable, metric: str) -> str:
         cells += [row[name] for name in settings]
         cells += [float(values[run]) for values in tail_values]
         cells += [row[name] for name in (*costs, "folder", "reason")]
-        lines.append(f'<tr data-run="{run}">{"".join(map(table_cell, cells))}</tr>')
+        lines.append(cells)
     metric_keys = [f"metric.{name}" if name in settings else name for name in metrics]
     keys = ["best", *settings, *metric_keys, *costs, "folder", "reason"]
     metric_headers = [" ".join(metric_header(runs, name).split()) for name in metrics]
     headers = ["best", *settings, *metric_headers, *costs, "folder", "reason"]
     caption = best_marks_caption(runs, metric, metrics, has_ties="=" in marks.values()) + "."
-    body = "\n".join(lines)
-    content = f"<thead><tr>{sortable_headers(keys, headers)}</tr></thead><tbody>{body}</tbody>"
-    return scrollable_table(content, "runs", caption)
+    columns = [Header(header, key=key) for key, header in zip(keys, headers, strict=True)]
+    return numbered_table(columns, lines, "runs", caption)

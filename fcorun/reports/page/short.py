@@ -3,14 +3,13 @@
 import textwrap
 import time
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import Record
 from fcorun.reports.build_table import drop_superseded
 from fcorun.reports.page import clinical, performance
-from fcorun.reports.page.elements import embed_picture, facts_table, paragraph, read_asset, warning_list
+from fcorun.reports.page.elements import embed_picture, facts_table, read_template, render_template, warning_list
 from fcorun.reports.page.findings import (
     finding_table,
     interval_warnings,
@@ -41,22 +40,40 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
             f"--short is about one finished run, or one selection, on a table with named columns, and "
             f"{', '.join(map(str, folders))} holds something else: leave --short out, or give the folder of one"
         )
-    question, answer = clinical.clinical_summary(model)
-    parts = {
-        "TITLE": escape(clinical.clinical_title(model)),
-        "STYLE": read_asset("short.css"),
-        "SUMMARY": paragraph(question) + paragraph(answer),
-        "WARNINGS": warning_list([*warnings_of(model), *interval_warnings(model), *_first_data_warnings(model)]),
-        "ASKED": client_table(model) + facts_table(fact for fact in describe_preparation(model) if fact[0] in _FACTS),
-        "RESULT": _result(model),
-        "PERFORMANCE": _performance(model),
-        "MAKER": escape(f"Made by fcorun, {time.strftime('%Y-%m-%d')}; report.html has all details."),
-    }
-    html, *pieces = read_asset("short.html").split("{{")
-    for piece in pieces:
-        name, text = piece.split("}}", 1)
-        html += parts[name] + text
-    return html
+    intervals = embed_picture(model.record.folder / "inference.png", "") if model.intervals else ""
+    n_features = _MAX_FEATURES_BESIDE_INTERVALS if intervals else _MAX_FEATURES
+    rows = performance.rows_of_all(model)
+    folder = model.record.folder
+    if model.selection_folder and not any((folder / name).exists() for name in _CURVES):
+        folder = model.selection_folder
+    return render_template(
+        "short.html",
+        title=clinical.clinical_title(model),
+        style=read_template("short.css"),
+        date=time.strftime("%Y-%m-%d"),
+        summary=clinical.clinical_summary(model),
+        warnings=warning_list([*warnings_of(model), *interval_warnings(model), *_first_data_warnings(model)]),
+        clients=client_table(model),
+        facts=facts_table(fact for fact in describe_preparation(model) if fact[0] in _FACTS),
+        forest=intervals,
+        forest_caption=_describe_forest(model),
+        coefficients=finding_table(model, n_features),
+        reading=" ".join(reading_sentences(model)),
+        no_intervals=missing_intervals_sentence(model),
+        scores=performance.score_table(model, rows, performance.score_names(without=["prevalence"])) if rows else "",
+        scores_by_client=performance.client_scores(model, performance.score_names(brief=True, without=["events"])),
+        brackets=" ".join(performance.describe_brackets(model)),
+        curves=[embed_picture(folder / name, "") for name in _CURVES],
+        no_scores=performance.NO_HELD_OUT_ROWS,
+    )
+
+
+def _describe_forest(model: FittedTableModel) -> str:
+    """Return the sentences that tell the forest plot from the coefficients beside it."""
+    caption = "Left: estimates with intervals of all features, whether or not the model uses them."
+    if str(model.config.get("reg.name")) != "none":
+        caption += " They are not the coefficients that predict, which the penalty shrinks: those are on the right."
+    return caption
 
 
 def _first_data_warnings(model: FittedTableModel) -> list[str]:
@@ -65,33 +82,3 @@ def _first_data_warnings(model: FittedTableModel) -> list[str]:
     shown = [textwrap.shorten(text, _MAX_LETTERS, placeholder=" ...") for text in warnings[:_MAX_DATA_WARNINGS]]
     n_more = len(warnings) - len(shown)
     return [*shown, f"Warnings about the data that report.html has: {n_more} more."] if n_more else shown
-
-
-def _result(model: FittedTableModel) -> str:
-    """Return the largest coefficients, how to read them, and if there are intervals, the forest plot beside them."""
-    reading = paragraph(" ".join(reading_sentences(model)), "small")
-    forest = embed_picture(model.record.folder / "inference.png", "") if model.intervals else ""
-    coefficients = finding_table(model, _MAX_FEATURES_BESIDE_INTERVALS if forest else _MAX_FEATURES)
-    if not forest:
-        notes = paragraph(missing_intervals_sentence(model)) + reading
-        return f'<div class="columns">{coefficients}<div>{notes}</div></div>'
-    caption = "Left: estimates with intervals of all features, whether or not the model uses them."
-    if str(model.config.get("reg.name")) != "none":
-        caption += " They are not the coefficients that predict, which the penalty shrinks: those are on the right."
-    return f'<div class="columns result">{forest}{coefficients}</div>{paragraph(caption)}{reading}'
-
-
-def _performance(model: FittedTableModel) -> str:
-    """Return the main scores of all clients and of each, and the curves."""
-    rows = performance.rows_of_all(model)
-    if not rows:
-        return "".join(performance.performance_blocks(model))
-    folder = model.record.folder
-    if model.selection_folder and not any((folder / name).exists() for name in _CURVES):
-        folder = model.selection_folder
-    curves = "".join(embed_picture(folder / name, "") for name in _CURVES)
-    scores = performance.score_table(model, rows, performance.score_names(without=["prevalence"]))
-    by_client = performance.client_scores(model, performance.score_names(brief=True, without=["events"]))
-    brackets = paragraph(" ".join(performance.describe_brackets(model)), "small")
-    tables = f'<div class="columns scores">{scores}{by_client}</div>'
-    return f'{tables}{brackets}<div class="curves">{curves}</div>'

@@ -7,21 +7,16 @@ from typing import Any
 from fcorun.base.records.formats import read_json
 from fcorun.base.records.record import SELECTION_FILE, STABILITY_FILE
 from fcorun.reports.page.elements import (
-    FOREGROUND,
     Page,
-    axis_type,
     bullet_list,
-    chart_grid,
     claims_list,
     collapsible,
     embed_picture,
     html_table,
     paragraph,
-    to_text,
 )
 from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.page_files import parse_cell, parse_float, read_csv
-from fcorun.reports.pictures.layout import COLOURS
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure
 STUDY_FILES = (CLAIMS_CSV, SELECTION_FILE, STABILITY_FILE)
@@ -107,7 +102,7 @@ def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
     page.add_section(
         f"selection-{len(page.sections)}",
         f"Selection {name}",
-        *selection_blocks(page, folder),
+        *selection_blocks(folder),
         *curve_pictures(folder, "Out of fold. "),
     )
     return [describe_selection(about, name)]
@@ -135,36 +130,30 @@ def describe_second(about: dict[str, Any]) -> str:
     return f" with {second.get('key')}={parse_float(second.get('chosen')):.4g}"
 
 
-def selection_blocks(page: Page, folder: Path, labels: Mapping[str, str] | None = None) -> list[str]:
-    """Return the charts of the scores and the path of a selection, its warnings, and its scores as a table.
-
-    ``labels`` are names of features for readers.
-    """
+def selection_blocks(folder: Path) -> list[str]:
+    """Return the picture of a selection, the score of its nested folds, its warnings, and its scores as a table."""
     about = read_json(folder / SELECTION_FILE)
-    param_name = str(about.get("param_name"))
     curve = read_csv(folder / "curve.csv")
-    paths = read_csv(folder / "path.csv", "feature")
-    for row in paths:
-        row["feature"] = (labels or {}).get(row["feature"], row["feature"])
-    charts = []
-    if curve:
-        charts.append(_add_cross_validation_chart(page, about, curve))
-    charts.append(
-        _add_path_chart(
-            page,
-            paths,
-            param_name,
-            "coefficient, of all training rows",
-            mark=parse_float(about.get("chosen")),
-        )
-    )
     scores = collapsible("The held-out scores as a table (curve.csv)", _csv_table(curve)) if curve else ""
     return [
-        chart_grid(*filter(None, charts)),
+        embed_picture(folder / "selection.png", _describe_selection_picture(about)),
         *_nested_blocks(about, folder),
         bullet_list([str(line) for line in about.get("warnings", ())]),
         scores,
     ]
+
+
+def _describe_selection_picture(about: Mapping[str, Any]) -> str:
+    """Return the caption of selection.png."""
+    weighed = " weighed by their rows" if about.get("fold_weights") == "rows" else ""
+    spread = "its standard error"
+    if about.get("one_standard_error_of") == "the paired differences":
+        spread = "the standard error of the paired differences to the best"
+    return (
+        f"The mean of {about.get('metric')} over {about.get('folds')} folds{weighed}, with {spread}. Folds share "
+        "training rows, so the error is a rule of thumb. Beside it the coefficients, of all training rows, against the "
+        f"{about.get('param_name')}. Lines mark what the rules choose, the bold one what was chosen."
+    )
 
 
 def _nested_blocks(about: Mapping[str, Any], folder: Path) -> list[str]:
@@ -183,63 +172,6 @@ def _nested_blocks(about: Mapping[str, Any], folder: Path) -> list[str]:
     return [paragraph(sentence), collapsible(caption, _csv_table(rows)) if rows else ""]
 
 
-def _add_cross_validation_chart(page: Page, about: dict[str, Any], curve: Sequence[dict[str, Any]]) -> str:
-    """Add a chart of the held-out scores of a selection, and return its element."""
-    param_name, metric = str(about.get("param_name")), str(about.get("metric"))
-    is_paired = about.get("one_standard_error_of") == "the paired differences"
-    error_column = f"{metric}_difference_standard_error" if is_paired else f"{metric}_standard_error"
-    x = [parse_float(row.get(param_name)) for row in curve]
-    mean = [parse_float(row.get(f"{metric}_mean")) for row in curve]
-    error = [parse_float(row.get(error_column)) for row in curve]
-    hover = []
-    for value, score, deviation in zip(x, mean, error, strict=True):
-        hover.append(f"{to_text(param_name)}={value:.4g}<br>{to_text(metric)} {score:.4g} ± {deviation:.2g}")
-    second = about.get("second")
-    name = str(second.get("key")).rpartition(".")[2] if isinstance(second, dict) else ""
-    traces = []
-    for i, of_second in enumerate(dict.fromkeys(row.get(name, "") for row in curve)):
-        on_line = [k for k, row in enumerate(curve) if row.get(name, "") == of_second]
-        colour = COLOURS[i % len(COLOURS)]
-        scores = {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "x": [x[k] for k in on_line],
-            "y": [mean[k] for k in on_line],
-            "text": [hover[k] for k in on_line],
-            "name": f"{to_text(name)}={to_text(of_second)}",
-            "showlegend": bool(name),
-            "error_y": {"array": [error[k] for k in on_line], "thickness": 1, "color": colour},
-            "line": {"color": colour},
-            "hovertemplate": "%{text}<extra></extra>",
-        }
-        traces.append(scores)
-    for i, row in enumerate(curve):
-        if not row.get("mark"):
-            continue
-        is_chosen = row.get("chosen") == "True"
-        symbol = "circle" if is_chosen else "circle-open"
-        mark = {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [x[i]],
-            "y": [mean[i]],
-            "name": to_text(row["mark"]) + (" (chosen)" if is_chosen else ""),
-            "marker": {"symbol": symbol, "size": 12, "color": FOREGROUND},
-            "showlegend": True,
-            "hoverinfo": "skip",
-        }
-        traces.append(mark)
-    weighed = " weighed by their rows" if about.get("fold_weights") == "rows" else ""
-    spread = "the standard error of the paired differences to the best" if is_paired else "its standard error"
-    return page.add_chart(
-        f"The mean of {metric} over {about.get('folds')} folds{weighed}, with {spread}. "
-        "Folds share training rows, so the error is a rule of thumb.",
-        traces,
-        xaxis=_path_axis(param_name, x),
-        yaxis={"title": {"text": to_text(metric)}},
-    )
-
-
 def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
     """Add the section of a stability selection, if the folder has one, and return sentences about it."""
     about = read_json(folder / STABILITY_FILE)
@@ -248,16 +180,13 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
     param_name = str(about.get("param_name"))
     features = read_csv(folder / "stability.csv", "feature")
     threshold = parse_float(about.get("threshold"))
-    region = about.get("region") or [float("nan")]
-    chart = _add_path_chart(
-        page,
-        [row | {"class": ""} for row in features],
-        param_name,
-        "share of the halves that choose it",
-        mark=parse_float(region[-1]),
-        level=threshold,
+    caption = (
+        f"The share of the halves that choose each feature, against the {param_name}, with the threshold {threshold:g}."
     )
-    chart += embed_picture(folder / "brain.png", f"{name}: how often each voxel is chosen, and the stable voxels.")
+    pictures = [
+        embed_picture(folder / "stability.png", caption),
+        embed_picture(folder / "brain.png", f"{name}: how often each voxel is chosen, and the stable voxels."),
+    ]
     shown = []
     for row in features[: 5 * _MAX_LINES]:
         shown.append({key: value for key, value in row.items() if not key.startswith(f"{param_name}=")})
@@ -268,7 +197,7 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
         f"stability-{len(page.sections)}",
         f"Stability {name}",
         bullet_list([*map(str, about.get("bound_statement", ())), *map(str, about.get("warnings", ()))]),
-        chart,
+        *pictures,
         _csv_table(shown, f"features{len(page.sections)}", caption) if shown else "",
     )
     n_stable = len(about.get("stable", ()))
@@ -286,67 +215,3 @@ def _describe_unfinished(about: dict[str, Any]) -> list[str]:
 
 def _describe_status(status: str) -> str:
     return "." if status == "done" else f"; it has not ended ({status}), and this page shows its results so far."
-
-
-def _add_path_chart(
-    page: Page, rows: Sequence[dict[str, str]], param_name: str, label: str, *, mark: float, level: float | None = None
-) -> str:
-    """Add a chart of the largest rows over the columns NAME=VALUE, a line each, and return its element; "" without.
-
-    NAME is ``param_name``, "strength" or "radius". Dashed lines are at its value ``mark``, and across at ``level``, the
-    threshold of a stability selection.
-    """
-    columns = [key for key in (rows[0] if rows else ()) if key.startswith(f"{param_name}=")]
-    rows = [row for row in rows if row.get("parameter") != "bias"]
-    if not columns or not rows:
-        return ""
-    x = [parse_float(key.partition("=")[2]) for key in columns]
-    has_classes = len({row.get("class") for row in rows}) > 1
-    lines = []
-    for row in rows:
-        name = " ".join(filter(None, (row["feature"], row.get("class") if has_classes else "")))
-        lines.append(([parse_float(row[key]) for key in columns], name))
-    lines.sort(key=lambda line: -max(map(abs, line[0])))
-    traces: list[dict[str, Any]] = []
-    for i, (y, name) in enumerate(lines[:_MAX_LINES]):
-        trace = {
-            "type": "scatter",
-            "mode": "lines",
-            "x": x,
-            "y": y,
-            "line": {"width": 1.3, "color": COLOURS[i % 6]},
-            "showlegend": False,
-            "text": to_text(name),
-            "hovertemplate": "%{text}<br>%{x:.4g}: %{y:.4g}<extra></extra>",
-        }
-        traces.append(trace)
-    dashed = {"type": "line", "line": {"color": FOREGROUND, "width": 1, "dash": "dash"}}
-    shapes = []
-    if mark == mark:  # not nan
-        shapes.append(dashed | {"x0": mark, "x1": mark, "yref": "paper", "y0": 0, "y1": 1})
-    if level is not None:
-        shapes.append(dashed | {"y0": level, "y1": level, "xref": "paper", "x0": 0, "x1": 1})
-    caption = f"{label[0].upper()}{label[1:]} against {param_name}, a line for each feature."
-    if len(lines) > _MAX_LINES:
-        caption += f" The {_MAX_LINES} largest of {len(lines)} are drawn."
-    lines_drawn = [] if level is None else ["the threshold"]
-    if mark == mark:
-        lines_drawn.append(
-            f"the chosen {param_name}" if level is None else "the end of the region in which the bound holds"
-        )
-    if lines_drawn:
-        caption += f" Dashed: {', and '.join(lines_drawn)}."
-    return page.add_chart(
-        caption,
-        traces,
-        shapes=shapes,
-        xaxis=_path_axis(param_name, x),
-        yaxis={"title": {"text": to_text(label)}},
-        hovermode="closest",
-    )
-
-
-def _path_axis(param_name: str, x: Sequence[float]) -> dict[str, Any]:
-    """Return the axis of a path, which starts at the simplest solution, as in the pictures."""
-    direction = "reversed" if param_name == "strength" else True
-    return {"title": {"text": to_text(param_name)}, "type": axis_type(x), "autorange": direction}

@@ -1,8 +1,6 @@
 """The items of TRIPOD and TRIPOD+AI that a page can have, each with its place on the page."""
 
-from html import escape
-
-from fcorun.reports.page.elements import scrollable_table
+from fcorun.reports.page.elements import html_table, link_to_section
 
 _SOURCES = (
     "TRIPOD: Collins et al., BMJ 2015;350:g7594. TRIPOD+AI: Collins et al., BMJ 2024;385:e078378. The list says where "
@@ -49,11 +47,9 @@ def tripod_table(sections: dict[str, str], *, has_intervals: bool, has_clients: 
     """
     rows = []
     for old, new, item, section in _ITEMS:
-        link = _ELSEWHERE
+        place = _ELSEWHERE
         if section in sections and (new != _BY_CLIENT or has_clients):
-            link = f'<a href="#{section}">{escape(sections[section])}</a>'
-            if new == _WITH_INTERVALS and not has_intervals:
-                link += ", without intervals"
-        rows.append(f"<tr><td>{old}</td><td>{new}</td><td>{item}</td><td>{link}</td></tr>")
-    heads = "".join(f'<th scope="col">{head}</th>' for head in ("TRIPOD", "TRIPOD+AI", "item", "place"))
-    return scrollable_table(f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody>", "", _SOURCES)
+            suffix = ", without intervals" if new == _WITH_INTERVALS and not has_intervals else ""
+            place = link_to_section(section, sections[section], suffix)
+        rows.append([old, new, item, place])
+    return html_table(["TRIPOD", "TRIPOD+AI", "item", "place"], rows, caption=_SOURCES)

@@ -1,14 +1,17 @@
 """The curves of the best point of each algorithm: metrics against rounds, bytes, evaluations or time."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE, GAP_METRICS, PERSONAL_PREFIX, global_name, structure_metrics
 from fcorun.reports.grid_edges import GridEdge
 from fcorun.reports.pictures.layout import escape_dollars
+from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.seed_curves import Curve, draw_curves
+from fcorun.reports.run_table import RunTable
 
 _SYMBOLS = {
     "algo.client_lr": "$\\eta_c$",
@@ -24,11 +27,21 @@ _LEARNING_RATES = ("algo.client_lr", "algo.server_lr")
 _LARGEST, _SMALLEST = "$\\uparrow$", "$\\downarrow$"  # marks of values at the edge of the grid
 
 
-def draw(view: ProblemView) -> Any | None:
-    """Return a figure with a curve for each algorithm and a panel for each metric; None if no run is done.
+@dataclass(frozen=True)
+class BestCurves:
+    """The curves of the best points, the metrics of the panels, the x axes, and notes that end the legend."""
 
-    Raises UserError for a run that did not count the quantity of an axis, and for panels of ``view`` that no run
-    measured.
+    curves: Sequence[Curve]
+    metrics: Sequence[str]
+    x_axes: Sequence[str]
+    table: RunTable
+    notes: Sequence[str]
+
+
+def collect_curves(view: ProblemView) -> BestCurves | None:
+    """Return a curve for each algorithm and the metrics of the panels; None if no run is done.
+
+    Raises UserError for panels of ``view`` that no run measured.
     """
     rows = view.best_rows()
     edges = view.grid_edges()
@@ -57,7 +70,12 @@ def draw(view: ProblemView) -> Any | None:
         notes.append(f"{_LARGEST}, {_SMALLEST}: largest, smallest tried: try beyond")
     measured = list(dict.fromkeys(name for curve in curves for name in curve.runs[0][-1]))
     panels = _choose_measured_panels(view, rows, measured)
-    return draw_curves(curves, panels, view.x_axes, view.table, notes)
+    return BestCurves(curves, panels, view.x_axes, view.table, notes)
+
+
+def draw(content: BestCurves) -> Any:
+    """Return the figure of ``draw_curves``. Raises UserError for a run that did not count the quantity of an axis."""
+    return draw_curves(content.curves, content.metrics, content.x_axes, content.table, content.notes)
 
 
 def _find_common_settings(settings: Sequence[dict[str, str]]) -> dict[str, str]:
@@ -75,7 +93,7 @@ def _join_settings(values: dict[str, str]) -> str:
 
 
 def _choose_measured_panels(view: ProblemView, rows: Sequence[dict[str, Any]], measured: Sequence[str]) -> list[str]:
-    """Return the panels of ``view``, or those that its problem calls for. Raises UserError as ``draw``.
+    """Return the panels of ``view``, or those that its problem calls for. Raises UserError as ``collect_curves``.
 
     Metrics that are another function for some of the points share no panel, unless ``view`` asks for it.
     """
@@ -134,3 +152,6 @@ def _format_settings(view: ProblemView, row: dict[str, Any], edges: Sequence[Gri
         text = f"{value:g}" if isinstance(value, float) else escape_dollars(str(value))
         settings[key] = text + marks.get(key, "")
     return settings
+
+
+PICTURE = Picture("best", ProblemView, collect_curves, draw, place=1)

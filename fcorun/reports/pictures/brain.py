@@ -9,13 +9,15 @@ import numpy as np
 from jaxtyping import Float
 
 from fcorun.data.datasets.voxel_grid import VoxelGrid
+from fcorun.reports.pictures.coefficient_picture import ModelView
 from fcorun.reports.pictures.layout import make_figure
+from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.style import FONT_SIZE, pt
-from fcorun.results.models.coefficients import Coefficients
 
 _MAX_MAPS = 4  # in a picture
 _MAX_SLICES = 7
-_ROW_HEIGHT, _LABEL_HEIGHT = 1.25, 0.16  # inches, of a row and of the line above it
+_ROW_HEIGHT = 0.9  # inches of a row
+_WIDTH = 0.95  # of a row, as a share of the figure: numbers of the colours follow
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +38,20 @@ class VoxelMap:
     high: float
 
 
-def draw_brain(coefficients: Coefficients, label: str) -> Any:
-    """Return the figure of brain.png: axial slices through the weights over the mask in grey.
+@dataclass(frozen=True)
+class BrainMaps:
+    """Maps of voxels, a row of axial slices each, with the lines of the title above them."""
 
-    Of several outputs, the first four have a row each. ``coefficients`` must have a grid.
-    """
-    grid = coefficients.grid
-    assert grid is not None
+    grid: VoxelGrid
+    maps: Sequence[VoxelMap]
+    title: Sequence[str]
+
+
+def collect_weights(view: ModelView) -> BrainMaps | None:
+    """Return the weights of a model, a map for each of its first four outputs; None unless features are voxels."""
+    coefficients = view.coefficients
+    if coefficients.grid is None:
+        return None
     classes = coefficients.classes
     maps = []
     for k, name in enumerate(classes[:_MAX_MAPS]):
@@ -54,32 +63,25 @@ def draw_brain(coefficients: Coefficients, label: str) -> Any:
         largest = float(np.abs(weights).max())
         maps.append(VoxelMap(text, weights, "RdBu_r", -largest, largest))
     more = f"; the first {_MAX_MAPS} of {len(classes)} maps" if len(classes) > _MAX_MAPS else ""
-    return draw_maps(grid, maps, [label, f"weights as trained, axial slices (z in mm){more}"])
+    return BrainMaps(coefficients.grid, maps, [view.label, f"weights as trained, axial slices (z in mm){more}"])
 
 
-def draw_maps(grid: VoxelGrid, maps: Sequence[VoxelMap], title: list[str]) -> Any:
-    """Return the figure of maps, each a row of axial slices over the mask in grey, with the lines of its title.
+def draw_maps(content: BrainMaps) -> Any:
+    """Return the figure of maps, each a row of axial slices over the mask in grey.
 
     A mask of at most seven planes is shown whole; of others nilearn chooses the slices with the largest numbers. A
     glass brain is left out: it is right for images in MNI space only.
     """
-    figure, axes = make_figure(
-        len(maps),
-        1,
-        wide=True,
-        title=title,
-        height=_ROW_HEIGHT - _LABEL_HEIGHT,
-        left=0.02,
-        right=0.3,
-        top=0.1 + _LABEL_HEIGHT,
-        bottom=0.02,
-        gap=(0, _LABEL_HEIGHT),
-    )
-    for ax, voxel_map in zip(axes, maps, strict=True):
-        position = ax.get_position()
-        ax.remove()
-        figure.text(0.01, position.y1, voxel_map.text, va="bottom", parse_math=False)
-        _draw_slices(figure, position.bounds, grid, voxel_map)
+    figure, axes = make_figure(len(content.maps), 1, wide=True, title=content.title, height=_ROW_HEIGHT)
+    for ax, voxel_map in zip(axes, content.maps, strict=True):
+        ax.set_title(voxel_map.text, loc="left", parse_math=False)
+        ax.set(xticks=[], yticks=[])
+        ax.set_axis_off()
+    figure.draw_without_rendering()  # lays the rows out: nilearn draws into places, which no layout moves
+    figure.set_layout_engine("none")
+    for ax, voxel_map in zip(axes, content.maps, strict=True):
+        left, bottom, width, height = ax.get_position().bounds
+        _draw_slices(figure, (left, bottom, _WIDTH * width, height), content.grid, voxel_map)
     return figure
 
 
@@ -126,3 +128,6 @@ def _choose_cuts(grid: VoxelGrid, image: Any) -> np.ndarray:
     cuts = np.asarray(find_cut_slices(image, direction="z", n_cuts=_MAX_SLICES))
     inside = cuts[(heights.min() <= cuts) & (cuts <= heights.max())]  # nilearn goes beyond a thin image
     return inside if len(inside) else planes[[len(planes) // 2]]
+
+
+PICTURE = Picture("brain", ModelView, collect_weights, draw_maps, place=1)

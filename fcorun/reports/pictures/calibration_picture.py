@@ -4,33 +4,24 @@ import math
 from itertools import pairwise
 from typing import Any
 
-from fcorun.reports.pictures.curve_groups import CurveView, add_legend_above, legend_height, shape_square
-from fcorun.reports.pictures.layout import COLOURS, make_figure
+from fcorun.reports.pictures.curve_groups import CurveView, shape_square
+from fcorun.reports.pictures.layout import COLOURS, add_legend_above, make_figure
+from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.style import pt
 
-_CLIENT_COLUMNS = 3  # of the legend of clients; the other legend has one, since a long text is in it
 _DENSITY_HEIGHT = 0.1  # of the bars below the curves, as a share of the axis
 
 
-def draw(view: CurveView) -> Any | None:
-    """Return the figure: all rows with bins and a smooth line, and beside it the smooth line of each client.
+def collect_view(view: CurveView) -> CurveView | None:
+    """Return the view; None for few rows, which have neither bins nor a smooth line."""
+    return view if view.select(view.curves.calibration, "") else None
 
-    Returns None for few rows, which have neither.
-    """
-    if not view.select(view.curves.calibration, ""):
-        return None
+
+def draw(view: CurveView) -> Any:
+    """Return the figure: all rows with bins and a smooth line, and beside it the smooth line of each client."""
     with_line = [client for client in view.clients if _points(view, client, "smooth")]
     n_panels = 2 if with_line else 1
-    n_lines = 1 + view.n_legend_entries if with_line else 0
-    figure, axes = make_figure(
-        n_panels,
-        n_panels,
-        height=2.75,
-        title=view.heading,
-        left=0.5,
-        top=0.12 + max(legend_height(2, 1), legend_height(n_lines, _CLIENT_COLUMNS)),
-        gap=(0.6, 0.5),
-    )
+    figure, axes = make_figure(n_panels, n_panels, height=2.75, title=view.heading)
     limit = _axis_limit(view)
     for ax in axes:
         ax.plot([0, limit], [0, limit], color="0.6", linewidth=pt(0.7), linestyle=(0, (2, 2)))
@@ -43,7 +34,7 @@ def draw(view: CurveView) -> Any | None:
             label = view.client_label(client, "") if client else "all rows"
             _draw_line(axes[1], view, client, label)
         axes[1].set_ylabel("observed share, smoothed")
-        add_legend_above(axes[1], _CLIENT_COLUMNS)
+        add_legend_above(axes[1], 2)
     return figure
 
 
@@ -121,3 +112,14 @@ def _draw_density(ax: Any, view: CurveView, limit: float) -> None:
     )
     ax.set_ylim(base - 0.01 * limit, 1.02 * limit)
     ax.set_yticks([tick for tick in ax.get_xticks() if 0 <= tick <= limit])
+
+
+PICTURE = Picture(
+    "calibration",
+    CurveView,
+    collect_view,
+    draw,
+    place=1,
+    caption="Calibration: groups of equally many rows, and a smooth line (loess); bars below: the predicted "
+    "probabilities. Dashed: perfect calibration. Clients with 100 rows or more have a line.",
+)

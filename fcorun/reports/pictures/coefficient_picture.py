@@ -1,74 +1,83 @@
 """The picture of a linear model: its largest coefficients by name, and all of them if they are many."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fcorun.reports.pictures.brain import draw_brain
-from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
-from fcorun.reports.pictures.style import pt, style_context
+from fcorun.reports.pictures.layout import COLOURS, make_figure
+from fcorun.reports.pictures.picture import Picture
+from fcorun.reports.pictures.style import pt
 from fcorun.results.models.coefficients import Coefficients, describe_cutoff
 
 _MAX_BARS = 30  # up to so many coefficients are all bars
 _MAX_LARGEST, _MAX_OF_CLASS = 20, 8  # bars of more coefficients, and of a class
 _MAX_CLASSES = 9  # panels
-_BAR, _LETTER, _OWN_UNITS = 0.14, 0.056, 0.56  # inches: a bar, a letter of a name, values in the features' own units
+_BAR = 0.14  # inches of a bar
+_NOTES = 0.3  # inches of the texts above and below the bars
 _NAME_LETTERS, _SHORT_NAME_LETTERS = 26, 16  # of a feature's name
 _SIGN_COLOURS = (COLOURS[3], COLOURS[0])  # of negative and positive coefficients
 
 
-def draw_model(
-    coefficients: Coefficients, label: str, cutoff: float, *, format: str = "png", style: str = "paper"
-) -> dict[str, bytes]:
-    """Return the pictures of a model by file name: its coefficients, and the map of voxels."""
-    with style_context(style):
-        figure = draw_coefficients(coefficients, label, cutoff)
-        pictures = {f"coefficients.{format}": render_figure(figure, format)}
-        if coefficients.grid is not None:
-            pictures[f"brain.{format}"] = render_figure(draw_brain(coefficients, label), format)
-        return pictures
+@dataclass(frozen=True)
+class ModelView:
+    """A linear model: its coefficients, the title of its run, and the magnitude above which an entry counts."""
+
+    coefficients: Coefficients
+    label: str
+    cutoff: float
 
 
-def draw_coefficients(coefficients: Coefficients, label: str, cutoff: float) -> Any:
-    """Return the figure of a model's coefficients; ``label`` names the run.
+@dataclass(frozen=True)
+class Bars:
+    """Coefficients that are drawn as bars, the first on top.
 
-    Up to 30 coefficients above ``cutoff`` in magnitude are bars with their names. Of more, the 20 largest are bars, and
+    Attributes:
+        names: the names of the features.
+        values: the coefficients as trained.
+        own_units: the values per unit of the feature, which stand beside the bars; None: nothing does.
+    """
+
+    names: Sequence[str]
+    values: Sequence[float]
+    own_units: Sequence[float] | None = None
+
+
+def draw_coefficients(view: ModelView) -> Any:
+    """Return the figure of a model's coefficients.
+
+    Up to 30 coefficients above the cutoff in magnitude are bars with their names. Of more, the 20 largest are bars, and
     all features have stems in the order of the data. Of several classes, the 8 largest of each of the first 9 are bars.
     If features were standardized, the values per unit of the feature stand at the bars. Matrices are maps with their
     singular values. The intercept is written below, not drawn.
     """
-    nonzero = coefficients.exceed(cutoff)
-    limit = describe_cutoff(cutoff, coefficients.cutoff_factors is not None)
+    coefficients = view.coefficients
+    nonzero = coefficients.exceed(view.cutoff)
+    limit = describe_cutoff(view.cutoff, coefficients.cutoff_factors is not None)
     note = f"|w| > {limit} in {nonzero.sum():,} of {nonzero.size:,} coefficients"
     if coefficients.shape:
-        return _draw_matrices(coefficients, label, note)
+        return _draw_matrices(coefficients, view.label, note)
     if len(coefficients.classes) > 1:
-        return _draw_classes(coefficients, label, note, nonzero)
+        return _draw_classes(coefficients, view.label, note, nonzero)
     values = coefficients.weights[:, 0]
-    n_nonzero = int(nonzero.sum())
-    has_stems = n_nonzero > _MAX_BARS
-    n_bars = min(n_nonzero, _MAX_LARGEST) if has_stems else n_nonzero
+    n_bars = int(nonzero.sum())
+    has_stems = n_bars > _MAX_BARS
     if has_stems:
+        n_bars = _MAX_LARGEST
         note += f"; named are the {n_bars} largest"
-    names = [coefficients.display_names[j] for j in _find_largest(values, n_bars)]
     own_units = None
     if coefficients.original is not None and coefficients.scaling is not None:
         own_units = coefficients.original[0][:, 0]
-    figure, axes = _make_bar_figure(
-        2 if has_stems else 1,
-        label,
-        note,
-        height=max(n_bars, 6) * _BAR,
-        left=_name_width(names, _NAME_LETTERS),
-        has_own_units=own_units is not None,
-    )
-    _draw_bars(axes[0], coefficients.display_names, values, n_bars, own_units=own_units)
+    n_panels = 2 if has_stems else 1
+    figure, axes = make_figure(n_panels, n_panels, title=[view.label, note], height=max(n_bars, 6) * _BAR + _NOTES)
+    draw_bars(axes[0], _take_largest(coefficients, values, n_bars, own_units))
     axes[0].set_xlabel(_coefficient_label(coefficients))
-    _write_intercept(figure, coefficients)
     if has_stems:
         _draw_stems(axes[1], values, n_bars)
         x_label = "feature, in the order of the data\n(number from 0)"
         axes[1].set(xlabel=x_label, ylabel=_coefficient_label(coefficients))
+    figure.supxlabel("\n".join(_describe_intercept(coefficients)), fontsize=pt(7), parse_math=False)
     return figure
 
 
@@ -78,8 +87,8 @@ def _coefficient_label(coefficients: Coefficients) -> str:
     return f"coefficient $w_j$ per {'standard deviation' if is_standardized else 'unit of the feature'}"
 
 
-def _write_intercept(figure: Any, coefficients: Coefficients) -> None:
-    """Write the class of positive coefficients and the intercept, as trained and in own units, below the figure."""
+def _describe_intercept(coefficients: Coefficients) -> list[str]:
+    """Return the class of positive coefficients, and the intercept as trained and in own units, as lines."""
     lines = []
     if coefficients.classes[0]:
         lines.append(f"w > 0 speaks for the class '{coefficients.classes[0]}'")
@@ -91,78 +100,53 @@ def _write_intercept(figure: Any, coefficients: Coefficients) -> None:
         lines.append(f"intercept, not drawn: {trained}; for features in their own units {original[0]:.4g}")
     elif coefficients.bias is not None:
         lines.append(f"intercept, not drawn: {trained}")
-    y = pt(0.04) / figure.get_figheight()
-    figure.text(0.5, y, "\n".join(lines), ha="center", va="bottom", parse_math=False)
+    return lines
 
 
 def _find_largest(values: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-np.abs(values), kind="stable")[:count]
 
 
-def _name_width(names: list[str], max_letters: int) -> float:
-    """Return the inches for names, of at most ``max_letters``, left of an axis."""
-    return 0.12 + _LETTER * min(max(map(len, names), default=0), max_letters)
-
-
-def _make_bar_figure(
-    count: int,
-    label: str,
-    note: str,
-    *,
-    height: float,
-    across: int = 2,
-    left: float = 1.45,
-    has_own_units: bool = False,
-) -> tuple[Any, list[Any]]:
-    """Return a figure, and its axes, whose title has the run and the counts, with space for values in own units."""
-    across = min(across, count)
-    has_panel_titles = count > across or count > 2 or has_own_units
-    own_units = _OWN_UNITS if has_own_units else 0
-    column_gap = 0.08 + left if across > 2 else 0.72 + own_units
-    return make_figure(
-        count,
-        across,
-        title=[label, note],
-        height=height,
-        left=left,
-        right=0.08 + (own_units if count == 1 else 0),
-        top=0.26 if has_panel_titles else 0.12,
-        bottom=0.7,
-        gap=(column_gap, 0.36),
-    )
-
-
-def _draw_bars(
-    ax: Any,
-    names: tuple[str, ...],
-    values: np.ndarray,
-    count: int,
-    max_letters: int = _NAME_LETTERS,
-    own_units: np.ndarray | None = None,
-) -> None:
-    """Draw the ``count`` largest values as bars, the largest on top, with their values in own units beside them."""
+def _take_largest(
+    coefficients: Coefficients, values: np.ndarray, count: int, own_units: np.ndarray | None = None
+) -> Bars:
+    """Return the bars of the ``count`` largest of a model's ``values``, one a feature."""
     order = _find_largest(values, count)
+    names = [coefficients.display_names[j] for j in order]
+    return Bars(names, values[order], None if own_units is None else own_units[order])
+
+
+def draw_bars(ax: Any, bars: Bars, max_letters: int = _NAME_LETTERS) -> None:
+    """Draw bars with their names, of at most ``max_letters``, and with their values in own units beside them."""
+    count = len(bars.names)
     ys = np.arange(count)[::-1]
-    ax.barh(ys, values[order], height=0.7, color=[_SIGN_COLOURS[int(values[j] > 0)] for j in order])
+    ax.barh(ys, bars.values, height=0.7, color=[_SIGN_COLOURS[int(value > 0)] for value in bars.values])
     ax.axvline(0, color="black", linewidth=pt(0.6))
     labels = []
-    for j in order:
-        name = names[j]
+    for name in bars.names:
         labels.append(name if len(name) <= max_letters else name[: max_letters - 2] + "..")
     ax.set_yticks(ys, labels, parse_math=False)
     ax.set_ylim(-0.6, max(count, 1) - 0.4)
     ax.locator_params(axis="x", nbins=5)
-    if own_units is not None and count:
+    if bars.own_units is not None and count:
         text = {"textcoords": "offset points", "ha": "right", "annotation_clip": False}
-        for y, j in zip(ys, order, strict=True):
+        for y, value in zip(ys, bars.own_units, strict=True):
             xycoords = ("axes fraction", "data")
-            ax.annotate(f"{own_units[j]:.3g}", (1, y), (pt(39), 0), xycoords=xycoords, va="center", **text)
+            ax.annotate(f"{value:.3g}", (1, y), (pt(39), 0), xycoords=xycoords, va="center", **text)
         ax.annotate("per unit", (1, 1), (pt(39), pt(1)), xycoords="axes fraction", va="bottom", **text)
     ax.tick_params(axis="y", length=0)
     ax.grid(False, axis="y")
     if not count:
         ax.set_xlim(-1, 1)
         ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", va="center")
+
+
+def draw_bar_figure(bars: Bars, label: str) -> Any:
+    """Return a figure of bars alone; ``label`` is that of their axis."""
+    figure, (ax,) = make_figure(1, 1, height=max(len(bars.names), 6) * _BAR + _NOTES / 2)
+    draw_bars(ax, bars, max_letters=40)
+    ax.set_xlabel(label, parse_math=False)
+    return figure
 
 
 def _draw_stems(ax: Any, values: np.ndarray, count: int) -> None:
@@ -190,14 +174,10 @@ def _draw_classes(coefficients: Coefficients, label: str, note: str, nonzero: np
     n_nonzero = nonzero[:, : len(shown)].sum(axis=0).tolist()
     max_bars = min(max(*n_nonzero, 1), _MAX_OF_CLASS)
     n_bars = [min(count, max_bars) for count in n_nonzero]
-    names = []
-    for k, count in enumerate(n_bars):
-        names += [coefficients.display_names[j] for j in _find_largest(weights[:, k], count)]
-    left = _name_width(names, _SHORT_NAME_LETTERS)
-    figure, axes = _make_bar_figure(len(shown), label, note, height=max(max_bars, 4) * _BAR, across=3, left=left)
+    figure, axes = make_figure(len(shown), min(3, len(shown)), title=[label, note], height=max(max_bars, 4) * _BAR)
     limit = 1.05 * float(np.abs(weights).max()) or 1.0
     for k, (ax, name) in enumerate(zip(axes, shown, strict=True)):
-        _draw_bars(ax, coefficients.display_names, weights[:, k], n_bars[k], max_letters=_SHORT_NAME_LETTERS)
+        draw_bars(ax, _take_largest(coefficients, weights[:, k], n_bars[k]), _SHORT_NAME_LETTERS)
         ax.set_xlim(-limit, limit)  # equal for all classes, to compare them
         ax.set_title(f"{name}: {n_bars[k]} of {n_nonzero[k]:,}", loc="left", pad=pt(2), parse_math=False)
         if k >= len(shown) - 3:
@@ -218,16 +198,7 @@ def _draw_matrices(coefficients: Coefficients, label: str, note: str) -> Any:
     note += _describe_left_out(coefficients, shown)
     is_single = len(shown) == 1
     count = 2 if is_single else len(shown)
-    figure, axes = make_figure(
-        count,
-        min(count, 3),
-        title=[label, note],
-        height=1.9,
-        left=0.6,
-        top=0.26,
-        bottom=0.45,
-        gap=(0.95, 0.75),
-    )
+    figure, axes = make_figure(count, min(count, 3), title=[label, note], height=1.9)
     largest = float(np.abs(coefficients.weights).max()) or 1.0
     for k, name in enumerate(shown):
         matrix = coefficients.weights[:, k].reshape(shape)
@@ -243,3 +214,6 @@ def _draw_matrices(coefficients: Coefficients, label: str, note: str) -> Any:
         axes[1].set(xlabel="number", ylabel="singular value of $W$")
         axes[1].set_ylim(0, None)
     return figure
+
+
+PICTURE = Picture("coefficients", ModelView, lambda view: view, draw_coefficients)

@@ -1,6 +1,5 @@
 """The parts that the pictures of held-out rows share: whose curves are drawn, their styles and their names."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,6 @@ from fcorun.results.models.score_curves import Curves
 
 # with up to so many clients each has a colour and a name; with more, all are grey and share a legend entry
 MAX_NAMED = 6
-_LEGEND_ROW = 0.14  # inches
 _MAX_LETTERS = 18  # of a client's name
 SETS = {"test": "test rows", "validation": "validation rows", "out_of_fold": "rows out of fold"}
 
@@ -38,11 +36,6 @@ class CurveView:
     def clients(self) -> list[str]:
         """The names of the clients with curves, in order."""
         return [row["client"] for row in self.curves.scores if row["model"] == self.model and row["client"]]
-
-    @property
-    def n_legend_entries(self) -> int:
-        """The number of entries of clients in a legend."""
-        return len(self.clients) if len(self.clients) <= MAX_NAMED else 1
 
     @property
     def heading(self) -> list[str]:
@@ -89,27 +82,3 @@ def shape_square(ax: Any, limit: float = 1.0) -> None:
     ax.set_ylim(-margin, limit + margin)
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.yaxis.set_major_locator(MaxNLocator(5))
-
-
-def add_legend_above(ax: Any, columns: int) -> None:
-    """Add a legend above a panel, so that it covers no curve; the figure has ``legend_height`` inches for it.
-
-    A "$" in a name begins no formula.
-    """
-    legend = ax.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=columns,
-        frameon=False,
-        borderaxespad=0.3,
-        labelspacing=0.25,
-        columnspacing=1.2,
-        handlelength=2.4,
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-
-
-def legend_height(n_entries: int, columns: int) -> float:
-    """Return the height in inches of a legend above a panel."""
-    return _LEGEND_ROW * math.ceil(n_entries / columns)

@@ -2,17 +2,15 @@
 
 from typing import Any
 
-from fcorun.reports.pictures.curve_groups import CurveView, add_legend_above, legend_height
-from fcorun.reports.pictures.layout import COLOURS, make_figure
+from fcorun.reports.pictures.curve_groups import CurveView
+from fcorun.reports.pictures.layout import COLOURS, add_legend, make_figure
+from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.style import pt
-
-_LEGEND_COLUMNS = 2
 
 
 def draw(view: CurveView) -> Any:
     """Return the figure: the net benefit of the model, of flagging all rows, and of flagging none."""
-    top = 0.12 + legend_height(4, _LEGEND_COLUMNS)
-    figure, (ax,) = make_figure(1, 1, height=2.3, title=view.heading, left=0.6, top=top)
+    figure, (ax,) = make_figure(1, 1, height=2.3, title=view.heading)
     rows = view.select(view.curves.decision, "")
     prevalence = view.scores("")["prevalence"]
     thresholds = [row["threshold"] for row in rows]
@@ -25,5 +23,16 @@ def draw(view: CurveView) -> Any:
     ax.set_ylim(-0.15 * prevalence, 1.1 * prevalence)
     ax.set_xlabel("threshold probability")
     ax.set_ylabel("net benefit")
-    add_legend_above(ax, _LEGEND_COLUMNS)
+    add_legend(figure, *ax.get_legend_handles_labels())
     return figure
+
+
+PICTURE = Picture(
+    "decision",
+    CurveView,
+    lambda view: view,
+    draw,
+    place=2,
+    caption="Decision curve: the net benefit, (true positives - false positives t / (1 - t)) / n, of treating the rows "
+    "whose probability is at least the threshold t (above it at 0.5), beside treating all rows and none.",
+)

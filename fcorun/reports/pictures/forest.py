@@ -5,18 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
-from fcorun.reports.pictures.style import current_style, pt, style_context
-from fcorun.reports.pictures.text_width import measure_width, shorten_to_width
+from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure, shorten_name
+from fcorun.reports.pictures.style import pt, style_context
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.models.inference_table import InferenceTable, format_p, order_by_p_value
 
 MAX_ROWS = 40
 _ROW = 0.132  # inches of a row
+_LETTER = 0.054  # inches of a letter of a column
 _GAP = 0.16  # inches between two columns of text
 _MAX_DECIMALS = 6
-_MIN_AXIS_WIDTH = 1.7  # inches that the axis has at least: longer names are shortened instead
-_MAX_NAME = 2.2  # inches of a name
+_MAX_NAME = 30  # letters of a name
 _REFERENCE = "reference"
 
 
@@ -39,23 +38,11 @@ def draw_forest(table: InferenceTable) -> Any:
     """
     rows = _choose_rows(table)
     columns = _text_columns(table, rows)
-    text_width = sum(_GAP + measure_width(column) for column in columns)
-    name_width = max(0.5, min(_MAX_NAME, current_style().layout_width(2) - text_width - _MIN_AXIS_WIDTH))
-    names = [shorten_to_width(table.display_names[row], name_width) for row in rows]
+    names = [shorten_name(table.display_names[row], _MAX_NAME) for row in rows]
     n_drawable = len(order_by_p_value(table))
     shown = f"the {MAX_ROWS} smallest p values of {n_drawable} features, " if n_drawable > MAX_ROWS else ""
     notes = [table.title, f"{shown}p values not corrected for {n_drawable} tests"]
-    figure, (ax,) = make_figure(
-        1,
-        1,
-        height=_ROW * (len(rows) + 0.4),
-        title=notes,
-        wide=True,
-        left=0.15 + max(measure_width(names), 0.4),
-        right=text_width + 0.03,
-        top=0.28,
-        bottom=0.42,
-    )
+    figure, (ax,) = make_figure(1, 1, height=_ROW * (len(rows) + 0.4) + 2 * _GAP, title=notes, wide=True)
     positions = np.arange(len(rows))[::-1]
     _draw_intervals(ax, table, rows, positions)
     _write_columns(ax, columns, positions)
@@ -171,7 +158,7 @@ def _write_columns(ax: Any, columns: list[list[str]], positions: np.ndarray) -> 
     """Write columns of text right of the axis, aligned on the right, below their headings."""
     end = 0.0
     for heading, *texts in columns:
-        end += _GAP + measure_width([heading, *texts])
+        end += _GAP + _LETTER * max(len(line) for text in (heading, *texts) for line in text.split("\n"))
         _write(ax, heading, (end, None), style="italic" if heading == "p" else "normal")
         for text, y in zip(texts, positions, strict=True):
             _write(ax, text, (end, y))

@@ -1,4 +1,4 @@
-"""The layout of all pictures: curve styles, figures measured in inches, axes, titles, legends, files."""
+"""The layout of all pictures: curve styles, figures, axes, titles, legends, files."""
 
 import io
 import math
@@ -18,11 +18,13 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#0
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)))
 _MARKERS = "os^DvPX<"
 
-_TITLE_LINE, _LETTERS_PER_INCH = 0.13, 16.5  # on paper: inches of a line of a title, letters an inch
+# of text on paper: inches of a line, letters an inch, and inches of the labels below a panel
+_TEXT_LINE = 0.13
+_LETTERS_PER_INCH = 16.5
+_X_LABELS = 0.45
 
 FORMATS = ("png", "pdf", "svg")
 _PAD = 0.03  # inches around the content of a picture, on paper
-_MARGIN = 0.5  # inches in which labels that stick out are drawn
 
 _LABELS = {
     "rounds": "communication round",
@@ -56,63 +58,33 @@ def curve_style(i: int) -> CurveStyle:
 
 
 def make_figure(
-    count: int,
-    across: int,
-    *,
-    height: float,
-    title: Sequence[str] = (),
-    wide: bool = False,
-    left: float = 0.55,
-    right: float = 0.08,
-    top: float = 0.08,
-    bottom: float = 0.45,
-    gap: tuple[float, float] = (0.6, 0.55),
+    count: int, across: int, *, height: float, title: Sequence[str] = (), wide: bool = False
 ) -> tuple[Any, list[Any]]:
-    """Return a figure of ``count`` panels, ``across`` in a row, and its axes. All lengths are in inches on paper.
+    """Return a figure of ``count`` panels, ``across`` in a row, and its axes.
 
     The figure is as wide as the page of the style, or as its column if a row has one panel and ``wide`` is false.
+    Margins are those of matplotlib's constrained layout, which makes room for labels, titles and legends.
 
     Args:
-        height: the height of a panel.
+        height: about the height of a panel, in inches on paper.
         title: paragraphs above all panels.
-        left, right, top, bottom: margins around all panels.
-        gap: the distances of two columns and of two rows.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     style = current_style()
-    rows = -(-count // across)
+    n_rows = -(-count // across)
     width = style.layout_width(2 if wide else across)
     lines = [line for text in title for line in textwrap.wrap(text, int(_LETTERS_PER_INCH * width))]
-    top += _TITLE_LINE * len(lines)
-    total_height = top + bottom + rows * height + (rows - 1) * gap[1]
-    figure = Figure(figsize=(width * style.scale, total_height * style.scale))
+    total_height = _TEXT_LINE * len(lines) + n_rows * (height + _X_LABELS)
+    figure = Figure(figsize=(width * style.scale, total_height * style.scale), layout="constrained")
     FigureCanvasAgg(figure)
     if lines:
-        figure.suptitle("\n".join(lines), y=1 - 0.03 / total_height, parse_math=False)
-    panel_width = (width - left - right - (across - 1) * gap[0]) / across
-    axes = []
-    for i in range(count):
-        row, column = divmod(i, across)
-        x = left + column * (panel_width + gap[0])
-        y = bottom + (rows - 1 - row) * (height + gap[1])
-        axes.append(figure.add_axes((x / width, y / total_height, panel_width / width, height / total_height)))
-    return figure, axes
-
-
-def fit_to_labels(figure: Any) -> None:
-    """Let a figure of panels side by side place its panels anew, within its size, whenever the figure is drawn.
-
-    A file that a program saves by ``figure.savefig`` then shows all labels.
-    """
-    across = count_panel_columns(len(figure.axes))
-    grid = figure.add_gridspec(-(-len(figure.axes) // across), across)
-    for i, ax in enumerate(figure.axes):
-        ax.set_subplotspec(grid[divmod(i, across)])
-    figure.suptitle(figure.get_suptitle(), parse_math=False)  # without a position, so that panels leave room for it
-    figure.set_layout_engine("constrained")
-    figure.draw_without_rendering()  # the ticks are made in the style
+        figure.suptitle("\n".join(lines), parse_math=False)
+    panels = list(figure.subplots(n_rows, across, squeeze=False).flat)
+    for ax in panels[count:]:
+        ax.remove()
+    return figure, panels[:count]
 
 
 def set_y_label(ax: Any, text: str) -> None:
@@ -149,76 +121,50 @@ def legend_name(name: str) -> str:
     return f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
 
 
+def shorten_name(name: str, max_letters: int) -> str:
+    """Return a name of at most ``max_letters`` letters, with an ellipsis before its last third if it is longer."""
+    if len(name) <= max_letters:
+        return name
+    n_end = max_letters // 3
+    return f"{name[: max_letters - n_end - 1].rstrip()}…{name[len(name) - n_end :].lstrip()}"
+
+
 def escape_dollars(text: str) -> str:
     """Return a text with its "$" escaped, so that matplotlib reads no formula in it."""
     return text.replace("$", "\\$")
 
 
 def add_legend(figure: Any, handles: Sequence[Any], texts: Sequence[str], handlelength: float = 2.6) -> None:
-    """Add a legend above the figure, which grows by its height, in as many columns as fit, at most three."""
-    spacing = {"borderaxespad": 0.2, "labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength}
-    position = {"loc": "upper center", "bbox_to_anchor": (0, 0, 1, 1), "bbox_transform": figure.transFigure}
+    """Add a legend below the panels, for which the figure grows, in as many columns as fit, at most three."""
+    options = {"labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength, "frameon": False}
     for n_columns in (3, 2, 1):
-        legend = figure.legend(handles, texts, ncols=n_columns, frameon=False, **position, **spacing)
+        legend = figure.legend(handles, texts, ncols=n_columns, loc="outside lower center", **options)
         box = legend.get_window_extent(figure.canvas.get_renderer())
-        if n_columns == 1 or box.width < figure.bbox.width:
+        if box.width < figure.bbox.width:
             break
-        legend.remove()
+        if n_columns > 1:
+            legend.remove()
     width, height = figure.get_size_inches()
-    legend_height = box.height / figure.dpi
-    bounds = [(ax, ax.get_position().bounds) for ax in figure.axes]
-    figure.set_size_inches(width, height + legend_height)
-    share = height / (height + legend_height)
-    for ax, (x, y, ax_width, ax_height) in bounds:
-        ax.set_position((x, y * share, ax_width, ax_height * share))
+    figure.set_size_inches(width, height + box.height / figure.dpi)
+
+
+def add_legend_above(ax: Any, columns: int, **options: Any) -> None:
+    """Add a legend above a panel, so that the legend covers no curve. A "$" in a name begins no formula."""
+    options |= {"borderaxespad": 0.3, "labelspacing": 0.25, "columnspacing": 1.0, "handlelength": 2.2, "frameon": False}
+    legend = ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, **options)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def render_figure(figure: Any, format: str = "png") -> bytes:
-    """Return a figure as the content of a file.
+    """Return a figure as the content of a file, cropped to what is drawn.
 
-    The picture is as wide as the figure, or wider if a label sticks out, and as high as its content.
+    SVG has its texts as texts, and is the same each time.
     """
-    from matplotlib.transforms import Bbox
-
-    if format == "png" and (content := _render_png(figure)):
-        return content
-    content = figure.get_tightbbox()  # lays the figure out, as drawing does again
-    width, _ = figure.get_size_inches()
-    pad = pt(_PAD)
-    left, right = min(0.0, content.x0 - pad), max(width, content.x1 + pad)
-    box = Bbox.from_extents(left, content.y0 - pad, right, content.y1 + pad)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=format, bbox_inches=box)
+    metadata = {"Date": None} if format == "svg" else None
+    figure.savefig(buffer, format=format, bbox_inches="tight", pad_inches=pt(_PAD), metadata=metadata)
     return buffer.getvalue()
-
-
-def _render_png(figure: Any) -> bytes:
-    """Return a figure as a PNG file, drawn once, with margins that are cut off; empty if the content fills a margin."""
-    import numpy as np
-    from matplotlib import rcParams
-    from matplotlib.transforms import Bbox
-    from PIL import Image
-
-    dpi = figure.dpi if rcParams["savefig.dpi"] == "figure" else rcParams["savefig.dpi"]
-    width, height = (math.floor(inches * dpi) for inches in figure.get_size_inches())
-    margin = math.ceil(_MARGIN * dpi)
-    size = height + 2 * margin, width + 2 * margin
-    # half a pixel more than the size, so that no rounding changes it
-    box = Bbox.from_bounds(-margin / dpi, -margin / dpi, (size[1] + 0.5) / dpi, (size[0] + 0.5) / dpi)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="rgba", dpi=dpi, bbox_inches=box)
-    pixels = np.frombuffer(buffer.getvalue(), np.uint32).reshape(size)
-    is_drawn = pixels != pixels[0, 0]
-    rows, columns = np.flatnonzero(is_drawn.any(axis=1)), np.flatnonzero(is_drawn.any(axis=0))
-    pad = math.ceil(pt(_PAD) * dpi)
-    if not len(rows) or rows[0] < pad or rows[-1] >= size[0] - pad or columns[0] < pad or columns[-1] >= size[1] - pad:
-        return b""
-    left, right = min(margin, columns[0] - pad), max(margin + width, columns[-1] + 1 + pad)
-    cropped = pixels[rows[0] - pad : rows[-1] + 1 + pad, left:right]
-    content = io.BytesIO()
-    image = np.ascontiguousarray(cropped).view(np.uint8).reshape(*cropped.shape, 4)[..., :3]  # all is opaque
-    Image.fromarray(image).save(content, "png", dpi=(dpi, dpi), compress_level=1)  # a fifth larger, made sooner
-    return content.getvalue()
 
 
 def sum_bytes(row: Mapping[str, float]) -> float:

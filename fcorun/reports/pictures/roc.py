@@ -2,17 +2,15 @@
 
 from typing import Any
 
-from fcorun.reports.pictures.curve_groups import CurveView, add_legend_above, legend_height, shape_square
-from fcorun.reports.pictures.layout import COLOURS, make_figure
+from fcorun.reports.pictures.curve_groups import CurveView, shape_square
+from fcorun.reports.pictures.layout import COLOURS, add_legend, make_figure
+from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.style import pt
-
-_LEGEND_COLUMNS = 3
 
 
 def draw(view: CurveView) -> Any:
     """Return the figure: sensitivity against 1 - specificity, and precision against sensitivity."""
-    top = 0.12 + legend_height(2 + view.n_legend_entries, _LEGEND_COLUMNS)
-    figure, (roc, precision) = make_figure(2, 2, height=2.75, title=view.heading, left=0.5, top=top, gap=(0.6, 0.5))
+    figure, (roc, precision) = make_figure(2, 2, height=2.75, title=view.heading)
     roc.plot([0, 1], [0, 1], color="0.6", linewidth=pt(0.7), linestyle=(0, (2, 2)))
     scores = view.scores("")
     precision.axhline(scores["prevalence"], color="0.6", linewidth=pt(0.7), linestyle=(0, (2, 2)))
@@ -35,7 +33,7 @@ def draw(view: CurveView) -> Any:
     roc.set_ylabel("sensitivity")
     precision.set_xlabel("sensitivity (recall)")
     precision.set_ylabel("positive predictive value (precision)")
-    add_legend_above(roc, _LEGEND_COLUMNS)
+    add_legend(figure, *roc.get_legend_handles_labels())
     return figure
 
 
@@ -47,3 +45,12 @@ def _mark_threshold(view: CurveView, roc: Any, precision: Any) -> None:
     roc.plot([1 - point["specificity"]], [point["sensitivity"]], label=label, **style)
     if point["n_flagged"]:
         precision.plot([point["sensitivity"]], [point["ppv"]], label=label, **style)
+
+
+PICTURE = Picture(
+    "roc",
+    CurveView,
+    lambda view: view,
+    draw,
+    caption="ROC and precision-recall curves. AP is the average precision; dashed: a model without information.",
+)

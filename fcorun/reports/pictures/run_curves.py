@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from fcorun.base.metrics import (
@@ -14,75 +15,62 @@ from fcorun.base.metrics import (
     is_baseline_row,
 )
 from fcorun.reports.pictures.layout import (
+    add_legend_above,
     choose_unit,
     count_panel_columns,
     curve_style,
     make_figure,
-    render_figure,
     set_x_ticks,
     set_y_label,
     set_y_scale,
     x_values,
 )
-from fcorun.reports.pictures.style import style_context
+from fcorun.reports.pictures.picture import Picture
 
 Evaluations = Sequence[dict[str, float]]
-_LEGEND_ROW = 0.14  # inches
-_LEGEND_COLUMNS = 2
 Panel = tuple[str, dict[str, str]]  # the label of the y axis, and the label of each metric in the legend
 
 
-def draw_run(
-    rows: Evaluations,
-    label: str,
-    cutoff: float,
-    *,
-    x: str = "rounds",
-    metrics: MetricCatalogue = CATALOGUE,
-    format: str = "png",
-    style: str = "paper",
-) -> bytes:
-    """Return the picture of a run's metrics against ``x``, the content of a file in this format and style.
+@dataclass(frozen=True)
+class RunView:
+    """The evaluations of one run, and how they are shown.
+
+    Attributes:
+        rows: the evaluations.
+        label: the title of the picture.
+        cutoff: the value above which an entry counts as nonzero.
+        x: the axis that metrics are drawn against.
+        metrics: the metrics of the run, with those that its objective declares.
+    """
+
+    rows: Evaluations
+    label: str
+    cutoff: float
+    x: str = "rounds"
+    metrics: MetricCatalogue = field(default_factory=lambda: CATALOGUE)
+
+
+def draw(view: RunView) -> Any:
+    """Return the figure of a run's metrics against ``x``.
 
     A baseline that did not count ``x`` is drawn against its iterations; no rows give empty axes. Raises UserError for
     another run that did not count ``x``.
     """
-    with style_context(style):
-        return render_figure(draw(rows, label, cutoff, x, metrics), format)
-
-
-def draw(rows: Evaluations, label: str, cutoff: float, x: str, metrics: MetricCatalogue) -> Any:
-    """Return the figure of ``draw_run``."""
+    rows, x, metrics = view.rows, view.x, view.metrics
     is_baseline = len(rows) > 1 and is_baseline_row({"bytes_up": 0} | rows[-1])
     if is_baseline and not rows[-1].get(x):
         x = "iterations"
-    xs = x_values(rows, x, label)
+    xs = x_values(rows, x, view.label)
     factor, x_label = choose_unit(x, max(xs, default=0), metrics)
-    panels = choose_run_panels(list(rows[-1]) if rows else ["objective", "train_loss"], cutoff, metrics)
+    panels = choose_run_panels(list(rows[-1]) if rows else ["objective", "train_loss"], view.cutoff, metrics)
     across = count_panel_columns(len(panels))
-    label_height = 0.58 if "(" in x_label else 0.45
-    legend_height = _LEGEND_ROW * max(_count_legend_rows(labels) for _, labels in panels)  # over no curve
-    figure, axes = make_figure(
-        len(panels),
-        across,
-        height=1.65 if across > 1 else 2.0,
-        title=[label],
-        left=0.7,
-        top=0.1 + legend_height,
-        bottom=label_height,
-        gap=(0.74, label_height + 0.08 + legend_height),
-    )
+    figure, axes = make_figure(len(panels), across, height=1.65 if across > 1 else 2.0, title=[view.label])
     for ax, (y_label, labels) in zip(axes, panels, strict=True):
         _draw_panel(ax, rows, [value / factor for value in xs], labels, [metrics[name] for name in labels])
         ax.set_xlabel(x_label.replace(" (", "\n("))
         set_y_label(ax, y_label)
         set_x_ticks(ax, x)
     return figure
-
-
-def _count_legend_rows(labels: dict[str, str]) -> int:
-    """Return the number of rows of the legend above a panel; a panel with one metric has no legend."""
-    return math.ceil(len(labels) / _LEGEND_COLUMNS) if len(labels) > 1 else 0
 
 
 def _draw_panel(ax: Any, rows: Evaluations, xs: list[float], labels: dict[str, str], metrics: Sequence[Metric]) -> None:
@@ -94,18 +82,7 @@ def _draw_panel(ax: Any, rows: Evaluations, xs: list[float], labels: dict[str, s
     set_y_scale(ax, values, bounded=any(metric.bounded for metric in metrics))
     ax.margins(x=0.02)
     if len(labels) > 1:
-        ax.legend(
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            ncols=_LEGEND_COLUMNS,
-            frameon=False,
-            borderaxespad=0.2,
-            labelspacing=0.2,
-            handlelength=2,
-            handletextpad=0.5,
-            columnspacing=0.6,
-            borderpad=0,
-        )
+        add_legend_above(ax, 2)
 
 
 def choose_run_panels(names: Sequence[str], cutoff: float, metrics: MetricCatalogue = CATALOGUE) -> list[Panel]:
@@ -142,3 +119,6 @@ def choose_run_panels(names: Sequence[str], cutoff: float, metrics: MetricCatalo
         if labels:
             measured.append((y_label or metrics[next(iter(labels))].axis_label(cutoff), labels))
     return measured
+
+
+PICTURE = Picture("curves", RunView, lambda view: view, draw)

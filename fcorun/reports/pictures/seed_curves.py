@@ -90,14 +90,7 @@ def draw_curves(
     is_matrix = len(x_axes) > 1
     across = len(x_axes) if is_matrix else count_panel_columns(len(panels))
     is_narrow = len(x_axes) > 3  # units go to a second line
-    figure, axes = make_figure(
-        len(panels),
-        across,
-        height=1.65 if across > 1 else 2.0,
-        left=0.7,
-        bottom=0.58 if is_narrow else 0.45,
-        gap=(0.15, 0.15) if is_matrix else (0.74, 0.55),
-    )
+    figure, axes = make_figure(len(panels), across, height=1.65 if across > 1 else 2.0)
     for i, (ax, (name, x)) in enumerate(zip(axes, panels, strict=True)):
         row, column = divmod(i, across)
         if is_matrix:

@@ -1,5 +1,6 @@
 """The picture of structure against quality over all points that are done: how far it depends on the rates."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from fcorun.base.metrics import PERSONAL_PREFIX, structure_metrics
@@ -11,24 +12,65 @@ from fcorun.reports.pictures.layout import (
     set_y_label,
     set_y_scale,
 )
+from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.style import pt
 from fcorun.reports.run_table import DataFrame
 
 
-def draw(view: ProblemView) -> Any | None:
-    """Return a figure with a mark for each point, the best ringed; None if structure or quality was not measured."""
+@dataclass(frozen=True)
+class StructureAndQuality:
+    """Points that have both a metric of structure and one of quality, of the same models.
+
+    Attributes:
+        view: the runs that the points are of.
+        structure, quality: the names of the metrics. The quality is the same function for all points.
+        points: the points that are done, rows of ``RunTable.fold_seeds`` by the quality.
+    """
+
+    view: ProblemView
+    structure: str
+    quality: str
+    points: DataFrame
+
+    @property
+    def caption(self) -> str:
+        """The sentences below the picture."""
+        problem = f", {self.view.problem}" if self.view.problem else ""
+        return (
+            f"{self.quality} against {self.structure}{problem}, a mark for each point that is done. "
+            f"Rings mark the best by {self.view.metric}."
+        )
+
+
+def collect_points(view: ProblemView) -> StructureAndQuality | None:
+    """Return the points that are done and have structure and quality; None if either was not measured.
+
+    Both metrics are of the same models: the personal models, or the shared model.
+    """
     table = view.table
-    chart = structure_and_quality(view)
-    if chart is None:
+    structures = [name for name in structure_metrics(view.metric)[::-1] if name in table.tail_metrics]
+    qualities = ["support_f1", "val_loss", "val_accuracy"]
+    if view.metric.startswith(PERSONAL_PREFIX):
+        qualities = [PERSONAL_PREFIX + "val_loss", PERSONAL_PREFIX + "val_accuracy"]
+    qualities = [name for name in qualities if name in table.tail_metrics and table.is_one_function(name)]
+    if not structures or not qualities:
         return None
-    structure, quality, points = chart
-    figure, (ax,) = make_figure(1, 1, height=2.0, left=0.68, bottom=0.58)
+    points = table.fold_seeds(qualities[0])
+    points = points[(points["status"] == "done") & points["metric"].notna() & points[structures[0]].notna()]
+    return StructureAndQuality(view, structures[0], qualities[0], points) if len(points) else None
+
+
+def draw(content: StructureAndQuality) -> Any:
+    """Return a figure with a mark for each point, the best ringed."""
+    view, points = content.view, content.points
+    table = view.table
+    figure, (ax,) = make_figure(1, 1, height=2.0)
     for algo, style in view.curve_styles.items():
         rows = points[points["algo"] == algo]
         if len(rows):
             ax.scatter(
-                rows[structure],
+                rows[content.structure],
                 rows["metric"],
                 s=pt(3.7) ** 2,
                 marker=style.marker,
@@ -40,7 +82,7 @@ def draw(view: ProblemView) -> Any | None:
     best = {tuple(row["rows"]) for row in view.best_rows()}
     ringed = points[[tuple(runs) in best for runs in points["rows"]]]
     ring = ax.scatter(
-        ringed[structure],
+        ringed[content.structure],
         ringed["metric"],
         s=pt(7.4) ** 2,
         facecolor="none",
@@ -48,29 +90,11 @@ def draw(view: ProblemView) -> Any | None:
         linewidth=pt(0.9),
     )
     ring.set_label(f"best by {view.metric}" + (f", {escape_dollars(view.problem)}" if view.problem else ""))
-    set_y_scale(ax, list(points["metric"]) if table.metrics[quality].log else [])
-    ax.set(xlabel=table.axis_label(structure, tail=True))
-    set_y_label(ax, table.axis_label(quality))
+    set_y_scale(ax, list(points["metric"]) if table.metrics[content.quality].log else [])
+    ax.set(xlabel=table.axis_label(content.structure, tail=True))
+    set_y_label(ax, table.axis_label(content.quality))
     add_legend(figure, *ax.get_legend_handles_labels(), handlelength=1)
     return figure
 
 
-def structure_and_quality(view: ProblemView) -> tuple[str, str, DataFrame] | None:
-    """Return a metric of structure, one of quality, and the points that are done and have both; None without any.
-
-    Both metrics are of the same models: the personal models, or the shared model. The quality is the same function for
-    all points.
-    """
-    table = view.table
-    structures = [name for name in structure_metrics(view.metric)[::-1] if name in table.tail_metrics]
-    if view.metric.startswith(PERSONAL_PREFIX):
-        qualities = [PERSONAL_PREFIX + "val_loss", PERSONAL_PREFIX + "val_accuracy"]
-    else:
-        qualities = ["support_f1", "val_loss", "val_accuracy"]
-    qualities = [name for name in qualities if name in table.tail_metrics and table.is_one_function(name)]
-    if not structures or not qualities:
-        return None
-    structure, quality = structures[0], qualities[0]
-    points = table.fold_seeds(quality)
-    points = points[(points["status"] == "done") & points["metric"].notna() & points[structure].notna()]
-    return (structure, quality, points) if len(points) else None
+PICTURE = Picture("structure", ProblemView, collect_points, draw, place=2, title="Structure against quality")

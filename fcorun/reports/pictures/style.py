@@ -61,6 +61,11 @@ class PrintStyle:
             "grid.alpha": 0.25,
             "axes.axisbelow": True,
             "pdf.fonttype": 42,
+            "svg.fonttype": "none",  # texts stay texts, which readers can search
+            "svg.hashsalt": "fcorun",  # the same names of elements each time
+            "font.sans-serif": ["DejaVu Sans"],  # SVG lists all of these for each text
+            "figure.constrained_layout.h_pad": 0.04 * self.scale,
+            "figure.constrained_layout.w_pad": 0.04 * self.scale,
             "figure.dpi": 300 / self.scale,
             "savefig.dpi": "figure",
         }

@@ -1,45 +1,41 @@
 """The picture of calibration at a time: observed against predicted risks of an event, of groups of held-out rows."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
-from fcorun.reports.pictures.curve_groups import MAX_NAMED, SETS, add_legend_above, legend_height, shape_square
-from fcorun.reports.pictures.layout import COLOURS, legend_name, make_figure, render_figure
-from fcorun.reports.pictures.style import pt, style_context
+from fcorun.reports.pictures.curve_groups import MAX_NAMED, SETS, shape_square
+from fcorun.reports.pictures.layout import COLOURS, add_legend_above, legend_name, make_figure
+from fcorun.reports.pictures.picture import Picture
+from fcorun.reports.pictures.style import pt
 from fcorun.results.survival import ALL_ROWS, GROUP, RiskGroup, SurvivalCalibration
 
-_LEGEND_COLUMNS = 3
 _MARKERS = "osD^vP"
 
 
-def draw_survival_calibration(calibration: SurvivalCalibration, title: str, style: str = "paper") -> dict[str, bytes]:
-    """Return the content of calibration.png."""
-    with style_context(style):
-        return {"calibration.png": render_figure(draw(calibration, title), "png")}
+@dataclass(frozen=True)
+class SurvivalView:
+    """The calibration of a model at a time, and the title of the run."""
+
+    calibration: SurvivalCalibration
+    title: str
 
 
-def draw(calibration: SurvivalCalibration, title: str) -> Any:
+def draw(view: SurvivalView) -> Any:
     """Return the figure: groups of all rows, and beside them those of each client, or all its rows if they are few.
 
     Vertical lines are intervals. Groups without an observed risk are left out; the legend counts the others.
     """
+    calibration = view.calibration
     (everything,) = calibration.select("", ALL_ROWS)
     observed = everything.observed
-    heading = [title, f"{everything.n:,} {SETS[calibration.split]}, risk of an event up to {calibration.at:g}: "
+    heading = [view.title, f"{everything.n:,} {SETS[calibration.split]}, risk of an event up to {calibration.at:g}: "
                f"{observed.events:,} events, {observed.censored:,} rows censored before, {observed.at_risk:,} at risk "
                "then"]  # fmt: skip
     clients = calibration.clients
     named = clients if len(clients) <= MAX_NAMED else []
     n_panels = 2 if clients else 1
-    figure, axes = make_figure(
-        n_panels,
-        n_panels,
-        height=2.75,
-        title=heading,
-        left=0.5,
-        top=0.12 + legend_height(max(len(named), 1), _LEGEND_COLUMNS),
-        gap=(0.6, 0.5),
-    )
+    figure, axes = make_figure(n_panels, n_panels, height=2.75, title=heading)
     limit = _axis_limit(calibration)
     for ax in axes:
         ax.plot([0, limit], [0, limit], color="0.6", linewidth=pt(0.7), linestyle=(0, (2, 2)))
@@ -55,13 +51,13 @@ def draw(calibration: SurvivalCalibration, title: str) -> Any:
         _draw_groups(axes[0], groups, label, COLOURS[0], "o")
     else:
         _draw_groups(axes[0], [everything], f"all rows, {interval}", COLOURS[0], "o")
-    add_legend_above(axes[0], _LEGEND_COLUMNS)
+    add_legend_above(axes[0], 1)
     for i, client in enumerate(clients):
         of_client = calibration.select(client, GROUP) or calibration.select(client, ALL_ROWS)
         colour, marker = (COLOURS[i], _MARKERS[i]) if named else ("0.6", "o")
         _draw_groups(axes[1], of_client, legend_name(client) if named else "", colour, marker)
     if named:
-        add_legend_above(axes[1], _LEGEND_COLUMNS)
+        add_legend_above(axes[1], 3)
     return figure
 
 
@@ -82,3 +78,6 @@ def _axis_limit(calibration: SurvivalCalibration) -> float:
     values = [group.predicted for group in calibration.groups]
     values += [group.observed.high for group in calibration.groups if not math.isnan(group.observed.high)]
     return min(math.ceil(10 * max(values) - 1e-9) / 10, 1.0)
+
+
+PICTURE = Picture("calibration", SurvivalView, lambda view: view, draw)

@@ -1,23 +1,15 @@
 """The picture files of a sweep, to be printed one or two columns wide."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.base.system.files import write_atomically
-from fcorun.reports.pictures import best_curves, rates, structure
-from fcorun.reports.pictures.layout import render_figure
+from fcorun.reports.pictures.picture import find_pictures
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
-from fcorun.reports.pictures.style import style_context
 from fcorun.reports.run_table import RunTable, column_values
-
-PICTURES: dict[str, Callable[[ProblemView], Any | None]] = {
-    "rates": rates.draw,
-    "best": best_curves.draw,
-    "structure": structure.draw,
-}
 
 _MAX_STEM = 100  # bytes of the name of a file without its ending
 _FILE_NAME_PARTS = r"[\w.=+-]+"  # the parts of a problem's name that go into the name of a file
@@ -64,12 +56,12 @@ def draw_sweep(
             x_axes=[x],
             problem=problem,
         )
-        for name in PICTURES:
-            stem = "-".join([name, *re.findall(_FILE_NAME_PARTS, problem)])
+        for picture in find_pictures(ProblemView):
+            stem = "-".join([picture.name, *re.findall(_FILE_NAME_PARTS, problem)])
             path = folder / f"{stem.encode()[:_MAX_STEM].decode(errors='ignore')}.{format}"
             if path in pictures:  # names that differ in other characters alone, or further on
                 path = path.with_stem(f"{path.stem}-{len(pictures)}")
-            pictures[path] = draw_picture(name, view, format=format, style=style)
+            pictures[path] = picture.render(view, format, style)
     written = []
     for path, content in pictures.items():
         if content is None:
@@ -78,16 +70,9 @@ def draw_sweep(
             write_atomically(path, content)
             written.append(path)
     if len(problems) > 1:
-        for name in PICTURES:
-            (folder / f"{name}.{format}").unlink(missing_ok=True)
+        for picture in find_pictures(ProblemView):
+            (folder / f"{picture.name}.{format}").unlink(missing_ok=True)
     return written
-
-
-def draw_picture(name: str, view: ProblemView, *, format: str, style: str) -> bytes | None:
-    """Return a picture of ``PICTURES`` as the content of a file; None if there is nothing to draw."""
-    with style_context(style):
-        figure = PICTURES[name](view)
-        return None if figure is None else render_figure(figure, format)
 
 
 def group_by_problem(table: RunTable, metric: str) -> dict[str, list[int]]:

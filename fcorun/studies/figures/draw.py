@@ -16,12 +16,14 @@ from fcorun.studies.figures.papers import support_identification as identificati
 
 def draw_curves(inputs: FigureInputs) -> Any:
     """Draw metrics at the best rates of each algorithm, the median and the band over seeds."""
-    return best_curves.draw(inputs.best_view)
+    curves = best_curves.collect_curves(inputs.best_view)
+    return None if curves is None else best_curves.draw(curves)
 
 
 def draw_scatter(inputs: FigureInputs) -> Any:
     """Draw structure against quality over all points of the grid, to show how much depends on the rates."""
-    return structure.draw(inputs.grid_view)
+    points = structure.collect_points(inputs.grid_view)
+    return None if points is None else structure.draw(points)
 
 
 def draw_bars(inputs: FigureInputs) -> Any:
@@ -31,7 +33,7 @@ def draw_bars(inputs: FigureInputs) -> Any:
     inputs.check_one_best_point()
     algos = inputs.algorithms
     n_panels = len(inputs.figure.panels)
-    figure, axes = make_figure(n_panels, n_panels, height=1.9, left=0.72, bottom=0.6, gap=(0.85, 0.5))
+    figure, axes = make_figure(n_panels, n_panels, height=1.9)
     for ax, metric in zip(axes, inputs.figure.panels, strict=True):
         if metric not in inputs.tuned.tail_metrics:
             raise UserError(f"figure.panels: {metric} was not measured: leave it out, or run what measures it")

@@ -4,15 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure
+from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure, shorten_name
 from fcorun.reports.pictures.style import pt, style_context
-from fcorun.reports.pictures.text_width import measure_width, shorten_to_width
 from fcorun.results.scores.score import all_scores
 from fcorun.studies.selection.comparison import ALL, BETTER, SHARED, WORSE, ModelComparison
 
 _ROW = 0.16  # inches of a client
 _MAX_CLIENTS = 40
-_MAX_NAME = 1.7  # inches of a client's name
+_MAX_NAME = 26  # letters of a client's name
 _COLOURS = {BETTER: COLOURS[2], WORSE: COLOURS[3]}
 
 
@@ -33,27 +32,16 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
     across = min(4, len(names))
     with style_context(comparison.experiment.settings.style):
         labels = [_label_client(comparison, client) for client in clients]
-        figure, axes = make_figure(
-            len(names),
-            across,
-            height=_ROW * (len(clients) + 1),
-            title=notes,
-            wide=True,
-            left=0.15 + measure_width(labels),
-            right=0.1,
-            top=0.3,
-            gap=(0.12, 0.5),
-        )
+        figure, axes = make_figure(len(names), across, height=_ROW * (len(clients) + 1), title=notes, wide=True)
         limits = _limits(comparison, names, clients)
         for i, (ax, name) in enumerate(zip(axes, names, strict=True)):
             _draw_candidate(ax, comparison, name, clients, limits)
             ax.set_title(name.replace("_", " "), fontsize=pt(8), parse_math=False)
             ax.set_yticks(range(len(clients)), labels if i % across == 0 else [""] * len(clients), parse_math=False)
             ax.tick_params(axis="y", length=0)
-        middle = (axes[0].get_position().x0 + axes[across - 1].get_position().x1) / 2
         better = "above" if all_scores()[comparison.score].higher else "below"
         text = f"difference in {label} ({better} 0: better than the shared model)"
-        figure.text(middle, 0.0, text, fontsize=pt(8), ha="center", va="bottom", parse_math=False)
+        figure.supxlabel(text, fontsize=pt(8), parse_math=False)
         return {ending: render_figure(figure, ending) for ending in ("png", "pdf")}
 
 
@@ -105,4 +93,4 @@ def _label_client(comparison: ModelComparison, client: str) -> str:
     """Return the name and the size of a client."""
     row = comparison.find(SHARED, client)
     size = f"{row.n:,}" if row.events is None else f"{row.events:,} / {row.n:,}"
-    return f"{shorten_to_width(client, _MAX_NAME) if client else 'all'} ({size})"
+    return f"{shorten_name(client, _MAX_NAME) if client else 'all'} ({size})"

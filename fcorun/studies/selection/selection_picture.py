@@ -23,10 +23,7 @@ def draw_selection(selection: Selection, coefficients: Coefficients | None) -> d
         if options.fold_weights == "rows":
             title += ", folds weighed by their rows"
         n_panels = 1 if coefficients is None else 2
-        right = 0.1 if coefficients is None else 1.1  # inches for the names of coefficients
-        figure, axes = make_figure(
-            n_panels, n_panels, height=2.3, title=[title], left=0.65, right=right, top=0.22, gap=(0.8, 0.5)
-        )
+        figure, axes = make_figure(n_panels, n_panels, height=2.3, title=[title])
         _draw_metric(axes[0], selection)
         if coefficients is not None:
             _draw_coefficients(axes[1], selection, coefficients)

@@ -11,7 +11,8 @@ from fcorun.base.records.formats import csv_text, frame_csv
 from fcorun.base.records.record import PREDICTIONS_FILE
 from fcorun.base.system.files import write_atomically
 from fcorun.methods.algorithms.algorithm import Baseline
-from fcorun.reports.pictures.held_out_pictures import draw_held_out_rows
+from fcorun.reports.pictures.curve_groups import CurveView
+from fcorun.reports.pictures.picture import render_pictures
 from fcorun.results.models.coefficients import COLUMNS, Coefficients
 from fcorun.results.models.predictions import predictions_csv, tabulate_scores
 from fcorun.results.models.score_curves import compute_curves
@@ -69,7 +70,7 @@ def _write_curves(selection: Selection, scores: list[dict[str, Any]]) -> None:
         else f"{len(selection.nested.scores)} outer folds"
     )
     title = f"{format_title(selection.experiment)}: out of {folds} by {selection.by}"
-    pictures = draw_held_out_rows(curves, title, formats=("png", "pdf"), style=style)
+    pictures = render_pictures(CurveView(curves, title), formats=("png", "pdf"), style=style)
     for name, content in {**curves.files, **pictures}.items():
         write_atomically(selection.folder / name, content)
 

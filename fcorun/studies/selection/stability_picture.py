@@ -20,7 +20,6 @@ from fcorun.studies.selection.study_picture import (
 N_LABELLED = 8  # features with a name in the margin
 _MAX_NAMED_CLIENTS = 12
 _MAX_NUMBERED_CLIENTS = 8  # up to which indices are written into the cells
-_LETTER_WIDTH = 0.05  # inches
 
 
 def draw_stability(result: StabilityResult) -> dict[str, bytes]:
@@ -31,20 +30,7 @@ def draw_stability(result: StabilityResult) -> dict[str, bytes]:
         title = f"{format_title(result.experiment)}: stability selection on {halves}"
         has_clients = result.client_similarity is not None
         n_panels = 2 if has_clients else 1
-        names = [shorten(_display_names(result)[j]) for j in _most_frequent(result)]
-        margin = 0.25 + _LETTER_WIDTH * max(map(len, names), default=0)
-        gap = margin + 0.15 + _LETTER_WIDTH * max(map(len, _client_labels(result)), default=0)
-        figure, axes = make_figure(
-            n_panels,
-            n_panels,
-            height=2.4,
-            title=[title],
-            left=0.65,
-            right=0.6 if has_clients else margin,
-            top=0.12,
-            bottom=0.65,
-            gap=(gap, 0.5),
-        )
+        figure, axes = make_figure(n_panels, n_panels, height=2.4, title=[title])
         _draw_frequencies(axes[0], result)
         if has_clients:
             _draw_similarity(figure, axes[1], result)

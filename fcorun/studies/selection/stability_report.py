@@ -12,7 +12,7 @@ import numpy as np
 from fcorun.base.errors import word
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.system.files import write_atomically
-from fcorun.reports.pictures.brain import VoxelMap, draw_maps
+from fcorun.reports.pictures.brain import BrainMaps, VoxelMap, draw_maps
 from fcorun.reports.pictures.layout import render_figure
 from fcorun.reports.pictures.style import style_context
 from fcorun.results.inference.methods import AFTER_SELECTION
@@ -176,7 +176,7 @@ def map_voxels(result: StabilityResult) -> dict[str, bytes]:
     maps = [VoxelMap(text, values, "viridis_r", 0, 1) for text, values in rows]
     title = f"{format_title(result.experiment)}: stability selection on {n_halves} by {name_halves(result)}"
     with style_context(result.experiment.settings.style):
-        figure = draw_maps(grid, maps, [title, "voxel by voxel, without clusters, axial slices (z in mm)"])
+        figure = draw_maps(BrainMaps(grid, maps, [title, "voxel by voxel, without clusters, axial slices (z in mm)"]))
         pictures = {f"brain.{format}": render_figure(figure, format) for format in ("png", "pdf")}
     images = {
         "mask.nii.gz": mask_image(grid),

@@ -1,6 +1,5 @@
 """The file of the report page, and the pages that figures and sweeps write."""
 
-import gzip
 import json
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from sweeps import RATES, run_sweep_command
 
 from fcorun.base.records.formats import csv_text
 from fcorun.interface.cli.commands import main
-from fcorun.reports.page import build_page as build
 from fcorun.studies.figures.reproduce import FigureResult
 
 
@@ -70,7 +68,7 @@ def test_a_figure_writes_its_page(capsys, monkeypatch, wants_page):
         assert "0 of 1 claims hold; best at an edge of the grid: fedmid</h2>" in text
         assert '<p class="overline">Figure fco_fig3a</p>\n<h1>A title</h1>' in text
         assert "<p>What it is.</p><p>The figure differs from its file: with metric=a.</p>" in text
-        assert "fcorun&#x27;s own choice" in text
+        assert "fcorun&#39;s own choice" in text
         assert 'it is the best <span class="result">does not hold</span>' in text
         assert "<figcaption>How it is drawn.</figcaption>" in text
         assert "<td>no</td><td>fedmid</td><td>it is the best</td><td>1</td>" in text
@@ -87,17 +85,3 @@ def test_a_sweep_writes_its_page(monkeypatch):
     assert not Path("s/report.html").exists()
     assert run_sweep_command(*RATES, "hydra.sweep.dir=s") == 0
     assert "6 runs of FedDualAvg on lasso (6 clients, " in Path("s/report.html").read_text()
-
-
-def test_the_script_of_plotly_is_compressed_once(own_cache, monkeypatch, tmp_path):
-    script = tmp_path / "plotly.min.js"
-    script.write_text("draw()")
-    monkeypatch.setattr(build, "find_plotly_script", lambda: script)
-    compressed = build._compress_library()
-    with monkeypatch.context() as patch:
-        patch.setattr(gzip, "compress", None)
-        assert build._compress_library() == compressed
-    (cached,) = (tmp_path / "cache").rglob("*.gz")
-    for change in (lambda: cached.write_bytes(compressed[:-6]), lambda: script.write_text("draw(2)"), cached.unlink):
-        change()
-        assert gzip.decompress(build._compress_library()).decode() == script.read_text()

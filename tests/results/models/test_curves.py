@@ -17,7 +17,7 @@ from fcorun.reports.page.build_page import build_page
 from fcorun.reports.pictures import calibration_picture as calibration
 from fcorun.reports.pictures import roc
 from fcorun.reports.pictures.curve_groups import CurveView
-from fcorun.reports.pictures.held_out_pictures import draw_held_out_rows
+from fcorun.reports.pictures.picture import render_pictures
 from fcorun.results.models.predictions import Predictions, tabulate_scores
 from fcorun.results.models.score_curves import (
     Curves,
@@ -123,7 +123,7 @@ def test_the_legend_of_calibration_names_both_sizes_of_bins(n_rows):
 def test_names_of_clients_are_shown_as_they_are():
     found = curves(predictions(clients=("_a", "$b$_$c$")))
     assert found is not None
-    texts = draw_checked(roc.draw, CurveView(found, "a run")).axes[0].get_legend().get_texts()
+    texts = draw_checked(roc.draw, CurveView(found, "a run")).legends[0].get_texts()
     names = [text.get_text().partition(":")[0] for text in texts]
     assert {"\u200b_a", "$b$_$c$"} < set(names)
 
@@ -144,7 +144,7 @@ def test_the_axes_of_calibration_hold_the_smooth_line_of_all_rows():
 def test_pictures_are_as_wide_as_a_page_or_a_column(clients):
     found = curves(predictions(clients=clients))
     assert found is not None
-    pictures = draw_held_out_rows(found, "a run")
+    pictures = render_pictures(CurveView(found, "a run"))
     widths = {name: imread(io.BytesIO(content)).shape[1] for name, content in pictures.items()}
     assert widths["roc.png"] == pytest.approx(2100, abs=30)
     assert widths["decision.png"] == pytest.approx(1050, abs=30)

@@ -12,7 +12,8 @@ from helpers import fails
 from fcorun import Record, compose, run
 from fcorun.interface.cli.commands import main
 from fcorun.reports.page.write import write_report
-from fcorun.reports.pictures.coefficient_picture import draw_model
+from fcorun.reports.pictures.coefficient_picture import ModelView
+from fcorun.reports.pictures.picture import render_pictures
 from fcorun.results.models.coefficients import load_coefficients
 from fcorun.studies.selection.select import select
 from fcorun.studies.selection.select_stable import select_stable_features
@@ -62,7 +63,7 @@ def test_a_map_is_drawn(tmp_path):
     assert nibabel.Nifti1Image.from_filename(record.folder / "weights.nii.gz").shape == (*SHAPE, 3)
     coefficients = load_coefficients(record)
     none = type(coefficients)(coefficients.features, ("",), 0 * coefficients.weights[:, :1], grid=coefficients.grid)
-    assert draw_model(none, "nothing", 1e-4, format="pdf")["brain.pdf"].startswith(b"%PDF")
+    assert render_pictures(ModelView(none, "nothing", 1e-4), formats=["pdf"])["brain.pdf"].startswith(b"%PDF")
 
 
 @pytest.mark.slow

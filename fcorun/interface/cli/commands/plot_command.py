@@ -17,8 +17,8 @@ from fcorun.base.records.sweep_settings import SweepSettings, load_settings
 from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import CommandParser, load_records_in, make_console, select_latest
 from fcorun.reports.build_table import build_table, sort_records
-from fcorun.reports.pictures import run_curves
 from fcorun.reports.pictures.layout import FORMATS
+from fcorun.reports.pictures.run_curves import RunView
 from fcorun.reports.pictures.sweep_pictures import draw_sweep
 
 _PROGRESS_RECORDS = 100  # between two lines of progress
@@ -110,7 +110,8 @@ def _draw_all(folder: Path, records: Sequence[Record], arguments: Namespace) -> 
 
 def _draw_record(record: Record, arguments: Namespace) -> bool:
     """Draw the curves of a record, and the coefficients of a linear model; return whether the record has curves."""
-    from fcorun.reports.pictures.coefficient_picture import draw_model
+    from fcorun.reports.pictures.coefficient_picture import ModelView
+    from fcorun.reports.pictures.picture import render_pictures
     from fcorun.results.models.coefficients import load_coefficients
 
     rows = record.rows
@@ -119,19 +120,15 @@ def _draw_record(record: Record, arguments: Namespace) -> bool:
     config = record.flat_config
     label = record.picture_title
     cutoff = float(config["cutoff"])
-    options: dict = {"format": arguments.format, "style": arguments.style or config.get("style", "paper")}
-    curves = run_curves.draw_run(
-        rows,
-        label,
-        cutoff,
-        x=arguments.x or config.get("x", "rounds"),
-        metrics=from_summaries([read_summary(record.folder)]),
-        **options,
-    )
-    write_atomically(record.folder / f"curves.{arguments.format}", curves)
+    style = arguments.style or config.get("style", "paper")
+    x = arguments.x or config.get("x", "rounds")
+    metrics = from_summaries([read_summary(record.folder)])
+    files = render_pictures(RunView(rows, label, cutoff, x, metrics), formats=[arguments.format], style=style)
     with contextlib.suppress(UserError):  # raised for a model that is not linear, or whose file is lost
-        for name, content in draw_model(load_coefficients(record), label, cutoff, **options).items():
-            write_atomically(record.folder / name, content)
+        model_view = ModelView(load_coefficients(record), label, cutoff)
+        files |= render_pictures(model_view, formats=[arguments.format], style=style)
+    for name, content in files.items():
+        write_atomically(record.folder / name, content)
     return True
 
 

@@ -182,11 +182,12 @@ def _print_calibration(calibration: "SurvivalCalibration", console: Console) -> 
 
 def _write_calibration(folder: Path, calibration: "SurvivalCalibration", console: Console) -> None:
     """Write calibration.csv and calibration.png into the folder of a record."""
-    from fcorun.reports.pictures.survival_calibration_picture import draw_survival_calibration
+    from fcorun.reports.pictures.picture import render_pictures
+    from fcorun.reports.pictures.survival_calibration_picture import SurvivalView
 
     record = Record(folder)
     style = str(record.flat_config.get("style", "paper"))
-    files = draw_survival_calibration(calibration, record.picture_title, style)
+    files = render_pictures(SurvivalView(calibration, record.picture_title), style=style)
     for name, content in {"calibration.csv": calibration.to_csv(), **files}.items():
         write_atomically(folder / name, content)
         console.print(escape(str(folder / name)))

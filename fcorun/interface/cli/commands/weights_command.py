@@ -22,10 +22,9 @@ from fcorun.interface.cli.commands.common_command import (
     select_latest,
 )
 from fcorun.reports.coefficient_summary import stability_warnings, summarize_coefficients
-from fcorun.reports.pictures.brain import draw_brain
-from fcorun.reports.pictures.coefficient_picture import draw_model
-from fcorun.reports.pictures.layout import render_figure
-from fcorun.reports.pictures.style import style_context
+from fcorun.reports.pictures import brain
+from fcorun.reports.pictures.coefficient_picture import ModelView
+from fcorun.reports.pictures.picture import render_pictures
 from fcorun.reports.run_table import DataFrame
 from fcorun.reports.sweep_report import format_number, print_full_width
 from fcorun.results.models.coefficients import (
@@ -117,7 +116,7 @@ def _write_coefficients(record: Record, clients: bool) -> list[Path]:
     files: dict[str, bytes | str]
     if not clients:
         model = load_coefficients(record)
-        files = coefficient_files(model) | draw_model(model, label, cutoff, style=style)
+        files = coefficient_files(model) | render_pictures(ModelView(model, label, cutoff), style=style)
     else:
         client_names, models = load_client_coefficients(record)
         files = {"coefficients_by_client.csv": format_by_client(client_names, models)}
@@ -130,9 +129,8 @@ def _write_coefficients(record: Record, clients: bool) -> list[Path]:
                 titles = tuple(client for client in client_names for _ in classes)
             weights = np.concatenate([model.weights for model in models], axis=1)
             files["weights_by_client.nii.gz"] = weights_image(grid, weights)
-            with style_context(style):
-                figure = draw_brain(replace(models[0], weights=weights, classes=titles), label)
-                files["brain_by_client.png"] = render_figure(figure)
+            view = ModelView(replace(models[0], weights=weights, classes=titles), label, cutoff)
+            files["brain_by_client.png"] = brain.PICTURE.render(view, style=style) or b""
     for name, content in files.items():
         write_atomically(record.folder / name, content)
     return [record.folder / name for name in files]

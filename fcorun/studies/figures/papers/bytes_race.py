@@ -28,7 +28,7 @@ def draw_bytes(inputs: FigureInputs) -> Any:
     gap, score = inputs.figure.panels
     curves = curves_by_algorithm(inputs, inputs.figure.panels)
     factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
-    figure, axes = make_figure(6, 3, height=1.6, left=0.55, bottom=1.35, top=0.22, gap=(0.12, 0.12))
+    figure, axes = make_figure(6, 3, height=1.6)
     in_columns = {method for methods in _METHODS_OF_COLUMN.values() for method in methods}
     in_each_column = {algo for algo in curves if algo.partition("_")[0] not in in_columns}
     one_shot = [algo for algo, curve in curves.items() if len(curve["bytes"]) == 1]

@@ -62,7 +62,7 @@ def draw_averaging(inputs: FigureInputs) -> Any:
             strips.append(
                 (inputs.grid_view.algo_title(row["algo"]), inputs.grid_records[row["rows"][0]].solution["weights"])
             )
-    figure, (ax,) = make_figure(1, 1, wide=True, height=0.21 * len(strips), left=1.75, right=0.75, bottom=0.5, top=0.25)
+    figure, (ax,) = make_figure(1, 1, wide=True, height=0.21 * len(strips))
     is_nonzero = np.array([np.abs(w) > cutoff for _, w in strips], float)
     ax.imshow(
         is_nonzero, aspect="auto", interpolation="nearest", cmap=ListedColormap(["#F2F2F2", COLOURS[0]]), vmin=0, vmax=1
@@ -89,7 +89,7 @@ def draw_rates(inputs: FigureInputs) -> Any:
     runs = select_fastest_runs(inputs.grid_records)
     styles = {f"theorem 4.{i + 1}": {"color": COLOURS[i], "linestyle": DASHES[i + 1]} for i in range(3)}
     gap_label = CATALOGUE["suboptimality"].axis_label(None)
-    figure, axes = make_figure(len(runs), min(3, len(runs)), height=1.9, left=0.6, top=0.25)
+    figure, axes = make_figure(len(runs), min(3, len(runs)), height=1.9)
     for ax, (record, rounds, gaps, bounds) in zip(axes, runs, strict=True):
         ax.plot(rounds, gaps, color="black", label="measured, last iterate")
         for theorem, bound in bounds.items():

@@ -203,7 +203,7 @@ def _read_condition(record: Record) -> float:
 
 def draw_gaps(inputs: FigureInputs) -> Any:
     """Draw the gap against rounds at three condition numbers, and rounds to a gap of 1e-3 against all of them."""
-    figure, (left, right) = make_figure(2, 2, height=2.0, left=0.6)
+    figure, (left, right) = make_figure(2, 2, height=2.0)
     finished = [record for record in inputs.grid_records if record.finished]
     shown = sorted({_read_condition(record) for record in finished})[::-1]
     shown = [kappa for kappa in shown if np.log10(kappa) % 1 == 0][:3][::-1]

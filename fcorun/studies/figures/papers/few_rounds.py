@@ -22,7 +22,7 @@ def draw_costs(inputs: FigureInputs) -> Any:
     """
     gap, error = inputs.figure.panels
     curves = curves_by_algorithm(inputs, inputs.figure.panels)
-    figure, axes = make_figure(3, 3, height=1.9, left=0.55, bottom=0.48, gap=(0.62, 0.5))
+    figure, axes = make_figure(3, 3, height=1.9)
     factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
     handles, titles = [], []
     for algo, curve in curves.items():

@@ -30,7 +30,7 @@ def draw_graphs(inputs: FigureInputs) -> Any:
     methods = list(dict.fromkeys(algo.rpartition("_")[0] for algo in curves))
     graphs = list(dict.fromkeys(algo.rpartition("_")[2] for algo in curves))
     n_panels = len(methods) + 1
-    figure, axes = make_figure(n_panels, n_panels, height=1.7, left=0.55, bottom=0.48, top=0.2, gap=(0.42, 0.5))
+    figure, axes = make_figure(n_panels, n_panels, height=1.7)
     handles = {}
     for i, method in enumerate(methods):
         of_method = [algo for algo in curves if algo.rpartition("_")[0] == method]

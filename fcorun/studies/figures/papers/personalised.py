@@ -35,8 +35,7 @@ def draw_accuracies(inputs: FigureInputs) -> Any:
     inputs.check_one_best_point()
     algos = inputs.algorithms
     cutoff = inputs.tuned.cutoff
-    figure, (left, middle, right) = make_figure(3, 3, height=0.17 * len(algos) + 0.45, left=1.1, bottom=0.62, top=0.28,
-                                         gap=(0.55, 0.5))  # fmt: skip
+    figure, (left, middle, right) = make_figure(3, 3, height=0.17 * len(algos) + 0.45)
     seeds = inputs.tuned.frame.groupby("algo").size().max()
     for i, algo in enumerate(algos):
         style = inputs.line_styles[algo]

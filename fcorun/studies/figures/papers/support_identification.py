@@ -19,7 +19,7 @@ def draw_identification(inputs: FigureInputs) -> Any:
     """
     from matplotlib.lines import Line2D
 
-    figure, axes = make_figure(2, 2, height=2.0, left=0.55, bottom=0.48, gap=(0.62, 0.5))
+    figure, axes = make_figure(2, 2, height=2.0)
     handles, titles = [], []
     for i, algo in enumerate(inputs.algorithms):
         style, rows = inputs.line_styles[algo], _first_run(inputs, algo)

@@ -41,9 +41,8 @@
     return { dtick: decades < 2.5 ? "D2" : Math.ceil(decades / 6) };
   }
   function paperWidth(chart) { // a sheet is two charts wide; the last of an odd number is as wide as two
-    const item = chart.closest("figure") || chart, grid = item.parentElement;
-    const isAlone = grid.children.length % 2 === 1 && item === grid.lastElementChild;
-    return grid.classList.contains("charts") && !isAlone ? 340 : 700;
+    const grid = chart.parentElement;
+    return grid.children.length % 2 === 1 && chart === grid.lastElementChild ? 700 : 340;
   }
   const isOpen = element => !element.closest("details:not([open])"); // a collapsed chart has no width, and is drawn later
   function plot(chart, traces, layout) {
@@ -51,7 +50,7 @@
     const axis = { gridcolor: lineColour, zerolinecolor: lineColour, linecolor: lineColour, automargin: true, exponentformat: "power" };
     const defaults = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: foreground, size: 12 },
-      margin: { l: 60, r: 15, t: layout.title ? 45 : 30, b: 50 }, height: printing ? 260 : 340, xaxis: { ...axis }, yaxis: { ...axis },
+      margin: { l: 60, r: 15, t: 30, b: 50 }, height: printing ? 260 : 340, xaxis: { ...axis }, yaxis: { ...axis },
       legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom" }, hoverlabel: { namelength: -1 },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: cssVariable("--soft"), activecolor: foreground },
     };
@@ -59,7 +58,6 @@
     for (const [name, coordinate] of [["xaxis", "x"], ["yaxis", "y"]])
       if (merged[name].type === "log" && !merged[name].dtick)
         Object.assign(merged[name], logTicks(traces.flatMap(trace => trace[coordinate])));
-    if (merged.title) Object.assign(merged.title, { x: 0.02, xanchor: "left", font: { size: 14 } });
     const inLegend = traces.filter(trace => trace.showlegend);
     merged.showlegend = inLegend.length > 1;
     if (merged.showlegend) { // below the axis, in as many rows as its names need
@@ -73,10 +71,6 @@
     if (printing) merged.width = paperWidth(chart);
     return Plotly.react(chart, withForeground(traces, foreground), merged, config);
   }
-  const drawCharts = () => Promise.all([...document.querySelectorAll("[data-chart]")].filter(isOpen).map(chart => {
-    const { traces, layout } = data.charts[Number(chart.dataset.chart)];
-    return plot(chart, traces, layout);
-  }));
 
   // ---- curves
   function selectRuns() { // the runs whose curves the controls ask for
@@ -259,7 +253,7 @@
       if (details) details.open = true;
     }
   }
-  const drawAll = () => window.Plotly && Promise.all([drawCharts(), applyAddress()]);
+  const drawAll = () => window.Plotly && applyAddress();
   addEventListener("hashchange", () => { openTargets(); if (location.hash.includes("=")) applyAddress(); });
   for (const details of document.querySelectorAll("details")) details.addEventListener("toggle", () => { if (details.open) drawAll(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
@@ -267,8 +261,9 @@
   addEventListener("afterprint", () => { printing = false; drawAll(); });
   openTargets();
   applyAddress();
-  loadPlotly().then(drawAll).then(() => { root.dataset.ready = document.querySelectorAll(".chart .main-svg").length; }, error => {
-    for (const chart of document.querySelectorAll(".chart, #curve-charts")) chart.textContent = "Not drawn: this browser is too old.";
+  const ready = () => { root.dataset.ready = document.querySelectorAll("#curve-charts .main-svg, .drawn svg").length; };
+  (curves ? loadPlotly().then(drawAll) : Promise.resolve()).then(ready, error => {
+    document.getElementById("curve-charts").textContent = "Not drawn: this browser is too old.";
     reportError(String(error));
     console.error(error);
   });

@@ -1,0 +1,83 @@
+"""The shelf of pictures: each is one file of this folder, which declares its data and its drawing as ``PICTURE``.
+
+A picture is found by itself, written as NAME.png beside the records, and shown on the page.
+"""
+
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from fcorun.reports.pictures.layout import render_figure
+from fcorun.reports.pictures.style import style_context
+
+Subject = TypeVar("Subject")
+Content = TypeVar("Content")
+
+
+@dataclass(frozen=True)
+class Picture(Generic[Subject, Content]):
+    """A picture: what it is of, what it shows, and how it is drawn.
+
+    Attributes:
+        name: the name of its files without the ending.
+        subject: the class of what is drawn: ``ProblemView`` for the runs of a sweep, ``CurveView`` for held-out rows,
+            ``RunView`` for one run, ``ModelView`` for a linear model.
+        collect: returns the data of the picture, a frozen dataclass; None: it does not apply to this subject.
+        draw: returns the figure of these data, in the current style.
+        place: pictures of one subject are written and shown in the order of their places.
+        title: the heading of its section on the page of a sweep; empty: the page shows something else instead.
+        caption: the sentence below the file of the picture on a page.
+        collect_parts: returns the data of each of several pictures that a page of a sweep shows side by side; None: a
+            page shows the picture of the file. The data of a picture with a title have their own ``caption``.
+    """
+
+    name: str
+    subject: type[Subject]
+    collect: Callable[[Subject], Content | None]
+    draw: Callable[[Content], Any]
+    place: int = 0
+    title: str = ""
+    caption: str = ""
+    collect_parts: Callable[[Subject], Sequence[Content]] | None = None
+
+    def render(self, subject: Subject, format: str = "png", style: str = "paper") -> bytes | None:
+        """Return the picture of a subject as the content of a file; None if there is nothing to draw."""
+        with style_context(style):
+            content = self.collect(subject)
+            return None if content is None else render_figure(self.draw(content), format)
+
+    def render_parts(self, subject: Subject) -> list[tuple[bytes, str]]:
+        """Return what a page shows of a subject: the content of each SVG, and its caption."""
+        contents: Sequence[Content | None] = [self.collect(subject)]
+        if self.collect_parts is not None:
+            contents = self.collect_parts(subject)
+        shown = []
+        with style_context("paper"):
+            for content in contents:
+                if content is not None:
+                    shown.append((render_figure(self.draw(content), "svg"), getattr(content, "caption", self.caption)))
+        return shown
+
+
+@cache
+def find_pictures(subject: type) -> tuple[Picture, ...]:
+    """Return the pictures of the shelf that are of subjects of this class, in the order of their places."""
+    found = []
+    for module in pkgutil.iter_modules([__file__.rpartition("/")[0]]):
+        picture = getattr(import_module(f"fcorun.reports.pictures.{module.name}"), "PICTURE", None)
+        if picture is not None and picture.subject is subject:
+            found.append(picture)
+    return tuple(sorted(found, key=lambda picture: picture.place))
+
+
+def render_pictures(subject: Any, *, formats: Sequence[str] = ("png",), style: str = "paper") -> dict[str, bytes]:
+    """Return the pictures of a subject that apply to it, a file in each format, by file name."""
+    files = {}
+    for picture in find_pictures(type(subject)):
+        for format in formats:
+            if content := picture.render(subject, format, style):
+                files[f"{picture.name}.{format}"] = content
+    return files
