@@ -134,11 +134,18 @@ def escape_dollars(text: str) -> str:
     return text.replace("$", "\\$")
 
 
-def add_legend(figure: Any, handles: Sequence[Any], texts: Sequence[str], handlelength: float = 2.6) -> None:
-    """Add a legend below the panels, for which the figure grows, in as many columns as fit, at most three."""
+def add_legend(
+    figure: Any, handles: Sequence[Any], texts: Sequence[str], handlelength: float = 2.6, parse_math: bool = True
+) -> None:
+    """Add a legend below the panels, for which the figure grows, in as many columns as fit, at most three.
+
+    With ``parse_math=False`` a "$" begins no formula.
+    """
     options = {"labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength, "frameon": False}
     for n_columns in (3, 2, 1):
         legend = figure.legend(handles, texts, ncols=n_columns, loc="outside lower center", **options)
+        for text in legend.get_texts():
+            text.set_parse_math(parse_math)
         box = legend.get_window_extent(figure.canvas.get_renderer())
         if box.width < figure.bbox.width:
             break

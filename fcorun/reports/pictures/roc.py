@@ -33,7 +33,7 @@ def draw(view: CurveView) -> Any:
     roc.set_ylabel("sensitivity")
     precision.set_xlabel("sensitivity (recall)")
     precision.set_ylabel("positive predictive value (precision)")
-    add_legend(figure, *roc.get_legend_handles_labels())
+    add_legend(figure, *roc.get_legend_handles_labels(), parse_math=False)
     return figure
 
 

@@ -1,0 +1,110 @@
+"""Properties of every picture of the shelf: where it applies, what it draws, and that no text sticks out."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_records import fake_config, fake_grid, fake_record, fake_rows
+from figure_checks import draw_checked_picture
+from helpers import not_none
+
+import fcorun.reports.pictures
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.datasets.voxel_grid import VoxelGrid
+from fcorun.data.rows.rows import Rows
+from fcorun.methods.objectives import Logistic
+from fcorun.reports.build_table import build_table
+from fcorun.reports.pictures.coefficient_picture import ModelView
+from fcorun.reports.pictures.curve_groups import CurveView
+from fcorun.reports.pictures.picture import Picture, find_pictures, render_pictures
+from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
+from fcorun.reports.pictures.run_curves import RunView
+from fcorun.reports.pictures.survival_calibration_picture import SurvivalView
+from fcorun.results.models.coefficients import Coefficients
+from fcorun.results.models.predictions import Predictions, tabulate_scores
+from fcorun.results.models.score_curves import compute_curves
+from fcorun.results.models.score_intervals.scored_rows import HeldOutRows
+from fcorun.results.models.survival_calibration import calibrate
+
+
+def view_of(records) -> ProblemView:
+    table = build_table(records)
+    return ProblemView(table, records, "support_f1", curve_styles_of(table))
+
+
+def model_of(voxels: bool) -> ModelView:
+    grid = VoxelGrid(np.ones((4, 4, 3), bool), np.diag([3.0, 3, 3, 1])) if voxels else None
+    weights = np.random.default_rng(0).standard_normal((48, 1))
+    names = tuple(f"x{j}" for j in range(48))
+    return ModelView(Coefficients(names, ("",), weights, np.ones(1), grid=grid), "a run", 1e-4)
+
+
+def held_out_curves(n: int) -> CurveView:
+    rng = np.random.default_rng(1)
+    output = rng.standard_normal(n)
+    y = (rng.random(n) < 1 / (1 + np.exp(-output))).astype(int)
+    y[:2] = 0, 1
+    data = FederatedData(train=Rows(np.zeros((2, 1)), y[:2], np.zeros(2, int)), task="binary", classes=("fit", "ill"))
+    predictions = Predictions(
+        objective=Logistic(), data=data, split="test", model="shared", clients=np.resize(["a", "b"], n), y=y,
+        output=output, threshold=0.3,
+    )  # fmt: skip
+    return CurveView(not_none(compute_curves([predictions], tabulate_scores([predictions]))), "a run")
+
+
+def calibrated_risks() -> SurvivalView:
+    times = np.random.default_rng(2).exponential(2, 80)
+    rows = HeldOutRows(
+        folder=Path(), split="test", model="shared", task="survival", client=np.repeat(["a", "b"], 40),
+        row=np.arange(80), group=None, target=times, prediction=np.zeros(80),
+    )  # fmt: skip
+    return SurvivalView(calibrate(rows, np.linspace(0, 1, 80), 1), "a run")
+
+
+SUBJECTS = {
+    ProblemView: lambda: view_of(fake_grid("s", seeds=(0,))),
+    RunView: lambda: RunView(fake_rows(), "a run", 1e-4),
+    ModelView: lambda: model_of(voxels=True),
+    CurveView: lambda: held_out_curves(300),
+    SurvivalView: calibrated_risks,
+}
+# subjects to which some pictures do not apply, with the names of those that do
+LACKING = {
+    "one run": (lambda: view_of([fake_record("one", fake_config())]), {"best", "structure"}),
+    "failed": (lambda: view_of([fake_record("f", status="failed")]), set()),
+    "no voxels": (lambda: model_of(voxels=False), {"coefficients"}),
+    "few rows": (lambda: held_out_curves(20), {"roc", "decision"}),
+}
+SHELF = [picture for subject in SUBJECTS for picture in find_pictures(subject)]
+
+
+def test_every_file_of_the_shelf_is_found():
+    declared = set()
+    for module in pkgutil.iter_modules(fcorun.reports.pictures.__path__):
+        picture = getattr(importlib.import_module(f"fcorun.reports.pictures.{module.name}"), "PICTURE", None)
+        if picture is not None:
+            declared.add((picture.subject, picture.name))
+    assert declared == {(picture.subject, picture.name) for picture in SHELF}
+    assert len(declared) == len(SHELF)
+
+
+@pytest.mark.parametrize("picture", SHELF, ids=lambda picture: f"{picture.subject.__name__}-{picture.name}")
+def test_a_picture_draws_what_it_applies_to(picture: Picture):
+    """Texts are inside the figure and do not overlap, and axes that are drawn have names."""
+    subject = SUBJECTS[picture.subject]()
+    figure = draw_checked_picture(picture, subject)
+    assert any(ax.has_data() for ax in figure.axes)
+    for ax in figure.axes:
+        if ax.axison and ax.has_data() and not (ax.images or ax.get_title()):
+            assert ax.get_xlabel() or ax.get_ylabel()
+    svg = not_none(picture.render(subject, "svg"))
+    assert svg == picture.render(subject, "svg")  # the same each time
+    assert b"<text" in svg
+
+
+@pytest.mark.parametrize("kind", LACKING)
+def test_nothing_is_drawn_of_what_a_picture_does_not_apply_to(kind):
+    make_subject, names = LACKING[kind]
+    assert {name.removesuffix(".png") for name in render_pictures(make_subject())} == names
