@@ -132,8 +132,8 @@ def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
     given = dict.fromkeys(key for row in rows for key in row if key not in ("set", "model", "client", "positive"))
     known = [*_COUNTS, *(score.name for score in list_scores(lambda places: places.page))]
     names = [name for name in known if name in given or f"{name}_low" in given]
-    others = [name for name in given if name not in known and not name.endswith(("_low", "_high", "loss"))]
-    return [*names, *others]
+    names += [name for name in given if name not in known and not name.endswith(("_low", "_high"))]
+    return [name for name in names if not name.endswith("loss")]
 
 
 def score_names(brief: bool = False, without: Sequence[str] = ()) -> list[str]:
