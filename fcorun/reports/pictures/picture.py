@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fcorun.reports.pictures.layout import render_figure
@@ -66,8 +67,8 @@ class Picture(Generic[Subject, Content]):
 def find_pictures(subject: type) -> tuple[Picture, ...]:
     """Return the pictures of the shelf that are of subjects of this class, in the order of their places."""
     found = []
-    for module in pkgutil.iter_modules([__file__.rpartition("/")[0]]):
-        picture = getattr(import_module(f"fcorun.reports.pictures.{module.name}"), "PICTURE", None)
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)], f"{__package__}."):
+        picture = getattr(import_module(module.name), "PICTURE", None)
         if picture is not None and picture.subject is subject:
             found.append(picture)
     return tuple(sorted(found, key=lambda picture: picture.place))
