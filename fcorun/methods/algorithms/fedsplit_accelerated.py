@@ -40,10 +40,13 @@ class FedSplitAccelerated(ProximalAlgorithm):
         exact="composite",
         uploads="points",
     )
-    needs_quadratic_losses = True
 
     step: AutoPositive = AUTO
     mu: AutoNonNegative = AUTO
+
+    @property
+    def needs_quadratic_losses(self):
+        return True
 
     def auto(self, constants):
         return {"step": 0.95 / constants.smoothness, "mu": constants.strong_convexity}

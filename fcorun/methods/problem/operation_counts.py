@@ -190,7 +190,7 @@ def _scan(eqn: JaxprEqn, *operands: jax.Array) -> tuple[list, Counts]:
     return [*state, *outputs], counts
 
 
-def _have_equal_rank(one: jax.Array, other: jax.Array) -> bool:
+def _have_equal_rank(one: Any, other: Any) -> bool:
     return one.aval.ndim == other.aval.ndim
 
 
