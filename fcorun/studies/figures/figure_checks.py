@@ -68,7 +68,7 @@ def check_accuracy(figure: Figure, experiment: PreparedExperiment) -> None:
     if "personalised" not in (figure.draw, figure.verdicts):
         return
     data = load_data(experiment)
-    if data.task not in ("binary", "multiclass") or data.validation is None:
+    if not data.target_task.has_classes or data.validation is None:
         raise UserError(
             f"figure: personalised compares val_accuracy, which data={experiment.names['data']} does not give: give "
             "data with classes and validation rows"

@@ -19,6 +19,7 @@ from fcorun.base.records.record import PERSONAL
 from fcorun.base.records.record import SHARED as SHARED_MODEL
 from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.tasks import find_task
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
@@ -87,7 +88,7 @@ def plan_candidates(
         raise UserError(f"`imputations={n_tables}` averages shared models, and compare also trains own ones of "
                         "clients, by gaps filled once: leave imputations out")  # fmt: skip
     data = load_data(experiment)
-    if data.task == "regression" and not hasattr(experiment.objective, "response"):
+    if data.target_task.is_quantity and not hasattr(experiment.objective, "response"):
         raise UserError(f"the predictions of `objective={experiment.names['objective']}` are no expected values, whose "
                         "squared errors compare models: give another objective")  # fmt: skip
     n_outer = options.outer_folds or len(list_marked_folds(data)) or DEFAULT_OUTER_FOLDS
@@ -197,7 +198,7 @@ class ComparisonPlan:
                 for name, selection in selections.items()
                 if selection.metric != shared.metric and applies_regularizer(selection.experiment.algo)
             ]
-        elif getattr(shared.experiment.data, "offset", None) or rows[SHARED].task == "survival":
+        elif getattr(shared.experiment.data, "offset", None) or find_task(rows[SHARED].task).has_events:
             warnings.append(
                 word("mean is left out: it is for targets without `data.offset`, and for no times to events")
             )
@@ -335,9 +336,11 @@ def predict_means(rows: HeldOutRows) -> HeldOutRows:
             means[is_own & ~is_training] = (client_targets.sum(axis=0) + of_all) / (len(client_targets) + 1)
     if not rows.classes:
         return replace(rows, model=MEAN, prediction=means[:, 0])
-    probability = means[:, 1] if rows.task == "binary" else means
+    probability = means
     if rows.probability is None:  # the other models have no scores of probabilities
         probability = None
+    elif find_task(rows.task).has_two_classes:
+        probability = means[:, 1]
     return replace(rows, model=MEAN, prediction=means.argmax(axis=1), probability=probability)
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from fcorun.base.config import Count
 from fcorun.base.errors import UserError
+from fcorun.data.tasks import find_task
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS
 from fcorun.results.score_intervals.score_table import IntervalRow, ScoreOptions
@@ -196,7 +197,7 @@ class ModelComparison:
         for client in self.clients if len(self.clients) > 1 else ():
             row = self.find(SHARED, client)
             least = row.n if row.events is None else row.events
-            if self.task == "binary":
+            if find_task(self.task).has_two_classes:
                 least = min(least, row.n - least)
             if least < FEW_EVENTS:
                 size = f"{row.n} rows" if row.events is None else f"{row.n} rows, {row.events} events"

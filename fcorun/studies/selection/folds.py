@@ -221,7 +221,7 @@ def _shuffle_rows_of_client(data: FederatedData, m: int, rng: np.random.Generato
     """
     start, stop = data.train.offsets[m : m + 2]
     rows = start + rng.permutation(stop - start)
-    if data.classes or data.task == "survival":
+    if data.classes or data.target_task.has_events:
         kind = data.train.y if data.classes else data.train.y > 0
         n_paired = len(rows) // 2 * 2
         paired, unpaired = rows[:n_paired], rows[n_paired:]

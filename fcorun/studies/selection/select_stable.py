@@ -344,7 +344,7 @@ def fit_client_supports(
             is_row = padded_rows >= 0
             rows = np.maximum(padded_rows, 0)
             x = train.x[rows].astype(np.float64) if train.x.dtype.kind == "f" else train.x[rows]
-            y = train.y[rows].astype(np.int32 if data.task == "multiclass" else np.float64)
+            y = train.y[rows].astype(data.target_task.target_dtype(np.float64))
             weight = is_row / is_row.sum() * (1 if train.relative_weight is None else train.relative_weight[rows])
             offset = None if train.offset is None else jnp.asarray(train.offset[rows], jnp.float64)
             batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset)

@@ -45,7 +45,7 @@ def check_subsets(
     for name, subset in subsets.items():
         check_classes(data, subset.train)
         check_values(data, subset.train)
-        if data.task == "survival":
+        if data.target_task.has_events:
             _check_events(data, name, subset)
         held_out = data.train.sum_by_client(subset.validation.astype(int))
         sizes, weights = data.train.sum_by_client(subset.train.astype(int)), None
