@@ -36,7 +36,12 @@ def run_sweep(
     n_invalid = len(points) - len(valid)
     _show_overview(points, folder, watch)
     if options.dry_run:
-        _show_points(points, watch)
+        descriptions = {"finished": "done", "resume": "resumes", "new": "to run"}
+        for point in points:
+            state = descriptions[point.folder_state]
+            if point.error:
+                state = f"cannot run, {describe_error(point.error)}"
+            watch.show_if_verbose(f"{point.overrides}: {state} ({point.folder})")
         return 1 if n_invalid else 0
     if any(point.folder_state != "finished" for point in valid):
         experiments = [point.experiment for point in valid if point.experiment]
@@ -79,16 +84,6 @@ def _show_overview(points: Sequence[SweepPoint], folder: Path, watch: SweepWatch
         warnings += point.warnings
     for warning in dict.fromkeys(warnings):
         watch.show_if_verbose(warning)
-
-
-def _show_points(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
-    """Show each point and its state."""
-    descriptions = {"finished": "done", "resume": "resumes", "new": "to run"}
-    for point in points:
-        state = descriptions[point.folder_state]
-        if point.error:
-            state = f"cannot run, {describe_error(point.error)}"
-        watch.show_if_verbose(f"{point.overrides}: {state} ({point.folder})")
 
 
 def _run_points(

@@ -206,6 +206,10 @@ class ComparisonPlan:
             rows[MEAN] = predict_means(rows[SHARED])
         warnings += _merge_warnings(selections)
         table, findings = compare_rows(rows, self.options, shared.experiment.settings.seed)
+        chosen = {}
+        for name, selection in selections.items():
+            if selection.nested is not None:
+                chosen[name] = [selection.path.numbers_at(index) for index in selection.nested.chosen]
         data = shared.study.data
         comparison = ModelComparison(
             rows=table,
@@ -215,7 +219,7 @@ class ComparisonPlan:
             task=data.task,
             options=self.options,
             folder=self.folder,
-            chosen=_list_choices(selections),
+            chosen=chosen,
             warnings=[*warnings, *findings],
             experiment=shared.experiment,
             seconds=time.perf_counter() - began,
@@ -304,15 +308,6 @@ def _merge_warnings(selections: Mapping[str, Selection]) -> list[str]:
         for sentence in selection.warnings:
             candidates.setdefault(sentence, []).append(name)
     return [f"{', '.join(names)}: {sentence}" for sentence, names in candidates.items()]
-
-
-def _list_choices(selections: Mapping[str, Selection]) -> dict[str, list[dict[str, float]]]:
-    """Return the numbers that each candidate chose without each outer fold."""
-    return {
-        name: [selection.path.numbers_at(index) for index in selection.nested.chosen]
-        for name, selection in selections.items()
-        if selection.nested is not None
-    }
 
 
 def predict_means(rows: HeldOutRows) -> HeldOutRows:

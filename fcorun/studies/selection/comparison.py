@@ -1,7 +1,7 @@
 """Options and result of ``fcorun compare``: a row for each candidate, client and score, and the verdict in words."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -118,11 +118,15 @@ class ComparisonRow:
             value=row.estimate,
             low=row.low,
             high=row.high,
-            difference=None if difference is None else difference.estimate,
-            difference_low=None if difference is None else difference.low,
-            difference_high=None if difference is None else difference.high,
         )
-        return score
+        if difference is None:
+            return score
+        return replace(
+            score,
+            difference=difference.estimate,
+            difference_low=difference.low,
+            difference_high=difference.high,
+        )
 
     @property
     def verdict(self) -> str:

@@ -249,7 +249,10 @@ def plan_selection(
         study_file=SELECTION_FILE,
         out=out,
     )
-    _check_subset_rows(study)
+    if adaptive is not None:  # the rows of each subset determine the pilot
+        adaptive.check_subsets(experiment, (study.take_subset(name).data for name in study.subsets))
+    if experiment.settings.imputations:  # and the equations that draw gaps
+        check_imputed_subsets(experiment, list(study.subsets), study.take_subset)
     check_fold_score(study, metric, nested_folds is not None)
     check_threshold(experiment, data, threshold, out_of_fold=True)
     if ThresholdRule.parse(threshold).needs_rows and not study.keeps_held_out:
@@ -270,14 +273,6 @@ def plan_selection(
         nested_folds=nested_folds,
         messages=describe_study(study, division, by, "score the refit", _describe_models(study)),
     )
-
-
-def _check_subset_rows(study: Study) -> None:
-    """Raise UserError if the rows of a subset do not determine a pilot, or the equations that draw gaps."""
-    if study.path.adaptive is not None:
-        study.path.adaptive.check_subsets(study.experiment, (study.take_subset(name).data for name in study.subsets))
-    if study.experiment.settings.imputations:
-        check_imputed_subsets(study.experiment, list(study.subsets), study.take_subset)
 
 
 def _separate_options(

@@ -235,8 +235,12 @@ class Study:
             raise UserError(f"{folder} {IN_USE}")
         try:
             delete_files(folder, PAGE_FILES)
-            if force:
-                self._delete_results()
+            if force:  # the fits, the result and the refit, maybe of another study
+                for path in (folder / FITS).glob("*.npz"):
+                    path.unlink()
+                delete_files(folder, _RESULT_FILES)
+                if refit_identity := _read_identity(folder / REFIT_FOLDER):
+                    RunFolder(folder / REFIT_FOLDER, refit_identity).remove()
             if force or not existing:
                 content = {"identity": self.identity, "label": self.label, "status": "running"}
                 write_atomically(folder / self.study_file, json_text(content))
@@ -245,15 +249,6 @@ class Study:
         finally:
             (folder / LOCK_FILE).unlink(missing_ok=True)
             lock.release()
-
-    def _delete_results(self) -> None:
-        """Delete the fits, the refit and the result that are in the folder, maybe of another study."""
-        for path in (self.folder / FITS).glob("*.npz"):
-            path.unlink()
-        delete_files(self.folder, _RESULT_FILES)
-        refit = self.folder / REFIT_FOLDER
-        if identity := Record(refit).status.get("identity"):
-            RunFolder(refit, identity).remove()
 
     def compute_fits(self, reduce_fit: ReduceFit, log: Log) -> dict[str, PathFit]:
         """Return the fits of all subsets by name: read from the folder, or else computed and saved.
