@@ -120,7 +120,7 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
     gather = partial(gather_predictions, experiment.objective, data, solution)
     shared_model = solution if experiment.has_shared_model else None
     files = {}
-    if data.task == "survival" and shared_model is not None:
+    if data.target_task.has_events and shared_model is not None:
         from fcorun.results.survival import baseline_hazards
 
         files[BASELINE_HAZARD_FILE] = baseline_hazards(experiment.objective, data, shared_model)
