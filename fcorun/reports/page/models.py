@@ -119,7 +119,7 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
         values = [parse_cell(key, row.get(key, "")) for key in headers]
         rows.append(values if is_single_run else [name, *values])
     note = "Test rows, if the data have some, were scored once, at the end."
-    blocks = [html_table(headers if is_single_run else ["run", *headers], rows, "scores", note)]
+    blocks: list[str] = [html_table(headers if is_single_run else ["run", *headers], rows, "scores", note)]
     if is_single_run:
         blocks.append(interval_table(records[0][1].folder))
     by_client = [row for _, row in scores if row["client"]]

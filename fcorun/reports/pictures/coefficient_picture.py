@@ -113,7 +113,7 @@ def _take_largest(
     """Return the bars of the ``count`` largest of a model's ``values``, one a feature."""
     order = _find_largest(values, count)
     names = [coefficients.display_names[j] for j in order]
-    return Bars(names, values[order], None if own_units is None else own_units[order])
+    return Bars(names, values[order].tolist(), None if own_units is None else own_units[order].tolist())
 
 
 def draw_bars(ax: Any, bars: Bars, max_letters: int = _NAME_LETTERS) -> None:
