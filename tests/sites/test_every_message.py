@@ -5,7 +5,7 @@ import functools
 import pytest
 from recorded_studies import STUDIES, plan_named, record, restorer, sites_of, write_tables
 
-from fcorun.interface.checks.messages import MESSAGE_CHECKS, MessageCase
+from fcorun.interface.checks.message_kinds import MESSAGE_CHECKS, MessageCase
 from fcorun.interface.checks.property_check import run_checks
 from fcorun.sites.plan.messages.shelf import list_kinds
 
