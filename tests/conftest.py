@@ -19,7 +19,6 @@ from fast_composition import speed_up_composition
 from fast_pictures import speed_up_pictures
 from sampled_tests import HELP, PARTS, choose_slow_tests, is_in_part
 from shape_checks import check_shapes
-from shared_programs import share_programs
 
 from fcorun.base.system.machine import use_precision
 
@@ -48,7 +47,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Rows are arguments of a program: as its constants they would be saved on disk with it. JAX warns, which is an error.
 jax.config.update("jax_captured_constants_warn_bytes", 2**13)
 
-check_shapes()
+check_shapes()  # before what imports fcorun's engine
 
 importlib.import_module("matplotlib.figure")  # then the command draws in this process: starting another takes longer
 
@@ -60,7 +59,7 @@ gc.set_threshold(50_000)  # tracing creates many objects that stay
 speed_up_compilation()
 speed_up_composition()
 speed_up_pictures()
-share_programs()
+importlib.import_module("shared_programs").share_programs()
 
 
 def pytest_addoption(parser):

@@ -357,7 +357,7 @@ def recovery_metrics(
 
 
 def ranking_metrics(
-    y: Float[np.ndarray, " n"], scores: Float[np.ndarray, "*runs n"], weight: Float[np.ndarray, " n"] | None = None
+    y: Shaped[np.ndarray, " n"], scores: Float[np.ndarray, "*runs n"], weight: Float[np.ndarray, " n"] | None = None
 ) -> dict[str, Float[np.ndarray, "*runs"]]:
     """Return "auc" and "ap" of each run's scores of rows whose classes y are 0 and 1: scikit-learn's roc_auc_score and
     average_precision_score with these weights (None: 1).

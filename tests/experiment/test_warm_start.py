@@ -14,7 +14,7 @@ from fcorun.base.records.record import Record
 from fcorun.data.tables.scaling import Scaling
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.warm_start import _check_summary, _same_standardization
+from fcorun.experiment.warm_start import _same_standardization, load_warm_start
 from fcorun.reports.build_table import build_table
 
 
@@ -125,11 +125,17 @@ def test_a_damaged_record_is_no_start(name, damage, trained, tmp_path):
         _ = prepare(config).identity
 
 
-def test_a_record_whose_summary_lacks_what_is_compared_is_no_start():
-    _check_summary({"classes": [], "feature_names": [], "standardized": {"by": "per_client"}})
-    for lost in ({"classes": []}, {"classes": [], "feature_names": [], "standardized": {"by": "pooled"}}):
-        with pytest.raises(KeyError):
-            _check_summary(lost)
+@pytest.mark.parametrize("lost", [{"feature_names": None}, {"standardized": {"by": "pooled"}}])
+def test_a_record_whose_summary_lacks_what_is_compared_is_no_start(lost, trained):
+    path = trained.folder / "summary.json"
+    summary = json.loads(path.read_text())
+    for name, value in lost.items():
+        summary["data"].pop(name, None)
+        if value is not None:
+            summary["data"][name] = value
+    path.write_text(json.dumps(summary))
+    with fails("start=", "lost its solution.npz or summary.json"):
+        load_warm_start(str(trained.folder))
 
 
 @pytest.mark.slow

@@ -264,7 +264,7 @@ def test_a_picture_that_fails_costs_no_result(monkeypatch):
         (["algo=fedgd", "algo.step=100"], "try a smaller algo.step"),
         (
             ["algo=newton"],
-            "this algorithm has no rate: look for very large values in the data, or try precision=",
+            "this algorithm has no rate: look for very large values in the data, or try `precision=",
         ),
         (
             ["algo=meta_analysis"],

@@ -13,7 +13,7 @@ typechecker = beartype(conf=BeartypeConf(is_pep484_tower=True))  # accepts 1 for
 
 # Modules whose functions are checked in every call.
 TABLES = ["fcorun.data.tables.scaling", "fcorun.data.tables.splits"]
-FUNCTIONS = [*TABLES, "fcorun.engine.evaluate", "fcorun.methods.objectives.objective"]
+FUNCTIONS = [*TABLES, "fcorun.engine.evaluate"]
 
 
 class OptionalOfRegularizers:

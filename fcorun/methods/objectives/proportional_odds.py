@@ -21,15 +21,6 @@ class ProportionalOdds(LinearModel):
     """
 
     source = "@mccullagh1980"
-    bibtex = """@article{mccullagh1980,
-      author  = {McCullagh, Peter},
-      title   = {Regression Models for Ordinal Data},
-      journal = {Journal of the Royal Statistical Society: Series B},
-      volume  = {42},
-      number  = {2},
-      pages   = {109--142},
-      year    = {1980},
-    }"""
     convex = True
     nonnegative = True
     is_log_likelihood = True
@@ -39,7 +30,7 @@ class ProportionalOdds(LinearModel):
 
     def __post_init__(self):
         if not self.intercept:
-            raise UserError("`objective.intercept=false`: objective=proportional_odds needs its cut points; leave "
+            raise UserError("`objective.intercept=false`: `objective=proportional_odds` needs its cut points; leave "
                             "`objective.intercept` out")  # fmt: skip
 
     def second_derivative_bounds(self, outputs):
