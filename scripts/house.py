@@ -13,10 +13,10 @@ from pathlib import Path
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # What a new one of each kind has to be told to: files that compare the kind with a text.
 TEXTS_OF_KINDS = {
-    "task": r"task (?:==|!=|in|not in) ",
-    "score": r"\"(?:auc|brier|accuracy|concordance|f1|log_loss)\"",
-    "kind of a column": r"kind (?:==|!=|in|not in) ",
-    "message": r"\"(?:describe|fold_sums|conjugates|residuals|calibration|score_counts)\"",
+    "task": r"\btask (?:==|!=|in|not in) [(\"']",
+    "score": r"(?:==|!=| in) [(\[]?\"(?:auc|auc_macro|brier|accuracy|c_index|log_loss|r2|rmse)\"",
+    "kind of a column": r"kind (?:==|!=|in|not in) [(\"']+(?:number|levels)\"",
+    "message": r"(?:request\.)?name (?:==|!=|in|not in) [(\"']+(?:describe|subset|start|round|evaluate|load|result)\"",
 }
 
 
