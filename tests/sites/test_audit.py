@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from fcorun.sites.transport import audit
 from fcorun.sites.transport.audit import AuditLog
 from fcorun.sites.transport.delivery import answer_bytes
 from fcorun.sites.transport.messages import Envelope, Message
@@ -27,14 +28,14 @@ def test_a_torn_last_line_is_not_continued(tmp_path):
 
 
 def test_lines_of_two_plans_at_once_follow_each_other(tmp_path, monkeypatch):
-    last_digest = AuditLog._last_digest
+    read_last_line = audit._read_last_line
 
-    def read_slowly(self):
-        digest = last_digest(self)
+    def read_slowly(file):
+        line = read_last_line(file)
         time.sleep(0.001)  # so that the other plan writes, if it may
-        return digest
+        return line
 
-    monkeypatch.setattr(AuditLog, "_last_digest", read_slowly)
+    monkeypatch.setattr(audit, "_read_last_line", read_slowly)
 
     def serve(plan):
         log = AuditLog(tmp_path / "sent.jsonl", plan)

@@ -293,7 +293,7 @@ def test_an_indicator_with_few_rows_at_each_site_has_no_interval(float64):
         answers = dict.fromkeys(NAMES, Message("value_counts", {}, answer(site, "value_counts", {})))
         described = SimpleNamespace(request=lambda name, arrays, answers=answers: answers, sum_errors={})
         described.sum_name = "all sites" if masked else None
-        counts = count_indicators(SiteSums(described, 2, 3, 0), Logistic(), 2)  # type: ignore[arg-type]
+        counts = count_indicators(SiteSums(described, 2, 3, 0, kept=np.arange(3)), Logistic(), 2)  # type: ignore[arg-type]
         assert counts.is_indicator.tolist() == [True, False]
         explained[masked] = counts.explain_few(0, None, ("rare", "age")), counts.rows[0]
     assert explained[False][0] == "no rows, where sites report counts below min_cell as 0"

@@ -1,17 +1,8 @@
 """Sites that stay away for a while: the rule by which a study goes on without them, and what they missed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-_SENTENCES = {  # on a message that a site missed; the first field is the rounds, the second the site
-    "round": "{} without site {}",
-    "evaluate": "metrics after {} without the rows of site {}",
-    "residuals": "gap after {} not measured without site {}",
-    "conjugates": "gap after {} not measured without site {}",
-    "score_counts": "threshold chosen without the rows of site {1}",
-    "scores": "scores.csv without the rows of site {1}",
-    "calibration": "no calibration in scores.csv without site {1}",
-}
 _MOST_STRETCHES = 3  # of the rounds that a sentence lists
 
 
@@ -59,10 +50,13 @@ class Absences:
     """The messages that sites missed in a run.
 
     Attributes:
+        sentences: the sentence on a site that missed a message, by the name of the message, with the fields {rounds}
+            and {site}.
         entries: what was missed, in the order of the run.
         evaluated: the sites that have answered the last evaluation, and so have the last model.
     """
 
+    sentences: Mapping[str, str] = field(default_factory=dict)
     entries: list[Absence] = field(default_factory=list)
     evaluated: tuple[str, ...] = ()
     # the absences that may go on, by site and message
@@ -85,8 +79,6 @@ class Absences:
                 absence = Absence(site, message, round_number, round_number)
                 self._open[site, message] = absence
                 self.entries.append(absence)
-        if message == "evaluate":
-            self.evaluated = tuple(present)
 
     def describe(self) -> list[str]:
         """Return a sentence for each site and each kind of message that the site missed."""
@@ -95,7 +87,7 @@ class Absences:
             stretches.setdefault((absence.message, absence.site), []).append(absence)
         sentences = []
         for (message, site), of_site in stretches.items():
-            sentences.append(_SENTENCES[message].format(_list_rounds(of_site), f"'{site}'"))
+            sentences.append(self.sentences[message].format(rounds=_list_rounds(of_site), site=f"'{site}'"))
         return list(dict.fromkeys(sentences))
 
 

@@ -188,6 +188,7 @@ class RemoteLoop(RunLoop):
         if self.federation.algorithm.has_personal_models:
             arrays = add_broadcast(arrays, self.exchanges[-1].broadcast(self.numbers, state["server"]))
         answers = self.site_rows.request_present("evaluate", self._rounds_done, arrays=arrays)
+        self.site_rows.absences.evaluated = tuple(answers)
         sums: dict[str, dict[str, Any]] = {}
         for site in sorted(answers):
             arrays = answers[site].arrays

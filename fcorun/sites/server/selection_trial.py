@@ -15,6 +15,7 @@ from fcorun.base.system.machine import use_precision
 from fcorun.experiment.build import build_engine
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.job import Watcher
+from fcorun.sites.plan.messages.shelf import list_kinds
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.server.site_study import mask_sites, pool_rows, relative_difference, run_plan, share_programs
 from fcorun.sites.site.site import Site
@@ -90,10 +91,11 @@ class RecordedStarts(InProcessConnections):
         self._subset = ""
 
     def send(self, request: Request) -> dict[str, Message]:
-        if request.name == "subset":
-            self._subset = request.message.about["subset"]
-        if request.name == "start":
-            self.points[self._subset] = request.message.about["numbers"]
+        about = request.message.about
+        if list_kinds()[request.name].names_subset:
+            self._subset = about["subset"]
+        if "numbers" in about:
+            self.points[self._subset] = about["numbers"]
         return super().send(request)
 
 

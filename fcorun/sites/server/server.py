@@ -11,6 +11,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.datasets.sites import Sites
+from fcorun.data.rows.away_sites import Absences
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.splits import SPLITS
 from fcorun.sites.plan.plan import Plan
@@ -64,12 +65,16 @@ class Server:
         self._send_agreement("load", agreement, {"all_rows": n_rows, "all_weights": weights}, about)
         site_of_client = tuple(agreement.site_of_client[m] for m in order)
 
+        x_dtype = np.dtype(agreement.x_dtype)
+        if agreement.scaling is not None and x_dtype.kind != "f":  # standardized at the sites
+            x_dtype = np.dtype(np.float64)
+
         def described(split: int) -> SiteRows | None:
             known = n_clients if split == 0 else len(names)
             if not n_rows[:, split].any():
                 return None
             return SiteRows(
-                x=np.empty((0, len(agreement.feature_names)), _x_dtype(agreement)),
+                x=np.empty((0, len(agreement.feature_names)), x_dtype),
                 y=np.empty(0, np.int32 if agreement.classes else agreement.y_dtype),
                 client=np.empty(0, np.int64),
                 weight=None if options.weight is None else np.empty(0),
@@ -83,6 +88,7 @@ class Server:
                 sum_errors=sum_errors(self.plan.secure, len(self.connections.sites)),
                 by_site=options.by_site,
                 away=options.away_rule,
+                absences=Absences({name: kind.absence for name, kind in self.plan.kinds.items()}),
                 ask=ask,
             )
 
@@ -98,11 +104,7 @@ class Server:
             train=train,
             validation=described(1),
             test=described(2),
-            features=Features(
-                agreement.feature_names,
-                standardized=scaling,
-                encoding=agreement.encoding,
-            ),
+            features=Features(agreement.feature_names, standardized=scaling, encoding=agreement.encoding),
             task=agreement.task,
             classes=agreement.classes,
             clients=agreement.training_clients,
@@ -138,12 +140,6 @@ class Server:
         pooled = [np.asarray(scaling[key]).tolist() for key in ("mean_", "scale_") if key in scaling]
         content.append(pooled or None)
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-
-def _x_dtype(agreement: Agreement) -> np.dtype:
-    """Return the dtype of features at the sites, after standardization."""
-    dtype = np.dtype(agreement.x_dtype)
-    return dtype if agreement.scaling is None or dtype.kind == "f" else np.dtype(np.float64)
 
 
 def _check_splits(agreement: Agreement, options: Sites, why: str, of_personal: bool = False) -> None:

@@ -33,27 +33,33 @@ from fcorun.sites.transport.messages import SiteLost, SiteRefusal
 
 @dataclass(eq=False)
 class SiteSums:
-    """The sums over the rows of all sites, ``RowSums``. Each point is asked for once.
+    """The sums over the rows of all sites in some parameters, where all others are 0. Each point is asked for once.
 
     Attributes:
         rows: the description of the sites' training rows.
         n_features: the number of features, d.
         n_parameters: the number of parameters, p.
         n_columns: the number of columns that features come from, whose gaps are counted; 0 without an encoding.
-        is_withheld: whether a site has sent no finite derivatives at a model, or has withheld them.
+        kept: the numbers of the parameters that the sums are in (q,).
     """
 
     rows: SiteRows
     n_features: int
     n_parameters: int
     n_columns: int
-    is_withheld: bool = False
+    kept: np.ndarray
     _answers: dict[tuple[str, bytes], Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether a site has sent no finite derivatives at a model, or has withheld them."""
+        losses = [sums["loss"] for (name, _), sums in self._answers.items() if name == Derivatives.name]
+        return not np.isfinite(losses).all()
 
     @property
     def loss_error(self) -> float:
         """The largest error of a loss, of secure sums."""
-        return self.rows.sum_errors.get("derivatives", 0.0)
+        return self.rows.sum_errors.get(Derivatives.name, 0.0)
 
     @property
     def hides_few(self) -> bool:
@@ -64,11 +70,11 @@ class SiteSums:
         """Return the loss, its gradient and its Hessian at ``theta``; an infinite loss where a site withholds them."""
         p = self.n_parameters
         shapes = {"loss": ((), "f"), "gradient": ((p,), "f"), "hessian": ((p * (p + 1) // 2,), "f")}
-        total = self._ask("derivatives", shapes, theta)
+        total = self._ask(Derivatives.name, shapes, theta)
         loss = float(total["loss"])
         if not np.isfinite(loss):
-            loss, self.is_withheld = np.inf, True
-        return DerivativeSums(loss, total["gradient"], self._symmetric(total["hessian"]))
+            loss = np.inf
+        return DerivativeSums(loss, total["gradient"][self.kept], self._symmetric(total["hessian"]))
 
     def scores(self, theta: np.ndarray) -> SquaredScores:
         """Return the sum of squared scores at ``theta``. Raises UserError where a site withholds them."""
@@ -88,19 +94,20 @@ class SiteSums:
             rows=int(total["rows"]),
             weight=float(total["weight"]) / n_rows,
             squared_weight=float(total["squared_weight"]) / n_rows**2,
-            first=total["first"] / n_rows,
-            second=total["second"] / n_rows,
+            first=total["first"][self.kept] / n_rows,
+            second=total["second"][self.kept] / n_rows,
         )
 
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
-        """Return whether each feature is 0 or 1 in the table (p,), and the counts of its rows at 0 and at 1.
+        """Return whether each feature is 0 or 1 in the table (q,), and the counts of its rows at 0 and at 1.
 
         A count of 0 may stand for a few rows of each site, so that a column of ones cannot be told from an indicator. A
         constant column that was standardized is at both values at once, and no indicator, unless its counts are hidden.
         """
         total = self._count_values()
         columns = {"others": total["others"]} | {name: total[name] for name in ValueCounts._fields[2:]}
-        others, *counts = (np.append(values, np.zeros(self.n_parameters - self.n_features, values.dtype))
+        n_others = self.n_parameters - self.n_features
+        others, *counts = (np.append(values, np.zeros(n_others, values.dtype))[self.kept]
                            for values in columns.values())  # fmt: skip
         is_indicator = (others == 0) & (counts[0] + counts[1] <= int(total["rows"]))
         return is_indicator, ValueCounts(int(total["rows"]), float(total["target"]), *counts)
@@ -116,9 +123,9 @@ class SiteSums:
         shares = total["gaps"] / max(int(total["rows"]), 1)
         return {name: float(share) for name, share in zip(columns, shares, strict=True) if share > 0}
 
-    def restrict(self, parameter_numbers: np.ndarray) -> "RestrictedSums":
-        """Return the sums in the parameters of these numbers; all others are 0."""
-        return RestrictedSums(self, parameter_numbers)
+    def restrict(self, parameter_numbers: np.ndarray) -> "SiteSums":
+        """Return the sums in some of these parameters, which have the same answers."""
+        return replace(self, kept=self.kept[parameter_numbers])
 
     def _count_values(self) -> Mapping[str, Any]:
         counts, sums = ((self.n_features,), "i"), ((self.n_features,), "f")
@@ -127,10 +134,10 @@ class SiteSums:
         return self._ask("value_counts", shapes | {"target_at_low": sums, "target_at_high": sums})
 
     def _symmetric(self, triangle: np.ndarray) -> np.ndarray:
-        """Return the matrix whose upper triangle is given."""
+        """Return the matrix (q, q) of the matrix in all parameters whose upper triangle is given."""
         matrix = np.zeros((self.n_parameters, self.n_parameters))
         matrix[np.triu_indices(self.n_parameters)] = triangle
-        return matrix + np.triu(matrix, 1).T
+        return (matrix + np.triu(matrix, 1).T)[np.ix_(self.kept, self.kept)]
 
     def _ask(
         self, name: str, shapes: dict[str, tuple[tuple[int, ...], str]], theta: np.ndarray | None = None
@@ -139,15 +146,17 @@ class SiteSums:
 
         Raises UserError, which names the site, for other answers, and for more requests than the plan has.
         """
-        arrays = {} if theta is None else {"theta": np.asarray(theta, np.float64)}
-        key = name, b"" if theta is None else arrays["theta"].tobytes()
+        point = np.zeros(self.n_parameters if theta is not None else 0)
+        if theta is not None:
+            point[self.kept] = theta
+        key = name, point.tobytes()
         if key in self._answers:
             return self._answers[key]
         n_asked = sum(asked == Derivatives.name for asked, _ in self._answers)
         if name == Derivatives.name and n_asked >= MAX_DERIVATIVES:
             raise UserError(f"no finite optimum was reached in {MAX_DERIVATIVES} sums of derivatives: "
                             f"{NO_OPTIMUM_ADVICE}")  # fmt: skip
-        answers = self.rows.request(name, arrays=arrays)
+        answers = self.rows.request(name, arrays={} if theta is None else {"theta": point})
         total: dict[str, Any] = {}
         for site in sorted(answers):
             sums = answers[site].arrays
@@ -160,64 +169,6 @@ class SiteSums:
                 total[key_of_sum] = total.get(key_of_sum, 0) + values
         self._answers[key] = total
         return total
-
-
-@dataclass(frozen=True, eq=False)
-class RestrictedSums:
-    """The sums in some of the parameters, where all others are 0.
-
-    Attributes:
-        sums: the sums in all parameters.
-        parameter_numbers: the numbers of the parameters (q,).
-    """
-
-    sums: SiteSums
-    parameter_numbers: np.ndarray
-
-    @property
-    def loss_error(self) -> float:
-        """The largest error of a loss."""
-        return self.sums.loss_error
-
-    @property
-    def hides_few(self) -> bool:
-        """True where counts leave out sites with few rows."""
-        return self.sums.hides_few
-
-    def _expand(self, theta: np.ndarray) -> np.ndarray:
-        full = np.zeros(self.sums.n_parameters)
-        full[self.parameter_numbers] = theta
-        return full
-
-    def derivatives(self, theta: np.ndarray) -> DerivativeSums:
-        """Return the loss and its derivatives in these parameters."""
-        sums = self.sums.derivatives(self._expand(theta))
-        return DerivativeSums(
-            sums.loss,
-            sums.gradient[self.parameter_numbers],
-            sums.hessian[np.ix_(self.parameter_numbers, self.parameter_numbers)],
-        )
-
-    def scores(self, theta: np.ndarray) -> SquaredScores:
-        """Return the sum of squared scores in these parameters."""
-        sums = self.sums.scores(self._expand(theta))
-        return SquaredScores(sums.meat[np.ix_(self.parameter_numbers, self.parameter_numbers)], sums.count)
-
-    def moments(self, center: np.ndarray) -> MomentSums:
-        """Return the moments of these features around ``center`` (q,)."""
-        sums = self.sums.moments(self._expand(center))
-        return sums._replace(first=sums.first[self.parameter_numbers], second=sums.second[self.parameter_numbers])
-
-    def two_values(self) -> tuple[np.ndarray, ValueCounts]:
-        """Return whether each of these features has two values, and the counts of its rows."""
-        is_indicator, counts = self.sums.two_values()
-        return is_indicator[self.parameter_numbers], ValueCounts(
-            *counts[:2], *(values[self.parameter_numbers] for values in counts[2:])
-        )
-
-    def restrict(self, parameter_numbers: np.ndarray) -> "RestrictedSums":
-        """Return the sums in some of these parameters."""
-        return RestrictedSums(self.sums, self.parameter_numbers[parameter_numbers])
 
 
 def infer_over_sites(
@@ -253,7 +204,8 @@ def _infer(
     columns = () if encoding is None else tuple(column.name for column in encoding.columns)
     with jax.enable_x64(True):
         problem = make_problem(record, experiment, data, resolved_regularizer(experiment, record))
-        sums = SiteSums(rows, problem.n_features, len(problem.theta), len(columns))
+        n_parameters = len(problem.theta)
+        sums = SiteSums(rows, problem.n_features, n_parameters, len(columns), kept=np.arange(n_parameters))
         try:
             inference = infer_from_sums(problem, planned.resolve(problem), sums)
         except (SiteRefusal, SiteLost):

@@ -8,6 +8,8 @@ from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system.files import write_atomically
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.plan.gram_sums import Arrays, add_folds, sums_add_up, unscale_sums
+from fcorun.sites.plan.messages.run_messages import Round
+from fcorun.sites.plan.messages.shelf import list_kinds
 from fcorun.sites.plan.planned_selection import REFIT
 from fcorun.sites.plan.table_options import FILLS
 from fcorun.sites.transport.connections import Connections, ConnectionsWrapper, Request
@@ -46,23 +48,24 @@ class SumsOfFolds(ConnectionsWrapper):
 
         Sums that the server can compute, or has stored, are returned without a request.
         """
-        if request.name == "subset":
+        kind = list_kinds()[request.name]
+        if kind.names_subset:
             self._fit_name = request.message.about["subset"]
             self._fold_arrays = request.message.arrays
             self.answered_without_sites = False
         is_fold = self._fit_name in self.fold_names
-        if request.name == "round" and not is_fold:
-            known = self._add_folds() or (self._read(ALL_ROWS) if self._fit_name == REFIT else None)
+        if kind.is_mean and not is_fold:
+            known = self._add_folds()
+            if known is None and self._fit_name == REFIT:
+                known = self._read(ALL_ROWS)
             if known:
                 self.answered_without_sites = True
                 return known
         answers = self.connections.send(request)
         adds_up = sums_add_up(self.experiment) and FILLS not in self._fold_arrays
-        if request.name == "round" and is_fold and adds_up:
-            self._write(self._fit_name, answers)
-        elif request.name == "round" and self._fit_name == ALL_ROWS:
+        if kind.is_mean and ((is_fold and adds_up) or self._fit_name == ALL_ROWS):
             # after a kill the sites are asked again even though the file exists, so that requests keep their numbers
-            self._write(ALL_ROWS, answers)
+            self._write(self._fit_name, answers)
         return answers
 
     def forget(self) -> None:
@@ -81,7 +84,7 @@ class SumsOfFolds(ConnectionsWrapper):
         for fold, weights in zip(folds, self.fold_weights, strict=True):
             for name, answer in fold.items():
                 parts.setdefault(name, []).append((weights[name], answer.arrays))
-        return {name: Message("round", arrays=add_folds(parts[name], len(folds))) for name in sorted(parts)}
+        return {name: Message(Round.name, arrays=add_folds(parts[name], len(folds))) for name in sorted(parts)}
 
     def _file(self, name: str) -> Path:
         return self.folder / FITS / SUMS_FILES.replace("*", name)
@@ -106,4 +109,4 @@ class SumsOfFolds(ConnectionsWrapper):
         scaling = by_site.pop("", None)
         if scaling is not None:
             by_site = {site: unscale_sums(of_site, **scaling) for site, of_site in by_site.items()}
-        return {site: Message("round", arrays=of_site) for site, of_site in by_site.items()}
+        return {site: Message(Round.name, arrays=of_site) for site, of_site in by_site.items()}

@@ -81,8 +81,8 @@ class DurableSite:
                              ) from None  # fmt: skip
         try:
             self._last = _LastAnswer.read(self.folder / _FILE)
-            self._check_rows()
-            self._check_name()
+            if self._last is not None:
+                self._check_same_site(self._last)
             self._reload()
         except BaseException:
             self.close()
@@ -98,10 +98,16 @@ class DurableSite:
             raise UserError("the server's request has no number")
         digest = digest_of(request.to_bytes())
         if self._last is not None and self._last.is_at(request.envelope):
-            return self._repeat(digest)
-        self._check_order(request.envelope)
-        self._check_refusals()
-        if self._begins(request.envelope):
+            if digest != self._last.digest:
+                raise UserError(f"the server sent another request number {request.envelope.number} of this run before: "
+                                "each request is answered once")  # fmt: skip
+            return Message.from_bytes(self._last.answer, "this site")
+        begins = self._check_order(request.envelope)
+        if self._count_refusals() >= MAX_REFUSALS:
+            problem = f"this site has refused {MAX_REFUSALS} requests of this plan, and answers no more"
+            raise OwnerError(f"{problem}: see sent.jsonl, and remove {self.folder / _REFUSALS} to go on",
+                             f"{problem}: its owner looks at the log, and allows further requests")  # fmt: skip
+        if begins:
             self.site.load_state({})
         try:
             answer = self._compute(request)
@@ -110,7 +116,7 @@ class DurableSite:
                 request.envelope,
                 digest,
                 rows=self.rows,
-                runs=self._runs + self._begins(request.envelope),
+                runs=self._runs + begins,
                 answer=answer.to_bytes(),
                 state=dict(self.site.save_state()),
             )
@@ -143,57 +149,35 @@ class DurableSite:
             raise OwnerError(f"{path} has no number: write the number of refusals, or remove the file",
                              "the state of this site is damaged: its owner mends it") from error  # fmt: skip
 
-    def _check_refusals(self) -> None:
-        """Raise UserError if the site has refused as many requests as it may."""
-        if self._count_refusals() >= MAX_REFUSALS:
-            problem = f"this site has refused {MAX_REFUSALS} requests of this plan, and answers no more"
-            raise OwnerError(f"{problem}: see sent.jsonl, and remove {self.folder / _REFUSALS} to go on",
-                             f"{problem}: its owner looks at the log, and allows further requests")  # fmt: skip
-
-    def _repeat(self, digest: str) -> Message:
-        assert self._last is not None
-        if digest != self._last.digest:
-            raise UserError(f"the server sent another request number {self._last.envelope.number} of this run before: "
-                            "each request is answered once")  # fmt: skip
-        return Message.from_bytes(self._last.answer, "this site")
-
     @property
     def _runs(self) -> int:
         return 0 if self._last is None else self._last.runs
 
-    def _check_rows(self) -> None:
-        """Raise UserError if the stored state is one of other rows."""
-        if self._last is not None and self._last.rows != self.rows:
+    def _check_same_site(self, last: "_LastAnswer") -> None:
+        """Raise OwnerError for a last answer from other rows, or under another name, which the server may ask, too."""
+        if last.rows != self.rows:
             problem = "this site has answered a run from other data or other options than its owner accepts now"
             raise OwnerError(f"{problem}: accept those again, or remove {self.folder} to give that run up",
                              f"{problem}: its owner accepts those again, or gives that run up")  # fmt: skip
-
-    def _check_name(self) -> None:
-        """Raise UserError if the site has answered under another name, which the server may ask, too."""
-        if self._last is None:
-            return
-        last_name = Message.from_bytes(self._last.answer, "this site").site
+        last_name = Message.from_bytes(last.answer, "this site").site
         if last_name != self.name:
             problem = f"this site has answered as '{last_name}', and is started as '{self.name}'"
             raise OwnerError(f"{problem}: give --name {last_name}, or remove {self.folder} to give that run up",
                              f"{problem}: its owner starts it under its first name, or gives that run up"
                              )  # fmt: skip
 
-    def _begins(self, envelope: Envelope) -> bool:
-        return self._last is None or self._last.envelope.run != envelope.run
+    def _check_order(self, envelope: Envelope) -> bool:
+        """Return whether a request begins a run.
 
-    def _check_order(self, envelope: Envelope) -> None:
-        """Raise UserError for a request before the last answer, or of a run that may not begin.
-
-        Numbers may be skipped, as not every request asks this site.
+        Raises UserError for a request before the last answer, or of a run that may not begin. Numbers may be skipped,
+        as not every request asks this site.
         """
-        if not self._begins(envelope):
-            assert self._last is not None
+        if self._last is not None and self._last.envelope.run == envelope.run:
             if envelope.number < self._last.envelope.number:
                 raise UserError(f"this site has answered request {self._last.envelope.number} of this run, and the "
                                 f"server asks request {envelope.number}: go on with the server's own folder of the "
                                 "run, or begin a new run")  # fmt: skip
-            return
+            return False
         if envelope.number > 0:
             problem = f"the server asks request {envelope.number} of a run that this site has not begun"
             raise OwnerError(f"{problem}: restore {self.folder}, or begin a new run",
@@ -207,6 +191,7 @@ class DurableSite:
         if self.max_runs is not None and self._runs >= self.max_runs:
             raise UserError(f"this site has begun {self._runs} runs of the plan, and policy.max_runs allows "
                             f"{self.max_runs}")  # fmt: skip
+        return True
 
     def _reload(self) -> None:
         self.site.load_state({} if self._last is None else self._last.state)

@@ -72,7 +72,14 @@ class FolderConnections(Connections):
 
     def send(self, request: Request) -> dict[str, Message]:
         message = self.address(request)
-        self._write_request(message)
+        content = message.to_bytes()
+        path = self.folder / f"{self.next_number:04d}-{message.name}.request.npz"
+        existing = [file for number, file in _requests(self.folder) if number == self.next_number]
+        if not existing:
+            write_atomically(path, content, durable=True)
+        elif existing != [path] or _read_request(path) != content:
+            raise UserError(f"{existing[0]} is the request of another run: give the command of that run, or an empty "
+                            "folder for this run")  # fmt: skip
         answers = self._collect(message, self.list_addressees(request), request.away)
         self.next_number += 1
         return answers
@@ -115,17 +122,6 @@ class FolderConnections(Connections):
         times = self._times_of_refusals()
         return all(times.get(file) in (self._old_refusals.get(file), None) for file in files)
 
-    def _write_request(self, request: Message) -> None:
-        """Write a request, unless an earlier command has. Raises UserError if that request was another one."""
-        content = request.to_bytes()
-        path = self.folder / f"{self.next_number:04d}-{request.name}.request.npz"
-        existing = [file for number, file in _requests(self.folder) if number == self.next_number]
-        if not existing:
-            write_atomically(path, content, durable=True)
-        elif existing != [path] or _read_request(path) != content:
-            raise UserError(f"{existing[0]} is the request of another run: give the command of that run, or an empty "
-                            "folder for this run")  # fmt: skip
-
     def _collect(self, request: Message, asked: Sequence[str], away: AwayRule | None) -> dict[str, Message]:
         """Return the answers to a request once all are there, or those that the rule ``away`` goes on with.
 
@@ -160,7 +156,11 @@ class FolderConnections(Connections):
                 and away.suffices(len(answers), len(asked))
                 and (time.monotonic() - started >= away.seconds or self._stay_away(missing))
             ):
-                self._leave_out(missing, request.name, away_path)
+                # before the server goes on without these sites, so that a repeated command leaves them out
+                write_atomically(away_path, json_text({"sites": list(missing)}), durable=True)
+                for site in missing:
+                    answer_path = self.folder / f"{self.next_number:04d}-{request.name}.{site}{_ANSWER}"
+                    self._missed.setdefault(site, []).append(answer_path)
                 return {site: answers[site] for site in asked if site in answers}
             self.on_wait(missing)
         names = ", ".join(f"'{site}'" for site in missing)
@@ -170,13 +170,6 @@ class FolderConnections(Connections):
             f"seconds{reasons}: see that the site runs and sees {self.folder}, then give the same command again, which "
             "goes on"
         )
-
-    def _leave_out(self, missing: Sequence[str], name: str, away_path: Path) -> None:
-        """Write that the server goes on without these sites, before it does: a repeated command leaves them out."""
-        write_atomically(away_path, json_text({"sites": list(missing)}), durable=True)
-        for site in missing:
-            answer_path = self.folder / f"{self.next_number:04d}-{name}.{site}{_ANSWER}"
-            self._missed.setdefault(site, []).append(answer_path)
 
     def _stay_away(self, missing: Sequence[str]) -> bool:
         """Return whether all these sites were left out before, and have answered nothing since, not even late."""

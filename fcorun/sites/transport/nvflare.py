@@ -26,7 +26,7 @@ from fcorun.data.rows.away_sites import AwayRule
 from fcorun.sites.transport.audit import AuditLog
 from fcorun.sites.transport.connections import AnsweringSite, Connections, Request
 from fcorun.sites.transport.delivery import answer_bytes, digest_of, read_answer
-from fcorun.sites.transport.journal import JournaledConnections
+from fcorun.sites.transport.journal import SUMS_FILES, JournaledConnections
 from fcorun.sites.transport.kits import OUTCOME_FILE, RESULT_FOLDER
 from fcorun.sites.transport.messages import Message, SiteLost
 
@@ -132,8 +132,6 @@ class CollabServer:
     @collab.main
     def execute(self) -> None:
         """Compute the run, and leave its result or the sentence of its failure in the folder of the job."""
-        from fcorun.sites.transport.journal import SUMS_FILES
-
         collect_garbage_rarely()
         _silence_log_of_calls()
         if not _RUN_NAME.fullmatch(self.run):
@@ -194,8 +192,12 @@ class CollabConnections(Connections):
                 if content := _unpack(answer):
                     answers[site] = read_answer(content, site, message)
             missing = [site for site in asked if site not in answers]
-            if away and away.suffices(len(answers), len(asked)) and _is_away(missing, heard, started + away.seconds):
-                break
+            if away and away.suffices(len(answers), len(asked)):
+                now = (
+                    time.monotonic()
+                )  # the missing sites have had their time, or were silent so long that they are lost
+                if now - started >= away.seconds or all(now - heard[site] > _SILENT_SECONDS for site in missing):
+                    break
             if missing:
                 self._check_sites(message, missing, heard, started, away)
                 call_seconds = max(call_seconds, _BUSY_SECONDS + 2)  # from now on busy sites have the time to say so
@@ -232,12 +234,6 @@ class CollabConnections(Connections):
                 f"no answer to request {self.next_number} ({request.name}) from {names} within {seconds:g} seconds: "
                 f"see that the site {advice}, then give the same command again, which goes on"
             )
-
-
-def _is_away(missing: Sequence[str], heard: Mapping[str, float], deadline: float) -> bool:
-    """Return whether the missing sites have had their time, or have been silent for so long that they are lost."""
-    now = time.monotonic()
-    return now >= deadline or all(now - heard[site] > _SILENT_SECONDS for site in missing)
 
 
 def _pack(content: bytes) -> bytes | np.ndarray:

@@ -105,15 +105,10 @@ def simulate_job(job: Path, workspace: Path, sites: Sequence[str], allowed: Sequ
                     break
         finally:
             if process.poll() is None:
-                _kill(process)
+                for running in (*psutil.Process(process.pid).children(recursive=True), process):
+                    running.kill()
+                process.wait()
     return _result_within(workspace, f"{log_path} says why")
-
-
-def _kill(process: subprocess.Popen) -> None:
-    """Kill a process, and those that it has started."""
-    for running in (*psutil.Process(process.pid).children(recursive=True), process):
-        running.kill()
-    process.wait()
 
 
 def submit_job(
@@ -147,7 +142,12 @@ def submit_job(
         try:
             with _session(kit, user) as session:
                 _wait_for_sites(session, sites)
-                _abort_jobs(session, job.name)
+                for meta in session.list_jobs(
+                    name_prefix=job.name
+                ):  # those of a server that died stay listed as running
+                    if meta.get("job_name") == job.name and not str(meta.get("status")).startswith("FINISHED"):
+                        with suppress(*_temporary_errors()):  # the job is over, or unknown to the server
+                            session.abort_job(str(meta["job_id"]))
                 job_id = session.submit_job(str(job))
                 jobs += 1
                 on_status(f"submitted as {job_id}")
@@ -157,7 +157,9 @@ def submit_job(
                     if status == "RUNNING":
                         away_since = None
                 if status == "FINISHED:COMPLETED":
-                    return _download(session, job_id, folder)
+                    folder.mkdir(parents=True, exist_ok=True)
+                    result = Path(session.download_job_result(job_id, str(folder)))
+                    return _result_within(result, "its job left no result")
                 problem = f"the job ended as {status.removeprefix('FINISHED:').lower()}"
         except _AnswerMissing as error:
             if error.request == lost_request:
@@ -202,14 +204,6 @@ def _temporary_errors() -> tuple[type[Exception], ...]:
     return (*lost, api.NoClientsAvailable, FLCommunicationError, RuntimeError, OSError)
 
 
-def _abort_jobs(session: "Session", name: str) -> None:
-    """Abort earlier jobs of a run. After the death of a server its jobs stay listed as running."""
-    for meta in session.list_jobs(name_prefix=name):
-        if meta.get("job_name") == name and not str(meta.get("status")).startswith("FINISHED"):
-            with suppress(*_temporary_errors()):  # the job is over, or unknown to the server
-                session.abort_job(str(meta["job_id"]))
-
-
 def _wait_for_sites(session: "Session", sites: Sequence[str]) -> None:
     """Wait for sites to connect to the server: a job without them would wait without a word.
 
@@ -237,11 +231,6 @@ def _statuses(session: "Session", job_id: str, wait_seconds: float) -> Iterator[
             return
         if status != "RUNNING" and time.monotonic() > end:
             raise SiteLost(f"the server has not started the job within {wait_seconds:g} seconds")
-
-
-def _download(session: "Session", job_id: str, folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return _result_within(Path(session.download_job_result(job_id, str(folder))), "its job left no result")
 
 
 def _result_within(folder: Path, why: str) -> Path:

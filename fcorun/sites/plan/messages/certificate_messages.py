@@ -77,6 +77,7 @@ class _CertificateMessage(MessageKind):
     """A message about the models of a certificate: those of a run, the one without features, or of the optimum."""
 
     bound = MEANS
+    absence = "gap after {rounds} not measured without site {site}"
 
     def count_name(self, request: Message) -> str:
         """Return the name by which a request is counted; those on the way to the optimum have limits of their own."""

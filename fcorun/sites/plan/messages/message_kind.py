@@ -73,6 +73,8 @@ class MessageKind(ABC):
         names_subset: whether a request names the subset of a selection that is the next one.
         is_ordered: whether the order of requests limits their number.
         is_kept: whether later requests need the last one, which is then a part of the state of a site.
+        absence: the sentence on sites without whose answers a run goes on, with the fields {rounds} and {site}; "": the
+            server waits for all sites.
     """
 
     name: ClassVar[str]
@@ -86,6 +88,7 @@ class MessageKind(ABC):
     names_subset: ClassVar[bool] = False
     is_ordered: ClassVar[bool] = False
     is_kept: ClassVar[bool] = False
+    absence: ClassVar[str] = ""
 
     # -- the plan
 

@@ -111,6 +111,7 @@ class Round(MessageKind):
     is_mean = True
     may_withhold = True
     is_ordered = True
+    absence = "{rounds} without site {site}"
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
         experiment, algo = study.experiment, study.algorithm
@@ -175,6 +176,7 @@ class Evaluate(MessageKind):
     stage = Stage.EVALUATIONS
     bound = MEANS
     is_kept = True
+    absence = "metrics after {rounds} without the rows of site {site}"
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
         content = "sums of losses and scores of the model over the training rows and the validation rows"

@@ -46,6 +46,7 @@ class ScoreCounts(_ScoreMessage):
 
     name = "score_counts"
     meaning = "counts of the scores of the last model over the validation rows, in bins by class"
+    absence = "threshold chosen without the rows of site {site}"
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
         rule = ThresholdRule.parse(study.experiment.settings.threshold)
@@ -66,6 +67,7 @@ class Scores(_ScoreMessage):
     meaning = "sums of losses and scores of the last models over the rows of each split, and counts in bins"
     keys = frozenset({"edge"})
     is_kept = True
+    absence = "scores.csv without the rows of site {site}"
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
         models, sets = _describe_models(study)
@@ -90,6 +92,7 @@ class Calibration(_ScoreMessage):
 
     name = "calibration"
     meaning = "sums for the calibration of the last models over the rows of each split"
+    absence = "no calibration in scores.csv without site {site}"
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
         models, sets = _describe_models(study)
