@@ -81,6 +81,9 @@ class Sites(Dataset):
         elif self.target_task.has_events:
             raise UserError("`data.task=survival` needs `data.event`: name the column of 1 for an event, 0 for a "
                             "censored row")  # fmt: skip
+        if self.target_task.has_order:
+            raise UserError(f"`data.task={self.task}` is for rows in one place, since nobody has examined what a site "
+                            "would tell by it: give `data.task=multiclass`")  # fmt: skip
         if self.classes is not None:
             self._check_classes(self.classes)
         elif self.target_task.has_two_classes and self.positive is None:

@@ -99,5 +99,7 @@ def test_the_order_of_text_is_asked_for_and_that_of_numbers_is_their_own():
         fcorun.from_arrays(x, labels, clients, task="ordinal", order=["none", "mild"]).load()
     with pytest.raises(fcorun.UserError, match=r"is an order of classes, and the task is .*binary"):
         fcorun.Table("rows.csv", target="y", task="binary", order=["no", "yes"])
+    with pytest.raises(fcorun.UserError, match="nobody has examined what a site would tell"):
+        fcorun.Sites(target="y", task="ordinal", classes=["none", "mild", "severe"])
     with pytest.raises(fcorun.UserError, match=r"two classes \(no, yes\)"):
         find_task("ordinal").encode_targets(np.array(["no", "yes"]), "target y")
