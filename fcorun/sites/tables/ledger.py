@@ -36,7 +36,6 @@ from fcorun.base.system.files import write_atomically
 from fcorun.sites.tables.ledger_cells import (
     KnownFile,
     KnownRows,
-    SmallCell,
     find_small_cells,
     have_most_rows_in_common,
     identify_rows,
@@ -194,7 +193,10 @@ class Ledger:
             known = _list_known_columns(entries, entry.reading)
             if columns.keys() <= known and any(entry.has_same_sets(earlier) for earlier in entries):
                 return
-            secret = self._read_secret() if entries or (self.folder / _SECRET).exists() else self._make_secret()
+            if not entries and not (self.folder / _SECRET).exists():  # which only the account that writes here may read
+                secret = secrets.token_bytes(_SECRET_BYTES)
+                write_atomically(self.folder / _SECRET, secret.hex(), durable=True, private=True)
+            secret = self._read_secret()
             entry = replace(entry, tokens=make_tokens(secret, columns, known))
             if not entry.overlap:
                 check_differences(_describe_differences([*entries, entry], min_rows))
@@ -229,12 +231,6 @@ class Ledger:
             raise OwnerError(f"the ledger {self.folder} cannot be written ({error}): make room or allow the account of "
                              "this site to write there, or give another folder by policy.ledger and accept the plan "
                              "again", _BROKEN) from error  # fmt: skip
-
-    def _make_secret(self) -> bytes:
-        """Draw the secret of a new ledger. Only the account that writes the ledger may read the file."""
-        secret = secrets.token_bytes(_SECRET_BYTES)
-        write_atomically(self.folder / _SECRET, secret.hex(), durable=True, private=True)
-        return secret
 
     def _read_secret(self) -> bytes:
         path = self.folder / _SECRET
@@ -271,15 +267,8 @@ def _identify_rows(entries: Sequence[LedgerEntry]) -> KnownRows:
         file.labels.append((entry.sets, entry.labels))
         file.plans.append(plan)
         file.folders.add(entry.folder)
-    apart = _find_apart(entries, files)
-    return identify_rows(files, len(entries), lambda one, other: (one, other) in apart)
-
-
-def _find_apart(entries: Sequence[LedgerEntry], files: Mapping[str, KnownFile]) -> set[tuple[str, str]]:
-    """Return all pairs of folders of different patients.
-
-    Both have answered one plan, never from the same file, and never from files most of whose rows are equal.
-    """
+    # Folders of different patients have answered one plan, never from the same file, and never from files most of whose
+    # rows are equal.
     apart = set()
     together = set()
     for one in entries:
@@ -290,7 +279,8 @@ def _find_apart(entries: Sequence[LedgerEntry], files: Mapping[str, KnownFile]) 
             elif one.plan == other.plan:
                 is_same = have_most_rows_in_common(files[one.reading], files[other.reading])
                 (together if is_same else apart).add(pair)
-    return apart - together
+    apart -= together
+    return identify_rows(files, len(entries), lambda one, other: (one, other) in apart)
 
 
 def _describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[str]:
@@ -302,15 +292,15 @@ def _describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list
     alike = [entry for entry in earlier if entry.reading == newest.reading and entry.sets == newest.sets]
     if not newest.tokens and any(np.array_equal(entry.labels, newest.labels) for entry in alike):
         return []
-    cells = find_small_cells(_identify_rows(earlier), _identify_rows(entries), min_rows)
-    return [_describe_cell(cell, entries) for cell in cells]
-
-
-def _describe_cell(cell: SmallCell, entries: Sequence[LedgerEntry]) -> str:
-    count, were = ("1 row is", "was") if cell.n_rows == 1 else (f"{cell.n_rows} rows are", "were")
-    earlier = [
-        f"{entries[plan].describe_set(label)} of plan {entries[plan].plan[:8]}.. (accepted {entries[plan].accepted}, "
-        f"{entries[plan].title})"
-        for plan, label in cell.earlier
-    ]
-    return f"{count} {entries[-1].describe_set(cell.label)} of this plan and {were} {' and '.join(earlier)}"
+    sentences = []
+    for cell in find_small_cells(_identify_rows(earlier), _identify_rows(entries), min_rows):
+        sets = []
+        for plan, label in cell.earlier:
+            entry = entries[plan]
+            set_text = f"{entry.describe_set(label)} of plan {entry.plan[:8]}.."
+            sets.append(f"{set_text} (accepted {entry.accepted}, {entry.title})")
+        begin = f"{cell.n_rows} rows are {newest.describe_set(cell.label)} of this plan and were"
+        if cell.n_rows == 1:
+            begin = f"1 row is {newest.describe_set(cell.label)} of this plan and was"
+        sentences.append(f"{begin} {' and '.join(sets)}")
+    return sentences

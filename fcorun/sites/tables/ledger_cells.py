@@ -119,9 +119,11 @@ def _pair_rows(
     for set_keys, newer_set_keys in (*_key_sets(file, rows, newer, newer_rows), any_set):
         unpaired = np.setdiff1d(np.arange(len(rows)), left)
         newer_unpaired = np.setdiff1d(np.arange(len(newer_rows)), right)
-        pairs = _pair_equal((keys + set_keys)[unpaired], (newer_keys + newer_set_keys)[newer_unpaired])
-        left = np.append(left, unpaired[pairs[0]])
-        right = np.append(right, newer_unpaired[pairs[1]])
+        open_keys = _number_repeats((keys + set_keys)[unpaired])
+        newer_open_keys = _number_repeats((newer_keys + newer_set_keys)[newer_unpaired])
+        _, position, newer_position = np.intersect1d(open_keys, newer_open_keys, return_indices=True)
+        left = np.append(left, unpaired[position])
+        right = np.append(right, newer_unpaired[newer_position])
     return left, right
 
 
@@ -147,12 +149,6 @@ def _key_sets(
 def _name_sets(sets: Sequence[ReleasedSet], with_client: bool) -> list[tuple[str, str, int, bool] | None]:
     """Return a name for each label: None for ``IN_NO_SET``, and then those of the sets."""
     return [None, *(astuple(released if with_client else replace(released, client="")) for released in sets)]
-
-
-def _pair_equal(keys: np.ndarray, other_keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions of equal keys in both arrays, each position in one pair at most."""
-    _, left, right = np.intersect1d(_number_repeats(keys), _number_repeats(other_keys), return_indices=True)
-    return left, right
 
 
 def _number_repeats(keys: np.ndarray) -> np.ndarray:

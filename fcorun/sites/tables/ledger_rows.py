@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,8 @@ def divide_rows(plan: Plan, table: SiteTable, options: SiteOptions, row_id: str 
 
     Raises OwnTableError if the file has no such column.
     """
+    import pandas as pd
+
     folds = draw_row_folds(plan, table)
     if folds is None:
         folds = np.full(len(table.rows.y), NOT_HELD_OUT)
@@ -88,40 +90,28 @@ def divide_rows(plan: Plan, table: SiteTable, options: SiteOptions, row_id: str 
     sets = []
     for m, s, fold, weighted in zip(*(axis.tolist() for axis in np.unravel_index(codes, shape)), strict=True):
         sets.append(ReleasedSet(table.clients[m], SPLITS[s], fold - 1, bool(weighted)))
-    columns = _list_columns(table, options)
-    if row_id is not None:
-        columns[ROW_ID] = _read_row_id(options, row_id)
-    return PlanRows(tuple(sets), numbers + 1, columns)
-
-
-def _list_columns(table: SiteTable, options: SiteOptions) -> dict[str, Any]:
-    """Return all columns that the plan reads, by their shared names.
-
-    The name of a client that follows from the name of the file is no cell.
-    """
-    import pandas as pd
-
     shared = table.options
     columns = dict(table.columns)
     if table.rows.metadata is not None:
         columns |= {str(name): column for name, column in table.rows.metadata.items()}
-    if client := options.client or shared.client:
-        columns[client] = pd.Series(table.rows.client)
+    if client_column := options.client or shared.client:  # a client's name that the file's name gives is no cell
+        columns[client_column] = pd.Series(table.rows.client)
     y = table.rows.y
-    columns[shared.target] = pd.Series(y if shared.event is None else np.abs(y))  # the sign is the event
-    return columns
-
-
-def _read_row_id(options: SiteOptions, name: str) -> Any:
-    """Return the column of the file that names a row."""
-    file = find_file(options.path)
-    where = f"data.path={options.path}"
-    parsed, _ = read_named_columns(file, detect_ending(file, where), None, [name], where=where)
-    if name not in parsed.frame:
-        public = "the file of this site lacks the column that policy.row_id of its owner names"
-        columns = suggest_name(name, list(map(str, parsed.frame.columns)))
-        raise OwnTableError(f"policy.row_id={name}: there is no such column in {options.path}; {columns}", public)
-    return parsed.frame[name]
+    if shared.event is not None:
+        y = np.abs(y)  # the sign is the event
+    columns[shared.target] = pd.Series(y)
+    if row_id is not None:
+        file = find_file(options.path)
+        where = f"data.path={options.path}"
+        parsed, _ = read_named_columns(file, detect_ending(file, where), None, [row_id], where=where)
+        if row_id not in parsed.frame:
+            public = "the file of this site lacks the column that policy.row_id of its owner names"
+            suggestion = suggest_name(row_id, list(map(str, parsed.frame.columns)))
+            raise OwnTableError(
+                f"policy.row_id={row_id}: there is no such column in {options.path}; {suggestion}", public
+            )
+        columns[ROW_ID] = parsed.frame[row_id]
+    return PlanRows(tuple(sets), numbers + 1, columns)
 
 
 def identify_reading(data: str, options: SiteOptions) -> str:
@@ -138,37 +128,27 @@ def make_tokens(secret: bytes, columns: Mapping[str, Any], known: Collection[str
     Cells of one column have equal tokens if they have the same value, however the file writes it. Who lacks the secret
     cannot tell which value a token stands for.
     """
-    sign = _keyed_hash(secret)
-    return {name: _sign_cells(sign, name, column) for name, column in columns.items() if name not in known}
-
-
-def _sign_cells(sign: Callable[[bytes], bytes], name: str, column: Any) -> np.ndarray:
-    """Return the tokens of the cells of a column, computed once for each value."""
     import pandas as pd
 
-    codes, values = pd.factorize(column, use_na_sentinel=True)
-    texts = [*_normalize(values), _GAP]  # the last one is that of the code -1
-    begin = name.encode() + b"\0"
-    digests = b"".join([sign(begin + text.encode())[:8] for text in texts])
-    return np.frombuffer(digests, "<u8").astype(np.uint64)[codes]
+    tokens = {}
+    for name, column in columns.items():
+        if name in known:
+            continue
+        codes, values = pd.factorize(column, use_na_sentinel=True)
+        if getattr(values.dtype, "kind", "") == "f" and values.dtype.itemsize < 8:
+            values = np.asarray(values).astype(str)  # the shortest digits
+        digests = bytearray()
+        for value in (*values.tolist(), _GAP):  # the last one is that of the code -1
+            text = f"{name}\0{_normalize(value)}"
+            digests += hmac.digest(secret, text.encode(), "sha256")[:8]
+        tokens[name] = np.frombuffer(digests, "<u8").astype(np.uint64)[codes]
+    return tokens
 
 
-def _normalize(values: Any) -> list[str]:
-    """Return a text for each value, which is the same for 1, 1.0 and "1", and for all ways to write a gap."""
-    if getattr(values.dtype, "kind", "") == "f" and values.dtype.itemsize < 8:
-        values = np.asarray(values).astype(str)  # the shortest digits
-    return [
-        _normalize_number(value) if isinstance(value, float) else _normalize_text(value) for value in values.tolist()
-    ]
-
-
-def _normalize_number(value: float) -> str:
-    if value.is_integer() and abs(value) < _EXACT:
-        return str(int(value))
-    return f"{value:.12g}"
-
-
-def _normalize_text(value: Any) -> str:
+def _normalize(value: Any) -> str:
+    """Return a text that is the same for 1, 1.0 and "1", and for all ways to write a gap."""
+    if isinstance(value, float):
+        return _normalize_number(value)
     text = str(value).strip()
     if not text or text in MISSING_TOKENS:
         return _GAP
@@ -184,14 +164,7 @@ def _normalize_text(value: Any) -> str:
         return text
 
 
-def _keyed_hash(secret: bytes) -> Callable[[bytes], bytes]:
-    """Return the function HMAC-SHA256 of a secret of at most 64 bytes; of many short texts faster than that of hmac."""
-    block = secret.ljust(hashlib.sha256().block_size, b"\0")
-    inner, outer = (bytes(byte ^ pad for byte in block) for pad in (0x36, 0x5C))
-    sha256 = hashlib.sha256
-
-    def sign(text: bytes) -> bytes:
-        return sha256(outer + sha256(inner + text).digest()).digest()
-
-    assert sign(b"") == hmac.digest(secret, b"", "sha256")
-    return sign
+def _normalize_number(value: float) -> str:
+    if value.is_integer() and abs(value) < _EXACT:
+        return str(int(value))
+    return f"{value:.12g}"
