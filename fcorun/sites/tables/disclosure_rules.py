@@ -26,25 +26,9 @@ def check_dominance(plan: Plan, table: SiteTable) -> None:
     Of held-out rows, whose losses alone leave, targets and weights are looked at. The rows of a fold are not: ordinary
     counts have few values above 0 in a dozen rows.
     """
-    obstacles = Obstacles()
-    columns = _list_numbers(plan, table)
-    in_losses = {table.options.target, table.options.weight}
-    for split, (rows, mask) in enumerate(zip(ROWS, table.masks, strict=True)):
-        for name, (numbers, cure) in columns.items():
-            if split == 0 or name in in_losses:
-                values = numbers[mask & np.isfinite(numbers)]  # others are gaps, or refused
-                cure = cure if split == 0 else "hold out more rows or none (data.validation=0, data.test=0)"
-                with obstacles.noting():
-                    _check_column(name, values, rows, cure, table)
-    with obstacles.noting():
-        _check_three_values(plan, table)
-    obstacles.raise_any()
-
-
-def _list_numbers(plan: Plan, table: SiteTable) -> dict[str, tuple[np.ndarray, str]]:
-    """Return the numbers that a plan multiplies by features, (N,) with NaN for gaps, and a cure, by column."""
     options = table.options
-    columns = {}
+    # numbers that a plan multiplies by features, with NaN for gaps, and a cure
+    columns: dict[str, tuple[np.ndarray, str]] = {}
     for name in table.number_columns:
         columns[name] = coerce_numbers(table.columns[name])[0], f"add '{name}' to data.ignore of the plan"
     if options.target_task.is_quantity and not isinstance(plan.experiment.objective, _BOUNDED):
@@ -52,32 +36,34 @@ def _list_numbers(plan: Plan, table: SiteTable) -> dict[str, tuple[np.ndarray, s
     for role in ("weight", "offset"):
         if role in table.weight_and_offset:
             columns[str(getattr(options, role))] = table.weight_and_offset[role], f"plan without data.{role}"
-    return {name: (numbers.astype(np.float64), cure) for name, (numbers, cure) in columns.items()}
-
-
-def _check_column(name: str, values: np.ndarray, rows: str, cure: str, table: SiteTable) -> None:
-    """Raise UserError if few rows dominate the values of a column. Fewer than ``policy.min_rows`` have another rule."""
+    obstacles = Obstacles()
     least = table.policy.min_cell
-    if len(values) >= table.policy.min_rows and least_effective_number(values) < least:
-        raise UserError(f"few {rows} rows outweigh all others in the column '{name}': their numbers differ from the "
-                        f"others like fewer than {least} equal rows, the least that policy.min_cell of this site "
-                        f"allows: {cure}, or mend outliers in the file")  # fmt: skip
-
-
-def _check_three_values(plan: Plan, table: SiteTable) -> None:
-    """Raise UserError for a target of three numbers, one of which few training rows have, where intervals are planned.
-
-    At a model of 0, the Hessian, the gradient and the squared scores are three sums of features, weighted by 1, r and
-    r^2 for residuals r: they tell the sums over the rows of each of three values.
-    """
-    if plan.infer is None or not table.options.target_task.is_quantity:
-        return
-    counts = np.unique(table.rows.y[table.masks[0]], return_counts=True)[1]
-    least = table.policy.min_cell
-    if len(counts) == 3 and counts.min() < least:
-        raise UserError(f"'{table.options.target}' has three values, and one of them in fewer than {least} training "
-                        "rows, the least that policy.min_cell of this site allows, which intervals would tell: plan "
-                        "without --infer, or leave the site out")  # fmt: skip
+    for rows, mask in zip(ROWS, table.masks, strict=True):
+        is_training = rows == ROWS[0]
+        for name, (cells, cure) in columns.items():
+            if not is_training and name not in (options.target, options.weight):
+                continue
+            numbers = cells.astype(np.float64)
+            values = numbers[mask & np.isfinite(numbers)]  # others are gaps, or refused
+            if len(values) < table.policy.min_rows or least_effective_number(values) >= least:  # fewer: another rule
+                continue
+            if not is_training:
+                cure = "hold out more rows or none (data.validation=0, data.test=0)"
+            error = UserError(f"few {rows} rows outweigh all others in the column '{name}': their numbers differ from "
+                              f"the others like fewer than {least} equal rows, the least that policy.min_cell of this "
+                              f"site allows: {cure}, or mend outliers in the file")  # fmt: skip
+            obstacles.add([error])
+    # A target of three numbers, one of which few training rows have, where intervals are planned: at a model of 0, the
+    # Hessian, the gradient and the squared scores are three sums of features, weighted by 1, r and r^2 for residuals r.
+    # They tell the sums over the rows of each of three values.
+    if plan.infer is not None and options.target_task.is_quantity:
+        counts = np.unique(table.rows.y[table.masks[0]], return_counts=True)[1]
+        if len(counts) == 3 and counts.min() < least:
+            error = UserError(f"'{options.target}' has three values, and one of them in fewer than {least} training "
+                              "rows, the least that policy.min_cell of this site allows, which intervals would tell: "
+                              "plan without --infer, or leave the site out")  # fmt: skip
+            obstacles.add([error])
+    obstacles.raise_any()
 
 
 def check_batches(plan: Plan, table: SiteTable) -> None:
@@ -90,7 +76,11 @@ def check_batches(plan: Plan, table: SiteTable) -> None:
     if settings.batch_size is None:
         return
     minimum = table.policy.min_rows
-    sizes = _list_sizes(table)
+    sizes = [(name, rows, "") for name, rows in zip(table.clients, table.n_rows[:, 0].tolist(), strict=True)]
+    if table.fold is not None:
+        for k in range(int(table.fold.max(initial=0)) + 1):
+            rest = table.count_rows(table.fold != k)[:, 0].tolist()
+            sizes += [(name, rows, f" outside of fold {k + 1}") for name, rows in zip(table.clients, rest, strict=True)]
 
     def find_short(batch_size: int) -> tuple[str, int, str] | None:
         """Return the first of the sets that batches of this size do not fit."""
@@ -120,16 +110,6 @@ def has_short_batch(n_rows: int, batch_size: int, local_steps: int | None, minim
     n_whole, n_last = divmod(n_rows, batch_size)
     reaches_last = local_steps is None or local_steps >= n_whole
     return n_whole > 0 and 0 < n_last < minimum and reaches_last
-
-
-def _list_sizes(table: SiteTable) -> list[tuple[str, int, str]]:
-    """Return the client, the number of rows, and where these rows are, of all sets that clients train on."""
-    sizes = [(name, rows, "") for name, rows in zip(table.clients, table.n_rows[:, 0].tolist(), strict=True)]
-    if table.fold is not None:
-        for k in range(int(table.fold.max(initial=0)) + 1):
-            rest = table.count_rows(table.fold != k)[:, 0].tolist()
-            sizes += [(name, rows, f" outside of fold {k + 1}") for name, rows in zip(table.clients, rest, strict=True)]
-    return [size for size in sizes if size[1]]
 
 
 def check_events(table: SiteTable) -> None:

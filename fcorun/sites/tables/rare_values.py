@@ -69,8 +69,12 @@ def hide_rare_values(
     constant = set()
     first_rows = np.flatnonzero(rows.masks[0])[:_FIRST_ROWS]
     for name, column in kinds.items():
-        if column is None or _has_many_values(frame[name], first_rows):
+        if column is None:
             continue
+        if has_numpy_numbers(frame[name]):
+            first_cells = frame[name].to_numpy()[first_rows]
+            if len(np.unique(first_cells[~np.isnan(first_cells)])) > 2:
+                continue
         number = number_values(frame[name], column)
         pair = _find_pair(number, rows.masks[0])
         if pair is None:
@@ -83,9 +87,17 @@ def hide_rare_values(
             new_number[number != _GAP] = frequent
             constant.add(name)
         for mask in rows.masks[1:]:
-            _join_few(new_number, mask, pair, min_cell)
-        if (new_number != number).any():
-            mended[name] = _replace_cells(frame[name], number, new_number)
+            n_frequent, n_rare = (int((mask & (new_number == value)).sum()) for value in pair)
+            if 0 < n_rare < min_cell:
+                new_number[mask & (new_number == rare)] = frequent
+            elif 0 < n_frequent < min_cell and n_rare:
+                new_number[mask & (new_number == frequent)] = rare
+        is_changed = new_number != number
+        if is_changed.any():
+            mended[name] = frame[name]
+            for value in np.unique(new_number[is_changed]).tolist():
+                cell = frame[name].iloc[int((number == value).argmax())]
+                mended[name] = mended[name].mask(is_changed & (new_number == value), cell)
     return (frame.assign(**mended) if mended else frame), rarer_counts, frozenset(constant)
 
 
@@ -96,14 +108,6 @@ def number_values(series: Any, column: Column) -> np.ndarray:
     number = np.full(len(cells), _GAP)
     number[present] = np.unique(cells[present], return_inverse=True)[1]
     return number
-
-
-def _has_many_values(column: Any, first_rows: np.ndarray) -> bool:
-    """Return whether some rows show more than two numbers; False where they are not numbers of NumPy."""
-    if not has_numpy_numbers(column):
-        return False
-    cells = column.to_numpy()[first_rows]
-    return len(np.unique(cells[~np.isnan(cells)])) > 2
 
 
 def _find_pair(number: np.ndarray, training: np.ndarray) -> tuple[int, int] | None:
@@ -122,21 +126,3 @@ def _find_pair(number: np.ndarray, training: np.ndarray) -> tuple[int, int] | No
     if (counted & (number == other)).sum() > (counted & (number == one)).sum():
         return other, one
     return one, other
-
-
-def _join_few(number: np.ndarray, mask: np.ndarray, pair: tuple[int, int], min_cell: int) -> None:
-    """Give held-out rows of a value that few of them have the other value of the pair, in place."""
-    frequent, rare = pair
-    n_frequent, n_rare = (int((mask & (number == value)).sum()) for value in pair)
-    if 0 < n_rare < min_cell:
-        number[mask & (number == rare)] = frequent
-    elif 0 < n_frequent < min_cell and n_rare:
-        number[mask & (number == frequent)] = rare
-
-
-def _replace_cells(column: Any, number: np.ndarray, new_number: np.ndarray) -> Any:
-    """Return a pandas.Series whose cells of another number are the first cells of that number."""
-    for value in np.unique(new_number[new_number != number]).tolist():
-        cell = column.iloc[int((number == value).argmax())]
-        column = column.mask((new_number != number) & (new_number == value), cell)
-    return column

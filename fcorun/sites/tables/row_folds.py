@@ -29,7 +29,13 @@ def draw_row_folds(plan: Plan, table: SiteTable) -> np.ndarray | None:
     if not len(training):
         return folds
     if fold_names is not None:
-        folds[training] = _number_marked_folds(table, training, sorted(fold_names))
+        assert table.rows.fold is not None
+        marked = table.rows.fold[training]
+        for name in np.unique(marked).tolist():
+            if name not in fold_names:
+                sentence = "a training row is in a fold that data.fold_names of the plan does not list"
+                raise OwnTableError(f"{sentence}, '{name}'", sentence)
+        folds[training] = np.searchsorted(sorted(fold_names), marked)
         return folds
     client = table.client_rows.client_index[training]
     order = np.argsort(client, kind="stable")
@@ -51,14 +57,3 @@ def draw_row_folds(plan: Plan, table: SiteTable) -> np.ndarray | None:
     seed = plan.shared_options.fold_seed(plan.experiment.settings.seed)
     folds[training] = assign_folds(data, plan.select.n_folds, plan.select.by, seed)
     return folds
-
-
-def _number_marked_folds(table: SiteTable, training: np.ndarray, names: list[str]) -> np.ndarray:
-    """Return the number in ``names`` of the fold that the table marks for each training row, (n,)."""
-    assert table.rows.fold is not None
-    marked = table.rows.fold[training]
-    for name in np.unique(marked).tolist():
-        if name not in names:
-            sentence = "a training row is in a fold that data.fold_names of the plan does not list"
-            raise OwnTableError(f"{sentence}, '{name}'", sentence)
-    return np.searchsorted(names, marked)

@@ -30,10 +30,22 @@ def check_agreement(table: SiteTable, agreement: Agreement) -> None:
         for fault in column.find_faults():
             _require(False, fault)
         if isinstance(column, LevelColumn):
-            _check_levels(table, column)
+            name = column.name
+            other = OTHER if OTHER in column.levels else None
+            _require(column.other == other, f"codes rare levels of '{name}' otherwise")
+            _require(table.coded_levels(name) <= set(column.levels), f"lacks a level of '{name}' of this site")
     _check_classes(table, agreement)
-    _check_dtypes(table, agreement)
-    _check_scaling(agreement)
+    # a dtype must be a common one of numbers, and no narrower than this site's numbers
+    numbers = [column.name for column in agreement.encoding.columns if column.has_numbers]
+    of_table = {"int8", *(table.dtypes[name] for name in numbers)} - {"bool"}
+    _require(_holds(agreement.x_dtype, of_table), "has a dtype of features that does not hold this site's")
+    of_table = {"int32" if agreement.classes else table.rows.y.dtype.name}
+    _require(_holds(agreement.y_dtype, of_table), "has a dtype of targets that does not hold this site's")
+    scaling = agreement.scaling
+    if scaling is not None:
+        arrays = (scaling.mean, scaling.deviation, scaling.factor)
+        fits = all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays)
+        _require(fits and (scaling.deviation >= 0).all(), "has means or deviations that are no numbers")
 
 
 def _require(condition: Any, problem: str) -> None:
@@ -116,12 +128,6 @@ def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
     return abs(fill - mean) <= deviations * (deviation or abs(mean))
 
 
-def _check_levels(table: SiteTable, column: LevelColumn) -> None:
-    has_other = OTHER in column.levels
-    _require(column.other == (OTHER if has_other else None), f"codes rare levels of '{column.name}' otherwise")
-    _require(table.coded_levels(column.name) <= set(column.levels), f"lacks a level of '{column.name}' of this site")
-
-
 def _check_classes(table: SiteTable, agreement: Agreement) -> None:
     options = table.options
     classes = agreement.classes
@@ -143,23 +149,5 @@ def _check_classes(table: SiteTable, agreement: Agreement) -> None:
     _require(fits, "has other classes than the plan, or in another order")
 
 
-def _check_dtypes(table: SiteTable, agreement: Agreement) -> None:
-    """Raise UserError for a dtype that is no common one of numbers, or narrower than this site's numbers."""
-    numbers = [column.name for column in agreement.encoding.columns if column.has_numbers]
-    of_table = {"int8", *(table.dtypes[name] for name in numbers)} - {"bool"}
-    _require(_holds(agreement.x_dtype, of_table), "has a dtype of features that does not hold this site's")
-    of_table = {"int32" if agreement.classes else table.rows.y.dtype.name}
-    _require(_holds(agreement.y_dtype, of_table), "has a dtype of targets that does not hold this site's")
-
-
 def _holds(dtype: str, of_table: set[str]) -> bool:
     return dtype in _DTYPES and np.result_type(dtype, *of_table) == np.dtype(dtype)
-
-
-def _check_scaling(agreement: Agreement) -> None:
-    scaling = agreement.scaling
-    if scaling is None:
-        return
-    arrays = (scaling.mean, scaling.deviation, scaling.factor)
-    fits = all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays)
-    _require(fits and (scaling.deviation >= 0).all(), "has means or deviations that are no numbers")
