@@ -214,16 +214,6 @@ class FoldCells:
 
         Raises UserError for fills that mark rows, and ValueError for what are no fills.
         """
-        standardized = self.site_data.features.standardized or {}
-        scaling = Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None
-        x = self.site_data.train.x.copy()
-        for position, values in self.cells.encode(self._read_fits(request)).items():
-            if scaling is not None:
-                values = (values - scaling.mean[position]) * scaling.factor[position]
-            x[:, position] = values
-        return x
-
-    def _read_fits(self, request: Mapping[str, np.ndarray]) -> dict[str, ColumnFit]:
         columns = self.cells.columns
         fills = request[FILLS]
         informative = request[INFORMATIVE]
@@ -248,7 +238,14 @@ class FoldCells:
                                 "rows, which would tell the few rows with a gap: plan fewer folds, another "
                                 f"data.missing, or data.ignore=[{column.name}]")  # fmt: skip
             fits[column.name] = ColumnFit(level, is_informative)
-        return fits
+        standardized = self.site_data.features.standardized or {}
+        scaling = Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None
+        x = self.site_data.train.x.copy()
+        for position, values in self.cells.encode(fits).items():
+            if scaling is not None:
+                values = (values - scaling.mean[position]) * scaling.factor[position]
+            x[:, position] = values
+        return x
 
 
 def pool_cells(parts: Sequence[FoldCells], clients: Sequence[str]) -> TrainingCells:

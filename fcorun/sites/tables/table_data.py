@@ -54,29 +54,25 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
     warnings: list[str] = []
     with for_owner_alone("the rows cannot be encoded as agreed, and the site's owner sees the reason"):
         x = agreement.encoding.apply(frame, warnings, "this site")
+    labels = table.rows.y
+    if agreement.classes:
+        y = np.full(len(labels), -1, np.int32)
+        for k, label in enumerate(agreement.classes):
+            y[labels == label] = k
+        if (y < 0).any():
+            with for_owner_alone("a held-out row has a label that no training row of any site has"):
+                raise UserError(f"a held-out row has the label '{labels[int((y < 0).argmax())]}', which no training "
+                                "row of any site has: correct it or drop the row")  # fmt: skip
+    else:
+        y = labels.astype(agreement.y_dtype)
     return EncodedTable(
         table=table,
         agreement=agreement,
         x=x.astype(agreement.x_dtype),
-        y=_targets(table, agreement),
+        y=y,
         client_rows=ClientRows(clients, index, table.masks),
         warnings=(*table.rows.warnings, *warnings),
     )
-
-
-def _targets(table: SiteTable, agreement: Agreement) -> np.ndarray:
-    """Return the targets of a site: numbers, or class indices."""
-    if not agreement.classes:
-        return table.rows.y.astype(agreement.y_dtype)
-    y = np.full(len(table.rows.y), -1, np.int32)
-    for k, label in enumerate(agreement.classes):
-        y[table.rows.y == label] = k
-    if (y < 0).any():
-        label = table.rows.y[int((y < 0).argmax())]
-        with for_owner_alone("a held-out row has a label that no training row of any site has"):
-            raise UserError(f"a held-out row has the label '{label}', which no training row of any site has: correct "
-                            "it or drop the row")  # fmt: skip
-    return y
 
 
 def sum_features(encoded: EncodedTable, mean: np.ndarray | None = None) -> Message:

@@ -113,14 +113,18 @@ class Description:
         clients = list(map(str, about["clients"]))
         numbers = _names_of_numbers(kinds)
         ends = np.cumsum([len(names) + 1 for names in levels.values()], dtype=int)
-        _check_shapes(arrays, {
+        shapes = {
             "rows": (len(clients), len(SPLITS)),
             "weights": (len(clients), len(SPLITS)),
             "gaps": (len(kinds),),
             "constant": (len(kinds),),
             "levels": (int(ends[-1]) if len(ends) else 0,),
             "labels": (len(about["labels"]),),
-        })  # fmt: skip
+        }
+        for name, shape in shapes.items():
+            array = arrays[name]
+            if array.shape != shape or (array.dtype.kind == "f" and not np.isfinite(array).all()) or (array < 0).any():
+                raise ValueError(f"its array '{name}' has another shape, or numbers that are no counts")
         sums = arrays["sums"]
         n_values = arrays["values"]
         histograms = arrays["histograms"]
@@ -162,13 +166,6 @@ class Description:
 
 def _names_of_numbers(kinds: dict[str, Column | None]) -> list[str]:
     return [name for name, column in kinds.items() if column is not None and column.has_numbers]
-
-
-def _check_shapes(arrays: dict[str, np.ndarray], shapes: dict[str, tuple[int, ...]]) -> None:
-    for name, shape in shapes.items():
-        array = arrays[name]
-        if array.shape != shape or (array.dtype.kind == "f" and not np.isfinite(array).all()) or (array < 0).any():
-            raise ValueError(f"its array '{name}' has another shape, or numbers that are no counts")
 
 
 def describe_table(table: SiteTable) -> Message:

@@ -258,10 +258,7 @@ def read_site_table(
             site_table = replace(site_table, fold=draw_folds(site_table))
     site_table = _hide_rare_values(site_table, holds_clients_out)
     obstacles.add(_find_gaps(site_table))
-    obstacles.add(_find_bad_levels(site_table))
-    if has_targets:
-        obstacles.add(_find_rare_classes(site_table))
-    obstacles.add(_find_small_clients(site_table))
+    obstacles.add(_find_small_sets(site_table, has_targets))
     for check in checks:
         with obstacles.noting():
             check(site_table)
@@ -400,8 +397,13 @@ def _find_gaps(table: SiteTable) -> Iterator[UserError]:
                                     f"add '{column}' to data.ignore of the plan")  # fmt: skip
 
 
-def _find_bad_levels(table: SiteTable) -> Iterator[UserError]:
-    """Yield an error for a column of levels that names rows or persons, and for one with few values."""
+def _find_small_sets(table: SiteTable, has_targets: bool) -> Iterator[UserError]:
+    """Yield an error for each set of few rows, but some.
+
+    The sets are the rows with a value of a column of levels, which names no rows or persons; those of a class, or of a
+    value of a target of two values, if the table ``has_targets`` that can be read; and the training, validation or test
+    rows of a client. All rows of a client are in one of these three, so that the complement of each is allowed too.
+    """
     for name, counts in table.level_counts.items():
         try:
             check_level_count(name, len(counts), counts.total(), "the table of this site")
@@ -410,32 +412,19 @@ def _find_bad_levels(table: SiteTable) -> Iterator[UserError]:
         if 0 < counts.total() < table.policy.min_cell:
             yield UserError(f"column '{name}' has values in fewer than {table.policy.min_cell} training rows, the "
                             f"least that policy.min_cell allows: add '{name}' to data.ignore of the plan")  # fmt: skip
-
-
-def _find_rare_classes(table: SiteTable) -> Iterator[UserError]:
-    """Yield an error for a class, or a value of a target of two values, with few rows, but some, of a split."""
-    if table.labels is None:
-        return
     minimum = table.policy.min_cell
     target = table.options.target
     kind = table.options.target_task.target_noun
+    of_target = f"of '{target}'" if kind == "class" else f"of '{target}', which has two,"
     for rows, mask in zip(ROWS, table.masks, strict=True):
+        if not has_targets or table.labels is None:
+            break
         labels, counts = np.unique(table.labels[mask], return_counts=True)
-        for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
-            if count < minimum:
-                few = (f"has fewer than {minimum} {rows} rows, the least that policy.min_cell of this site allows: "
-                       "leave the site out, hold out other rows, or have the site's owner allow fewer, min_cell in the "
-                       "file of policy=FILE")  # fmt: skip
-                two = "" if kind == "class" else ", which has two,"
-                yield OwnTableError(f"the {kind} '{label}' of '{target}'{two} {few}",
-                                    f"a {kind} of '{target}'{two} {few}")  # fmt: skip
-
-
-def _find_small_clients(table: SiteTable) -> Iterator[UserError]:
-    """Yield an error for a client with fewer training, validation or test rows than the policy allows, but some.
-
-    All rows of a client are in one of the three sets, so that the complement of each set is allowed too.
-    """
+        for label in labels[counts < minimum].tolist():
+            few = (f"has fewer than {minimum} {rows} rows, the least that policy.min_cell of this site allows: "
+                   "leave the site out, hold out other rows, or have the site's owner allow fewer, min_cell in the "
+                   "file of policy=FILE")  # fmt: skip
+            yield OwnTableError(f"the {kind} '{label}' {of_target} {few}", f"a {kind} {of_target} {few}")
     index = table.client_rows.client_index
     for m, split in zip(*np.nonzero(table.n_rows), strict=True):
         in_set = table.masks[split] & (index == m)

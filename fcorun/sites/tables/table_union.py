@@ -35,7 +35,15 @@ def agree(options: Sites, answers: Mapping[str, Message]) -> Agreement:
     together do not allow.
     """
     sites = {site: Description.from_message(answers[site], site, options) for site in sorted(answers)}
-    clients, site_of_client = _order_clients(sites)
+    site_of_client: dict[str, str] = {}
+    for site, description in sites.items():
+        for name in description.clients:
+            if name in site_of_client:
+                raise UserError(f"site '{site}' and site '{site_of_client[name]}' both have a client '{name}': give "
+                                "one of the two another name")  # fmt: skip
+            site_of_client[name] = site
+    names = list(site_of_client)
+    clients = [names[k] for k in sorted(range(len(names)), key=numeric_or_text_key(names))]
     position = {name: m for m, name in enumerate(clients)}
     order = np.argsort([position[name] for description in sites.values() for name in description.clients])
     n_rows, weights = (
@@ -57,31 +65,22 @@ def agree(options: Sites, answers: Mapping[str, Message]) -> Agreement:
     kinds = _agree_on_kinds(sites)
     encoding, column_warnings = _make_encoding(options, sites, kinds, training_clients)
     warnings += [*column_warnings, *warn_similar_names("clients", clients)]
+    dtypes = {"int8"}  # of levels and indicators, and of truth values
+    for column in encoding.columns:
+        if column.has_numbers:
+            dtypes |= {description.dtypes[column.name] for description in sites.values()} - {"bool"}
     return Agreement(
         task=options.task,
         classes=classes,
         encoding=encoding,
-        x_dtype=_feature_dtype(sites, encoding),
-        y_dtype=_target_dtype(sites),
+        x_dtype=np.result_type(*map(np.dtype, sorted(dtypes))).name,
+        y_dtype=np.result_type(*(description.target_dtype or "int32" for description in sites.values())).name,
         clients=tuple(clients),
         site_of_client=tuple(site_of_client[name] for name in clients),
         n_rows=n_rows,
         weights=weights,
         warnings=tuple(warnings),
     )
-
-
-def _order_clients(sites: Descriptions) -> tuple[list[str], dict[str, str]]:
-    """Return the names of all clients in order, and the site of each. Raises UserError for a name at two sites."""
-    site_of_client: dict[str, str] = {}
-    for site, description in sites.items():
-        for name in description.clients:
-            if name in site_of_client:
-                raise UserError(f"site '{site}' and site '{site_of_client[name]}' both have a client '{name}': give "
-                                "one of the two another name")  # fmt: skip
-            site_of_client[name] = site
-    names = list(site_of_client)
-    return [names[k] for k in sorted(range(len(names)), key=numeric_or_text_key(names))], site_of_client
 
 
 def _agree_on_classes(options: Sites, sites: Descriptions) -> tuple[tuple, list[str]]:
@@ -165,8 +164,15 @@ def _make_encoding(
     with_rare = []
     warnings = []
     for name, column in kinds.items():
-        parts = {site: _count_rare_levels(description, name) for site, description in sites.items()}
-        together = ColumnDescription.combine(list(parts.values()), clients)
+        parts = []
+        for description in sites.values():
+            part = replace(description.columns[name], other=OTHER)
+            n_rare = description.n_rare.get(name, 0)
+            if n_rare:  # rows of rare levels are counted as ``OTHER``
+                level_counts = part.level_counts + Counter({OTHER: n_rare})
+                part = replace(part, n_values=part.n_values + n_rare, level_counts=level_counts)
+            parts.append(part)
+        together = ColumnDescription.combine(parts, clients)
         fitted = column.fit(together, options.missing, _WHERE)
         columns.append(fitted)
         if not column.has_levels:
@@ -183,54 +189,19 @@ def _make_encoding(
     if with_rare:
         warnings.append(f"levels that few training rows of a site have are coded as '{OTHER}' there, where pooled rows "
                         f"keep them: {abbreviate(with_rare)}")  # fmt: skip
-    warnings += _warn_constant_columns(sites, [column.name for column in columns if column.features])
+    constant = []
+    for name in [column.name for column in columns if column.features]:
+        constant_sites = [f"'{site}'" for site, description in sites.items() if description.is_constant[name]]
+        if constant_sites:
+            constant.append(f"'{name}' at {abbreviate(constant_sites)}")
+    if constant:
+        warnings.append("columns are taken as constant at a site whose training rows have one value there, or another "
+                        f"one in few rows, which pooled rows would keep: {abbreviate(constant)}")  # fmt: skip
     warnings += warn_single_levels(columns)
     if options.missing == "median":
         warnings.append("medians come from counts in bins of data.ranges, and are the middles of bins, where those of "
                         "pooled rows are exact")  # fmt: skip
     return make_encoding(columns, _WHERE), warnings
-
-
-def _count_rare_levels(description: Description, name: str) -> ColumnDescription:
-    """Return the description of a column at a site, where the rows of rare levels are counted as ``OTHER``."""
-    n_rare = description.n_rare.get(name, 0)
-    column = replace(description.columns[name], other=OTHER)
-    if not n_rare:
-        return column
-    return replace(
-        column, n_values=column.n_values + n_rare, level_counts=column.level_counts + Counter({OTHER: n_rare})
-    )
-
-
-def _warn_constant_columns(sites: Descriptions, names: Sequence[str]) -> list[str]:
-    """Return a warning about columns that make features and have one value at a site, or two of which one is rare."""
-    constant = []
-    for name in names:
-        of_sites = []
-        for site, description in sites.items():
-            if description.is_constant[name]:
-                of_sites.append(f"'{site}'")
-        if of_sites:
-            constant.append(f"'{name}' at {abbreviate(of_sites)}")
-    if not constant:
-        return []
-    return ["columns are taken as constant at a site whose training rows have one value there, or another one in few "
-            f"rows, which pooled rows would keep: {abbreviate(constant)}"]  # fmt: skip
-
-
-def _feature_dtype(sites: Descriptions, encoding: Encoding) -> str:
-    """Return the dtype of the features of the pooled rows before standardization."""
-    dtypes = {"int8"}  # of levels and indicators, and of truth values
-    for column in encoding.columns:
-        if column.has_numbers:
-            of_sites = {description.dtypes[column.name] for description in sites.values()}
-            dtypes |= of_sites - {"bool"}
-    return np.result_type(*map(np.dtype, sorted(dtypes))).name
-
-
-def _target_dtype(sites: Descriptions) -> str:
-    """Return the dtype of the targets of the pooled rows."""
-    return np.result_type(*(description.target_dtype or "int32" for description in sites.values())).name
 
 
 def compute_means(agreement: Agreement, sums: Mapping[str, Message]) -> np.ndarray:
@@ -250,12 +221,25 @@ def fit_scaling(agreement: Agreement, sums: Mapping[str, Message], squares: Mapp
     """
     mean = compute_means(agreement, sums)
     squares_by_client = _stack(agreement, squares)
-    n_rows = int(_n_rows(agreement).sum())
-    scaling = Scaling.from_squares(mean, squares_by_client, n_rows)
-    site_warnings = {}
-    if ALL_SITES not in sums:
-        site_warnings = _warn_other_units(agreement, _stack(agreement, sums), squares_by_client, mean)
-    return replace(agreement, scaling=scaling, site_warnings=site_warnings)
+    n_rows = _n_rows(agreement)
+    agreement = replace(agreement, scaling=Scaling.from_squares(mean, squares_by_client, int(n_rows.sum())))
+    if ALL_SITES in sums:
+        return agreement
+    numbers = [column.name for column in agreement.encoding.columns if column.has_numbers]
+    site_of_client = dict(zip(agreement.clients, agreement.site_of_client, strict=True))
+    sites, site_of = np.unique([site_of_client[name] for name in agreement.training_clients], return_inverse=True)
+    belongs = (site_of == np.arange(len(sites))[:, None]).astype(float)
+    n_rows_of_site = np.bincount(site_of, n_rows).astype(int)
+    sums_of_site = belongs @ _stack(agreement, sums)
+    distances, *_ = measure_distances(sums_of_site, belongs @ squares_by_client, n_rows_of_site, mean)
+    site_warnings: dict[str, tuple[str, ...]] = {}
+    for site, far in zip(sites.tolist(), distances > FAR, strict=True):
+        for name, is_far in zip(agreement.feature_names, far, strict=True):
+            if is_far and name in numbers:
+                warning = (f"the mean of '{name}' here is more than {FAR} standard deviations away from that of the "
+                           "other sites: check that the unit is the same")  # fmt: skip
+                site_warnings[site] = (*site_warnings.get(site, ()), warning)
+    return replace(agreement, site_warnings=site_warnings)
 
 
 def _n_rows(agreement: Agreement) -> np.ndarray:
@@ -279,24 +263,3 @@ def _stack(agreement: Agreement, answers: Mapping[str, Message]) -> np.ndarray:
                             "column")  # fmt: skip
         by_client |= dict(zip(clients, sums, strict=True))
     return np.stack([by_client[name] for name in ([ALL_SITES] if together else agreement.training_clients)])
-
-
-def _warn_other_units(
-    agreement: Agreement, sums: np.ndarray, squares: np.ndarray, mean: np.ndarray
-) -> dict[str, tuple[str, ...]]:
-    """Return a warning for each site whose mean of a column is far from that of the other sites."""
-    numbers = [column.name for column in agreement.encoding.columns if column.has_numbers]
-    site_of_client = dict(zip(agreement.clients, agreement.site_of_client, strict=True))
-    sites, site_of = np.unique([site_of_client[name] for name in agreement.training_clients], return_inverse=True)
-    belongs = (site_of == np.arange(len(sites))[:, None]).astype(float)
-    n_rows = np.bincount(site_of, _n_rows(agreement)).astype(int)
-    distances, *_ = measure_distances(belongs @ sums, belongs @ squares, n_rows, mean)
-    warnings = {}
-    for site, far in zip(sites.tolist(), distances > FAR, strict=True):
-        names = [name for name, is_far in zip(agreement.feature_names, far, strict=True) if is_far and name in numbers]
-        if names:
-            warnings[site] = tuple(
-                f"the mean of '{name}' here is more than {FAR} standard deviations away from that of the other sites: "
-                "check that the unit is the same" for name in names
-            )  # fmt: skip
-    return warnings
