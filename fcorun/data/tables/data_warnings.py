@@ -350,15 +350,6 @@ def warn_client_differences(
     """
     if len(client_names) < 2 or not isinstance(x, np.ndarray):
         return []
-    warnings = _warn_units(x, encoding, client, client_names)
-    if encoding is not None and frame is not None:
-        levels = [column.name for column in encoding.columns if column.has_levels]
-        warnings += _warn_codes(frame[levels], client, client_names)
-    return warnings
-
-
-def _warn_units(x: np.ndarray, encoding: Encoding | None, client: np.ndarray, client_names: Sequence[str]) -> list[str]:
-    """Return a warning about the columns of numbers with a client whose mean is far from that of all others."""
     names: Sequence[str] = ()
     is_number = np.ones(x.shape[1], bool)
     if encoding is not None:
@@ -376,24 +367,20 @@ def _warn_units(x: np.ndarray, encoding: Encoding | None, client: np.ndarray, cl
         m = int(distances[:, j].argmax())
         values = f"{means[m, j]:.4g}, the others {other_means[m, j]:.4g}"
         examples.append(f"{_column_name(j, names)} at client '{client_names[m]}' ({values})")
-    if not examples:
-        return []
-    return [f"means more than {FAR} standard deviations from those of the other clients: {abbreviate(examples)}: "
-            "check that the units are the same"]  # fmt: skip
-
-
-def _warn_codes(text: Any, client: np.ndarray, client_names: Sequence[str]) -> list[str]:
-    """Return warnings about clients that have none of the levels of all others."""
     warnings = []
-    for column in text:
-        present = ~is_missing(text[column])
-        names = to_level_names(text[column])[present]
-        of_client = client[present]
-        n_rows = np.bincount(of_client, minlength=len(client_names))
-        names_of_client = np.split(np.asarray(names)[np.argsort(of_client, kind="stable")], np.cumsum(n_rows)[:-1])
-        levels = {
-            client_names[m]: set(names_of_client[m].tolist())
-            for m in np.flatnonzero(n_rows >= _FEW_ROWS_OF_CLIENT).tolist()
-        }
-        warnings += describe_other_codes("client", str(column), levels)
+    if examples:
+        warnings.append(f"means more than {FAR} standard deviations from those of the other clients: "
+                        f"{abbreviate(examples)}: check that the units are the same")  # fmt: skip
+    if encoding is None or frame is None:
+        return warnings
+    for name in [column.name for column in encoding.columns if column.has_levels]:
+        present = ~is_missing(frame[name])
+        row_levels = np.asarray(to_level_names(frame[name])[present])
+        client_present = client[present]
+        n_present = np.bincount(client_present, minlength=len(client_names))
+        by_client = np.split(row_levels[np.argsort(client_present, kind="stable")], np.cumsum(n_present)[:-1])
+        levels = {}
+        for m in np.flatnonzero(n_present >= _FEW_ROWS_OF_CLIENT).tolist():
+            levels[client_names[m]] = set(by_client[m].tolist())
+        warnings += describe_other_codes("client", name, levels)
     return warnings

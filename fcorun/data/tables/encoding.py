@@ -91,9 +91,12 @@ class Encoding:
         gap without a fill.
         """
         self.check_columns([str(name) for name in frame], where)
-        x = self._take_numbers(frame)
-        if x is not None:
-            return x
+        is_float = [isinstance(dtype, np.dtype) and dtype.kind == "f" for dtype in set(frame.dtypes)]
+        are_copies = all(column.copies_numbers for column in self.columns)
+        if self.columns and are_copies and is_float == [True] and frame.columns.is_unique:
+            x = np.ascontiguousarray(frame[[column.name for column in self.columns]].to_numpy())
+            if np.isfinite(x).all():  # finite floats in all columns are the features
+                return x
         filled: list[str] = []
         unseen: list[str] = []
         features = []
@@ -115,17 +118,6 @@ class Encoding:
         if x.dtype == bool:
             return x.astype(np.int8)
         return x
-
-    def _take_numbers(self, frame: Any) -> np.ndarray | None:
-        """Return the features of finite floats in all columns, which are their values; None for other columns."""
-        is_float = [isinstance(dtype, np.dtype) and dtype.kind == "f" for dtype in set(frame.dtypes)]
-        are_copies = all(column.copies_numbers for column in self.columns)
-        if not self.columns or not are_copies or is_float != [True] or not frame.columns.is_unique:
-            return None
-        x = np.ascontiguousarray(frame[[column.name for column in self.columns]].to_numpy())
-        if np.isfinite(x).all():
-            return x
-        return None
 
 
 def read_encoding(folder: str) -> Encoding:
@@ -192,7 +184,15 @@ def fit_encoding(
         if not gaps.any():
             continue
         clients = [f"'{client}'" for client, rows in rows_by_client.items() if gaps[rows].all()]
-        _check_gaps(name, gaps, clients, len(rows_by_client), missing, where)
+        first = f"row {int(gaps.argmax()) + 1}"
+        if len(clients) == len(rows_by_client):
+            raise UserError(f"{where}: column '{name}' has no value in any training row (its first gap is in {first}): "
+                            f"`data.ignore=[{name}]` leaves it out")  # fmt: skip
+        if missing == "refuse":
+            absent = f", and no value at all at {abbreviate(clients)}" if clients else ""
+            raise UserError(f"{where}: column '{name}' is missing in {first}, in {gaps.sum()} of {len(gaps)} rows"
+                            f"{absent}: give `data.missing=mean`, median or indicator, or `data.ignore=[{name}]`"
+                            )  # fmt: skip
         if clients:
             clients_without[name] = clients
     training_rows = client_rows.training
@@ -235,24 +235,6 @@ def warn_single_levels(columns: Sequence[Column]) -> list[str]:
     if not single:
         return []
     return [f"text columns with one level in the training rows make no feature: {abbreviate(single)}"]
-
-
-def _check_gaps(
-    name: str, gaps: np.ndarray, clients: list[str], n_clients: int, missing: MissingPolicy, where: str
-) -> None:
-    """Raise UserError for a column without a value at any of so many clients, and for gaps if they are refused.
-
-    ``clients`` are the quoted names of those whose training rows are all gaps.
-    """
-    column = f"{where}: column '{name}'"
-    first = int(gaps.argmax()) + 1
-    if len(clients) == n_clients:
-        raise UserError(f"{column} has no value in any training row (its first gap is in row {first}): "
-                        f"`data.ignore=[{name}]` leaves it out")  # fmt: skip
-    if missing == "refuse":
-        absent = f", and no value at all at {abbreviate(clients)}" if clients else ""
-        raise UserError(f"{column} is missing in row {first}, in {gaps.sum()} of {len(gaps)} rows{absent}: give "
-                        f"`data.missing=mean`, median or indicator, or `data.ignore=[{name}]`")  # fmt: skip
 
 
 def _warn_numbers_as_text(frame: Any, kinds: Mapping[str, Column], client_of_row: np.ndarray) -> list[str]:

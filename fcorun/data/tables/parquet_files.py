@@ -1,6 +1,6 @@
 """Parquet files whose features stay on disk: a copy of the features, row after row, in the cache."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,10 @@ def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding |
     from pyarrow import parquet
 
     where = f"`data.path={path}`"
-    header = pd.DataFrame(columns=_column_names(parquet.read_schema(file)))
+    schema = parquet.read_schema(file)
+    # names, or the description of a range, of a saved pandas index, which pandas reads as an index again
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    header = pd.DataFrame(columns=[name for name in schema.names if name not in index])
     check_unique_names(list(header), where)
     features = roles.select_features(header, path)
     roles.separate_columns(header, path, features)  # raises the errors of missing columns
@@ -50,12 +53,6 @@ def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding |
     return replace(rows, x=x, frame=None, encoding=encoding)
 
 
-def _column_names(schema: Any) -> list[str]:
-    """Return the names of the columns without those of a saved pandas index, which pandas reads as an index again."""
-    index = (schema.pandas_metadata or {}).get("index_columns", [])  # names, or the description of a range
-    return [name for name in schema.names if name not in index]
-
-
 def estimate_bytes(file: Path) -> int:
     """Estimate the memory that the columns of a Parquet file take, as 8 bytes a cell.
 
@@ -70,46 +67,35 @@ def estimate_bytes(file: Path) -> int:
 def _cache_columns(file: Path, names: Sequence[str], where: str) -> np.ndarray:
     """Return a memory map of these columns, (N, d): a copy in the cache, which is written once, block by block.
 
-    Raises UserError, which begins with ``where``, for columns that are no numbers.
+    Raises UserError, which begins with ``where``, for columns that are no numbers, and for those with gaps.
     """
-    from pyarrow import parquet
+    from pyarrow import parquet, types
 
     with parquet.ParquetFile(file) as content:
         dtypes = []
         for name in names:
             arrow_type = content.schema_arrow.field(name).type
-            dtype = _numeric_dtype(arrow_type)
-            if dtype is None:
+            if not (types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type)):
                 raise UserError(f"{where}: rows stay on disk, where columns must be numbers, and '{name}' "
                                 f"is {arrow_type}: make it numbers, or leave it out by `data.ignore`")  # fmt: skip
-            dtypes.append(dtype)
+            dtypes.append(np.dtype(arrow_type.to_pandas_dtype()))
         dtype = np.result_type(*dtypes)
         if dtype.kind == "b":
             dtype = np.dtype(np.int8)
         block_rows = max(1, READ_BYTES // (8 * len(names)))
-        batches = content.iter_batches(block_rows, columns=list(names))
-        blocks = (_to_block(batch, names, dtype, where) for batch in batches)
-        return cache_blocks([file_digest(file), list(names)], (content.metadata.num_rows, len(names)), dtype, blocks)
 
-
-def _numeric_dtype(arrow_type: Any) -> np.dtype | None:
-    """Return the NumPy dtype of an Arrow type of numbers or booleans, None for other types."""
-    from pyarrow import types
-
-    is_numeric = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type)
-    if is_numeric:
-        return np.dtype(arrow_type.to_pandas_dtype())
-    return None
-
-
-def _to_block(batch: Any, names: Sequence[str], dtype: np.dtype, where: str) -> np.ndarray:
-    """Return the columns of an Arrow batch as one array (n, d). Raises UserError for a column with gaps."""
-    block = np.empty((batch.num_rows, len(names)), dtype)
-    for index, name in enumerate(names):
-        column = batch.column(name)
-        if column.null_count:
-            raise UserError(f"{where}: column '{name}' has gaps, which are filled only where rows are in memory: fill "
+        def read_blocks() -> Iterator[np.ndarray]:
+            for batch in content.iter_batches(block_rows, columns=list(names)):
+                block = np.empty((batch.num_rows, len(names)), dtype)
+                for index, name in enumerate(names):
+                    column = batch.column(name)
+                    if column.null_count:
+                        raise UserError(
+                            f"{where}: column '{name}' has gaps, which are filled only where rows are in memory: fill "
                             f"them in, give `data.resident=true`, or leave the column out, `data.ignore=[{name}]`"
-                            )  # fmt: skip
-        block[:, index] = column.to_numpy(zero_copy_only=False)
-    return block
+                        )
+                    block[:, index] = column.to_numpy(zero_copy_only=False)
+                yield block
+
+        shape = (content.metadata.num_rows, len(names))
+        return cache_blocks([file_digest(file), list(names)], shape, dtype, read_blocks())

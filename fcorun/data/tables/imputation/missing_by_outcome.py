@@ -181,7 +181,19 @@ def _warn_of_gaps(rows: Sequence[dict[str, Any]]) -> list[str]:
         p_value = row["p_value"]
         if row["column"] in descriptions or p_value is None or p_value > _SIGNIFICANCE / n_columns:
             continue
-        if description := _describe_difference(row):
+        if not row["outcome"]:
+            means = row["mean_where_missing"], row["mean_where_present"]
+            is_large = abs(means[0] - means[1]) >= _LARGE_EFFECT * row["deviation"]
+            description = (f"where '{row['column']}' is missing, the mean of the target is {means[0]:.3g}, and "
+                           f"{means[1]:.3g} elsewhere")  # fmt: skip
+        else:
+            shares = row["share_among_events"], row["share_among_others"]
+            is_large = abs(shares[0] - shares[1]) >= _LARGE_SHARE
+            outcome = "events" if row["outcome"] == "event" else f"rows of '{row['outcome']}'"
+            description = (
+                f"'{row['column']}' is missing in {shares[0]:.0%} of {outcome} and {shares[1]:.0%} of the others"
+            )
+        if is_large:
             descriptions[row["column"]] = f"{description}, p = {p_value:.1g}"
     if not descriptions:
         return []
@@ -191,18 +203,3 @@ def _warn_of_gaps(rows: Sequence[dict[str, Any]]) -> list[str]:
         "training rows): a filled value then says something about the outcome, and coefficients of these columns may "
         f"be biased; {MISSING_FILE} of the record has the numbers"
     ]
-
-
-def _describe_difference(row: Mapping[str, Any]) -> str:
-    """Return the two shares or means of a column if they differ much; else empty."""
-    if not row["outcome"]:
-        difference = row["mean_where_missing"] - row["mean_where_present"]
-        if abs(difference) < _LARGE_EFFECT * row["deviation"]:
-            return ""
-        return (f"where '{row['column']}' is missing, the mean of the target is {row['mean_where_missing']:.3g}, and "
-                f"{row['mean_where_present']:.3g} elsewhere")  # fmt: skip
-    shares = row["share_among_events"], row["share_among_others"]
-    if abs(shares[0] - shares[1]) < _LARGE_SHARE:
-        return ""
-    outcome = "events" if row["outcome"] == "event" else f"rows of '{row['outcome']}'"
-    return f"'{row['column']}' is missing in {shares[0]:.0%} of {outcome} and {shares[1]:.0%} of the others"
