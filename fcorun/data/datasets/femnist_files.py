@@ -8,7 +8,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def _damage_error(file: Path, error: object) -> UserError:
 def list_writers(file: Path) -> list[str]:
     """Return the names of the writers in a file, in any order."""
     if file.suffix == ".h5":
-        with _H5Writers(file) as groups:
+        with _open_h5(file) as groups:
             return list(groups)
     # LEAF writes the list of users first, so that the images, which take minutes, need no parsing
     with file.open(encoding="utf-8", errors="replace") as text:
@@ -84,32 +84,27 @@ class WriterImages:
 
 def open_images(files: list[Path], writers: list[str], classes: int) -> WriterImages:
     """Return the images of these writers: labels are read now, pixels of HDF5 files when they are needed."""
-    if files[0].suffix == ".h5":
-        labels = {name: y for file in files for name, y in _read_h5_labels(file, writers, classes)}
+    if files[0].suffix != ".h5":
+        images = _read_leaf(files, writers, classes)
+        labels = {name: y for name, (_, y) in images.items()}
+        return WriterImages(labels, lambda names: ((name, images[name][0]) for name in names))
+    labels = {}
+    for file in files:
+        with _open_h5(file) as groups:
+            for name in sorted({*writers} & {*groups}):
+                labels_of_writer = _read_array(file, groups, name, "label")
+                if len(labels_of_writer):
+                    labels[name] = _check_labels(labels_of_writer, classes, f"{file}: writer {name}")
 
-        def read_h5(names: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
-            for file in files:
-                yield from _read_h5_pixels(file, names)
+    def read_pixels(names: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
+        for file in files:
+            with _open_h5(file) as groups:
+                for name in sorted({*names} & {*groups}):
+                    n_images = len(_read_array(file, groups, name, "label"))
+                    pixels = _read_array(file, groups, name, "pixels")
+                    yield name, _to_bytes(pixels, n_images, f"{file}: writer {name}")
 
-        return WriterImages(labels, read_h5)
-    images = _read_leaf(files, writers, classes)
-    labels = {name: y for name, (_, y) in images.items()}
-    return WriterImages(labels, lambda names: ((name, images[name][0]) for name in names))
-
-
-def _read_h5_labels(file: Path, writers: Collection[str], classes: int) -> Iterator[tuple[str, np.ndarray]]:
-    with _H5Writers(file) as groups:
-        for name in sorted({*writers} & {*groups}):
-            labels = _read_array(file, groups, name, "label")
-            if len(labels):
-                yield name, _check_labels(labels, classes, f"{file}: writer {name}")
-
-
-def _read_h5_pixels(file: Path, names: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
-    with _H5Writers(file) as groups:
-        for name in sorted({*names} & {*groups}):
-            labels, pixels = (_read_array(file, groups, name, key) for key in ("label", "pixels"))
-            yield name, _to_bytes(pixels, len(labels), f"{file}: writer {name}")
+    return WriterImages(labels, read_pixels)
 
 
 def _read_array(file: Path, groups: Any, name: str, key: str) -> np.ndarray:
@@ -136,11 +131,29 @@ def _read_leaf(files: list[Path], writers: list[str], classes: int) -> dict[str,
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass  # no cache file, or a damaged one
     images: dict[str, LabelledImages] = {}
-    for name, images_of_writer in _parse_leaf(files, writers, classes):
-        if name in images:
-            raise UserError(f"`data.root`: writer {name} is in two files of {files[0].parent}: put all images of the "
-                            "writer into one")  # fmt: skip
-        images[name] = images_of_writer
+    for file in files:
+        names = {*writers}.intersection(list_writers(file))
+        if not names:
+            continue
+        log.info("reading %s", file)
+        users = _load_shard(file)
+        for name in sorted(names):
+            where = f"{file}: writer {name}"
+            try:
+                labels = np.asarray(users[name]["y"], dtype=np.int64)
+                n_pixels = -1 if len(labels) else PIXELS
+                pixels = np.asarray(users[name]["x"], dtype=np.float32).reshape(len(labels), n_pixels)
+            except (KeyError, TypeError, ValueError) as error:
+                raise _damage_error(file, f"writer {name}: {error}") from error
+            if classes == 10:  # digits
+                pixels = pixels[labels < classes]
+                labels = labels[labels < classes]
+            if not len(labels):
+                continue
+            if name in images:
+                raise UserError(f"`data.root`: writer {name} is in two files of {files[0].parent}: put all images of "
+                                "the writer into one")  # fmt: skip
+            images[name] = (_to_bytes(pixels, len(labels), where), _check_labels(labels, classes, where))
     if images:
         arrays: dict[str, Any] = {
             "names": np.array(list(images)),
@@ -154,50 +167,22 @@ def _read_leaf(files: list[Path], writers: list[str], classes: int) -> dict[str,
     return images
 
 
-def _parse_leaf(files: list[Path], writers: list[str], classes: int) -> Iterator[tuple[str, LabelledImages]]:
-    """Yield the name and the images of each of these writers in LEAF's shards, without images of other classes."""
-    requested = set(writers)
-    for file in files:
-        names = requested.intersection(list_writers(file))
-        if not names:
-            continue
-        log.info("reading %s", file)
-        users = _load_shard(file)
-        for name in sorted(names):
-            try:
-                pixels, labels = users[name]["x"], np.asarray(users[name]["y"], dtype=np.int64)
-                pixels = np.asarray(pixels, dtype=np.float32).reshape(len(labels), -1 if len(labels) else PIXELS)
-            except (KeyError, TypeError, ValueError) as error:
-                raise _damage_error(file, f"writer {name}: {error}") from error
-            included = labels < classes if classes == 10 else np.ones(len(labels), bool)
-            if included.any():
-                where, labels = f"{file}: writer {name}", labels[included]
-                yield name, (_to_bytes(pixels[included], len(labels), where), _check_labels(labels, classes, where))
+@contextmanager
+def _open_h5(path: Path) -> Iterator[Any]:
+    """Open the group 'examples' of an HDF5 file, which has the writers."""
+    import h5py
 
-
-class _H5Writers:
-    """The writers of an HDF5 file, its group 'examples', as a context manager."""
-
-    def __init__(self, file: Path):
-        self.path = file
-
-    def __enter__(self) -> Any:
-        import h5py
-
-        try:
-            self.file = h5py.File(self.path, "r")
-        except OSError as error:
-            raise _damage_error(self.path, error) from error
-        if "examples" not in self.file:
-            groups = ", ".join(self.file) or "nothing"
-            self.file.close()
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise _damage_error(path, error) from error
+    with file:
+        if "examples" not in file:
+            groups = ", ".join(file) or "nothing"
             raise UserError(
-                f"`data.root`: {self.path} has no group 'examples' (it holds {groups}); give TFF's federated EMNIST"
+                f"`data.root`: {path} has no group 'examples' (it holds {groups}); give TFF's federated EMNIST"
             )
-        return self.file["examples"]
-
-    def __exit__(self, *error) -> None:
-        self.file.close()
+        yield file["examples"]
 
 
 def _load_shard(file: Path) -> dict[str, Any]:

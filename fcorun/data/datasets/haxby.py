@@ -114,7 +114,11 @@ class Haxby(Dataset):
             for number in getattr(self, key) or []:
                 if number not in runs:
                     raise UserError(f"`data.{key}`: there is no run {number}; the runs are {sorted(runs)}")
-        validation_subjects = self._validation_subjects()
+        validation_subjects = self.validation_subjects
+        if validation_subjects is None:
+            others = [subject for subject in self.subjects if subject not in (self.test_subjects or [])]
+            has_default = len(set(others)) > 1 and self.validation_runs is None
+            validation_subjects = others[-1:] if has_default else []
         splits = []
         for subject, run in names:
             if subject in (self.test_subjects or []) or run in (self.test_runs or []):
@@ -166,14 +170,6 @@ class Haxby(Dataset):
         return {
             subject: [file_digest(file) for file in files] for subject, files in self._files(download=False).items()
         }
-
-    def _validation_subjects(self) -> list[int]:
-        if self.validation_subjects is not None:
-            return self.validation_subjects
-        others = [subject for subject in self.subjects if subject not in (self.test_subjects or [])]
-        if len(set(others)) < 2 or self.validation_runs is not None:
-            return []
-        return others[-1:]
 
     def _files(self, download: bool = True) -> dict[int, tuple[Path, Path, Path]]:
         """Return scan, labels and mask of each subject. Downloads missing files if ``download``."""

@@ -113,11 +113,19 @@ def _convert_decimal_commas(
     Returns the names of the converted columns, and by name the reason why points elsewhere forbid the conversion.
     """
     import pandas as pd
+    from pandas.api import types
 
-    candidates = _columns_with_commas(frame, text_columns)
-    if not candidates or not _has_certain_decimal_comma(candidates):
-        return [], {}
-    if options["sep"] != ";" and list(candidates) == [target]:
+    candidates = {}  # columns of numbers without points, at least one with a comma
+    is_certain = False  # some comma cannot separate thousands
+    for name, dtype in frame.dtypes.items():
+        if types.is_numeric_dtype(dtype) or name in text_columns:
+            continue
+        values = frame[name].dropna().astype(str)
+        with_comma = values[values.str.contains(",", regex=False)]
+        if len(with_comma) and values.str.fullmatch(_NUMBER).all():
+            candidates[name] = values
+            is_certain = is_certain or not with_comma.str.fullmatch(_COMMA_THOUSANDS).all()
+    if not is_certain or (options["sep"] != ";" and list(candidates) == [target]):
         return [], {}
 
     text = pd.read_csv(file, dtype=str, **options)
@@ -131,12 +139,20 @@ def _convert_decimal_commas(
             name for name, values in with_points.items() if values.str.fullmatch(_POINT_THOUSANDS).all()
         ]
         other = (separate_thousands or list(with_points))[0]
-        return [], {
-            str(name): _explain_unparsed(
-                str(name), column, other, with_points[other].iloc[0], are_thousands=bool(separate_thousands)
-            )
-            for name, column in candidates.items()
-        }
+        point_text = f"'{with_points[other].iloc[0].strip()}' in column '{other}'"
+        reasons = {}
+        for name, values in candidates.items():
+            with_comma = values[values.str.contains(",", regex=False)]
+            comma_text = f"column '{name}' holds '{with_comma.iloc[0]}' in row {with_comma.index[0] + 1}"
+            if separate_thousands:
+                reason = (f"points separate thousands, {point_text}: write '{other}' without them, or '{name}' with "
+                          "decimal points")  # fmt: skip
+                reasons[str(name)] = f"{comma_text}, and commas are not read as decimal commas where {reason}"
+                continue
+            reason = f"{point_text}: write all numbers of the file with points, or all with commas"
+            reasons[str(name)] = (f"{comma_text}, and commas are not read as decimal commas in a file that has decimal "
+                                  f"points, too, {reason}")  # fmt: skip
+        return [], reasons
 
     for name, values in candidates.items():
         frame[name] = parse_numbers(values.str.replace(",", "."))
@@ -157,11 +173,6 @@ def _blank_line_options(file: Path, ending: str) -> dict[str, Any]:
     first = has_text.index(True)
     end = n_lines - has_text[::-1].index(True)
     return {"skip_blank_lines": False, "skiprows": [*range(first), *range(end, n_lines)]}
-
-
-def read_header(file: Path, ending: str) -> list[str]:
-    """Return the column names in the first line of a CSV or TSV file, as written."""
-    return [name for name in _read_first_line(file, ending) if name]
 
 
 def _read_first_line(file: Path, ending: str) -> list[str]:
@@ -188,43 +199,6 @@ def detect_separator(file: Path, ending: str) -> str:
     return ","
 
 
-def _columns_with_commas(frame: Any, text_columns: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of numbers without points, at least one with a comma, that are not among the text columns."""
-    from pandas.api import types
-
-    columns = {}
-    for name, dtype in frame.dtypes.items():
-        if not types.is_numeric_dtype(dtype) and name not in text_columns:
-            values = frame[name].dropna().astype(str)
-            if values.str.contains(",", regex=False).any() and values.str.fullmatch(_NUMBER).all():
-                columns[name] = values
-    return columns
-
-
-def _has_certain_decimal_comma(columns: dict[str, Any]) -> bool:
-    """Return whether some comma in these columns cannot separate thousands."""
-    for values in columns.values():
-        with_comma = values[values.str.contains(",", regex=False)]
-        if not with_comma.str.fullmatch(_COMMA_THOUSANDS).all():
-            return True
-    return False
-
-
-def _explain_unparsed(name: str, values: Any, other: str, with_point: str, *, are_thousands: bool) -> str:
-    """Explain why the commas of a column stay text: the number ``with_point`` in the column ``other``.
-
-    ``are_thousands`` is whether the points of that column may separate thousands.
-    """
-    with_comma = values[values.str.contains(",", regex=False)]
-    comma_text = f"column '{name}' holds '{with_comma.iloc[0]}' in row {with_comma.index[0] + 1}"
-    point_text = f"'{with_point.strip()}' in column '{other}'"
-    if are_thousands:
-        return (f"{comma_text}, and commas are not read as decimal commas where points separate thousands, "
-                f"{point_text}: write '{other}' without them, or '{name}' with decimal points")  # fmt: skip
-    return (f"{comma_text}, and commas are not read as decimal commas in a file that has decimal points, too, "
-            f"{point_text}: write all numbers of the file with points, or all with commas")  # fmt: skip
-
-
 def restore_level_columns(
     frame: Any, original: Mapping[str, Any], target: str | None, kinds: Mapping[str, Column]
 ) -> None:
@@ -235,20 +209,17 @@ def restore_level_columns(
     """
     for name, column in original.items():
         known = kinds.get(str(name))
-        is_named = _holds_names(frame[name], str(name) == target) if known is None else known.has_levels
-        if is_named:
+        if known is not None:
+            holds_names = known.has_levels
+        elif str(name) == target:
+            holds_names = bool(coerce_numbers(frame[name])[1].any())
+        else:
+            try:
+                holds_names = infer_kind(frame[name], "", None).has_levels
+            except UserError:  # dates, or text among numbers: reading the features raises the error
+                holds_names = False
+        if holds_names:
             frame[name] = column
-
-
-def _holds_names(series: Any, is_target: bool) -> bool:
-    """Return whether the values of a column, gaps left out, are names."""
-    if is_target:
-        not_numeric = coerce_numbers(series)[1]
-        return bool(not_numeric.any())
-    try:
-        return infer_kind(series, "", None).has_levels
-    except UserError:  # dates, or text among numbers: reading the features raises the error
-        return False
 
 
 def read_excel(
@@ -386,7 +357,11 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
         elif ending == PARQUET_ENDING and stays_on_disk(estimate_bytes(file), resident):
             rows = read_parquet(file, path, roles, read_encoding(record) if record else None)
         else:
-            rows = _read_frame(file, path, ending, roles, read_columns(record) if record else None)
+            kinds = read_columns(record) if record else None
+            table, warnings = read_named_columns(
+                file, ending, roles.target, roles.text_columns, where=where, kinds=kinds
+            )
+            rows = parse_columns(table, path, roles, [*warnings, *warn_repeated_rows(table.frame)])
     except READ_ERRORS as error:
         raise explain_damage(where, ending, error) from error
     if not len(rows.y):
@@ -410,15 +385,6 @@ def _check_finite(values: np.ndarray, path: str, name: str | None) -> None:
         raise UserError(
             f"`data.path={path}`: {name} is missing or infinite in row {row + 1}; fill it in or drop the row"
         )
-
-
-def _read_frame(
-    file: Path, path: str, ending: str, roles: ColumnRoles, kinds: Mapping[str, Column] | None
-) -> ParsedRows:
-    """Read the rows of a file with named columns into memory."""
-    where = f"`data.path={path}`"
-    table, warnings = read_named_columns(file, ending, roles.target, roles.text_columns, where=where, kinds=kinds)
-    return parse_columns(table, path, roles, [*warnings, *warn_repeated_rows(table.frame)])
 
 
 def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles, warnings: Sequence[str] = ()) -> ParsedRows:
@@ -493,7 +459,7 @@ def read_named_columns(
         table, header, warnings = read_excel(file, where, target, text_columns, kinds)
     else:
         table = read_csv_text(file, ending, target, text_columns, kinds)
-        header = read_header(file, ending)
+        header = [name for name in _read_first_line(file, ending) if name]
     table.frame.columns = [str(name) for name in table.frame.columns]
     check_unique_names(header or table.frame.columns, where)
     return table, [*warn_decimal_commas(table.decimal_comma_columns), *warnings]
