@@ -161,7 +161,11 @@ class IntervalSums:
         masks = {"at_low": np.abs(x - self.zero) <= slack, "at_high": np.abs(x - self.one) <= slack}
         is_other = ~(masks["at_low"] | masks["at_high"])
         distinct = np.array([len(np.unique(column)) for column in x.T], int)
-        events = self._events(rows.y)
+        events = np.zeros(len(x))  # of targets that are no events
+        if isinstance(self.objective, Cox):
+            events = (rows.y > 0).astype(float)
+        elif isinstance(self.objective, Logistic | Poisson):
+            events = rows.y
         arrays = {
             "rows": np.asarray(len(x)),
             "target": self._without_few(np.asarray(events.sum())),
@@ -179,12 +183,6 @@ class IntervalSums:
                 n_events = np.where(n_rows > 0, n_events, 0.0)
             arrays |= {name: n_rows, f"target_{name}": n_events}
         return arrays
-
-    def _events(self, y: np.ndarray) -> np.ndarray:
-        """Return the events of each row; 0 for targets that are no events."""
-        if isinstance(self.objective, Cox):
-            return (y > 0).astype(float)
-        return y if isinstance(self.objective, Logistic | Poisson) else np.zeros(len(y))
 
     def _without_few(self, counts: np.ndarray) -> np.ndarray:
         """Return counts, where those below ``min_cell`` are 0 unless they are masked."""

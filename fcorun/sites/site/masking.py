@@ -70,24 +70,18 @@ class MaskedSite:
         if request.name == Keys.name:
             answer = self._exchange_keys(request, request.envelope.of)
         else:
-            self._check_addressees(request.envelope.of)
-            is_masked = request.name in self._bounds
-            if is_masked and self._refusal:  # which bound is passed by which request tells of the numbers
-                raise UserError(self._refusal)
-            answer = self._answer_masked(request, transcript) if is_masked else self.site.compute_answer(request)
+            if not self._sites:
+                raise UserError("the server asks before all sites have keys, which secure sums need: begin the run "
+                                "anew")  # fmt: skip
+            if sorted(request.envelope.of) != sorted(self._sites):
+                raise UserError("the server asks some of the sites, and the difference of two sums is the numbers of a "
+                                "site: all requests go to all sites")  # fmt: skip
+            if request.name in self._bounds:
+                answer = self._answer_masked(request, bytes.fromhex(transcript))
+            else:
+                answer = self.site.compute_answer(request)
         self._transcript = transcript
         return answer
-
-    def _answer_masked(self, request: Message, transcript: str) -> Message:
-        """Return a masked answer. Raises OwnerError, with one sentence for the server whatever number has no mask.
-
-        From then on the site sends no masked numbers: which request is refused for which reason tells of them.
-        """
-        try:
-            return self._mask_or_withhold(self.site.compute_answer(request), bytes.fromhex(transcript))
-        except (FewRowsError, UnmaskableError) as error:
-            self._refusal = describe_refusal(request.name)
-            raise OwnerError(str(error), self._refusal) from error
 
     @property
     def _bounds(self) -> dict[str, float]:
@@ -95,23 +89,27 @@ class MaskedSite:
         assert bounds is not None
         return bounds
 
-    def _mask_or_withhold(self, answer: Message, context: bytes) -> Message:
+    def _answer_masked(self, request: Message, context: bytes) -> Message:
         """Return a masked answer, or random numbers in place of sums that the site withholds.
 
-        The run goes on without these sums, and no sum over the other sites is told. Raises UnmaskableError for other
-        numbers that cannot be masked.
+        The run goes on without these sums, and no sum over the other sites is told. Raises OwnerError for other numbers
+        that cannot be masked, with one sentence for the server whatever number has no mask. From then on the site sends
+        no masked numbers: which request is refused for which reason, or passes which bound, tells of them.
         """
-        hides_infinite = list_kinds()[answer.name].hides_infinite
-        has_all = all(np.isfinite(values).all() for values in answer.arrays.values())
-        if WITHHELD in answer.about or (hides_infinite and not has_all):
-            return _replace_by_noise(answer, "")  # withheld because few rows make them up
+        if self._refusal:
+            raise UserError(self._refusal)
+        hides_infinite = list_kinds()[request.name].hides_infinite
         try:
+            answer = self.site.compute_answer(request)
+            has_all = all(np.isfinite(values).all() for values in answer.arrays.values())
+            if WITHHELD in answer.about or (hides_infinite and not has_all):
+                return _replace_by_noise(answer, "")  # withheld because few rows make them up
             return self._mask(answer, context)
-        except UnmaskableError:
-            if not hides_infinite:
-                raise
-            self._refusal = describe_refusal(answer.name)
-            return _replace_by_noise(answer, self._refusal)
+        except (FewRowsError, UnmaskableError) as error:
+            self._refusal = describe_refusal(request.name)
+            if hides_infinite and isinstance(error, UnmaskableError):
+                return _replace_by_noise(answer, self._refusal)
+            raise OwnerError(str(error), self._refusal) from error
 
     def _mask(self, answer: Message, context: bytes) -> Message:
         """Return an answer as numbers of fixed point, with masks that ``context`` determines."""
@@ -165,14 +163,6 @@ class MaskedSite:
                 raise UserError(f"the key of site '{name}' has the fingerprint {fingerprint_of(key)}, and the owner of "
                                 f"this site has entered {self.fingerprints[name]}: compare them with the owner of "
                                 f"'{name}'")  # fmt: skip
-
-    def _check_addressees(self, addressees: Sequence[str]) -> None:
-        """Raise UserError for a request before the keys, and for one to some of the sites."""
-        if not self._sites:
-            raise UserError("the server asks before all sites have keys, which secure sums need: begin the run anew")
-        if sorted(addressees) != sorted(self._sites):
-            raise UserError("the server asks some of the sites, and the difference of two sums is the numbers of a "
-                            "site: all requests go to all sites")  # fmt: skip
 
     # -- what a restart needs
 
@@ -262,24 +252,18 @@ def _add_answers(answers: Mapping[str, Message], bound: float) -> Message:
         if form != forms[first_site]:
             raise UserError(f"site '{site}' sent other sums than site '{first_site}': use the same version of fcorun "
                             "at the server and at all sites")  # fmt: skip
-    is_withheld = _is_withheld(answers)
+    reasons = {site: answers[site].about[WITHHELD] for site in sorted(answers) if WITHHELD in answers[site].about}
+    for site, reason in reasons.items():
+        if reason:
+            raise UserError(f"site '{site}': {escape_controls(str(reason))[:_MAX_REASON]}")
     arrays = {}
     for name, (dtype, shape) in forms[first_site].items():
-        if is_withheld:
+        if reasons:
             arrays[name] = np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 0, dtype)
             continue
         total = np.asarray(np.sum([answer.arrays[name] for answer in answers.values()], axis=0, dtype=np.uint64))
         arrays[name] = from_fixed_point(total, bound, len(answers), np.dtype(dtype))
     return Message(answers[first_site].name, {}, arrays)
-
-
-def _is_withheld(answers: Mapping[str, Message]) -> bool:
-    """Return whether a site withholds its sums because few rows make them up. Raises UserError for another reason."""
-    reasons = {site: answers[site].about[WITHHELD] for site in sorted(answers) if WITHHELD in answers[site].about}
-    for site, reason in reasons.items():
-        if reason:
-            raise UserError(f"site '{site}': {escape_controls(str(reason))[:_MAX_REASON]}")
-    return bool(reasons)
 
 
 def _form_of(answer: Message, site: str) -> dict[str, tuple[str, tuple[int, ...]]]:

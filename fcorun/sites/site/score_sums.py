@@ -8,6 +8,7 @@ import numpy as np
 
 from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.tables.splits import SPLITS
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays
@@ -102,20 +103,16 @@ class ScoreSums:
         """Return the sums of losses and scores over the rows of each set, as SET_NAME."""
         arrays = {}
         for key, predictions in self._sets.items():
+            rows = predictions.to_scored_rows()
             sums = {"n": np.asarray(len(predictions))}
             sums |= {name: np.asarray(values.sum()) for name, values in predictions.losses.items()}
-            arrays |= {f"{key}_{name}": values for name, values in (sums | self._sum_task(predictions)).items()}
+            sums |= {name: np.asarray(values.sum(axis=-1)) for name, values in find_terms(rows).items()}
+            if "positive" in sums:
+                sums |= self._count_classes(predictions)
+            if "events" in sums:
+                sums |= self._count_pairs(rows)
+            arrays |= {f"{key}_{name}": values for name, values in sums.items()}
         return arrays
-
-    def _sum_task(self, predictions: Predictions) -> dict[str, np.ndarray]:
-        """Return the sums of the terms from which scores follow, and what is counted by pairs and in bins."""
-        rows = predictions.to_scored_rows()
-        sums = {name: np.asarray(values.sum(axis=-1)) for name, values in find_terms(rows).items()}
-        if "positive" in sums:
-            sums |= self._count_classes(predictions)
-        if "events" in sums:
-            sums |= self._count_pairs(rows)
-        return sums
 
     def _count_pairs(self, rows: ScoredRows) -> dict[str, np.ndarray]:
         """Return counts of pairs of rows of one client; few pairs, which are not masked, count as none.
@@ -155,8 +152,11 @@ class ScoreSums:
         length, scale = 5, 1
         if task.is_quantity:
             length, scale = 3, 0
+        models = {SHARED: self.model, PERSONAL: self.personal}
+        kinds = [kind for kind, model in models.items() if model is not None]
+        sets = {set_prefix(split, kind) for split in SPLITS for kind in kinds}  # of all sites; this one may lack some
         is_calibrated = task.is_quantity or task.has_two_classes
-        if not is_calibrated or not points or not set(points) <= self._known_sets:
+        if not is_calibrated or not points or not set(points) <= sets:
             raise ValueError("no sets of a calibration")
         for values in points.values():
             is_shaped = values.ndim == 2 and 1 <= len(values) <= n_points and values.shape[1] == length
@@ -169,13 +169,6 @@ class ScoreSums:
             if key in points:
                 arrays[key] = np.stack([self._sum_at(point, predictions) for point in points[key]])
         return arrays
-
-    @property
-    def _known_sets(self) -> set[str]:
-        """The sets of all sites, of which this one may lack some."""
-        models = {SHARED: self.model, PERSONAL: self.personal}
-        kinds = [kind for kind, of_kind in models.items() if of_kind is not None]
-        return {set_prefix(split, kind) for split in ("train", "validation", "test") for kind in kinds}
 
     def _sum_at(self, point: np.ndarray, predictions: Predictions) -> np.ndarray:
         if self.data.target_task.has_two_classes:

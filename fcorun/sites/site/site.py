@@ -15,10 +15,11 @@ from fcorun.base.errors import UserError
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.column_statistics import sum_in_order
+from fcorun.engine.remote.certificate import CertificateSums
 from fcorun.engine.remote.leaves import name_leaves
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.sites.plan.messages.certificate_messages import SiteCertificates
+from fcorun.methods.problem.solver import gather_site_rows
 from fcorun.sites.plan.messages.fold_messages import Subset
 from fcorun.sites.plan.messages.message_kind import Stage
 from fcorun.sites.plan.messages.run_messages import Evaluate, Numbers, Start
@@ -35,7 +36,7 @@ from fcorun.sites.site.score_sums import ScoreSums, threshold_of
 from fcorun.sites.site.shared_programs import SharedPrograms
 from fcorun.sites.site.site_batch import SiteBatch, resolve_numbers
 from fcorun.sites.site.site_folds import SiteFolds
-from fcorun.sites.site.site_results import check_result, name_client_column, read_result, write_result
+from fcorun.sites.site.site_results import check_result, read_result, write_result
 from fcorun.sites.tables.fold_counts import place_rows
 from fcorun.sites.tables.planned_table import check_targets_of_site, read_planned_table
 from fcorun.sites.tables.table_agreement import Agreement
@@ -85,7 +86,7 @@ class Site:
         self._data: FederatedData | None = None
         self._folds: SiteFolds | None = None
         self._batch: SiteBatch | None = None
-        self._certificates: SiteCertificates | None = None
+        self._certificate_sums: CertificateSums | None = None
         self._interval_sums: IntervalSums | None = None
         self._score_sums: ScoreSums | None = None
         self._scored: Message | None = None  # the request of these sums
@@ -173,7 +174,7 @@ class Site:
     def _take_rows(self, own_data: FederatedData, data: FederatedData) -> None:
         """Compute from other rows from now on; sums over the rows before are forgotten."""
         self._own_data, self._data = own_data, data
-        self._batch = self._certificates = self._interval_sums = self._score_sums = None
+        self._batch = self._certificate_sums = self._interval_sums = self._score_sums = None
 
     @property
     def own_data(self) -> FederatedData:
@@ -272,11 +273,19 @@ class Site:
         return self.batch.share
 
     @property
-    def certificates(self) -> SiteCertificates:
-        """The sums of certificates over the present rows."""
-        if self._certificates is None:
-            self._certificates = SiteCertificates(self.experiment, self.data, self.few_rows_rule.check)
-        return self._certificates
+    def model_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the parameters of a model by name."""
+        data = self.data
+        return self.experiment.objective.shapes(data.features.shape or data.train.x.shape[1:], len(data.classes))
+
+    @property
+    def certificate_sums(self) -> CertificateSums:
+        """The sums of certificates over the present rows, at models outside of runs. Call under enable_x64."""
+        if self._certificate_sums is None:
+            batch = gather_site_rows(self.data, self.experiment.settings.client_weighting)
+            problem = build.build_problem(self.experiment, self.data)  # whose psi is not used
+            self._certificate_sums = CertificateSums(problem, batch, self.few_rows_rule.check)
+        return self._certificate_sums
 
     @property
     def interval_sums(self) -> IntervalSums:
@@ -301,7 +310,7 @@ class Site:
 
     def check_last_model(self, model: Mapping[str, np.ndarray]) -> None:
         """Raise an error unless a model is the one that was evaluated last."""
-        check_model(model, build.build_problem(self.experiment, self.data).shapes)
+        check_model(model, self.model_shapes)
         check_last_model(model, self.requests[Evaluate.name].arrays)
 
     def receive_result(self, request: Message) -> None:
@@ -312,10 +321,13 @@ class Site:
         check_result(contents, self.own_data, threshold)
         self.personal = self._last_personal_models()
         if self.result_folder is not None:
+            config = self.plan.config_of(self.points[0])
+            if self.options.client is not None:  # the site's own column of clients, by which predictions know them
+                config = {**config, "data": {**config["data"], "client": self.options.client}}
             write_result(
                 self.result_folder,
                 contents,
-                name_client_column(self.plan.config_of(self.points[0]), self.options.client),
+                config,
                 self.plan.experiment,
                 self.own_data,
                 model=model,

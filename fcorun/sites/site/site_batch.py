@@ -18,7 +18,7 @@ from fcorun.engine.remote.draws import DrawsAhead
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.personal_models import PERSONAL, SitePersonalModels, split_broadcast
 from fcorun.engine.remote.programs import count_sent_runs
-from fcorun.engine.remote.row_shares import FoldRows, ShareSums
+from fcorun.engine.remote.row_shares import FoldRows
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import PyTree
@@ -165,25 +165,22 @@ class SiteBatch:
         arguments = (self._sent_numbers, self.clients, rows, draws, broadcast, self._held_out)
         mean, clients, (work, shares) = self._programs.answers[exchange](*arguments)
         leaves, self.withholds = name_leaves(mean), False
-        few = self._find_few_rows(shares, draws.weights / draws.weights.sum())
+        few = self.rule.find(shares[0], draws.weights / draws.weights.sum())
+        if len(shares) > 1:  # those among the rows that a fold holds out
+            few = few | self.rule.find(shares[1])
         if few.any():
             if number == 0 or not federation.algorithm.backtracks:
                 raise refuse(Round.name)
-            leaves, self.withholds = _withhold(leaves, few), True
+            self.withholds = True
+            for name, values in leaves.items():
+                withheld = np.where(few.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values)
+                leaves[name] = withheld.astype(values.dtype)
         self.clients = clients
         is_last = exchange + 1 == len(federation.shapes.uploads)
         self.next_exchange = (self._next_round(number + 1), 0) if is_last else (number, exchange + 1)
         examples, passes, proxes = np.asarray(work, np.int64).transpose(2, 0, 1)
         gradients = examples.sum(axis=1) + passes @ self._schedule.sizes[draws.cohort]
         return leaves, np.stack([gradients, proxes.sum(axis=1)], axis=1)
-
-    def _find_few_rows(self, shares: list[ShareSums], weights: np.ndarray) -> np.ndarray:
-        """Return in which runs few rows outweigh the others in a message, or among those that a fold leaves out, (G,).
-
-        ``weights`` (S,) are those of the cohort's clients in the message.
-        """
-        few = self.rule.find(shares[0], weights)
-        return few if len(shares) == 1 else few | self.rule.find(shares[1])
 
     def sum_scores(self, received: Arrays) -> dict[str, dict[str, np.ndarray]]:
         """Return the sums of losses and scores of a solution of each run over the rows of each split here, (G,).
@@ -268,11 +265,3 @@ class SiteBatch:
     def _solution_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         zeros = self.federation.problem.zeros(self.federation.precision)
         return {name: jax.ShapeDtypeStruct(value.shape, value.dtype) for name, value in zeros.items()}
-
-
-def _withhold(leaves: Arrays, runs: np.ndarray) -> Arrays:
-    """Return the leaves of uploads of G runs, of which those of some ``runs`` (G,) are NaN."""
-    withheld = {}
-    for name, values in leaves.items():
-        withheld[name] = np.where(runs.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values).astype(values.dtype)
-    return withheld

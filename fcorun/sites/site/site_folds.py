@@ -74,7 +74,12 @@ class SiteFolds:
             fold,
             cells=FoldCells.read(table, Agreement.from_message(load), site_data, fold),
         )
-        folds._check_hessians()
+        for rows_by_client in (*folds.counts.held_out.T.tolist(), *folds.counts.train.T.tolist()):
+            features = site_data.train.x.shape[1]
+            policy.check_rows(plan, rows_by_client, features, " in a fold, or in all others")
+        for k in range(selection.n_folds):
+            rows = site_data.train.take(np.flatnonzero(fold != k))
+            policy.check_rare_features(plan, rows, site_data.features, " outside of a fold")
         if len(site_data.train):
             assert site_data.features.encoding is not None
             check_filled_levels(table, site_data.features.encoding, row_folds, selection.n_folds)
@@ -98,15 +103,6 @@ class SiteFolds:
         if self.site_data.classes:
             np.add.at(counts, (self.fold, self.site_data.train.y), 1)
         return counts
-
-    def _check_hessians(self) -> None:
-        """Raise UserError where a fold, or all others, have too few rows for a Hessian of the agreed features."""
-        features = self.site_data.train.x.shape[1]
-        for rows_by_client in (*self.counts.held_out.T.tolist(), *self.counts.train.T.tolist()):
-            self.policy.check_rows(self.plan, rows_by_client, features, " in a fold, or in all others")
-        for fold in range(self._n_folds):
-            rows = self.site_data.train.take(np.flatnonzero(self.fold != fold))
-            self.policy.check_rare_features(self.plan, rows, self.site_data.features, " outside of a fold")
 
     def describe(self) -> dict[str, np.ndarray]:
         """Return the counts of the folds, and which classes each has."""

@@ -51,7 +51,15 @@ def read_result(files: Mapping[str, np.ndarray]) -> tuple[dict[str, bytes], dict
 
     Raises one of READ_ERRORS for files that no record has, or that cannot be read.
     """
-    contents = {name: _check_file(name, values) for name, values in files.items()}
+    contents = {}
+    for name, values in files.items():
+        if name not in RESULT_FILES or values.dtype != np.uint8 or values.ndim != 1 or len(values) > MAX_RESULT_BYTES:
+            raise ValueError("no file of a result")
+        contents[name] = content = values.tobytes()
+        if name.endswith(".json") and not isinstance(json.loads(content), dict):
+            raise ValueError("no mapping")
+        if name.endswith((".csv", ".txt")):
+            content.decode()
     if json.loads(contents[_STATUS])["status"] != "done":
         raise ValueError("a run that is not done")
     return contents, arrays_from_bytes(contents[_MODEL])
@@ -68,32 +76,18 @@ def check_result(contents: Mapping[str, bytes], data: FederatedData, threshold: 
     agreed = data.describe_features()
     sent = {name: value for name, value in summary["data"].items() if name in _FOR_PREDICTIONS}
     same_encoding = json.loads(contents[ENCODING_FILE]) == _plain(data.features.encoding.to_dict())
-    if sent != _plain(agreed) or not same_encoding or not _has_threshold(summary, threshold):
+    thresholds = summary.get("threshold") or {}
+    has_threshold = all(
+        math.isclose(thresholds.get(model, DEFAULT_THRESHOLD), threshold, rel_tol=1e-9) for model in (SHARED, PERSONAL)
+    )
+    if sent != _plain(agreed) or not same_encoding or not has_threshold:
         raise UserError("the server came with other columns, classes or means than all sites agreed on: its result is "
                         "not kept")  # fmt: skip
-
-
-def _has_threshold(summary: Mapping[str, Any], threshold: float) -> bool:
-    section = summary.get("threshold") or {}
-    values = [section.get(model, DEFAULT_THRESHOLD) for model in (SHARED, PERSONAL)]
-    return all(math.isclose(value, threshold, rel_tol=1e-9) for value in values)
 
 
 def _plain(values: Any) -> Any:
     """Return values as they are read from JSON."""
     return json.loads(json.dumps(values))
-
-
-def name_client_column(config: Mapping[str, Any], column: str | None) -> dict[str, Any]:
-    """Return the configuration of a plan with the site's own column of clients, by which predictions know them."""
-    return dict(config) if column is None else {**config, "data": {**config["data"], "client": column}}
-
-
-def find_hazards(experiment: PreparedExperiment, data: FederatedData, model: Mapping[str, np.ndarray]) -> str | None:
-    """Return the content of baseline_hazard.csv of a site's clients; None for targets that are no times to events."""
-    if not data.target_task.has_events or not experiment.has_shared_model:
-        return None
-    return baseline_hazards(experiment.objective, data, dict(model))
 
 
 def sort_personal(personal: Mapping[str, np.ndarray], clients: Sequence[str]) -> dict[str, np.ndarray]:
@@ -151,7 +145,9 @@ def write_result(
 
     Raises UserError for a folder that cannot be written.
     """
-    hazards = find_hazards(experiment, data, model)
+    hazards = None
+    if data.target_task.has_events and experiment.has_shared_model:
+        hazards = baseline_hazards(experiment.objective, data, dict(model))
     predictions = predict_held_out(experiment, data, model, personal, threshold)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -177,15 +173,3 @@ def write_result(
     except OSError as error:
         raise UserError(f"the site cannot keep the result ({error.strerror}): see that its folder can be written"
                         ) from error  # fmt: skip
-
-
-def _check_file(name: str, values: np.ndarray) -> bytes:
-    """Return the bytes of a file of a result. Raises ValueError for a file that no record has, and a damaged one."""
-    if name not in RESULT_FILES or values.dtype != np.uint8 or values.ndim != 1 or len(values) > MAX_RESULT_BYTES:
-        raise ValueError("no file of a result")
-    content = values.tobytes()
-    if name.endswith(".json") and not isinstance(json.loads(content), dict):
-        raise ValueError("no mapping")
-    if name.endswith((".csv", ".txt")):
-        content.decode()
-    return content

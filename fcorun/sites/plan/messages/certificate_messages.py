@@ -1,23 +1,14 @@
 """The messages of certificates: sums for a duality gap, for the largest strength, and on the way to the optimum."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.data.datasets.dataset import FederatedData
-from fcorun.engine.remote.certificate import NULL, REFERENCE, RUN, SCALE, CertificateSums
-from fcorun.engine.remote.row_shares import ShareSums
-from fcorun.experiment.build import build_problem
-from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.engine.remote.certificate import NULL, REFERENCE, RUN, SCALE
 from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
 from fcorun.methods.problem.duality_gap import MAX_INTERCEPT_STEPS
-from fcorun.methods.problem.problem import Problem
-from fcorun.methods.problem.solver import gather_site_rows
 from fcorun.sites.plan.messages.message_kind import MEANS, MessageKind, Quantity, Stage
 from fcorun.sites.plan.planned_study import PlannedStudy
 from fcorun.sites.transport.messages import Message
@@ -25,52 +16,9 @@ from fcorun.sites.transport.messages import Message
 if TYPE_CHECKING:
     from fcorun.sites.site.site import Site
 
-Arrays = dict[str, np.ndarray]
 _GAP_PURPOSE = "the duality gap, a bound on the distance to the optimum"
 _GRADIENTS = "residuals with gradients"  # the name by which requests for gradients are counted
 _OPTIMUM = " of the optimum"  # ends the names by which requests on the way to the reference optimum are counted
-
-
-@dataclass(frozen=True)
-class SiteCertificates:
-    """The sums of certificates over a site's rows at models outside of its runs.
-
-    Attributes:
-        experiment: the experiment of the plan.
-        data: the site's rows, whose clients are numbered among those of all sites.
-        check_shares: raises an error where few rows outweigh all others at a model of a message.
-    """
-
-    experiment: PreparedExperiment
-    data: FederatedData
-    check_shares: Callable[[str, ShareSums], None]
-
-    @cached_property
-    def problem(self) -> Problem:
-        """The problem, whose psi is not used."""
-        return build_problem(self.experiment, self.data)
-
-    @cached_property
-    def _sums(self) -> CertificateSums:
-        batch = gather_site_rows(self.data, self.experiment.settings.client_weighting)
-        return CertificateSums(self.problem, batch, self.check_shares)
-
-    def sum_residuals(self, models: str, received: Arrays, with_gradient: bool) -> Arrays:
-        """Return the sums of residuals at the model without features, or at one on the way to the optimum."""
-        with jax.enable_x64(True):
-            if models == NULL:
-                return self._sums.null_residuals(received, with_gradient)
-            return self._sums.residuals(self._sums.read_model(received), with_gradient)
-
-    def sum_conjugates(self, received: Arrays) -> Arrays:
-        """Return the sum of the conjugates of the losses at a model on the way to the optimum, and at a scale."""
-        with jax.enable_x64(True):
-            leaves = dict(received)
-            scale = leaves.pop(SCALE)
-            model = self._sums.read_model(leaves)
-            if scale.shape != (1,) or scale.dtype != np.float64:
-                raise ValueError("no scale of residuals")
-            return self._sums.conjugates(model, scale)
 
 
 class _CertificateMessage(MessageKind):
@@ -162,11 +110,14 @@ class Residuals(_CertificateMessage):
     def answer(self, site: "Site", request: Message) -> Message:
         models, with_gradient = self.check_models(site, request), bool(request.about["gradient"])
         if not with_gradient:
-            has_intercept = "bias" in site.certificates.problem.shapes
-            check_loss_request(request, site.requests.get(self.name), has_intercept)
+            check_loss_request(request, site.requests.get(self.name), "bias" in site.model_shapes)
         if models == RUN:
             return Message(self.name, {}, site.batch.sum_residuals(request.arrays, with_gradient))
-        return Message(self.name, {}, site.certificates.sum_residuals(models, request.arrays, with_gradient))
+        with jax.enable_x64(True):
+            sums = site.certificate_sums
+            if models == NULL:
+                return Message(self.name, {}, sums.null_residuals(request.arrays, with_gradient))
+            return Message(self.name, {}, sums.residuals(sums.read_model(request.arrays), with_gradient))
 
 
 def check_loss_request(request: Message, last: Message | None, has_intercept: bool) -> None:
@@ -213,4 +164,11 @@ class Conjugates(_CertificateMessage):
             raise UserError("the server asked for conjugates at the model without features, which no plan needs")
         if models == RUN:
             return Message(self.name, {}, site.batch.sum_conjugates(request.arrays))
-        return Message(self.name, {}, site.certificates.sum_conjugates(request.arrays))
+        leaves = dict(request.arrays)
+        scale = leaves.pop(SCALE)
+        with jax.enable_x64(True):
+            sums = site.certificate_sums
+            model = sums.read_model(leaves)
+            if scale.shape != (1,) or scale.dtype != np.float64:
+                raise ValueError("no scale of residuals")
+            return Message(self.name, {}, sums.conjugates(model, scale))
