@@ -142,18 +142,16 @@ class Policy:
             client = np.zeros_like(client)  # equal values are equal numbers in the rows of all clients
         needed = x.shape[1] + 2  # a line has an intercept, and one row more than numbers tells nothing
         for name, column in zip(features.names, x.T, strict=True):
-            n_rare = sum(_count_rare(column[client == m]) for m in np.unique(client))
+            n_rare = 0  # rows that do not have the most frequent value
+            for m in np.unique(client):
+                values = column[client == m]
+                n_rare += len(values) - int(np.unique(values, return_counts=True)[1].max(initial=0))
             if 0 < n_rare < needed:
                 raise UserError(f"the plan sends Hessians of several models, and the feature '{name}' has other values "
                                 f"than its most frequent one in fewer than {needed} training rows of this site{where}, "
                                 "which would tell these rows: add its column to data.ignore of the plan, plan an algo "
                                 "that sends gradients, or the site's owner allows it by policy.alone=allow"
                                 )  # fmt: skip
-
-
-def _count_rare(values: np.ndarray) -> int:
-    """Return how many of the values are not the most frequent one."""
-    return len(values) - int(np.unique(values, return_counts=True)[1].max(initial=0))
 
 
 def _sends_several_hessians(plan: Plan, of_folds: bool) -> bool:

@@ -75,7 +75,13 @@ def submit_plan(
     A record of the same plan in the folder is replaced. Raises UserError for a folder that holds anything else, and for
     a failure of the study, and SiteLost as ``submit_job``.
     """
-    _check_folder(plan, folder)
+    if folder.is_file():
+        raise UserError(f"out={folder} is a file; choose another folder")
+    mark = folder / END_MARK
+    is_replaced = mark.exists() and mark.read_text(encoding="utf-8") == plan.digest
+    if folder.exists() and any(folder.iterdir()) and not is_replaced:
+        raise UserError(f"out={folder} holds files, and no record of this plan that came from its sites; choose "
+                        "another folder")  # fmt: skip
     run, text = plan.digest[:16], plan.to_text()
     with tempfile.TemporaryDirectory() as scratch:
         server = StudyServer(text, run, wait_seconds)
@@ -83,20 +89,8 @@ def submit_plan(
         result = submit_job(job, kit, Path(scratch) / "results", wait_seconds, on_status)
         record = record_folder_of(plan, folder)
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / END_MARK, plan.digest)  # first, so that a torn copy is replaced
+        write_atomically(mark, plan.digest)  # first, so that a torn copy is replaced
         for name in RECORD_FILES:
             remove_path(record / name)
         shutil.copytree(result / _RECORD, folder, dirs_exist_ok=True)
     return FittedRecord(record)
-
-
-def _check_folder(plan: Plan, folder: Path) -> None:
-    """Raise UserError for a file, and for a folder that is not empty, unless it has a record of the plan."""
-    if folder.is_file():
-        raise UserError(f"out={folder} is a file; choose another folder")
-    if not folder.exists() or not any(folder.iterdir()):
-        return
-    mark = folder / END_MARK
-    if not mark.exists() or mark.read_text(encoding="utf-8") != plan.digest:
-        raise UserError(f"out={folder} holds files, and no record of this plan that came from its sites; choose "
-                        "another folder")  # fmt: skip

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -88,6 +87,13 @@ class SiteStudy(Study):
         self._begin(REFIT)
 
     @property
+    def _rows(self) -> SiteRows:
+        """What the server knows of all training rows."""
+        rows = self.data.train
+        assert isinstance(rows, SiteRows)
+        return rows
+
+    @property
     def _numbers_file(self) -> Path:
         return self.folder / FITS / _NUMBERS_FILE
 
@@ -111,7 +117,7 @@ class SiteStudy(Study):
         k = self.select.folds_by_name.get(name)
         if k is None:
             self.connections.ask("subset", about={"subset": name})
-            whole = replace(self.data, train=_forget_bounds(self.data.train))
+            whole = replace(self.data, train=replace(self._rows, curvature={}))  # bounds on other rows are forgotten
             return whole if name == REFIT else replace(whole, validation=None, test=None)
         data = self._describe_fold(k)
         fits = self._fit_columns(name)
@@ -127,9 +133,8 @@ class SiteStudy(Study):
 
     def _fit_columns(self, name: str) -> dict[str, np.ndarray]:
         """Return the fills and levels of a fold as arrays of requests; empty without columns to learn."""
-        options, encoding, train = self.experiment.data, self.data.features.encoding, self.data.train
+        options, encoding, train = self.experiment.data, self.data.features.encoding, self._rows
         assert isinstance(options, Sites)
-        assert isinstance(train, SiteRows)
         columns = () if encoding is None else learnt_columns(encoding, options.missing)
         if not columns:
             return {}
@@ -153,15 +158,14 @@ class SiteStudy(Study):
 
     def _describe_fold(self, k: int) -> FederatedData:
         """Return what the server knows of the rows that the fold ``k`` leaves, with its held-out rows to validate."""
-        train = self.data.train
-        assert isinstance(train, SiteRows)
+        train = self._rows
         order, rows, weights = self.counts.split(k)
         n_clients = int((rows[:, 0] > 0).sum())
         names = [self.data.clients[m] for m in order]
         sites = tuple(train.site_of_client[m] for m in order)
 
         def described(split: int, known: int) -> SiteRows:
-            of_split = replace(_forget_bounds(train), all_sizes=rows[:known, split], site_of_client=sites[:known])
+            of_split = replace(train, all_sizes=rows[:known, split], site_of_client=sites[:known], curvature={})
             return replace(of_split, all_weights=None if train.all_weights is None else weights[:known, split])
 
         return replace(
@@ -185,11 +189,6 @@ class SiteStudy(Study):
             clients = np.flatnonzero(np.array(train.site_of_client) == site)
             sums[clients] = _read_sums(site, answer, len(clients), self.data)
         return sums
-
-
-def _forget_bounds(rows: Any) -> Any:
-    """Return the description of rows without bounds on curvatures, which are those of other rows."""
-    return replace(rows, curvature={})
 
 
 def _read_sums(site: str, answer: Message, n_clients: int, data: FederatedData) -> np.ndarray:
@@ -240,6 +239,9 @@ def plan_site_selection(
         out=out,
     )
     by = "data.fold" if fold_names else select.by
+    held_out_clients = None
+    if select.by == "clients":
+        held_out_clients = name_held_out_clients(data.client_names, counts.held_out.argmax(axis=1))
     fold_weights = counts.held_out_weights.sum(axis=0) if select.fold_weights == "rows" else np.ones(select.n_folds)
     return SelectionPlan(
         experiment=refit_experiment,
@@ -248,13 +250,9 @@ def plan_site_selection(
         metric=select.metric,
         fold_weights=fold_weights,
         threshold=DEFAULT_THRESHOLD,
-        held_out_clients=_name_held_out(counts, data) if select.by == "clients" else None,
+        held_out_clients=held_out_clients,
         messages=describe_study(study, f"{select.n_folds} folds", by, "score the refit", []),
     )
-
-
-def _name_held_out(counts: FoldCounts, data: FederatedData) -> dict[str, list[str]]:
-    return name_held_out_clients(data.client_names, counts.held_out.argmax(axis=1))
 
 
 def _ask_for_folds(select: PlannedSelection, connections: Connections, data: FederatedData) -> FoldCounts:

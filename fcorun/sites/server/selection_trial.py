@@ -27,7 +27,7 @@ from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.fitting import fit_batch
 from fcorun.studies.selection.path import find_path_parameter
 from fcorun.studies.selection.path_fit import PathFit
-from fcorun.studies.selection.select import SelectionPlan, plan_selection
+from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection import ALL_ROWS
 from fcorun.studies.selection.study import FITS, Log
 
@@ -112,7 +112,12 @@ def _compare(plan: Plan, sites: Mapping[str, Site], starts: RecordedStarts, fold
     options = replace(plan.selection, range=[min(path), max(path)])
     with tempfile.TemporaryDirectory() as scratch:
         pooled = plan_selection(replace(plan.experiment, data=dataset), options, scratch, plan.selection.metric)
-    fits = {name: _fit_pooled(pooled, name, starts.points[name]) for name in pooled.study.subsets}
+    fits = {}
+    for name in pooled.study.subsets:
+        experiment = resolve_numbers(pooled.study.experiment, starts.points[name][0])
+        with use_precision(experiment.settings.precision):
+            engine = build_engine(experiment, pooled.study.take_subset(name).data)
+            fits[name] = fit_batch(experiment, engine, starts.points[name])
     choice = pooled.conclude(fits).choice
     pairs = {}
     for name, fit in fits.items():
@@ -130,13 +135,6 @@ def _compare(plan: Plan, sites: Mapping[str, Site], starts: RecordedStarts, fold
         coefficients=float(np.max([_difference(solution[name], other_solution[name]) for name in solution])),
         bytes_sent=starts.bytes_sent,
     )
-
-
-def _fit_pooled(pooled: SelectionPlan, name: str, points: list[dict]) -> PathFit:
-    """Run the path on a subset of the rows in one place, with the numbers of the runs over sites."""
-    experiment = resolve_numbers(pooled.study.experiment, points[0])
-    with use_precision(experiment.settings.precision):
-        return fit_batch(experiment, build_engine(experiment, pooled.study.take_subset(name).data), points)
 
 
 def _difference(one: np.ndarray, two: np.ndarray) -> float:

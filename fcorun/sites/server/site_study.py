@@ -15,7 +15,6 @@ from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import Rows
 from fcorun.data.rows.site_rows import SiteRows
-from fcorun.engine.segments.run_loop import Snapshot
 from fcorun.experiment.build import build_engine
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.follow import RunFollower
@@ -93,26 +92,16 @@ def run_plan(
         if plan.infer is not None and record.status["status"] == "done":
             for line in infer_over_sites(plan.infer, experiment, data, record):
                 log(line)
-        _end_run(connections, data, record)
+        rows = data.train
+        assert isinstance(rows, SiteRows)
+        if record.status["status"] == "done":
+            of = None if rows.away is None else rows.absences.evaluated  # the sites that have the last model
+            connections.ask("result", pack_result(record), of=of, away=rows.away)
+        connections.ask("end", away=rows.away)
         write_atomically(mark, plan.digest)
     if sums is not None:
         sums.forget()
     return record
-
-
-def _end_run(connections: Connections, data: FederatedData, record: FittedRecord) -> None:
-    """Send the result to the sites, and tell them the end. Sites that are away are told if the plan waits for them."""
-    rows = data.train
-    assert isinstance(rows, SiteRows)
-    is_done = record.status["status"] == "done"
-    if rows.away is None:
-        if is_done:
-            connections.ask("result", pack_result(record))
-        connections.ask("end")
-        return
-    if is_done:
-        connections.ask("result", pack_result(record), of=rows.absences.evaluated, away=rows.away)
-    connections.ask("end", away=rows.away)
 
 
 def record_folder_of(plan: Plan, folder: str | Path) -> Path:
@@ -201,7 +190,10 @@ def try_plan(
                 break
     pairs = [(values[0], record.solution[name]) for name, values in last.solution.items()]
     for site in sites.values():
-        pairs += _pair_personal_models(last, site, data.clients)
+        if last.client_models is not None and site.personal is not None:
+            numbers = [data.clients.index(name) for name in site.personal["client"]]
+            for name, values in last.client_models.items():
+                pairs.append((np.asarray(values)[0, numbers], site.personal[name]))
     equal = all(np.array_equal(pooled, of_sites, equal_nan=True) for pooled, of_sites in pairs)
     models = (np.concatenate([np.ravel(values) for values in model]) for model in zip(*pairs, strict=True))
     difference = relative_difference(*models)
@@ -219,14 +211,6 @@ def relative_difference(one: np.ndarray, two: np.ndarray) -> float:
     if not np.isfinite(values).all():
         return np.nan
     return float(np.abs(values[0] - values[1]).max() / (np.abs(values).max() or 1.0))
-
-
-def _pair_personal_models(last: Snapshot, site: Site, clients: tuple[str, ...]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the parameters of a site's personal models in the run on pooled rows, and at the site."""
-    if last.client_models is None or site.personal is None:
-        return []
-    rows = [clients.index(name) for name in site.personal["client"]]
-    return [(np.asarray(values)[0, rows], site.personal[name]) for name, values in last.client_models.items()]
 
 
 def share_programs(sites: Mapping[str, Site]) -> SharedPrograms:

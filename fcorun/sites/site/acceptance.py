@@ -61,7 +61,13 @@ def describe_site(site: Site) -> list[str]:
     lines.append("rows of each client: " + ", ".join(SPLITS))
     for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
         lines.append(f"  {name:24} {', '.join(map(str, counts))}")
-    return lines + [f"warning: {warning}" for warning in (*list_warnings(table), *_warn_spellings(table))]
+    # of names in the file that differ in capitals or spaces; the server warns of those of all
+    labels = np.unique(table.rows.y).tolist() if table.options.target_task.has_classes else []
+    warnings = [*list_warnings(table), *warn_similar_names("labels", labels)]
+    warnings += warn_similar_names("clients", table.clients)
+    for name, counts in table.level_counts.items():
+        warnings += warn_similar_names(f"levels of '{name}'", sorted(counts))
+    return lines + [f"warning: {warning}" for warning in warnings]
 
 
 def _describe_rare_value(table: SiteTable, name: str) -> str:
@@ -90,15 +96,6 @@ def list_warnings(table: SiteTable) -> list[str]:
     x = np.column_stack([coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names])
     x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)  # a gap is no value to warn about
     return [*table.rows.warnings, *warn_suspicious_columns(x, names)]
-
-
-def _warn_spellings(table: SiteTable) -> list[str]:
-    """Return warnings about names in the file that differ in capitals or spaces; the server warns of those of all."""
-    labels = np.unique(table.rows.y).tolist() if table.options.target_task.has_classes else []
-    warnings = [*warn_similar_names("labels", labels), *warn_similar_names("clients", table.clients)]
-    for name, counts in table.level_counts.items():
-        warnings += warn_similar_names(f"levels of '{name}'", sorted(counts))
-    return warnings
 
 
 def open_checked_site(plan: Plan, options: SiteOptions, policy: Policy) -> Site:

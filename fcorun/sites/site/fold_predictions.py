@@ -16,7 +16,7 @@ from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.records.record import PERSONAL, PREDICTIONS_FILE, SHARED
 from fcorun.base.system.files import remove_path, write_atomically
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.results.model_outputs import Arrays, compute_predictions
+from fcorun.results.model_outputs import compute_predictions
 from fcorun.results.models.predictions import predict_personal, predictions_csv
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.site.site_batch import SiteBatch
@@ -66,33 +66,29 @@ class FoldPredictions:
             batch: the site's state of the runs.
             evaluated: the last request to evaluate.
         """
-        n_rows = len(site_data.train) + len(site_data.validation or ())
-        is_saved = not self.plan.experiment.settings.stop and keeps_held_out(site_data, len(batch.points), n_rows)
-        if name in self._folds and is_saved and site_data.validation is not None and len(site_data.validation):
-            outputs = self._predict(site_data, batch, evaluated.arrays)
-            with _writing():
-                self.folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(self._file(name), npz_bytes(outputs))
-
-    def _predict(self, site_data: FederatedData, batch: SiteBatch, evaluated: Arrays) -> Arrays:
-        """Return the outputs of G runs for V validation rows, (G, V) or (G, V, classes), by SHARED or PERSONAL."""
-        experiment, rows, clients = self.plan.experiment, site_data.validation, site_data.client_of_row("validation")
-        assert rows is not None
-        assert clients is not None
-        models = batch.personal_models(evaluated)
-        outputs: dict[str, list[np.ndarray]] = {}
+        experiment, rows = self.plan.experiment, site_data.validation
+        if name not in self._folds or experiment.settings.stop or rows is None or not len(rows):
+            return
+        if not keeps_held_out(site_data, len(batch.points), len(site_data.train) + len(rows)):
+            return
+        models = batch.personal_models(evaluated.arrays)
+        outputs: dict[str, list[np.ndarray]] = {}  # of G runs for V rows, (V,) or (V, classes) each, by kind of model
         for g in range(len(batch.points)):
             if experiment.has_shared_model:
                 output = compute_predictions(
-                    experiment.objective, batch.solution(evaluated, g), rows.x, site_data.features.scale
+                    experiment.objective, batch.solution(evaluated.arrays, g), rows.x, site_data.features.scale
                 )
                 outputs.setdefault(SHARED, []).append(output)
             if models:
                 of_run = sort_personal(models[g], site_data.clients)
-                output, has_model = predict_personal(experiment.objective, site_data, of_run, rows, clients)
+                client = np.asarray(site_data.client_of_row("validation"))
+                output, has_model = predict_personal(experiment.objective, site_data, of_run, rows, client)
                 if has_model.all():
                     outputs.setdefault(PERSONAL, []).append(output)
-        return {model: np.stack(of_model) for model, of_model in outputs.items()}
+        with _writing():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            stacked = {model: np.stack(of_model) for model, of_model in outputs.items()}
+            write_atomically(self._file(name), npz_bytes(stacked))
 
     def write(self, folds: SiteFolds, refit: Mapping[str, Mapping[str, float]], first_start: Message) -> None:
         """Write predictions.csv, and remove the outputs of single folds.
