@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fcorun.sites.plan.messages.message_kind import SQUARES, MessageKind, Quantity, Stage
+from fcorun.sites.plan.messages.message_kind import SQUARES, MessageKind, Notice, Quantity, Stage
 from fcorun.sites.plan.messages.table_messages import check_same_encoding, describe_fills
 from fcorun.sites.plan.planned_study import PlannedStudy
 from fcorun.sites.plan.table_options import FILLS, INFORMATIVE
@@ -91,7 +91,7 @@ class FoldSums(MessageKind):
         return Message(self.name, arrays=site.folds.sum_features(request))
 
 
-class Subset(MessageKind):
+class Subset(Notice):
     """The beginning of the runs on a subset of the rows."""
 
     name = "subset"
@@ -107,10 +107,6 @@ class Subset(MessageKind):
     def limits_of_run(self, study: PlannedStudy) -> dict[str, int]:
         return {self.name: len(study.selection.subsets)}
 
-    def answer(self, site: "Site", request: Message) -> Message:
-        check_same_encoding(request, site.list_requests(FoldSums.name), _read_fold)
-        site.begin_subset(request)
-        return Message(self.name)
-
     def resume(self, site: "Site", request: Message) -> None:
+        check_same_encoding(request, site.list_requests(FoldSums.name), _read_fold)
         site.begin_subset(request)

@@ -158,3 +158,18 @@ class MessageKind(ABC):
     def keeps(self, request: Message) -> bool:
         """Return whether a site keeps a request that it has answered."""
         return self.is_kept
+
+
+class Notice(MessageKind):
+    """A kind of message that has a site begin or end something, and whose answer has no numbers."""
+
+    def is_asked(self, study: PlannedStudy) -> bool:
+        return True
+
+    def answer(self, site: "Site", request: Message) -> Message:
+        self.resume(site, request)
+        return Message(self.name)
+
+    @abstractmethod
+    def resume(self, site: "Site", request: Message) -> None:
+        """Do what the request tells the site, also after a restart of the site."""

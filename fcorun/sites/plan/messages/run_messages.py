@@ -11,7 +11,7 @@ from fcorun.base.errors import UserError
 from fcorun.engine.remote.leaves import pack_sparse
 from fcorun.methods.communication.contracts import Identity
 from fcorun.sites.plan.gram_sums import sends_sums, sums_add_up
-from fcorun.sites.plan.messages.message_kind import MEANS, MessageKind, Quantity, Stage
+from fcorun.sites.plan.messages.message_kind import MEANS, MessageKind, Notice, Quantity, Stage
 from fcorun.sites.plan.planned_selection import REFIT
 from fcorun.sites.plan.planned_study import PlannedStudy
 from fcorun.sites.transport.messages import LAST_REQUEST, WITHHELD, Message
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Numbers = dict[str, dict[str, float]]
 
 
-class Start(MessageKind):
+class Start(Notice):
     """The beginning of the runs of a batch, with the numbers that the server has resolved."""
 
     name = "start"
@@ -32,17 +32,10 @@ class Start(MessageKind):
     keys = frozenset({"numbers", "seed", "curvature"})
     is_kept = True
 
-    def is_asked(self, study: PlannedStudy) -> bool:
-        return True
-
-    def answer(self, site: "Site", request: Message) -> Message:
-        self.resume(site, request)
-        site.note_first_start(request)
-        return Message(self.name)
-
     def resume(self, site: "Site", request: Message) -> None:
         numbers = check_numbers(request, site.plan, site.counts.subset, site.first_start)
         site.start(numbers, request.about["curvature"])
+        site.note_first_start(request)
 
 
 def check_numbers(
@@ -60,14 +53,11 @@ def check_numbers(
     n_runs = 1 if select is None else select.count_runs(str(subset))
     if len(runs) != n_runs or request.about["seed"] != experiment.settings.seed:
         raise UserError("the server started other runs than that of the plan, or with another seed")
-    varied = None
-    if select is not None:
-        varied = ("reg", find_path_parameter(experiment))
+    parameter = "" if select is None else find_path_parameter(experiment)
     for run in runs:
-        _check_run(run, runs[0], study, varied)
+        _check_run(run, runs[0], study, ("reg", parameter))
     if select is None:
         return runs
-    parameter = find_path_parameter(experiment)
     values = [run["reg"][parameter] for run in runs]
     if first is None:
         select.check_path(values, experiment)
@@ -79,7 +69,7 @@ def check_numbers(
     return runs
 
 
-def _check_run(run: Any, first: Any, study: PlannedStudy, varied: tuple[str, str] | None) -> None:
+def _check_run(run: Any, first: Any, study: PlannedStudy, varied: tuple[str, str]) -> None:
     """Raise UserError unless numbers of a run, but for ``varied``, are those of the plan and of the first run."""
     experiment = study.experiment
     precision = experiment.settings.precision
@@ -195,31 +185,23 @@ class Evaluate(MessageKind):
         return Message(self.name, {}, arrays)
 
 
-class Result(MessageKind):
+class Result(Notice):
     """The result of the run, which a site keeps as a record in its folder."""
 
     name = "result"
     meaning = "the result of a run, for the sites"
     stage = Stage.SCORES
 
-    def is_asked(self, study: PlannedStudy) -> bool:
-        return True
-
-    def answer(self, site: "Site", request: Message) -> Message:
+    def resume(self, site: "Site", request: Message) -> None:
         site.receive_result(request)
-        return Message(self.name)
 
 
-class End(MessageKind):
+class End(Notice):
     """The end of the runs, after which another run may begin."""
 
     name = LAST_REQUEST
     meaning = "the end of a run"
     stage = Stage.END
 
-    def is_asked(self, study: PlannedStudy) -> bool:
-        return True
-
-    def answer(self, site: "Site", request: Message) -> Message:
+    def resume(self, site: "Site", request: Message) -> None:
         site.end_runs()
-        return Message(self.name)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from fcorun.base.errors import UserError
 from fcorun.data.tables.columns import MissingPolicy
-from fcorun.sites.plan.messages.message_kind import SQUARES, MessageKind, Quantity, Stage
+from fcorun.sites.plan.messages.message_kind import SQUARES, MessageKind, Notice, Quantity, Stage
 from fcorun.sites.plan.planned_study import PlannedStudy
 from fcorun.sites.plan.table_options import AGREEMENT_KEYS, HISTOGRAM_BINS
 from fcorun.sites.transport.messages import Message
@@ -93,24 +93,15 @@ class Describe(MessageKind):
         return site.description
 
 
-class _AgreementMessage(MessageKind):
-    """A message with the agreement of all sites on the encoding of their columns."""
-
-    stage = Stage.TABLES
-    is_kept = True
-
-    def check_agreement(self, site: "Site", request: Message) -> None:
-        """Raise UserError for another agreement than that of earlier requests of the run."""
-        check_same_encoding(request, site.list_requests(Sums.name, Load.name), _read_agreement)
-
-
-class Sums(_AgreementMessage):
+class Sums(MessageKind):
     """The sums of encoded features, by which all sites scale them alike."""
 
     name = "sums"
     meaning = "the sums of features, and of their squares around a mean, by client"
+    stage = Stage.TABLES
     keys = AGREEMENT_KEYS
     bound = SQUARES
+    is_kept = True
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
         if study.shared_options.standardize != "pooled":
@@ -123,24 +114,19 @@ class Sums(_AgreementMessage):
         return {self.name: 2}
 
     def answer(self, site: "Site", request: Message) -> Message:
-        self.check_agreement(site, request)
+        check_same_encoding(request, site.list_requests(Sums.name, Load.name), _read_agreement)
         return Message(self.name, arrays={"sums": site.sum_features(request)})
 
 
-class Load(_AgreementMessage):
+class Load(Notice):
     """The agreement of all sites, by which a site encodes its rows."""
 
     name = "load"
     meaning = "the encoding of the columns that all sites use"
+    stage = Stage.TABLES
     keys = AGREEMENT_KEYS | {"all_clients", "n_clients"}
-
-    def is_asked(self, study: PlannedStudy) -> bool:
-        return True
-
-    def answer(self, site: "Site", request: Message) -> Message:
-        self.check_agreement(site, request)
-        site.load(request)
-        return Message(self.name)
+    is_kept = True
 
     def resume(self, site: "Site", request: Message) -> None:
+        check_same_encoding(request, site.list_requests(Sums.name, Load.name), _read_agreement)
         site.load(request)
