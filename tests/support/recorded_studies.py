@@ -103,10 +103,10 @@ def restorer(site: Any):
     outer = dict(vars(site))
 
     def restore():
-        certificates = inner._certificates
+        sums = inner._certificate_sums
         vars(inner).update(values)
         inner.counts.counts, inner.requests = Counter(counts), dict(requests)
-        inner._certificates = certificates if inner._data is values["_data"] else None
+        inner._certificate_sums = sums if inner._data is values["_data"] else None
         if batch is not None:
             batch.clients, batch.next_exchange = started
         if inner is not site:

@@ -157,7 +157,15 @@ class Plan(PlannedStudy):
             if not isinstance(infer, dict):
                 raise UserError(f"{where} is no plan of fcorun: '{_INFER}' lists no options")
             infer = build(PlannedIntervals, infer, _INFER)
-        plan = cls(content["experiment"], content["fcorun"], _read_bounds(content["secure"], where), select, infer)
+        bounds = content["secure"]
+        if bounds is not None:
+            if not isinstance(bounds, dict):
+                raise UserError(f"{where} is no plan of fcorun: 'secure' lists no bounds")
+            try:
+                bounds = check_bounds(bounds)
+            except UserError as error:
+                raise UserError(f"{where} is no plan of fcorun: {error}") from error
+        plan = cls(content["experiment"], content["fcorun"], bounds, select, infer)
         check_classes(plan.config, where)
         _check_digest(content, _hash({name: content[name] for name in content if name != "digest"}), where)
         check_experiment(plan.experiment)
@@ -209,18 +217,6 @@ def _check_digest(content: dict[str, Any], digest: str, where: str) -> None:
 
 def _hash(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _read_bounds(bounds: Any, where: str) -> dict[str, float] | None:
-    """Return the bounds of a plan's file. Raises UserError, which begins with ``where``, for anything else."""
-    if bounds is None:
-        return None
-    if not isinstance(bounds, dict):
-        raise UserError(f"{where} is no plan of fcorun: 'secure' lists no bounds")
-    try:
-        return check_bounds(bounds)
-    except UserError as error:
-        raise UserError(f"{where} is no plan of fcorun: {error}") from error
 
 
 def check_classes(config: dict[str, Any], where: str) -> None:

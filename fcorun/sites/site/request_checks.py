@@ -61,7 +61,11 @@ class RequestCounts:
         key = name = kind.count_name(request)
         limit = kind.limits(self.plan, self.subset)[name]
         if kind.names_subset:
-            next_subset = self._check_next_subset(request)
+            named, subsets = request.about.get("subset"), [*self.plan.selection.subsets, "none"]
+            next_subset = subsets[self.counts[Subset.name]]
+            if named != next_subset or next_subset == "none":
+                raise UserError(f"the server asked for the subset '{str(named)[:50]}', and the next one of this site "
+                                f"is '{next_subset}': each is asked for once, in the order of the plan")  # fmt: skip
             if request.name != Subset.name:
                 key = f"{name} of {next_subset}"
         elif self.subset is not None and kind.is_of_run:
@@ -76,15 +80,6 @@ class RequestCounts:
         self.counts[key] += 1
         if self.counts[key] > MAX_WITHHELD:
             raise refuse(Round.name)
-
-    def _check_next_subset(self, request: Message) -> str:
-        """Return the next subset of the plan. Raises UserError for a request that names another one."""
-        name, subsets = request.about.get("subset"), [*self.plan.selection.subsets, "none"]
-        next_subset = subsets[self.counts[Subset.name]]
-        if name != next_subset or next_subset == "none":
-            raise UserError(f"the server asked for the subset '{str(name)[:50]}', and the next one of this site is "
-                            f"'{next_subset}': each is asked for once, in the order of the plan")  # fmt: skip
-        return next_subset
 
 
 def check_clients(request: Message, description: Description) -> list[str]:

@@ -166,17 +166,18 @@ class ScoreSums:
                 raise ValueError("no scale")
         arrays = {}
         for key, predictions in self._sets.items():
-            if key in points:
-                arrays[key] = np.stack([self._sum_at(point, predictions) for point in points[key]])
+            sums = []
+            for point in points.get(key, ()):
+                if task.has_two_classes:
+                    score = predictions.output.astype(float)
+                    sums.append(sum_calibration(predictions.y, score, point, 0 if self.masked else self.min_cell))
+                    continue
+                rows = predictions.to_scored_rows()
+                if not rows.is_judged:
+                    raise ValueError("an objective without expected targets")
+                target = (rows.target - point[1]) / point[0]
+                mean = (rows.prediction - point[2]) / point[0]
+                sums.append(np.array([(target**2).sum(), (target * mean).sum(), (mean**2).sum()]))
+            if sums:
+                arrays[key] = np.stack(sums)
         return arrays
-
-    def _sum_at(self, point: np.ndarray, predictions: Predictions) -> np.ndarray:
-        if self.data.target_task.has_two_classes:
-            score = predictions.output.astype(float)
-            return sum_calibration(predictions.y, score, point, 0 if self.masked else self.min_cell)
-        rows = predictions.to_scored_rows()
-        if not rows.is_judged:
-            raise ValueError("an objective without expected targets")
-        target = (rows.target - point[1]) / point[0]
-        mean = (rows.prediction - point[2]) / point[0]
-        return np.array([(target**2).sum(), (target * mean).sum(), (mean**2).sum()])

@@ -85,28 +85,23 @@ class SiteFolds:
             check_filled_levels(table, site_data.features.encoding, row_folds, selection.n_folds)
         return folds
 
-    @property
-    def _n_folds(self) -> int:
-        return self.plan.selection.n_folds
-
     @cached_property
     def counts(self) -> FoldCounts:
         """The rows of the site's own clients in each fold."""
-        return FoldCounts.count(self.site_data.train, self.fold, self._n_folds, len(self.site_data.clients))
-
-    @cached_property
-    def _class_counts(self) -> np.ndarray:
-        """The number of rows of each class that each fold holds out, (K, C); for survival the events, (K, 1)."""
-        if self.site_data.target_task.has_events:
-            return np.bincount(self.fold[self.site_data.train.y > 0], minlength=self._n_folds)[:, None]
-        counts = np.zeros((self._n_folds, len(self.site_data.classes)), int)
-        if self.site_data.classes:
-            np.add.at(counts, (self.fold, self.site_data.train.y), 1)
-        return counts
+        return FoldCounts.count(
+            self.site_data.train, self.fold, self.plan.selection.n_folds, len(self.site_data.clients)
+        )
 
     def describe(self) -> dict[str, np.ndarray]:
         """Return the counts of the folds, and which classes each has."""
-        return {**self.counts.to_arrays(), "classes": self._class_counts > 0}
+        rows, n_folds = self.site_data.train, self.plan.selection.n_folds
+        if self.site_data.target_task.has_events:  # (K, 1)
+            class_counts = np.bincount(self.fold[rows.y > 0], minlength=n_folds)[:, None]
+        else:  # (K, C)
+            class_counts = np.zeros((n_folds, len(self.site_data.classes)), int)
+            if self.site_data.classes:
+                np.add.at(class_counts, (self.fold, rows.y), 1)
+        return {**self.counts.to_arrays(), "classes": class_counts > 0}
 
     def count_values(self, request: Message) -> dict[str, np.ndarray]:
         """Return the counts and sums of a fold's training rows that determine fills of gaps and known levels."""
@@ -168,7 +163,7 @@ class SiteFolds:
 
     def _read_counts(self, request: Message) -> FoldCounts:
         """Return the counts of the clients of all sites. Raises UserError unless they have those of the site's own."""
-        counts = FoldCounts.from_arrays(request.arrays, self.data.train.sizes, self._n_folds)
+        counts = FoldCounts.from_arrays(request.arrays, self.data.train.sizes, self.plan.selection.n_folds)
         client_numbers = [self.data.clients.index(name) for name in self.site_data.clients]
         if not counts.take(client_numbers).equals(self.counts):
             raise UserError("the server says of this site's clients other numbers of rows in folds than the site "

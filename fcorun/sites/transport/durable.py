@@ -110,7 +110,12 @@ class DurableSite:
         if begins:
             self.site.load_state({})
         try:
-            answer = self._compute(request)
+            try:
+                answer = replace(self.site.answer(request), envelope=request.envelope, site=self.name)
+                answer.to_bytes()  # refuses a message that is too large
+            except Exception:  # a refusal, even one that is no UserError; its count is on the disk before it leaves
+                write_atomically(self.folder / _REFUSALS, f"{self._count_refusals() + 1}\n", durable=True)
+                raise
             last = _LastAnswer(
                 request.name,
                 request.envelope,
@@ -126,20 +131,6 @@ class DurableSite:
             raise
         self._last = last
         return answer
-
-    def _compute(self, request: Message) -> Message:
-        """Return the site's answer with the envelope of the request and the name of the site, made into bytes.
-
-        Each exception counts as a refusal, even one that is no UserError, such as a MemoryError. The count is on the
-        disk before the refusal leaves.
-        """
-        try:
-            answer = replace(self.site.answer(request), envelope=request.envelope, site=self.name)
-            answer.to_bytes()  # refuses a message that is too large
-            return answer
-        except Exception:
-            write_atomically(self.folder / _REFUSALS, f"{self._count_refusals() + 1}\n", durable=True)
-            raise
 
     def _count_refusals(self) -> int:
         path = self.folder / _REFUSALS

@@ -44,8 +44,19 @@ def list_quantities(study: PlannedStudy) -> list[Quantity]:
     for kind in kinds.values():
         quantities += kind.list_quantities(study)
     quantities.sort(key=lambda quantity: quantity.stage)
-    if study.select is not None:
-        quantities = _describe_selection(quantities, study)
+    if study.select is not None:  # before the fits, in the fits, in the refit, and after it
+        before, fits, refit, after = [], [], [], []
+        for quantity in quantities:
+            kind = kinds[quantity.message]
+            if quantity.stage < Stage.BOUNDS:
+                before.append(quantity)
+            elif quantity.stage > Stage.SCORES:
+                after.append(quantity)
+            else:
+                fits.append(kind.describe_in_fits(quantity, study))
+                refit.append(kind.describe_in_refit(quantity, study))
+        sent = [quantity for quantity in (*fits, *refit) if quantity is not None]
+        quantities = [*before, *sent, *after]
     if study.secure is None:
         return quantities
     seen = []
@@ -53,19 +64,3 @@ def list_quantities(study: PlannedStudy) -> list[Quantity]:
         bound = describe_bound(study.secure.get(quantity.message))
         seen.append(replace(quantity, content=f"{quantity.content}; {bound}"))
     return seen
-
-
-def _describe_selection(of_run: list[Quantity], study: PlannedStudy) -> list[Quantity]:
-    """Return what leaves a site before the fits of a selection, in the fits, in the refit, and after it."""
-    before, fits, refit, after = [], [], [], []
-    for quantity in of_run:
-        kind = list_kinds()[quantity.message]
-        if quantity.stage < Stage.BOUNDS:
-            before.append(quantity)
-        elif quantity.stage > Stage.SCORES:
-            after.append(quantity)
-        else:
-            fits.append(kind.describe_in_fits(quantity, study))
-            refit.append(kind.describe_in_refit(quantity, study))
-    sent = [quantity for quantity in (*fits, *refit) if quantity is not None]
-    return [*before, *sent, *after]
