@@ -9,7 +9,6 @@ from jaxtyping import Bool, Shaped
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.rows.rows import renumber_clients
-from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.scaling import Scaling, standardize_per_client
 
 
@@ -41,11 +40,15 @@ def take_subset(
     Where the data set standardized its features, ``restandardize`` standardizes them anew by the rows ``train``: the
     scale of held-out rows must not be known. Raises UserError for a column without a value in these rows.
     """
-    data, cells = _encode_anew(data, train)
+    cells = data.features.cells
+    if cells is not None:
+        fits = cells.fit(train)
+        encoded_x = cells.encode_rows(data.train.x, fits, data.features.standardized)
+        data = replace(data, train=replace(data.train, x=encoded_x))
+        cells = cells.take(train, fits)
     x = restandardize_rows(data, train, train | validation) if restandardize else data.train.x
     train_rows, validation_rows = np.flatnonzero(train), np.flatnonzero(validation)
-    assert data.train.client is not None
-    numbers, clients, others = renumber_clients(data.train.client, train)
+    numbers, clients, others = renumber_clients(data.train.known_client, train)
     client_truths = None
     if data.client_truths is not None:
         client_truths = {name: values[clients] for name, values in data.client_truths.items()}
@@ -79,28 +82,6 @@ def check_values(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
         data.features.cells.check_values(train)
 
 
-def _encode_anew(data: FederatedData, train: Bool[np.ndarray, " N"]) -> tuple[FederatedData, TrainingCells | None]:
-    """Return the data with the fills and levels that the rows ``train`` teach, and the cells of these rows.
-
-    Features keep the scale of the data.
-    """
-    cells = data.features.cells
-    if cells is None:
-        return data, None
-    fits = cells.fit(train)
-    encoded = cells.encode(fits)
-    if encoded:
-        standardized = data.features.standardized or {}
-        scaling = Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None
-        x = data.train.x.copy()
-        for position, values in encoded.items():
-            if scaling is not None:
-                values = (values - scaling.mean[position]) * scaling.factor[position]
-            x[:, position] = values
-        data = replace(data, train=replace(data.train, x=x))
-    return data, cells.take(train, fits)
-
-
 def restandardize_rows(
     data: FederatedData, train: Bool[np.ndarray, " N"], known: Bool[np.ndarray, " N"]
 ) -> Shaped[np.ndarray, "N d"]:
@@ -109,17 +90,15 @@ def restandardize_rows(
     By client, the rows ``known`` of a client without rows in ``train`` standardize its rows: an outer fold stays
     unknown. Standardizing twice equals standardizing once, so the first one needs no inverse.
     """
-    x, by = data.train.x, (data.features.standardized or {}).get("by")
+    x = data.train.x
+    by = (data.features.standardized or {}).get("by")
     if by == "pooled":
-        assert data.train.client is not None
-        client = np.unique(data.train.client[train], return_inverse=True)[1]
-        scaling = Scaling.fit(x[train], client)
+        scaling = Scaling.fit(x[train], np.unique(data.train.known_client[train], return_inverse=True)[1])
         return ((x - scaling.mean) * scaling.factor).astype(x.dtype)
     if by == "per_client":
-        assert data.train.client is not None
-        of_training = np.zeros(data.train.client.max() + 1, bool)
-        of_training[data.train.client[train]] = True
-        return standardize_per_client(x, data.train.client, ~np.where(of_training[data.train.client], train, known))[0]
+        client = data.train.known_client
+        has_training = np.isin(client, client[train])
+        return standardize_per_client(x, client, ~np.where(has_training, train, known))[0]
     return x
 
 

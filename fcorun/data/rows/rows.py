@@ -65,15 +65,20 @@ class Rows:
 
     # -- the rows of clients
 
+    @property
+    def known_client(self) -> np.ndarray:
+        """Return the number of each row's client, (N,), of rows whose clients are known."""
+        assert self.client is not None
+        return self.client
+
     @cached_property
     def offsets(self) -> np.ndarray:
         """Return the bounds of the clients' rows, (M + 1,): client m has the rows ``offsets[m]:offsets[m + 1]``.
 
         Only for rows sorted by client, of which every client up to the last has a row.
         """
-        assert self.client is not None
-        n_clients = int(self.client[-1]) + 1 if len(self) else 0
-        return np.searchsorted(self.client, np.arange(n_clients + 1))
+        n_clients = int(self.known_client[-1]) + 1 if len(self) else 0
+        return np.searchsorted(self.known_client, np.arange(n_clients + 1))
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -146,7 +151,8 @@ class Rows:
     @property
     def streamed(self) -> bool:
         """Return whether features stay on disk, so that blocks of rows are read when a computation needs them."""
-        return isinstance(self._local_x, DiskMatrix)
+        stored = self.x.values if isinstance(self.x, HostMatrix) else self.x
+        return isinstance(stored, DiskMatrix)
 
     @property
     def n_hosts(self) -> int:
@@ -174,10 +180,6 @@ class Rows:
     def place(self) -> str:
         """Return where a host has its rows: "in memory" or "on disk"."""
         return "on disk" if self.streamed else "in memory"
-
-    @property
-    def _local_x(self) -> Any:
-        return self.x.values if isinstance(self.x, HostMatrix) else self.x
 
     @property
     def local(self) -> "Rows":
@@ -374,7 +376,9 @@ def _sum_columns(
     with np.errstate(invalid="ignore", over="ignore"):  # callers report values that are not finite
         for rows, owners in _blocks(x, client):
             first = np.flatnonzero(np.diff(owners, prepend=-1))
-            for columns in _column_slices(rows.shape):
+            n_columns = max(1, _CACHE_BYTES // (8 * len(rows)))  # of float64, which fit into the cache of a core
+            for start in range(0, rows.shape[1], n_columns):
+                columns = slice(start, start + n_columns)
                 # contiguous columns are added pairwise, whatever their number
                 values = np.ascontiguousarray(rows[:, columns].T, np.float64)
                 sums[owners[first], columns] += np.add.reduceat(transform(values, columns), first, axis=1).T
@@ -391,10 +395,3 @@ def _blocks(x: Any, client: Int[np.ndarray, " N"]) -> Iterator[tuple[np.ndarray,
     for block in x.slices():
         rows = np.sort(order[block])
         yield x[rows].read(), client[rows]
-
-
-def _column_slices(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Yield slices of columns whose values in float64 fit into the cache of a core."""
-    n_rows, n_columns = shape
-    step = max(1, _CACHE_BYTES // (8 * n_rows))
-    yield from (slice(start, start + step) for start in range(0, n_columns, step))

@@ -76,8 +76,7 @@ class SiteRows(Rows):
         return self.weight * (self.all_sizes / self.client_weights)[self.client]
 
     def sum_by_client(self, values: np.ndarray) -> np.ndarray:
-        assert self.client is not None
-        return np.bincount(self.client, values, len(self.all_sizes))
+        return np.bincount(self.known_client, values, len(self.all_sizes))
 
     def take(self, index: Any) -> Rows:
         return self.local.take(index)
@@ -145,7 +144,13 @@ class SiteRows(Rows):
             answers = self.request("curvature")
             n_rows = _sum_by_name(self.site_of_client, self.all_sizes)
             bounds = [read_bounds(site, answers[site].arrays, n_rows.get(site, 0)) for site in answers]
-            _check_alike(list(answers), np.array(bounds)[:, [1, 3, 4]].max(axis=1))
+            largest_of_site = np.array(bounds)[:, [1, 3, 4]].max(axis=1)
+            ordered = np.sort(largest_of_site)
+            if len(ordered) > 1 and ordered[-1] > _UNLIKE * ordered[-2] > 0:
+                site = list(answers)[int(largest_of_site.argmax())]
+                raise UserError(f"site '{site}' bounds the curvature of its losses by {ordered[-1]:.2g}, and all other "
+                                f"sites by at most {ordered[-2]:.2g}: see whether its columns have the units of the "
+                                "others")  # fmt: skip
             least, most = np.min(bounds, axis=0).tolist(), np.max(bounds, axis=0).tolist()
             self.curvature["minibatch"] = [least[0], most[1]]
             self.curvature["full_batch"] = [least[2], most[3]]
@@ -243,13 +248,3 @@ def read_bounds(site: str, arrays: Mapping[str, np.ndarray], n_rows: int) -> np.
         raise UserError(f"site '{site}' sent {problem} on the curvature of its losses: use the same version of fcorun "
                         "at the server and at all sites, and see the log of that site")  # fmt: skip
     return bounds
-
-
-def _check_alike(sites: list[str], most: np.ndarray) -> None:
-    """Raise UserError for a site whose curvatures, (sites,), are far larger than those of all others."""
-    if len(sites) > 1:
-        second, largest = np.sort(most)[-2:]
-        if largest > _UNLIKE * second > 0:
-            raise UserError(f"site '{sites[int(most.argmax())]}' bounds the curvature of its losses by {largest:.2g}, "
-                            f"and all other sites by at most {second:.2g}: see whether its columns have the units of "
-                            "the others")  # fmt: skip

@@ -31,11 +31,10 @@ class FoldCounts:
     @classmethod
     def count(cls, rows: Rows, fold: Int[np.ndarray, " N"], n_folds: int, n_clients: int) -> "FoldCounts":
         """Count the rows of a site's clients, of which ``fold`` is the fold that holds out each row."""
-        assert rows.client is not None
         columns: dict[str, list] = {"held_out": [], "held_out_weights": [], "train": [], "train_weights": []}
         for k in range(n_folds):
             for name, selected in (("held_out", fold == k), ("train", fold != k)):
-                counts = np.bincount(rows.client[selected], minlength=n_clients)
+                counts = np.bincount(rows.known_client[selected], minlength=n_clients)
                 columns[name].append(counts)
                 columns[f"{name}_weights"].append(_sum_weights(rows.take(selected), counts))
         return cls(**{name: np.stack(values, axis=1) for name, values in columns.items()})
@@ -107,24 +106,19 @@ def place_rows(site_data: FederatedData, names: list[str], rows: np.ndarray, wei
     number = np.array([names.index(name) for name in (*site_data.clients, *site_data.held_out_clients)], int)
     n_clients = int((rows[:, 0] > 0).sum())
 
-    def at_site(of_split: Rows | None, split: int) -> SiteRows | None:
-        if of_split is None:
-            return None
-        assert of_split.client is not None
-        columns: Any = {name: getattr(of_split, name) for name in Rows.__dataclass_fields__}
-        known = n_clients if split == 0 else len(names)
+    def at_site(split_rows: Rows, split: int, n_known: int) -> SiteRows:
+        columns: Any = {name: getattr(split_rows, name) for name in Rows.__dataclass_fields__}
         return SiteRows(
-            **columns | {"client": number[of_split.client]},
-            all_sizes=rows[:known, split],
-            all_weights=None if of_split.weight is None else weights[:known, split],
+            **columns | {"client": number[split_rows.known_client]},
+            all_sizes=rows[:n_known, split],
+            all_weights=None if split_rows.weight is None else weights[:n_known, split],
         )
 
-    train = at_site(site_data.train, 0)
-    assert train is not None
+    validation = site_data.validation
     return replace(
         site_data,
-        train=train,
-        validation=at_site(site_data.validation, 1),
+        train=at_site(site_data.train, 0, n_clients),
+        validation=None if validation is None else at_site(validation, 1, len(names)),
         test=None,
         clients=tuple(names[:n_clients]),
         held_out_clients=tuple(names[n_clients:]),

@@ -23,7 +23,6 @@ from fcorun.data.tables.columns import Column, MissingPolicy
 from fcorun.data.tables.columns.column import ColumnDescription, ColumnFit, Histogram
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
-from fcorun.data.tables.scaling import Scaling
 from fcorun.sites.plan.table_options import FILLS, HISTOGRAM_BINS, INFORMATIVE
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_checks import check_gaps
@@ -145,9 +144,8 @@ class FoldCells:
         if not columns:
             return None
         rows = site_data.train.row
-        client = site_data.train.client
+        client = site_data.train.known_client
         assert rows is not None
-        assert client is not None
         x = encode_table(table, agreement).x[rows]
         gaps = agreement.encoding.find_gaps(table.rows.frame)
         first_feature = {}
@@ -238,14 +236,7 @@ class FoldCells:
                                 "rows, which would tell the few rows with a gap: plan fewer folds, another "
                                 f"data.missing, or data.ignore=[{column.name}]")  # fmt: skip
             fits[column.name] = ColumnFit(level, is_informative)
-        standardized = self.site_data.features.standardized or {}
-        scaling = Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None
-        x = self.site_data.train.x.copy()
-        for position, values in self.cells.encode(fits).items():
-            if scaling is not None:
-                values = (values - scaling.mean[position]) * scaling.factor[position]
-            x[:, position] = values
-        return x
+        return self.cells.encode_rows(self.site_data.train.x, fits, self.site_data.features.standardized)
 
 
 def pool_cells(parts: Sequence[FoldCells], clients: Sequence[str]) -> TrainingCells:

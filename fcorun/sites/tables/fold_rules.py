@@ -63,7 +63,8 @@ def check_folds(plan: Plan, table: SiteTable, fold: np.ndarray) -> None:
             sentence = (f"a {kind} of '{table.options.target}' has fewer than {least} training rows{_WHERE}, the least "
                         "that policy.min_cell of this site allows: plan fewer folds")  # fmt: skip
             obstacles.add([OwnTableError(f"{sentence} ({kind} '{label}')", sentence)])
-    obstacles.add(find_few_cells(table, fold, n_folds))
+    for name in table.kinds:
+        obstacles.add(_find_few(table, name, _list_cells(table, name), fold, n_folds))
     obstacles.raise_any()
 
 
@@ -87,16 +88,6 @@ def have_few(counts: np.ndarray, least: int) -> np.ndarray:
     """Return where the counts in folds, (C, K), or those in all other folds, are fewer than ``least``, but some."""
     rest = counts.sum(axis=1, keepdims=True) - counts
     return ((counts > 0) & (counts < least)) | ((rest > 0) & (rest < least))
-
-
-def find_few_cells(table: SiteTable, fold: np.ndarray, n_folds: int) -> Iterator[UserError]:
-    """Yield an error for each column with a cell of few rows of a client, but some, in a fold, or in all others.
-
-    Args:
-        fold: the fold, from 0, that holds out each training row of the table, (N,), below 0 of other rows.
-    """
-    for name in table.kinds:
-        yield from _find_few(table, name, _list_cells(table, name), fold, n_folds)
 
 
 def check_filled_levels(table: SiteTable, encoding: Encoding, fold: np.ndarray, n_folds: int) -> None:

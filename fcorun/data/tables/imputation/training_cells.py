@@ -6,6 +6,7 @@ coefficient is 0.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
@@ -14,6 +15,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.tables.columns import Column, MissingPolicy
 from fcorun.data.tables.columns.column import ColumnFit
 from fcorun.data.tables.encoding import Encoding
+from fcorun.data.tables.scaling import Scaling
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +104,29 @@ class TrainingCells:
                 for j, (feature, tells) in enumerate(zip(features, fit.informative, strict=True)):
                     encoded[self.first_feature[column.name] + j] = feature * tells
         return encoded
+
+    def encode_rows(
+        self, x: Shaped[np.ndarray, "N d"], fits: Mapping[str, ColumnFit], standardized: Mapping[str, Any] | None
+    ) -> Shaped[np.ndarray, "N d"]:
+        """Return features with those that ``encode`` returns, in the scale of the data if they are standardized pooled.
+
+        Args:
+            x: the features of all N rows.
+            fits: the fit of each column.
+            standardized: the dict of ``fcorun.data.tables.scaling``, or None.
+        """
+        encoded = self.encode(fits)
+        if not encoded:
+            return x
+        scaling = None
+        if standardized and standardized["by"] == "pooled":
+            scaling = Scaling.from_dict(standardized)
+        x = x.copy()
+        for position, values in encoded.items():
+            if scaling is not None:
+                values = (values - scaling.mean[position]) * scaling.factor[position]
+            x[:, position] = values
+        return x
 
     def take(self, train: Bool[np.ndarray, " N"], fits: dict[str, ColumnFit]) -> "TrainingCells":
         """Return the cells of the rows ``train``, which have taught ``fits``."""
