@@ -56,7 +56,10 @@ class MemoryRows:
         if isinstance(self.values, dict):
             for name, array in self.values.items():
                 digest.update(f"{name} {array.dtype} {array.shape}".encode())
-                digest.update(_array_bytes(array))
+                if array.dtype.kind == "O":
+                    digest.update("\x00".join(map(str, array.tolist())).encode())
+                else:
+                    digest.update(np.ascontiguousarray(array).tobytes())
         else:
             from pandas.core.util.hashing import hash_pandas_object
 
@@ -99,11 +102,28 @@ class InMemoryTable(Table):
 
     def load(self) -> FederatedData:
         """Return the rows sorted by client, as ``Table.load`` does."""
-        rows = self._get_rows()
-        if isinstance(rows.values, dict):
-            parsed = self._parse_arrays(rows.values)
+        import pandas as pd
+
+        values = self._get_rows().values
+        if isinstance(values, dict):
+            metadata = {}
+            for option in ("weight", "offset", "event", "group", "fold"):
+                if option in values:
+                    metadata[option] = values[option]
+            encoding = None
+            if "feature_names" in values:
+                encoding = Encoding(tuple(NumberColumn(str(name)) for name in values["feature_names"]))
+            parsed = ParsedRows(
+                x=values["x"],
+                y=values["y"],
+                client=values.get("client"),
+                validation=values.get("validation"),
+                test=values.get("test"),
+                metadata=pd.DataFrame(metadata) if metadata else None,
+                encoding=encoding,
+            )
         else:
-            parsed = parse_columns(ParsedTable(rows.values), self.path, self.roles)
+            parsed = parse_columns(ParsedTable(values), self.path, self.roles)
         return self.to_federated_data(attach_groups_and_splits(parsed, self.roles, self.path))
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
@@ -134,28 +154,3 @@ class InMemoryTable(Table):
             raise UserError(f"`data.path={self.path}`: the rows were given to a Python program and are in no file: "
                             "give them again, by from_arrays or from_frame")  # fmt: skip
         return self.rows
-
-    def _parse_arrays(self, arrays: dict[str, np.ndarray]) -> ParsedRows:
-        import pandas as pd
-
-        options = ("weight", "offset", "event", "group", "fold")
-        metadata = {option: arrays[option] for option in options if option in arrays}
-        encoding = None
-        if "feature_names" in arrays:
-            encoding = Encoding(tuple(NumberColumn(str(name)) for name in arrays["feature_names"]))
-        return ParsedRows(
-            x=arrays["x"],
-            y=arrays["y"],
-            client=arrays.get("client"),
-            validation=arrays.get("validation"),
-            test=arrays.get("test"),
-            metadata=pd.DataFrame(metadata) if metadata else None,
-            encoding=encoding,
-        )
-
-
-def _array_bytes(array: np.ndarray) -> bytes:
-    """Return bytes that identify the content of an array."""
-    if array.dtype.kind == "O":
-        return "\x00".join(map(str, array.tolist())).encode()
-    return np.ascontiguousarray(array).tobytes()

@@ -67,7 +67,15 @@ class RandomLeastSquares(EqualSizeClients):
         center = truth_rng.standard_normal(self.features)
         center /= np.linalg.norm(center)
         coefficients = center + self.heterogeneity * truth_rng.standard_normal((self.clients, self.features))
-        roots = None if self.condition is None else self._roots(self.condition)
+        roots = None  # a matrix R_j for each client, with R_j'R_j = A_j'A_j / n, (clients, d, d)
+        if self.condition is not None:
+            spectrum_rng = random_stream(self.seed, "least_squares", "spectrum")
+            powers = spectrum_rng.random((self.clients, self.features))
+            powers[:, 0] = 0
+            powers[:, -1] = 1
+            n_bases = self.clients if self.basis == "own" else 1
+            basis = spectrum_rng.standard_normal((n_bases, self.features, self.features))
+            roots = self.condition ** (np.sort(powers)[..., None] / 2) * np.linalg.qr(basis)[0]
 
         def draw(split: str, rows: int, buffer_of: ClientBuffer) -> np.ndarray:
             rng, y = random_stream(self.seed, "least_squares", split), np.empty((self.clients, rows))
@@ -81,11 +89,3 @@ class RandomLeastSquares(EqualSizeClients):
 
         truth = {"weights": center, "bias": np.zeros(())}
         return self.assemble(draw, self.features, np.float64, host, n_hosts, truth=truth)
-
-    def _roots(self, condition: float) -> np.ndarray:
-        """Return a matrix R_j for each client, with R_j'R_j = A_j'A_j / n, shape (clients, d, d)."""
-        rng = random_stream(self.seed, "least_squares", "spectrum")
-        powers = rng.random((self.clients, self.features))
-        powers[:, 0], powers[:, -1] = 0, 1
-        basis = rng.standard_normal((self.clients if self.basis == "own" else 1, self.features, self.features))
-        return condition ** (np.sort(powers)[..., None] / 2) * np.linalg.qr(basis)[0]

@@ -36,13 +36,13 @@ from fcorun.data.tables.event_times import read_signed_times
 from fcorun.data.tables.imputation.missing_by_outcome import MissingByOutcome, compare_gaps
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
+from fcorun.data.tables.partition import assign_rows_to_clients
 from fcorun.data.tables.readers import detect_ending, find_file, is_array_folder, read_table
 from fcorun.data.tables.scaling import Scaling, standardize
 from fcorun.data.tables.splits import (
     DEFAULT_VALIDATION,
     ClientRows,
     HoldOut,
-    assign_rows_to_clients,
     attach_groups_and_splits,
     check_groups_and_folds,
     summarize_groups,

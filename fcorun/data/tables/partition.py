@@ -1,6 +1,8 @@
-"""The partition of a table's rows into simulated clients, where the table names none."""
+"""The client of each row: named by the table, or else simulated."""
 
 import heapq
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Shaped
@@ -10,10 +12,27 @@ from fcorun.base.system.random_streams import draw_uniform_per_group, random_str
 from fcorun.data.tables.column_roles import ParsedRows
 
 
-def partition_rows(
+def assign_rows_to_clients(
     rows: ParsedRows, y: np.ndarray, path: str, *, kind: str, clients: int, alpha: float, seed: int
 ) -> tuple[list[str], np.ndarray]:
-    """Return the names of simulated clients, and the index of each row's client, as ``assign_rows_to_clients`` does."""
+    """Return the names of the clients, and the index of each row's client, shape (N,).
+
+    A table that names no clients is partitioned by ``kind`` (see ``assign_rows``). Rows with groups are partitioned by
+    group, and ``kind`` must be "iid". Where clients are simulated, rows that the file itself holds out get the index
+    ``clients``, which is no client's.
+
+    Raises UserError for a ``kind`` other than "iid" where the file names clients, and for more clients than rows or
+    groups can fill.
+    """
+    if rows.client is not None:
+        if kind != "iid":
+            raise UserError(
+                f"`data.partition={kind}`: the rows of {path} have clients already; "
+                "leave `data.partition` out, or take the clients out of the data"
+            )
+        names, inverse = np.unique(rows.client, return_inverse=True)
+        order = sorted(range(len(names)), key=numeric_or_text_key(names.tolist()))
+        return [str(names[k]) for k in order], np.argsort(order)[inverse]
     held_out = np.zeros(len(y), bool)
     for mask in (rows.validation, rows.test):
         if mask is not None:
@@ -118,3 +137,12 @@ def _split_by_dirichlet(
             size -= counts.sum()
         rows_by_client.append(np.concatenate(pieces))
     return rows_by_client
+
+
+def numeric_or_text_key(names: list[str]) -> Callable[[int], Any]:
+    """Return a sorting key for indices into ``names``: numeric if all names are numbers, otherwise alphabetic."""
+    try:
+        numbers = [float(name) for name in names]
+    except ValueError:
+        return lambda k: names[k]
+    return lambda k: (numbers[k], names[k])

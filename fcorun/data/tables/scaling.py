@@ -207,24 +207,17 @@ def standardize_per_client(
     order = np.argsort(client_index, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(client_index[order])) + 1):
         training = rows[~held_out[rows]]
-        mean, deviation = mean_and_deviation(x[training if len(training) else rows])
+        known = x[training if len(training) else rows]
+        varies = known.max(axis=0) != known.min(axis=0)  # the computed deviation of equal numbers may not be 0
+        deviation = known.std(axis=0, dtype=np.float64)
+        deviation = np.where(varies & (deviation > np.finfo(float).tiny), deviation, 0.0)
+        mean = known.mean(axis=0, dtype=np.float64)
         scaled[rows] = (x[rows] - mean) * reciprocal_or_zero(deviation)
         statistics["client_index"].append(client_index[rows[0]])
         statistics["mean"].append(mean)
         statistics["deviation"].append(deviation)
         statistics["n_rows"].append(len(training))
     return scaled, {name: np.array(values) for name, values in statistics.items()}
-
-
-def mean_and_deviation(x: Any) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    """Return the mean and the standard deviation of each column of ``x`` (N, d).
-
-    The deviation of a constant column is 0.
-    """
-    varies = x.max(axis=0) != x.min(axis=0)  # the computed deviation of equal numbers may not be 0
-    deviation = x.std(axis=0, dtype=np.float64)
-    deviation = np.where(varies & (deviation > np.finfo(float).tiny), deviation, 0.0)
-    return x.mean(axis=0, dtype=np.float64), deviation
 
 
 def reciprocal_or_zero(values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

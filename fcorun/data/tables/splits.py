@@ -1,6 +1,6 @@
 """Groups of rows: the client of each row, the rows to hold out for validation and test, and rows that stay together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,6 @@ from fcorun.data.tables.cells import column_as_text
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, suggest_columns
 from fcorun.data.tables.columns.column import TrainingRows
 from fcorun.data.tables.columns.infer_kind import holds_dates
-from fcorun.data.tables.partition import partition_rows
 
 SPLITS = ("train", "validation", "test")
 DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or an option says otherwise
@@ -431,37 +430,3 @@ class ClientRows:
             "clients": tuple(self.client_names[m] for m in trained),
             "held_out_clients": tuple(self.client_names[m] for m in others),
         }
-
-
-def assign_rows_to_clients(
-    rows: ParsedRows, y: np.ndarray, path: str, *, kind: str, clients: int, alpha: float, seed: int
-) -> tuple[list[str], np.ndarray]:
-    """Return the names of the clients, and the index of each row's client, shape (N,).
-
-    A table that names no clients is partitioned by ``kind`` (see ``fcorun.data.tables.partition.assign_rows``). Rows
-    with groups are partitioned by group, and ``kind`` must be "iid". Where clients are simulated, rows that the file
-    itself holds out get the index ``clients``, which is no client's.
-
-    Raises UserError for a ``kind`` other than "iid" where the file names clients, and for more clients than rows or
-    groups can fill.
-    """
-    if rows.client is not None:
-        if kind != "iid":
-            raise UserError(
-                f"`data.partition={kind}`: the rows of {path} have clients already; "
-                "leave `data.partition` out, or take the clients out of the data"
-            )
-        names, inverse = np.unique(rows.client, return_inverse=True)
-        order = sorted(range(len(names)), key=numeric_or_text_key(names.tolist()))
-        return [str(names[k]) for k in order], np.argsort(order)[inverse]
-
-    return partition_rows(rows, y, path, kind=kind, clients=clients, alpha=alpha, seed=seed)
-
-
-def numeric_or_text_key(names: list[str]) -> Callable[[int], Any]:
-    """Return a sorting key for indices into ``names``: numeric if all names are numbers, otherwise alphabetic."""
-    try:
-        numbers = [float(name) for name in names]
-    except ValueError:
-        return lambda k: names[k]
-    return lambda k: (numbers[k], names[k])

@@ -192,6 +192,5 @@ def make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray
     x = x.astype(np.float64) if x.dtype.kind == "f" else x
     y = y.astype(data.target_task.target_dtype(np.float64))
     offset = None if data.train.offset is None else jnp.asarray(data.train.offset[rows], jnp.float64)
-    assert data.train.client is not None
-    client = jnp.asarray(data.train.client[rows], jnp.int32)
+    client = jnp.asarray(data.train.known_client[rows], jnp.int32)
     return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset, client=client)

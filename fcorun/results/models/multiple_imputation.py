@@ -177,8 +177,7 @@ def _outcome_regressors(problem: InferenceProblem) -> np.ndarray:
 
 def _client_intercepts(problem: InferenceProblem) -> np.ndarray:
     """Return a column of 0 and 1 for each client, (N, M); no column for a single client, and for more than 50."""
-    client = problem.data.train.client
-    assert client is not None
+    client = problem.data.train.known_client
     n_clients = problem.data.n_clients
     if not 1 < n_clients <= _MAX_CLIENTS:
         return np.empty((len(client), 0))

@@ -136,8 +136,7 @@ class Policy:
         if not _sends_several_hessians(plan, of_folds=bool(where)) or self.alone == "allow":
             return
         has_weight = np.ones(len(rows), bool) if rows.weight is None else rows.weight > 0
-        assert rows.client is not None
-        x, client = np.asarray(rows.x)[has_weight], rows.client[has_weight]
+        x, client = np.asarray(rows.x)[has_weight], rows.known_client[has_weight]
         if not features.standardized or features.standardized["by"] != "per_client":
             client = np.zeros_like(client)  # equal values are equal numbers in the rows of all clients
         needed = x.shape[1] + 2  # a line has an intercept, and one row more than numbers tells nothing

@@ -54,14 +54,13 @@ class SiteFolds:
         Raises UserError for few rows of a fold.
         """
         selection = plan.selection
-        assert data.train.client is not None
         # What the table alone decides was checked when it was read (``planned_table``). Three things need all sites:
         # which clients a fold holds out, the level that fills gaps, and the number of features.
         row_folds = table.fold
         if row_folds is None:
             check_groups_within_clients(site_data)
             seed = plan.shared_options.fold_seed(plan.experiment.settings.seed)
-            fold = assign_clients_to_folds(data.n_clients, selection.n_folds, seed)[data.train.client]
+            fold = assign_clients_to_folds(data.n_clients, selection.n_folds, seed)[data.train.known_client]
             row_folds = np.full(len(table.rows.y), NOT_HELD_OUT)
             row_folds[site_data.train.row] = fold
             check_folds(plan, table, row_folds)

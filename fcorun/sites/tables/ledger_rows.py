@@ -134,6 +134,7 @@ def make_tokens(secret: bytes, columns: Mapping[str, Any], known: Collection[str
     for name, column in columns.items():
         if name in known:
             continue
+        values: Any
         codes, values = pd.factorize(column, use_na_sentinel=True)
         if getattr(values.dtype, "kind", "") == "f" and values.dtype.itemsize < 8:
             values = np.asarray(values).astype(str)  # the shortest digits

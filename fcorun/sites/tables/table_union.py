@@ -16,8 +16,9 @@ from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.column import ColumnDescription
 from fcorun.data.tables.data_warnings import FAR, describe_other_codes, measure_distances
 from fcorun.data.tables.encoding import Encoding, make_encoding, warn_single_levels
+from fcorun.data.tables.partition import numeric_or_text_key
 from fcorun.data.tables.scaling import Scaling
-from fcorun.data.tables.splits import HoldOut, numeric_or_text_key
+from fcorun.data.tables.splits import HoldOut
 from fcorun.sites.plan.table_options import OTHER
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_description import Description

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 CYCLES = 10
 _PRIOR_ROWS = 0.1
@@ -117,8 +117,15 @@ def draw_levels(
     mode = np.zeros(len(prior))
     precision = np.diag(prior)
     for _ in range(_NEWTON_STEPS):
-        gradient, hessian = _softmax_derivatives(design, is_level, mode)
-        precision = hessian + np.diag(prior)
+        probability = _probabilities(design, mode)[:, 1:]
+        gradient = ((probability - is_level).T @ design).ravel()
+        hessian = np.zeros((n_levels - 1, n_parameters, n_levels - 1, n_parameters))
+        for a in range(n_levels - 1):
+            for b in range(a + 1):
+                weight = probability[:, a] * ((a == b) - probability[:, b])
+                hessian[a, :, b] = (design.T * weight) @ design
+                hessian[b, :, a] = hessian[a, :, b].T
+        precision = hessian.reshape(len(mode), len(mode)) + np.diag(prior)
         step = np.linalg.solve(precision, gradient + prior * mode)
         step *= min(1.0, 5 / max(np.abs(design @ step.reshape(-1, n_parameters).T).max(), 1e-12))  # as far as is safe
         mode = mode - step
@@ -149,20 +156,3 @@ def _probabilities(design: Float[np.ndarray, "n p"], parameters: Float[np.ndarra
     score = np.column_stack([np.zeros(len(design)), score])
     score = np.exp(score - score.max(axis=1, keepdims=True))
     return score / score.sum(axis=1, keepdims=True)
-
-
-def _softmax_derivatives(
-    design: Float[np.ndarray, "n p"], is_level: Bool[np.ndarray, "n L-1"], parameters: Float[np.ndarray, " q"]
-) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, "q q"]]:
-    """Return the sums over rows of the gradients and the Hessians of the losses."""
-    probability = _probabilities(design, parameters)[:, 1:]
-    gradient = ((probability - is_level).T @ design).ravel()
-    n_levels = probability.shape[1]
-    n_parameters = design.shape[1]
-    hessian = np.zeros((n_levels, n_parameters, n_levels, n_parameters))
-    for a in range(n_levels):
-        for b in range(a + 1):
-            weight = probability[:, a] * ((a == b) - probability[:, b])
-            hessian[a, :, b] = (design.T * weight) @ design
-            hessian[b, :, a] = hessian[a, :, b].T
-    return gradient, hessian.reshape(len(parameters), len(parameters))
