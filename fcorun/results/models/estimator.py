@@ -21,7 +21,7 @@ from fcorun.methods.objectives.objective import Objective, is_linear_model
 from fcorun.methods.objectives.one_vs_rest import OneVsRest
 from fcorun.methods.objectives.poisson import Poisson
 from fcorun.methods.objectives.quantile import Quantile
-from fcorun.results.model_outputs import Arrays, expected_targets
+from fcorun.results.model_outputs import expected_targets
 from fcorun.results.models.coefficients import personal_only
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
@@ -128,12 +128,17 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     differs from a known one in capitals or spaces only.
     """
     model = _read_model(record, client, trust)
-    _check_spelling(client, [*clients_with_personal_models(record), *model.data.get("client_names", ())])
+    known = [*clients_with_personal_models(record), *model.data.get("client_names", ())]
+    if client is not None and client not in known:
+        spelling = find_spelling(client, known)
+        if spelling is not None:
+            raise UserError(f"client={client}: the record has no such client: did you mean '{spelling}'?")
     objective = model.objective
     is_linear = is_linear_model(type(objective))
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:
         estimator = _fitted_network(model)
-    elif is_linear and _shares_weights(model.params):
+    elif is_linear and "bias" in model.params and model.params["bias"].ndim == model.params["weights"].ndim == 1:
+        # several intercepts have one column of weights together
         estimator = _fitted_shared_weights(model)
     elif is_linear and (model.data["classes"] or _unfitted_regressor(objective) is not None):
         estimator = _fitted_linear_model(model)
@@ -148,23 +153,9 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     return estimator
 
 
-def _shares_weights(params: Arrays) -> bool:
-    """Return whether several intercepts of a linear model have one column of weights together."""
-    return "bias" in params and np.ndim(params["bias"]) == np.ndim(params["weights"]) == 1
-
-
 def clients_with_personal_models(record: Record) -> list[str]:
     """Return the names of the clients that have personal models in a record."""
     return [str(name) for name in record.personal.get("client", ())]
-
-
-def _check_spelling(client: str | None, known: list[str]) -> None:
-    """Raise UserError for a client whose name differs from a known one in capitals or spaces only."""
-    if client is None or client in known:
-        return
-    spelling = find_spelling(client, known)
-    if spelling is not None:
-        raise UserError(f"client={client}: the record has no such client: did you mean '{spelling}'?")
 
 
 def _read_model(record: Record, client: str | None, trust: str | Path | None) -> _SavedModel:
@@ -249,7 +240,8 @@ def _unfitted_regressor(objective: Any) -> Any | None:
 def _fitted_shared_weights(model: _SavedModel) -> Any:
     from fcorun.results.models.shared_weights_classifier import SharedWeightsClassifier
 
-    weights, bias = np.asarray(model.params["weights"], float)[:, None], np.asarray(model.params["bias"], float)
+    weights = np.asarray(model.params["weights"], float)[:, None]
+    bias = np.asarray(model.params["bias"], float)
     if model.scaling is not None:
         weights, bias = model.scaling.to_original_units(weights, bias)
     estimator: Any = SharedWeightsClassifier(model.objective)

@@ -31,43 +31,53 @@ def find_warnings(inference: Inference) -> list[str]:
     The limits follow from the simulations of ``scripts/coverage.py``: beyond them, intervals of a level of 95 %
     covered less than 93 % of the coefficients, or of those that are not 0.
     """
-    sentences = [
-        word(AFTER_SELECTION) if inference.problem.has_chosen_features else "",
-        WITH_ADAPTIVE_WEIGHTS if inference.problem.has_adaptive_weights else "",
-        _warn_of_clusters(inference),
-        _warn_of_ceiling(inference),
-        _warn_of_events(inference),
-        _warn_of_sparse_indicators(inference),
-        _warn_of_many_features(inference),
-        _warn_of_curvature(inference),
-        _warn_of_few_imputations(inference),
-        _warn_of_filled_gaps(inference),
-    ]
-    return [sentence for sentence in sentences if sentence]
-
-
-def _warn_of_clusters(inference: Inference) -> str:
-    count = inference.n_clusters
-    if count is not None and count < FEW_CLUSTERS:
-        return (f"{count} clusters are few: standard errors by cluster tend to be too small below {FEW_CLUSTERS}, in "
-                f"spite of Student's t with {count - 1} degrees of freedom")  # fmt: skip
-    if inference.options.cluster == "none" and inference.problem.data.train.group is not None:
-        return word("rows of a group are taken as independent: errors=robust `cluster=group` does not assume that")
-    return ""
-
-
-def _warn_of_ceiling(inference: Inference) -> str:
-    """Return a warning if a loss is no longer half the deviance, because exp is continued by a parabola."""
-    objective, rows = inference.problem.objective, inference.rows
-    if rows is None or not isinstance(objective, LogLink) or objective.ceiling is None:
-        return ""
-    prediction = rows.x @ inference.estimates.theta + rows.offset
-    exponents = np.asarray(objective.exponent(prediction, rows.y))  # type: ignore[arg-type]
-    share = float(np.mean(exponents > np.log(objective.ceiling)))
-    if not share:
-        return ""
-    return word(f"{100 * share:.3g} % of the rows are beyond `objective.ceiling={objective.ceiling:g}`, where the "
-            "loss is no longer half the deviance: raise it")  # fmt: skip
+    problem, options, rows = inference.problem, inference.options, inference.rows
+    n_clusters, n_parameters = inference.n_clusters, len(inference.estimates.theta)
+    sentences = []
+    if problem.has_chosen_features:
+        sentences.append(word(AFTER_SELECTION))
+    if problem.has_adaptive_weights:
+        sentences.append(WITH_ADAPTIVE_WEIGHTS)
+    if n_clusters is not None and n_clusters < FEW_CLUSTERS:
+        sentences.append(
+            f"{n_clusters} clusters are few: standard errors by cluster tend to be too small below {FEW_CLUSTERS}, in "
+            f"spite of Student's t with {n_clusters - 1} degrees of freedom"
+        )
+    elif options.cluster == "none" and problem.data.train.group is not None:
+        sentences.append(
+            word("rows of a group are taken as independent: errors=robust `cluster=group` does not assume that")
+        )
+    if rows is not None and isinstance(problem.objective, LogLink) and problem.objective.ceiling is not None:
+        # beyond the ceiling, exp is continued by a parabola
+        exponents = problem.objective.exponent(rows.x @ inference.estimates.theta + rows.offset, rows.y)  # type: ignore[arg-type]
+        share = float(np.mean(np.asarray(exponents) > np.log(problem.objective.ceiling)))
+        if share:
+            sentences.append(
+                word(
+                    f"{100 * share:.3g} % of the rows are beyond `objective.ceiling={problem.objective.ceiling:g}`, "
+                    "where the loss is no longer half the deviance: raise it"
+                )
+            )
+    sentences += [_warn_of_events(inference), _warn_of_sparse_indicators(inference)]
+    if options.method == "debiased":
+        if 2 * n_parameters > inference.n_rows:
+            sentences.append(
+                f"{n_parameters} parameters are many for {inference.n_rows} rows: simulated intervals of a level of "
+                "95 % covered 75 to 93 % of the coefficients that are not 0"
+            )
+        sentences.append(_warn_of_curvature(inference))
+    if isinstance(inference.estimates, PooledEstimates):
+        share = float(inference.estimates.missing_information.max())
+        advised = math.ceil(100 * share)  # White, Royston and Wood (Stat. Med. 2011)
+        if options.imputations < advised:
+            sentences.append(
+                word(
+                    f"{options.imputations} imputations are few for a fraction of missing information of {share:.2f}: "
+                    f"another seed gives noticeably other intervals; give `imputations={advised}` or more"
+                )
+            )
+    sentences.append(_warn_of_filled_gaps(inference))
+    return list(filter(None, sentences))
 
 
 def _warn_of_events(inference: Inference) -> str:
@@ -109,18 +119,8 @@ def _warn_of_sparse_indicators(inference: Inference) -> str:
             f"{', and '.join(sorted(advice))}")  # fmt: skip
 
 
-def _warn_of_many_features(inference: Inference) -> str:
-    n_rows, n_parameters = inference.n_rows, len(inference.estimates.theta)
-    if inference.options.method != "debiased" or 2 * n_parameters <= n_rows:
-        return ""
-    return (f"{n_parameters} parameters are many for {n_rows} rows: simulated intervals of a level of 95 % covered "
-            "75 to 93 % of the coefficients that are not 0")  # fmt: skip
-
-
 def _warn_of_curvature(inference: Inference) -> str:
     """Return a warning if the losses are too curved for the one step from the solution to the estimates."""
-    if inference.options.method != "debiased":
-        return ""
     parameters = inference.parameters
     theta = parameters.map @ inference.solution.theta
     sums = parameters.derivatives(inference.solution.sums)
@@ -146,18 +146,6 @@ def _warn_of_curvature(inference: Inference) -> str:
     return word(f"the penalty shrinks {shrunk} so much that one step does not correct it, that of {name} by "
             f"{errors[worst]:.1f} standard errors: the intervals cover less than their level; a smaller "
             "`reg.strength`, `method=split` or a record with `reg=none` does better")  # fmt: skip
-
-
-def _warn_of_few_imputations(inference: Inference) -> str:
-    """Return a warning if fewer data sets were imputed than White, Royston and Wood (Stat. Med. 2011) advise."""
-    if not isinstance(inference.estimates, PooledEstimates):
-        return ""
-    share, given = float(inference.estimates.missing_information.max()), inference.options.imputations
-    advised = math.ceil(100 * share)
-    if given >= advised:
-        return ""
-    return word(f"{given} imputations are few for a fraction of missing information of {share:.2f}: another seed "
-            f"gives noticeably other intervals; give `imputations={advised}` or more")  # fmt: skip
 
 
 def _warn_of_filled_gaps(inference: Inference) -> str:

@@ -71,14 +71,18 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
     """
     option = f"`imputations={imputations}`"
     cells = problem.data.features.cells
-    _check(problem, option)
+    reason = explain_no_imputation(problem)
+    if not reason and problem.has_penalty:
+        reason = word("coefficients that a penalty shrinks are not pooled, since Rubin's rules need estimates that "
+                      "are normal around the truth: give a record with `reg=none`")  # fmt: skip
+    if reason:
+        raise UserError(f"{option}: {reason}")
     incomplete = [] if cells is None else [column for column in cells.columns if cells.find_gaps(column).any()]
     if cells is None or not incomplete:
         raise UserError(f"{option}: no column of the record has gaps in its training rows that the record has filled: "
                         "leave it out")  # fmt: skip
     x, mean, deviation = _scale_features(problem)
     columns = [_read_column(column, cells, x) for column in incomplete]
-    columns = [_take_two_values_as_levels(column, x) for column in columns]
     others = _outcome_regressors(problem)
     n_rows = min(int((~column.is_gap).sum()) for column in columns)
     clients = _client_intercepts(problem)
@@ -116,16 +120,6 @@ def explain_no_imputation(problem: InferenceProblem) -> str:
     return ""
 
 
-def _check(problem: InferenceProblem, option: str) -> None:
-    """Raise UserError for a record whose estimates, or whose gaps, do not fit multiple imputation."""
-    reason = explain_no_imputation(problem)
-    if not reason and problem.has_penalty:
-        reason = word("coefficients that a penalty shrinks are not pooled, since Rubin's rules need estimates that "
-                  "are normal around the truth: give a record with `reg=none`")  # fmt: skip
-    if reason:
-        raise UserError(f"{option}: {reason}")
-
-
 def _scale_features(problem: InferenceProblem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the features, numbers standardized and levels as 0 and 1, (N, d), with the means and deviations taken."""
     encoding = problem.data.features.encoding
@@ -141,24 +135,19 @@ def _scale_features(problem: InferenceProblem) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _read_column(column: Column, cells: TrainingCells, x: np.ndarray) -> IncompleteColumn:
-    """Return a column with gaps, of numbers or of levels."""
+    """Return a column with gaps; numbers with two values, such as 0 and 1, are two levels."""
     first = cells.first_feature[column.name]
     features = np.arange(first, first + len(column.features))
     is_gap = cells.find_gaps(column)
     levels = column.features_of_levels()
-    if levels is None:
+    if levels is not None:
+        return IncompleteColumn(column.name, features, is_gap, levels=levels, codes=cells.cells[column.name])
+    values = x[:, first]
+    distinct = np.unique(values[~is_gap])
+    if len(distinct) != 2:
         return IncompleteColumn(column.name, features, is_gap)
-    return IncompleteColumn(column.name, features, is_gap, levels=levels, codes=cells.cells[column.name])
-
-
-def _take_two_values_as_levels(column: IncompleteColumn, x: np.ndarray) -> IncompleteColumn:
-    """Return a column of numbers with two values, such as 0 and 1, as one of two levels; others as they are."""
-    values = x[:, column.features[0]]
-    distinct = np.unique(values[~column.is_gap])
-    if column.levels is not None or len(distinct) != 2:
-        return column
     codes = (values == distinct[1]).astype(int)
-    return IncompleteColumn(column.name, column.features, column.is_gap, levels=distinct[:, None], codes=codes)
+    return IncompleteColumn(column.name, features, is_gap, levels=distinct[:, None], codes=codes)
 
 
 def _outcome_regressors(problem: InferenceProblem) -> np.ndarray:

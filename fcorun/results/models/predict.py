@@ -52,8 +52,14 @@ def predict(
 
     shared = load_model(record)  # refuses a record that cannot predict
     repeated_columns, frame = _take_kept(frame, record, keep)
-    offset, frame = _read_offset(frame, record, source)
-    classes = record.summary["data"]["classes"]
+    settings, data = record.config["data"], record.summary["data"]
+    offset = np.zeros(len(frame))
+    if column := settings.get("offset"):
+        if column not in frame:
+            raise UserError(f"{source} lacks '{column}', the offset of the record: give it, 0 for none")
+        offset = require_finite_numbers(frame[column], f"{source}: column '{column}'").astype(float)
+    frame = frame.drop(columns=[name for name in (settings.get("weight"), column) if name in frame])
+    classes = data["classes"]
     if len(classes) == 2 and str(shared.classes_[1]) != classes[1]:  # an estimator sorts its classes
         offset = -offset
     row_warnings: list[list[str]] = [[] for _ in range(len(frame))]
@@ -62,7 +68,9 @@ def predict(
     with_scaling = [str(name) for name in record.scaling.get("client", ())]
     known = {*with_model, *with_scaling}
     if clients is None:
-        clients = np.full(len(frame), _only_client(record, known), object)
+        # rows without clients belong to the only client of the site that keeps the record
+        only_client = next(iter(known)) if "sites" in data and len(known) == 1 else None
+        clients = np.full(len(frame), only_client, object)
     known_client = np.array([name if name in known else "" for name in clients])  # no client has the name ""
     parts = []
     for client in dict.fromkeys(known_client.tolist()):
@@ -89,7 +97,7 @@ def predict(
     _check_shared_model(record, with_model, is_unknown.any())
     warnings = [
         *column_warnings,
-        *_warn_unknown_clients(clients, is_unknown, bool(with_model), _scaled_clients(record), row_warnings),
+        *_warn_unknown_clients(record, clients, is_unknown, row_warnings),
         *_warn_out_of_range(record, x, row_warnings),
         *_suggest_clients(record, clients),
         *survival_warnings,
@@ -100,11 +108,6 @@ def predict(
     if any(row_warnings):
         predictions["warnings"] = ["; ".join(texts) for texts in row_warnings]
     return predictions, warnings
-
-
-def _only_client(record: Record, known: set[str]) -> str | None:
-    """Return the only client of the site that keeps the record, to whom rows without clients belong; else None."""
-    return next(iter(known)) if "sites" in record.summary["data"] and len(known) == 1 else None
 
 
 def _check_shared_model(record: Record, with_model: list[str], is_needed: bool) -> None:
@@ -202,21 +205,6 @@ def _quote(names: list[str]) -> str:
     return abbreviate([f"'{name}'" for name in names], _MAX_NAMES)
 
 
-def _read_offset(frame: Any, record: Record, source: str) -> tuple[np.ndarray, Any]:
-    """Return the offset of each row, shape (n,), and the rows without the columns of weights and offsets.
-
-    An offset is added to the linear predictor. Raises UserError.
-    """
-    settings = record.config["data"]
-    column = settings.get("offset")
-    if column and column not in frame:
-        raise UserError(f"{source} lacks '{column}', the offset of the record: give it, 0 for none")
-    features = frame.drop(columns=[name for name in (settings.get("weight"), column) if name in frame])
-    if not column:
-        return np.zeros(len(frame)), features
-    return require_finite_numbers(frame[column], f"{source}: column '{column}'").astype(float), features
-
-
 def _predict_rows(model: Any, x: Any, offset: np.ndarray, threshold: float, positive: str) -> Any:
     """Return the predictions of a model for rows x, a DataFrame, with offsets (n,).
 
@@ -243,32 +231,20 @@ def _predict_rows(model: Any, x: Any, offset: np.ndarray, threshold: float, posi
     return pd.DataFrame(columns)
 
 
-def _scaled_clients(record: Record) -> str:
-    """Return whose means and deviations a record has, in words; empty where it has none of single clients."""
-    if not record.scaling:
-        return ""
-    return "the clients of this site" if "sites" in record.summary["data"] else "all clients"
-
-
 def _warn_unknown_clients(
-    clients: np.ndarray,
-    is_unknown: np.ndarray,
-    has_own_models: bool,
-    scaled_clients: str,
-    row_warnings: list[list[str]],
+    record: Record, clients: np.ndarray, is_unknown: np.ndarray, row_warnings: list[list[str]]
 ) -> list[str]:
-    """Return a warning on rows of clients without a personal model or an own standardization, if others have these.
-
-    Args:
-        scaled_clients: the clients by whose means and deviations such rows are standardized; empty: by none.
-    """
-    if not is_unknown.any() or not (has_own_models or scaled_clients):
+    """Return a warning on rows of clients without a personal model or an own standardization, if others have these."""
+    substitutes = []
+    if clients_with_personal_models(record):
+        substitutes.append("the shared model")
+    if record.scaling:
+        scaled_clients = "the clients of this site" if "sites" in record.summary["data"] else "all clients"
+        substitutes.append(f"the means and deviations of {scaled_clients}, which may be far from their own")
+    if not is_unknown.any() or not substitutes:
         return []
     names = [str(name) for name in dict.fromkeys(clients[is_unknown]) if name is not None]
     origin = f"of clients that the record does not know ({_quote(names)})" if names else "without a client"
-    substitutes = ["the shared model"] if has_own_models else []
-    if scaled_clients:
-        substitutes.append(f"the means and deviations of {scaled_clients}, which may be far from their own")
     rows = np.flatnonzero(is_unknown).tolist()
     for row in rows:
         name = clients[row]
