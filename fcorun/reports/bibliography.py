@@ -85,13 +85,6 @@ def _find_cited_intervals(records: Sequence[Record]) -> list[CitedPlugin]:
     return [CitedPlugin(("fcorun infer",), parse_source("; ".join([*sources, SOURCES["clusters"], SOURCES["holm"]])))]
 
 
-def _find_cited_stability(records: Sequence[Record]) -> list[CitedPlugin]:
-    """Return the source of stability selection if a record is the refit of one."""
-    if not any(map(is_refit_of_stability, records)):
-        return []
-    return [CitedPlugin(("fcorun stability",), parse_source(STABILITY_SOURCE))]
-
-
 def build_bibliography(records: Sequence[Record]) -> str:
     """Return a BibTeX file: fcorun, then each entry that plug-ins of the records name, once.
 
@@ -103,8 +96,10 @@ def build_bibliography(records: Sequence[Record]) -> str:
     unread = sum(not _read_config(record) for record in records)
     if unread:
         remaining.append(f"{unread} of {len(records)} records hold no configuration that can be read")
-    studies = [*_find_cited_stability(records), *_find_cited_intervals(records)]
-    for plugin in [*find_cited_plugins(records), *studies]:
+    plugins = find_cited_plugins(records)
+    if any(map(is_refit_of_stability, records)):
+        plugins.append(CitedPlugin(("fcorun stability",), parse_source(STABILITY_SOURCE)))
+    for plugin in [*plugins, *_find_cited_intervals(records)]:
         names = ", ".join(plugin.names)
         for entry in plugin.source.entries:
             known = entries.setdefault(entry.key, entry)
@@ -117,7 +112,10 @@ def build_bibliography(records: Sequence[Record]) -> str:
         if plugin.error or not plugin.source.entries:
             reason = plugin.error or plugin.source.text or "its class names no source"
             remaining.append(f"{names}: no entry ({reason})")
-    blocks = [_fcorun_entry(records)]
+    made = "this record" if len(records) == 1 else f"these {len(records)} records"
+    note = "; ".join(sorted(set(_read_versions(records))) or [f"version {fcorun_version()}"]).capitalize()
+    fcorun_entry = load_catalogue()["fcorun"].text.removesuffix("}")
+    blocks = [f"{_format_comment(f'fcorun, which made {made}')}\n{fcorun_entry}  note   = {{{note}}},\n}}"]
     for key, entry in entries.items():
         blocks.append("\n".join([*map(_format_comment, comments[key]), entry.text]))
     if remaining:
@@ -147,16 +145,6 @@ def _read_config(record: Record) -> dict[str, Any]:
         return record.config if isinstance(record.config, dict) else {}
     except (OSError, YAMLError):
         return {}
-
-
-def _fcorun_entry(records: Sequence[Record]) -> str:
-    """Return the entry of fcorun, with the versions that made the records."""
-    versions = sorted(set(_read_versions(records))) or [f"version {fcorun_version()}"]
-    entry = load_catalogue()["fcorun"].text
-    note = "; ".join(versions).capitalize()
-    made = "this record" if len(records) == 1 else f"these {len(records)} records"
-    comment = _format_comment(f"fcorun, which made {made}")
-    return f"{comment}\n{entry.removesuffix('}')}  note   = {{{note}}},\n}}"
 
 
 def _read_versions(records: Sequence[Record]) -> Iterator[str]:

@@ -105,8 +105,10 @@ def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, lis
         cells.append(format_number(row["metric"], digits) if row["seeds"] else row["status"])
         if has_ties:
             cells.append(str(len(row["tied"]) or ""))
-        if has_band:
-            cells.append(_format_band(row))
+        if has_band and row["seeds"] < 2:
+            cells.append("")
+        elif has_band:
+            cells.append("seeds agree" if row["agree"] else f"{row['low']:.4g} to {row['high']:.4g}")
         cells += [format_number(row[name]) for name in structure]
         if has_seed_counts:
             cells.append(str(row["seeds"]))
@@ -123,19 +125,38 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
     """
     lines = [str(edge) for edge in find_grid_edges(runs, metric)]
     lines += _warn_points_within_band(runs, metric)
+    frame = runs.frame
     if function_keys := runs.function_keys(metric):
         lines.append(
             f"points are compared within one {' and '.join(function_keys)} only: {metric} is another function for each"
         )
-    lines += _warn_all_diverged(runs)
+    ended = frame[frame["status"].isin(("done", "diverged"))]
+    diverged = [algo for algo, group in ended.groupby("algo", sort=False) if (group["status"] == "diverged").all()]
+    if diverged:
+        rates = [key for key in runs.varied_keys if key.startswith("algo.") and key.endswith("_lr")]
+        lines.append(f"{', '.join(diverged)}: all runs diverged: try smaller {' or '.join(rates) or 'rates'}")
     lines += warn_unequal_rounds(runs, metric)
     lines += _warn_variants_without_a_curve(runs, metric)
-    lines += _warn_asynchronous_rounds(runs)
+    is_asynchronous = runs.column("mean_staleness") >= 0
+    if is_asynchronous.any() and not is_asynchronous.all():
+        lines.append(
+            "a round of an asynchronous server is one upload, of the other runs a cohort: compare them at equal times, "
+            "x=simulated_seconds"
+        )
     lines += _warn_untrained_shared_model(runs, metric)
-    lines += _warn_ignored_regularizer(runs)
+    ignoring = sorted(set(frame["algo"][runs.column("ignores_regularizer") == 1]))
+    if ignoring:
+        others = "the other algorithms minimize F + psi"
+        if len(ignoring) == frame["algo"].nunique():
+            others = "no solution minimizes F + psi"
+        lines.append(f"algo={','.join(ignoring)} {IGNORES_PSI}: {others}")
     lines += _warn_short_runs(runs)
     lines += warn_unfinished(runs, metric)
-    lines += _warn_seeds_without_effect(runs)
+    if "seed" in runs.varied_keys and not any(key in runs.varied_keys for key in DATA_SEED_KEYS):
+        seeds = frame[runs.column("drawn") == 0].groupby("algo", sort=False)["seed"].nunique()
+        algos = [str(algo) for algo, count in seeds.items() if count > 1]
+        if algos:
+            lines.append(f"the seed changes nothing for {', '.join(algos)}: {NO_RANDOMNESS}")
     return list(dict.fromkeys(lines))
 
 
@@ -155,16 +176,6 @@ def _warn_points_within_band(runs: RunTable, metric: str) -> list[str]:
     return [f"other points with medians within the best one's band over seeds, so that noise may decide: {listed}"]
 
 
-def _warn_all_diverged(runs: RunTable) -> list[str]:
-    """Return a line on the algorithms all of whose runs diverged, with the rates that varied."""
-    rates = [key for key in runs.varied_keys if key.startswith("algo.") and key.endswith("_lr")]
-    ended = runs.frame[runs.frame["status"].isin(("done", "diverged"))]
-    algos = [algo for algo, group in ended.groupby("algo", sort=False) if (group["status"] == "diverged").all()]
-    if not algos:
-        return []
-    return [f"{', '.join(algos)}: all runs diverged: try smaller {' or '.join(rates) or 'rates'}"]
-
-
 def _warn_variants_without_a_curve(runs: RunTable, metric: str) -> list[str]:
     """Return a line if graphs, channels and the like of one algorithm vary, of which the best alone is shown."""
     algos = runs.frame.groupby("algo")
@@ -178,17 +189,6 @@ def _warn_variants_without_a_curve(runs: RunTable, metric: str) -> list[str]:
     ]
 
 
-def _warn_asynchronous_rounds(runs: RunTable) -> list[str]:
-    """Return a line if rounds of cohorts are compared with the arrivals of single uploads."""
-    is_asynchronous = runs.column("mean_staleness") >= 0
-    if is_asynchronous.all() or not is_asynchronous.any():
-        return []
-    return [
-        "a round of an asynchronous server is one upload, of the other runs a cohort: compare them at equal times, "
-        "x=simulated_seconds"
-    ]
-
-
 def _warn_untrained_shared_model(runs: RunTable, metric: str) -> list[str]:
     """Return a line on algorithms with personal models that send nothing, if ``metric`` is of the shared model."""
     personal_only = (runs.column("bytes_up") == 0) & (runs.column("final_personal_train_loss") > float("-inf"))
@@ -198,17 +198,6 @@ def _warn_untrained_shared_model(runs: RunTable, metric: str) -> list[str]:
     personal_metric = f"{PERSONAL_PREFIX}{metric}"
     advice = f"; metric={personal_metric} judges personal models" if personal_metric in runs.tail_metrics else ""
     return [f"{', '.join(algos)}: clients send nothing, so {metric} is measured on the initial model{advice}"]
-
-
-def _warn_ignored_regularizer(runs: RunTable) -> list[str]:
-    """Return a line on algorithms that ignore the regularizer."""
-    algos = sorted(set(runs.frame["algo"][runs.column("ignores_regularizer") == 1]))
-    if not algos:
-        return []
-    others = "the other algorithms minimize F + psi"
-    if len(algos) == runs.frame["algo"].nunique():
-        others = "no solution minimizes F + psi"
-    return [f"algo={','.join(algos)} {IGNORES_PSI}: {others}"]
 
 
 def warn_unequal_rounds(runs: RunTable, metric: str) -> list[str]:
@@ -277,15 +266,6 @@ def _warn_short_runs(runs: RunTable) -> list[str]:
     return [f"mean over the last {tail} of {shortest} rounds includes the start; tail_rounds={better} judges the end"]
 
 
-def _warn_seeds_without_effect(runs: RunTable) -> list[str]:
-    """Return a line on algorithms that ran with several seeds although the seed changes nothing."""
-    if "seed" not in runs.varied_keys or any(key in runs.varied_keys for key in DATA_SEED_KEYS):
-        return []
-    seeds = runs.frame[runs.column("drawn") == 0].groupby("algo", sort=False)["seed"].nunique()
-    algos = [str(algo) for algo, count in seeds.items() if count > 1]
-    return [f"the seed changes nothing for {', '.join(algos)}: {NO_RANDOMNESS}"] if algos else []
-
-
 def _belongs_to(runs: RunTable, row: dict[str, Any], metric: str) -> Any:
     """Return for each run whether it is of the algorithm and the problem of a best point."""
     mask = runs.frame["algo"] == row["algo"]
@@ -293,13 +273,6 @@ def _belongs_to(runs: RunTable, row: dict[str, Any], metric: str) -> Any:
         is_empty = row[key] is None or row[key] != row[key]
         mask &= runs.frame[key].isna() if is_empty else runs.frame[key] == row[key]
     return mask
-
-
-def _format_band(row: dict[str, Any]) -> str:
-    """Return the band over the seeds of a best point."""
-    if row["seeds"] < 2:
-        return ""
-    return "seeds agree" if row["agree"] else f"{row['low']:.4g} to {row['high']:.4g}"
 
 
 def describe_end(row: dict[str, Any]) -> str:

@@ -73,8 +73,8 @@ def add_technical_sections(page: Page, model: FittedTableModel, table: RunTable,
     """
     record = model.record
     coefficients = models.coefficient_blocks([(record.folder.name, record)], with_intervals=False)
-    is_multiclass = model.task == "multiclass"
-    page.add_section("coefficients", "Coefficients as trained", *coefficients, collapsed=not is_multiclass)
+    is_collapsed = not model.has_coefficients_by_class
+    page.add_section("coefficients", "Coefficients as trained", *coefficients, collapsed=is_collapsed)
     page.add_section("all-scores", "All scores", performance.all_scores(model), collapsed=True)
     sentences = [runs.describe_runs([record], table)]
     if model.selection:

@@ -70,7 +70,7 @@ def finding_blocks(model: FittedTableModel, max_rows: int = _MAX_ROWS) -> list[s
     The table has a forest plot if there are intervals.
     """
     blocks = [warning_list(warnings_of(model)), paragraph(finding_sentence(model))]
-    if model.task == "multiclass":
+    if model.has_coefficients_by_class:
         return blocks  # the section of coefficients has a chart by class
     if not model.intervals:
         reading = bullet_list(reading_sentences(model))

@@ -68,7 +68,7 @@ def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_eve
                 )
         cells.append(format_p(parse_float(row["p_value"])) if row["p_value"] else "")
         name = model.label(row["column"])
-        if row["outcome"] and model.task == "multiclass":
+        if row["outcome"] and model.has_coefficients_by_class:
             name += f", by {row['outcome']}"
         lines.append([name, *([row["client"]] if by_client else []), *cells])
     first = ["column", *([model.client_word] if by_client else [])]

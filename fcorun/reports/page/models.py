@@ -9,6 +9,7 @@ import numpy as np
 from fcorun.base.errors import abbreviate
 from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import Record
+from fcorun.data.tasks import find_tasks
 from fcorun.reports.page.elements import bullet_list, collapsible, embed_drawing, embed_picture, html_table, paragraph
 from fcorun.reports.page.page_files import parse_cell, parse_float, read_csv, read_lines
 from fcorun.reports.page.score_intervals import interval_table
@@ -55,7 +56,8 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
             blocks.append(_draw_largest(caption, largest, classes))
         else:
             blocks.append(paragraph(caption))
-        has_hazards = data.get("task") == "survival"
+        task = find_tasks().get(data.get("task", ""))
+        has_hazards = task is not None and task.has_events
         cells = []
         for row in largest:
             value, original = parse_float(row["value"]), parse_float(row["value_original"])

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from fcorun.base.errors import FEW_EVENTS, describe_few_events
-from fcorun.data.tasks import find_task
 from fcorun.reports.page.elements import collapsible, html_table, join_blocks, paragraph
 from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.page_files import parse_cell, parse_float
@@ -82,7 +81,11 @@ def format_score(row: dict[str, Any], name: str) -> str:
         return "" if math.isnan(value) else f"{int(value):,}"
     if math.isnan(value):
         return f"between {low:.3f} and {high:.3f}" if has_interval else ""
-    number_format = _choose_format(value)
+    number_format = ".3g"
+    if 0.01 <= abs(value) < 1000:
+        number_format = ",.2f"
+    elif 1000 <= abs(value) < 1e6:
+        number_format = ",.0f"
     if not has_interval:
         return format(value, number_format)
     text = f"{value:{number_format}} ({low:{number_format}} to {high:{number_format}})"
@@ -94,15 +97,6 @@ def format_score(row: dict[str, Any], name: str) -> str:
 def _is_between_bounds(row: dict[str, Any], name: str) -> bool:
     """Return whether a row has bounds of a score and no value, as over sites."""
     return format_score(row, name).startswith("between")
-
-
-def _choose_format(value: float) -> str:
-    """Return the format of a score and of the bounds of its interval."""
-    if 0.01 <= abs(value) < 1000:
-        return ",.2f"
-    if 1000 <= abs(value) < 1e6:
-        return ",.0f"
-    return ".3g"
 
 
 def rows_of_all(model: FittedTableModel) -> list[dict[str, Any]]:
@@ -149,7 +143,7 @@ def _label(model: FittedTableModel, name: str) -> str:
     """Return the label of a score; those that need a threshold between the classes name the threshold."""
     label, score = _long_label(name), find_score(name)
     shared = (model.summary.get("threshold") or {}).get("shared")
-    needs_threshold = score is not None and score.needs_threshold and find_task(model.task).has_two_classes
+    needs_threshold = score is not None and score.needs_threshold and model.task.has_two_classes
     if needs_threshold and isinstance(shared, float):
         label += f" (threshold {shared:.3g})"
     return label

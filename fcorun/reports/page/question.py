@@ -26,8 +26,7 @@ def asked_sentence(model: FittedTableModel) -> str:
     totals = _add_sets(model.outcome_rows)
     total = totals.get("", {})
     rows = total.get("rows") or model.data.get("examples", 0) + model.data.get("validation_examples", 0)
-    estimated = {"binary": "the probability of", "survival": "the hazard of", "multiclass": "the class of"}
-    text = f"A model that estimates {estimated.get(model.task, 'the value of')} \N{LEFT DOUBLE QUOTATION MARK}"
+    text = f"A model that estimates the {model.task.estimand} of \N{LEFT DOUBLE QUOTATION MARK}"
     text += f"{model.outcome}\N{RIGHT DOUBLE QUOTATION MARK} from {n_columns} columns of a table: {rows:,} rows "
     n_clients = model.data.get("clients") or 0  # those with training rows
     n_held_out = max(sum(bool(name) for name in totals) - n_clients, 0)
@@ -132,7 +131,12 @@ def describe_preparation(model: FittedTableModel) -> list[tuple[str, str]]:
     elif "gaps" in model.data:
         facts.append(("Gaps", "none: each row has a value of each feature"))
     elif model.is_over_sites:
-        facts.append(("Gaps", _describe_gaps_at_sites(missing)))
+        text = "none: a site with a gap refuses the plan"
+        if missing in _FILLS:
+            text = (
+                f"if any, filled over all sites by {_FILLS[missing]}; the record does not say which columns have gaps"
+            )
+        facts.append(("Gaps", text))
     facts.append(("Held out", _describe_held_out(model)))
     if str(model.config.get("data.standardize")) == "pooled":
         facts.append(("Scale", "each feature was scaled by its mean and standard deviation in all training rows"))
@@ -146,13 +150,6 @@ def describe_preparation(model: FittedTableModel) -> list[tuple[str, str]]:
         if column := model.config.get(f"data.{option}"):
             facts.append((option.capitalize(), f"{text} '{model.label(str(column))}'"))
     return facts
-
-
-def _describe_gaps_at_sites(missing: str) -> str:
-    """Return what the option ``missing`` says of gaps, which the record does not count."""
-    if missing not in _FILLS:
-        return "none: a site with a gap refuses the plan"
-    return f"if any, filled over all sites by {_FILLS[missing]}; the record does not say which columns have gaps"
 
 
 def _describe_left_out(model: FittedTableModel) -> str:

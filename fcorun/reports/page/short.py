@@ -46,6 +46,11 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
     folder = model.record.folder
     if model.selection_folder and not any((folder / name).exists() for name in _CURVES):
         folder = model.selection_folder
+    forest_caption = "Left: estimates with intervals of all features, whether or not the model uses them."
+    if str(model.config.get("reg.name")) != "none":
+        forest_caption += (
+            " They are not the coefficients that predict, which the penalty shrinks: those are on the right."
+        )
     return render_template(
         "short.html",
         title=clinical.clinical_title(model),
@@ -56,7 +61,7 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
         clients=client_table(model),
         facts=facts_table(fact for fact in describe_preparation(model) if fact[0] in _FACTS),
         forest=intervals,
-        forest_caption=_describe_forest(model),
+        forest_caption=forest_caption,
         coefficients=finding_table(model, n_features),
         reading=" ".join(reading_sentences(model)),
         no_intervals=missing_intervals_sentence(model),
@@ -66,14 +71,6 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
         curves=[embed_picture(folder / name, "") for name in _CURVES],
         no_scores=performance.NO_HELD_OUT_ROWS,
     )
-
-
-def _describe_forest(model: FittedTableModel) -> str:
-    """Return the sentences that tell the forest plot from the coefficients beside it."""
-    caption = "Left: estimates with intervals of all features, whether or not the model uses them."
-    if str(model.config.get("reg.name")) != "none":
-        caption += " They are not the coefficients that predict, which the penalty shrinks: those are on the right."
-    return caption
 
 
 def _first_data_warnings(model: FittedTableModel) -> list[str]:

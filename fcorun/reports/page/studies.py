@@ -133,27 +133,23 @@ def describe_second(about: dict[str, Any]) -> str:
 def selection_blocks(folder: Path) -> list[str]:
     """Return the picture of a selection, the score of its nested folds, its warnings, and its scores as a table."""
     about = read_json(folder / SELECTION_FILE)
-    curve = read_csv(folder / "curve.csv")
-    scores = collapsible("The held-out scores as a table (curve.csv)", _csv_table(curve)) if curve else ""
-    return [
-        embed_picture(folder / "selection.png", _describe_selection_picture(about)),
-        *_nested_blocks(about, folder),
-        bullet_list([str(line) for line in about.get("warnings", ())]),
-        scores,
-    ]
-
-
-def _describe_selection_picture(about: Mapping[str, Any]) -> str:
-    """Return the caption of selection.png."""
     weighed = " weighed by their rows" if about.get("fold_weights") == "rows" else ""
     spread = "its standard error"
     if about.get("one_standard_error_of") == "the paired differences":
         spread = "the standard error of the paired differences to the best"
-    return (
+    caption = (
         f"The mean of {about.get('metric')} over {about.get('folds')} folds{weighed}, with {spread}. Folds share "
         "training rows, so the error is a rule of thumb. Beside it the coefficients, of all training rows, against the "
         f"{about.get('param_name')}. Lines mark what the rules choose, the bold one what was chosen."
     )
+    curve = read_csv(folder / "curve.csv")
+    scores = collapsible("The held-out scores as a table (curve.csv)", _csv_table(curve)) if curve else ""
+    return [
+        embed_picture(folder / "selection.png", caption),
+        *_nested_blocks(about, folder),
+        bullet_list([str(line) for line in about.get("warnings", ())]),
+        scores,
+    ]
 
 
 def _nested_blocks(about: Mapping[str, Any], folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ from fcorun.base.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_F
 from fcorun.base.trust import public_path
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.data.tables.label_file import label_column, label_features
+from fcorun.data.tasks import Task, find_task, find_tasks
 from fcorun.reports.page.page_files import parse_float, read_csv
 from fcorun.reports.page.score_intervals import find_intervals, interval_columns
 from fcorun.reports.page.studies import describe_folds
@@ -25,7 +26,6 @@ _RATIOS = {
     "fcorun.Gamma": "ratio of means",
     "fcorun.Cox": "hazard ratio",
 }
-_TASKS = ("regression", "binary", "multiclass", "survival")
 
 
 @dataclass(frozen=True)
@@ -89,18 +89,23 @@ class FittedTableModel:
         return label_column(column, self.data.get("labels") or {}, with_unit)
 
     @property
-    def task(self) -> str:
-        """The kind of targets, one of ``_TASKS``."""
-        return self.data["task"]
+    def task(self) -> Task:
+        """The task of the targets."""
+        return find_task(self.data["task"])
+
+    @property
+    def has_coefficients_by_class(self) -> bool:
+        """The flag of a model with coefficients for each class, so that no feature has one number."""
+        return self.task.has_classes and not (self.task.has_two_classes or self.task.has_order)
 
     @property
     def outcome(self) -> str:
         """The outcome in words. Binary: "target: positive class". Survival: the event. Else the target."""
-        target = self.label(str(self.config["data.target"]), with_unit=self.task == "regression")
-        if self.task == "binary" and len(self.data.get("classes") or ()) == 2:
+        target = self.label(str(self.config["data.target"]), with_unit=self.task.is_quantity)
+        if self.task.has_two_classes and len(self.data.get("classes") or ()) == 2:
             return f"{target}: {self.data['classes'][1]}"
         event = self.config.get("data.event")
-        return self.label(str(event)) if self.task == "survival" and event else target
+        return self.label(str(event)) if self.task.has_events and event else target
 
     @property
     def client_word(self) -> str:
@@ -178,10 +183,13 @@ def find_table_model(records: Sequence[Record], study_folders: Sequence[Path]) -
             return None
     model = FittedTableModel(record, selection_folder)
     try:
-        is_table = model.data.get("task") in _TASKS and model.data.get("feature_names") and model.config["data.target"]
+        task = find_tasks().get(model.data.get("task", ""))
+        is_table = model.data.get("feature_names") and model.config["data.target"]
     except (*READ_ERRORS, KeyError, AttributeError):
         return None
-    return model if is_table and record.status.get("status") == "done" else None
+    if not is_table or task is None or task.has_order or record.status.get("status") != "done":
+        return None
+    return model
 
 
 def hide_row_numbers(text: str) -> str:

@@ -52,14 +52,8 @@ def predict(
 
     shared = load_model(record)  # refuses a record that cannot predict
     repeated_columns, frame = _take_kept(frame, record, keep)
-    settings, data = record.config["data"], record.summary["data"]
-    offset = np.zeros(len(frame))
-    if column := settings.get("offset"):
-        if column not in frame:
-            raise UserError(f"{source} lacks '{column}', the offset of the record: give it, 0 for none")
-        offset = require_finite_numbers(frame[column], f"{source}: column '{column}'").astype(float)
-    frame = frame.drop(columns=[name for name in (settings.get("weight"), column) if name in frame])
-    classes = data["classes"]
+    offset, frame = _read_offset(frame, record, source)
+    classes = record.summary["data"]["classes"]
     if len(classes) == 2 and str(shared.classes_[1]) != classes[1]:  # an estimator sorts its classes
         offset = -offset
     row_warnings: list[list[str]] = [[] for _ in range(len(frame))]
@@ -68,9 +62,8 @@ def predict(
     with_scaling = [str(name) for name in record.scaling.get("client", ())]
     known = {*with_model, *with_scaling}
     if clients is None:
-        # rows without clients belong to the only client of the site that keeps the record
-        only_client = next(iter(known)) if "sites" in data and len(known) == 1 else None
-        clients = np.full(len(frame), only_client, object)
+        is_of_one_client = "sites" in record.summary["data"] and len(known) == 1
+        clients = np.full(len(frame), min(known) if is_of_one_client else None, object)
     known_client = np.array([name if name in known else "" for name in clients])  # no client has the name ""
     parts = []
     for client in dict.fromkeys(known_client.tolist()):
@@ -82,8 +75,8 @@ def predict(
     predictions = pd.concat(parts).sort_index()
     survival_warnings: list[str] = []
     if at is not None:
-        predictor = predictions["prediction"].to_numpy(float)
-        predictions[f"survival_at_{at:g}"], survival_warnings = survival_probabilities(record, predictor, clients, at)
+        risks = predictions["prediction"].to_numpy(float)
+        predictions[f"survival_at_{at:g}"], survival_warnings = survival_probabilities(record, risks, clients, at)
     for name in reversed(repeated_columns.columns):
         predictions.insert(0, name, repeated_columns[name].to_numpy())
     if any(name is not None for name in clients):
@@ -101,9 +94,8 @@ def predict(
         *_warn_out_of_range(record, x, row_warnings),
         *_suggest_clients(record, clients),
         *survival_warnings,
+        *_warn_new_clients(record, clients, row_warnings),
     ]
-    if not with_model and not with_scaling:
-        warnings += _warn_new_clients(record, clients, row_warnings)
     warnings += _warn_about_model(record, shared if is_unknown.any() else None, bool(with_model))
     if any(row_warnings):
         predictions["warnings"] = ["; ".join(texts) for texts in row_warnings]
@@ -205,6 +197,21 @@ def _quote(names: list[str]) -> str:
     return abbreviate([f"'{name}'" for name in names], _MAX_NAMES)
 
 
+def _read_offset(frame: Any, record: Record, source: str) -> tuple[np.ndarray, Any]:
+    """Return the offset of each row, shape (n,), and the rows without the columns of weights and offsets.
+
+    An offset is added to the linear predictor. Raises UserError.
+    """
+    settings = record.config["data"]
+    column = settings.get("offset")
+    if column and column not in frame:
+        raise UserError(f"{source} lacks '{column}', the offset of the record: give it, 0 for none")
+    features = frame.drop(columns=[name for name in (settings.get("weight"), column) if name in frame])
+    if not column:
+        return np.zeros(len(frame)), features
+    return require_finite_numbers(frame[column], f"{source}: column '{column}'").astype(float), features
+
+
 def _predict_rows(model: Any, x: Any, offset: np.ndarray, threshold: float, positive: str) -> Any:
     """Return the predictions of a model for rows x, a DataFrame, with offsets (n,).
 
@@ -254,9 +261,9 @@ def _warn_unknown_clients(
 
 
 def _warn_new_clients(record: Record, clients: np.ndarray, row_warnings: list[list[str]]) -> list[str]:
-    """Return a warning on rows of clients whose rows the shared model was not trained on."""
+    """Return a warning on rows of clients that training did not have, if clients have nothing of their own."""
     trained = record.summary["data"].get("client_names", ())
-    if not trained:
+    if not trained or record.scaling or clients_with_personal_models(record):
         return []
     rows = [row for row, name in enumerate(clients) if name is not None and name not in trained]
     if not rows:
