@@ -10,7 +10,7 @@ from helpers import fails
 from three_sites import NAMES, plan_of, sites_of, write_tables
 
 from fcorun.base.errors import UserError
-from fcorun.sites.plan.messages.curvature_message import round_down, round_up
+from fcorun.sites.plan.messages.certificate_messages import round_down, round_up
 from fcorun.sites.plan.obstacles import ObstaclesError
 from fcorun.sites.plan.planned_intervals import PlannedIntervals
 from fcorun.sites.plan.policy import Policy

@@ -15,7 +15,7 @@ from three_sites import NAMES, plan_of, sites_of, write_tables
 from fcorun.base.config import build
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.problem.curvature import curvature_bounds
-from fcorun.sites.plan.messages.curvature_message import round_down, round_up
+from fcorun.sites.plan.messages.certificate_messages import round_down, round_up
 from fcorun.sites.plan.plan import Plan, digest_of_text
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.table_options import SiteOptions

@@ -45,7 +45,11 @@ class PlannedSelection(SelectOptions):
         values |= {"folds": n_folds, "tail_rounds": experiment.settings.tail_rounds}
         selection = cls(**values)
         selection.check(experiment, secure)
-        return replace(selection, metric=choose_metric(metric, experiment, _unknown_rows(experiment), options.by))
+        # what a plan knows of the rows of sites: their task, and that a classification has some classes
+        rows = SiteRows(np.empty((0, 1)), np.empty(0), np.empty(0, int), all_sizes=np.ones(1, int))
+        classes = tuple(range(experiment.data.target_task.typical_classes))
+        data = FederatedData(rows, task=experiment.data.task, classes=classes)
+        return replace(selection, metric=choose_metric(metric, experiment, data, options.by))
 
     def check(self, experiment: PreparedExperiment, secure: bool) -> None:
         """Raise UserError for a selection that cannot be computed over sites."""
@@ -132,11 +136,3 @@ class PlannedSelection(SelectOptions):
     def to_dict(self) -> dict[str, Any]:
         """Return the options as plain values."""
         return {option.name: getattr(self, option.name) for option in fields(self)}
-
-
-def _unknown_rows(experiment: PreparedExperiment) -> FederatedData:
-    """Return what a plan knows of the rows of sites: their task, and that a classification has some classes."""
-    assert isinstance(experiment.data, Sites)
-    rows = SiteRows(np.empty((0, 1)), np.empty(0), np.empty(0, int), all_sizes=np.ones(1, int))
-    classes = tuple(range(experiment.data.target_task.typical_classes))
-    return FederatedData(rows, task=experiment.data.task, classes=classes)

@@ -22,7 +22,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.problem.solver import gather_site_rows
 from fcorun.sites.plan.messages.fold_messages import Subset
 from fcorun.sites.plan.messages.message_kind import Stage
-from fcorun.sites.plan.messages.run_messages import Evaluate, Numbers, Start
+from fcorun.sites.plan.messages.run_messages import Evaluate, Numbers
 from fcorun.sites.plan.messages.score_messages import Scores
 from fcorun.sites.plan.messages.table_messages import Load
 from fcorun.sites.plan.plan import Plan
@@ -224,11 +224,6 @@ class Site:
         return FoldPredictions(self.result_folder / SELECTION_FOLDER, self.plan)
 
     # -- runs
-
-    @property
-    def has_started(self) -> bool:
-        """Whether the runs have begun."""
-        return Start.name in self.requests
 
     @property
     def first_start(self) -> Message | None:
