@@ -19,7 +19,7 @@ from fcorun.engine.remote.loop import RemoteLoop
 from fcorun.experiment import optimum
 from fcorun.results.site_scores import site_scores
 from fcorun.sites.plan.messages.shelf import list_kinds
-from fcorun.sites.server import selection
+from fcorun.sites.server import site_selection
 from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_intervals import SiteSums
 from fcorun.sites.server.site_study import run_plan
@@ -394,8 +394,8 @@ PARTS = (
     (RemoteLoop, "run_to_evaluation"),
     (RemoteLoop, "evaluate"),
     (SiteSums, "_ask"),
-    (selection, "_ask_for_folds"),
-    (selection.SiteStudy, "_begin"),
+    (site_selection, "_ask_for_folds"),
+    (site_selection.SiteStudy, "_begin"),
     (site_scores, "collect_counts"),
     (site_scores, "collect_sums"),
     (site_scores, "request_calibration_sums"),

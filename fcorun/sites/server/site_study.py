@@ -22,9 +22,9 @@ from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
 from fcorun.sites.plan.gram_sums import sends_sums
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.server.selection import plan_site_selection
 from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_intervals import compare_intervals, infer_over_sites
+from fcorun.sites.server.site_selection import plan_site_selection
 from fcorun.sites.server.sums_of_folds import SumsOfFolds
 from fcorun.sites.site.shared_programs import SharedPrograms
 from fcorun.sites.site.site import Site

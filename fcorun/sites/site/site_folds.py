@@ -148,7 +148,16 @@ class SiteFolds:
             return replace(self.site_data, **no_others), replace(self.data, **no_others)
         counts = self._read_counts(request)
         train = self.fold != k
-        site_data = replace(self.site_data, train=replace(self.site_data.train, x=self._standardize(request, train)))
+        site_data = replace(self.site_data, train=replace(self.site_data.train, x=self._encode(request)))
+        x, by = site_data.train.x, self.plan.shared_options.standardize
+        if by == "per_client" and len(site_data.train):
+            x = restandardize_rows(site_data, train, np.ones(len(train), bool))
+        elif by == "pooled":
+            mean, deviation = request.arrays["mean"], request.arrays["deviation"]
+            for values in (mean, deviation):
+                _check_vector(values, x.shape[1])
+            x = Scaling(mean, reciprocal_or_zero(deviation), deviation).transform(x)
+        site_data = replace(site_data, train=replace(site_data.train, x=x))
         site_data = take_subset(site_data, train, ~train, restandardize=False).data
         order, rows, weights = counts.split(k)
         return site_data, place_rows(site_data, [self.data.clients[m] for m in order], rows, weights)
@@ -168,19 +177,6 @@ class SiteFolds:
             raise UserError("the server says of this site's clients other numbers of rows in folds than the site "
                             "described: begin the run anew")  # fmt: skip
         return counts
-
-    def _standardize(self, request: Message, train: np.ndarray) -> np.ndarray:
-        """Return the features of all rows, standardized anew by the training rows of a subset."""
-        site_data = replace(self.site_data, train=replace(self.site_data.train, x=self._encode(request)))
-        rows, by = site_data.train, self.plan.shared_options.standardize
-        if by == "per_client" and len(rows):
-            return restandardize_rows(site_data, train, np.ones(len(train), bool))
-        if by != "pooled":
-            return rows.x
-        mean, deviation = request.arrays["mean"], request.arrays["deviation"]
-        for values in (mean, deviation):
-            _check_vector(values, rows.x.shape[1])
-        return Scaling(mean, reciprocal_or_zero(deviation), deviation).transform(rows.x)
 
 
 def _check_vector(values: np.ndarray, length: int) -> None:
