@@ -60,24 +60,14 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
     if experiment.reg.depends_on_data:
         attach_graph(experiment.reg, data, experiment.names["reg"])
         warnings += warn_of_feature_order(experiment.reg, experiment.objective, data, experiment.names["reg"])
-    warnings += _warn_of_task(experiment, data)
+    takes_number = isinstance(experiment.objective, LeastSquares) and data.target_task.is_quantity
+    if takes_number and not experiment.data.has_explicit_task:  # any other objective was chosen for numbers
+        warnings += warn_class_like_target(data.train.y)
     if isinstance(experiment.reg, NoRegularizer):
         warnings += warn_undetermined_levels(experiment, data)
     if data.target_task.has_events and not data.train.stays_at_sites:
         warnings += warn_clients_without_events(data.train, data.client_names)
     return replace(data, warnings=(*data.warnings, *warnings)) if warnings else data
-
-
-def _warn_of_task(experiment: PreparedExperiment, data: FederatedData) -> list[str]:
-    """Return a warning if a target that looks like classes is taken as a number, and nobody asked for that.
-
-    An objective other than least squares was chosen for numbers, and a Python program may have named the task.
-    """
-    if experiment.data.has_explicit_task or not isinstance(experiment.objective, LeastSquares):
-        return []
-    if not data.target_task.is_quantity:
-        return []
-    return warn_class_like_target(data.train.y)
 
 
 def check_targets(experiment: PreparedExperiment, y: np.ndarray, held_out_y: np.ndarray) -> None:

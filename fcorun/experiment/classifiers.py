@@ -194,7 +194,8 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
     objective = experiment.objective
     if data.train.stays_at_sites or not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
         return ""
-    penalized = objective.ridge > 0 or not _is_unpenalized(experiment)
+    without_psi = isinstance(experiment.reg, NoRegularizer) or experiment.reg.strength_or_none == 0
+    penalized = objective.ridge > 0 or (experiment.applies_regularizer and not without_psi)
     all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(data.train.y))
     if penalized and not (all_right and data.train.x.shape[1] < len(data.train.y)):
         return ""
@@ -217,12 +218,6 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
     kind = "perfect" if all_right or not n_tied else "quasi-complete"
     return (f"{kind} separation: {' and '.join(findings)}; {consequence}; check that no feature was recorded after "
             "the outcome, or because of it")  # fmt: skip
-
-
-def _is_unpenalized(experiment: PreparedExperiment) -> bool:
-    """Return whether the run minimizes the loss without a regularizer."""
-    no_penalty = isinstance(experiment.reg, NoRegularizer) or experiment.reg.strength_or_none == 0
-    return no_penalty or not experiment.applies_regularizer
 
 
 def _find_separating_feature(data: FederatedData) -> tuple[str, int]:

@@ -84,7 +84,9 @@ def describe_met_target(targets: Mapping[str, float], rows: MetricRows, metrics:
             met, relation = value <= target, "<="
         if met:
             sentence = f"stopped in round {row['round']}: {name} {value:.3g} {relation} {target:g}"
-            return sentence + _describe_previous_evaluation(name, rows)
+            if name != RELATIVE_CHANGE and len(rows) >= 2 and row["round"] - rows[-2]["round"] >= 2:
+                sentence += f", not yet in round {rows[-2]['round']}, the evaluation before"
+            return sentence
     return ""
 
 
@@ -99,13 +101,6 @@ def describe_unresolved_gap(targets: Mapping[str, float], row: Mapping[str, floa
     return word(f"stopped in round {row['round']}: gap {row['gap']:.3g} is rounding, and "
             f"`stop.gap={targets['gap']:g}` is below the rounding of the objective, {resolution:.1g}; give a larger "
             "target, or `precision=float64`")  # fmt: skip
-
-
-def _describe_previous_evaluation(name: str, rows: MetricRows) -> str:
-    """Return a clause that names the round of the evaluation before; empty if no rounds lie between the two."""
-    if name == RELATIVE_CHANGE or len(rows) < 2 or rows[-1]["round"] - rows[-2]["round"] < 2:
-        return ""
-    return f", not yet in round {rows[-2]['round']}, the evaluation before"
 
 
 def describe_missed_targets(targets: Mapping[str, float], rows: MetricRows, metrics: MetricCatalogue) -> str:
@@ -125,12 +120,9 @@ def _rises(name: str, metrics: MetricCatalogue) -> bool:
 
 
 def _value(name: str, rows: MetricRows) -> float:
-    """Return the value of a target's metric at the last evaluation."""
-    return rows[-1][name] if name != RELATIVE_CHANGE else _relative_change(rows)
-
-
-def _relative_change(rows: MetricRows) -> float:
-    """Return the relative change of the minimized metric at the last evaluation; inf at the first one."""
+    """Return the value of a target's metric at the last evaluation; the relative change is inf at the first one."""
+    if name != RELATIVE_CHANGE:
+        return rows[-1][name]
     if len(rows) < 2:
         return float("inf")
     metric = minimized_metric(rows[-1])

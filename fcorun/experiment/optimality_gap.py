@@ -130,7 +130,7 @@ def assess_gap(
     strong_convexity: float,
     duality_gap: float = np.inf,
 ) -> OptimalityGap:
-    """Assess the gap of a run of this experiment that ended at ``solution``.
+    """Assess the gap of a run of this experiment that ended at ``solution``, by a solver that continues from there.
 
     Args:
         objectives: the first and the last objective of the run; the last one is finite.
@@ -149,7 +149,25 @@ def assess_gap(
             return _summarize_gap(objectives, min(optimum, last), optimum, (_CLOSED_FORM, last - optimum, True))
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
         compiled = compile_solver(Keyed(experiment.batch_key, problem), batch.x.shape[1])
-        return _search_from(start, problem, batch, objectives, strong_convexity, compiled=compiled)
+        n_features = batch.x.shape[1]
+        has_gap = has_duality_gap(problem, n_features)
+        n_outputs = start["weights"].size // n_features if "weights" in start else 1
+        affordable = max(_MAX_NUMBERS_READ / (batch.x.size * n_outputs), solver.STEPS_PER_CERTIFICATE)
+        max_iterations = int(min(_MAX_CONTINUED_ITERATIONS, affordable))
+        tolerance = 1e-9 if has_gap else 1e-6
+        best, lower_bound, gap = last, -np.inf, measured
+        for iterate in solver.minimize(problem, batch, tolerance, max_iterations, start=start, compiled=compiled):
+            best = min(best, iterate.objective)
+            if has_gap:
+                lower_bound = max(lower_bound, iterate.objective - iterate.certificate)
+            elif strong_convexity > 0 and isinstance(problem.regularizer, NoRegularizer):
+                gradient_norm = float(problem.gradient(iterate.w, batch).norm())  # F >= F(w) - ||g||^2 / 2 mu
+                lower_bound = max(lower_bound, iterate.objective - gradient_norm**2 / (2 * strong_convexity))
+            certificate = (iterate.certificate_kind, iterate.certificate, iterate.certified)
+            gap = _summarize_gap(objectives, best, lower_bound, certificate)
+            if gap.near or gap.sure:
+                break
+        return gap
 
 
 def summarize_duality_gap(objectives: tuple[float, float], duality_gap: float) -> OptimalityGap:
@@ -196,37 +214,6 @@ def _summarize_gap(
         near=near,
         certified=certified,
     )
-
-
-def _search_from(
-    start: Vector,
-    problem: Problem,
-    batch: Batch,
-    objectives: tuple[float, float],
-    strong_convexity: float,
-    compiled: solver.SolverPrograms,
-) -> OptimalityGap:
-    """Assess the gap by a solver that continues from ``start``, the end of the run."""
-    n_features = batch.x.shape[1]
-    has_gap = has_duality_gap(problem, n_features)
-    n_outputs = start["weights"].size // n_features if "weights" in start else 1
-    affordable = max(_MAX_NUMBERS_READ / (batch.x.size * n_outputs), solver.STEPS_PER_CERTIFICATE)
-    max_iterations = int(min(_MAX_CONTINUED_ITERATIONS, affordable))
-    tolerance = 1e-9 if has_gap else 1e-6
-    best, lower_bound, gap = objectives[1], -np.inf, None
-    for iterate in solver.minimize(problem, batch, tolerance, max_iterations, start=start, compiled=compiled):
-        best = min(best, iterate.objective)
-        if has_gap:
-            lower_bound = max(lower_bound, iterate.objective - iterate.certificate)
-        elif strong_convexity > 0 and isinstance(problem.regularizer, NoRegularizer):
-            gradient_norm = float(problem.gradient(iterate.w, batch).norm())  # F >= F(w) - ||g||^2 / 2 mu
-            lower_bound = max(lower_bound, iterate.objective - gradient_norm**2 / (2 * strong_convexity))
-        certificate = (iterate.certificate_kind, iterate.certificate, iterate.certified)
-        gap = _summarize_gap(objectives, best, lower_bound, certificate)
-        if gap.near or gap.sure:
-            break
-    assert gap is not None
-    return gap
 
 
 def _solve_in_closed_form(problem: Problem, batch: Batch) -> float | None:

@@ -17,10 +17,9 @@ from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.identification import Pattern, find_pattern
+from fcorun.experiment.identification import find_pattern
 from fcorun.experiment.site_optimum import minimize_over_sites
 from fcorun.methods.problem import solver
-from fcorun.methods.problem.problem import Batch, Problem
 from fcorun.methods.problem.solver import gather_rows
 
 TOLERANCE = 1e-9
@@ -48,7 +47,16 @@ def compute_optimum(experiment: PreparedExperiment, data: FederatedData) -> dict
         problem = build_problem(experiment, data)
         compiled = solver.compile_programs(problem, batch.x.shape[1])
         (last,) = deque(solver.minimize(problem, batch, TOLERANCE, MAX_ITERATIONS, compiled=compiled), maxlen=1)
-        pattern = _find_settled_pattern(problem, batch, last, compiled) if last.certified else None
+        pattern = None
+        if last.certified:
+            reg, names = problem.regularizer, problem.regularized
+            pattern = find_pattern(reg, names, {name: np.asarray(last.w[name]) for name in names})
+        if pattern is not None:  # the solver goes on: does that change the pattern?
+            tolerance, iterations = 1e-3 * TOLERANCE, last.iteration + 4 * solver.STEPS_PER_CERTIFICATE
+            iterates = solver.minimize(problem, batch, tolerance, iterations, start=last.w, compiled=compiled)
+            (refined,) = deque(iterates, maxlen=1)
+            if find_pattern(reg, names, {name: np.asarray(refined.w[name]) for name in names}) != pattern:
+                pattern = None
     optimum = {
         "objective": last.objective,
         "certificate": last.certificate,
@@ -60,21 +68,6 @@ def compute_optimum(experiment: PreparedExperiment, data: FederatedData) -> dict
     if last.certified:
         write_cached(path, optimum)
     return optimum
-
-
-def _find_settled_pattern(
-    problem: Problem, batch: Batch, last: solver.Iterate, compiled: solver.SolverPrograms
-) -> Pattern | None:
-    """Return the pattern of a certified optimum; None if psi promotes none, or if the solver, going on, changes it."""
-    reg, names = problem.regularizer, problem.regularized
-    pattern = find_pattern(reg, names, {name: np.asarray(last.w[name]) for name in names})
-    if pattern is None:
-        return None
-    tolerance, iterations = 1e-3 * TOLERANCE, last.iteration + 4 * solver.STEPS_PER_CERTIFICATE
-    iterates = solver.minimize(problem, batch, tolerance, iterations, start=last.w, compiled=compiled)
-    (refined,) = deque(iterates, maxlen=1)
-    refined_pattern = find_pattern(reg, names, {name: np.asarray(refined.w[name]) for name in names})
-    return pattern if refined_pattern == pattern else None
 
 
 def _to_text(value: object) -> str:

@@ -66,7 +66,7 @@ def split_jobs(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[Job
     """Split jobs into batches, at most one for each of ``n_threads`` threads, or more where memory does not suffice.
 
     Unless there are few jobs for each seed, the jobs of each seed are split by themselves, since those of a batch with
-    one seed share minibatches.
+    one seed share minibatches. The batches of a group are of nearly equal size.
     """
     jobs_by_seed: dict[int, list[Job]] = {}
     for job in jobs:
@@ -76,7 +76,19 @@ def split_jobs(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[Job
         groups = list(jobs_by_seed.values())
     batches = []
     for group in groups:
-        batches += _split_group(engine, group, n_threads)
+        first = group[0].experiment
+        seeds = [job.experiment.settings.seed for job in group]
+        n_seeds = len(set(seeds))
+        budget = engine.row_bytes_budget
+        width_limit = max_runs(engine, first.numbers(), seeds, first.settings.memory, n_threads, reserved=budget or 0)
+        if budget is not None and n_seeds > 1:  # each seed reads other rows from disk
+            width_limit = max(1, min(width_limit, budget // prefetch_bytes(engine.federation)))
+        runs_per_thread = RUNS_WORTH_A_THREAD
+        if n_seeds * bytes_read_per_round(engine) >= _LARGE_ROUND_BYTES:
+            runs_per_thread = _LARGE_RUNS_WORTH_A_THREAD
+        n_batches = min(n_threads, max(1, len(group) // runs_per_thread))
+        width = min(-(-len(group) // n_batches), width_limit)
+        batches += [group[start : start + width] for start in range(0, len(group), width)]
     return batches
 
 
@@ -97,23 +109,6 @@ def max_runs(
     check_memory(min_bytes_per_run(engine.federation, point), free_device_memory(), memory, description)
     bytes_per_thread = memory_limit(memory) / n_threads - reserved
     return max(1, int(bytes_per_thread // bytes_per_run(engine.federation, point, seeds)))
-
-
-def _split_group(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[Job]]:
-    """Split a group of jobs into batches of nearly equal size, as large as memory and the number of threads allow."""
-    first = jobs[0].experiment
-    seeds = [job.experiment.settings.seed for job in jobs]
-    n_seeds = len(set(seeds))
-    budget = engine.row_bytes_budget
-    width_limit = max_runs(engine, first.numbers(), seeds, first.settings.memory, n_threads, reserved=budget or 0)
-    if budget is not None and n_seeds > 1:  # each seed reads other rows from disk
-        width_limit = max(1, min(width_limit, budget // prefetch_bytes(engine.federation)))
-    runs_per_thread = RUNS_WORTH_A_THREAD
-    if n_seeds * bytes_read_per_round(engine) >= _LARGE_ROUND_BYTES:
-        runs_per_thread = _LARGE_RUNS_WORTH_A_THREAD
-    n_batches = min(n_threads, max(1, len(jobs) // runs_per_thread))
-    width = min(-(-len(jobs) // n_batches), width_limit)
-    return [jobs[start : start + width] for start in range(0, len(jobs), width)]
 
 
 def check_devices(experiments: Iterable[PreparedExperiment]) -> None:

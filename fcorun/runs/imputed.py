@@ -166,7 +166,11 @@ def run_imputed(job: Job, data: FederatedData, watch: Watcher) -> None:
             counters[name] = sum(fit.counters.get(name, 0) for fit in fits)
     files = {}
     if any(fit.state == "diverged" for fit in fits):
-        job.divergence_round, job.divergence_reason = _describe_divergence(fits)
+        diverged = {k + 1: fit.divergence_round for k, fit in enumerate(fits) if fit.state == "diverged"}
+        noun = "table" if len(diverged) == 1 else "tables"
+        numbers = ", ".join(map(str, diverged))
+        job.divergence_round = min(diverged.values())
+        job.divergence_reason = f"{len(diverged)} of {len(fits)} fits to completed tables diverged ({noun} {numbers})"
     else:
         job.rows = [counters | job.experiment.metrics.sort(evaluate(experiment, data, solution))]
         files = {IMPUTATIONS_FILE: _tabulate(fits, data, experiment)}
@@ -193,15 +197,6 @@ def _tabulate(fits: list[ImputedFit], data: FederatedData, experiment: PreparedE
     names = ("parameter", "feature", "class", "average", "share_nonzero", *(f"fit{k + 1}" for k in range(len(fits))))
     columns = zip(models[0].labels, values.mean(axis=0).tolist(), share.tolist(), values.T.tolist(), strict=True)
     return format_csv(names, [(*label, mean, nonzero, *of_fits) for label, mean, nonzero, of_fits in columns])
-
-
-def _describe_divergence(fits: list[ImputedFit]) -> tuple[int, str]:
-    """Return the first round in which a fit diverged, and a sentence on the fits that diverged."""
-    diverged = {k + 1: fit.divergence_round for k, fit in enumerate(fits) if fit.state == "diverged"}
-    noun = "table" if len(diverged) == 1 else "tables"
-    numbers = ", ".join(map(str, diverged))
-    sentence = f"{len(diverged)} of {len(fits)} fits to completed tables diverged ({noun} {numbers})"
-    return min(diverged.values()), sentence
 
 
 def _describe(fits: list[ImputedFit]) -> str:

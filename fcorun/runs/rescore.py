@@ -5,7 +5,7 @@ from fcorun.base.records.record import PAGE_FILES, Record, try_lock
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import bind_objective
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
-from fcorun.runs.finish import SplitResults, score_splits
+from fcorun.runs.finish import score_splits
 from fcorun.runs.job import Job
 
 
@@ -38,7 +38,14 @@ def rescore(job: Job, data: FederatedData) -> bool:
         job.reason = "; ".join([*sentences, *results.warnings])
         for name in PAGE_FILES:  # they show the scores at the other threshold
             (folder.path / name).unlink(missing_ok=True)
-        for name, content in {**results.files, **_draw_again(job, data, results)}.items():
+        files = dict(results.files)
+        if results.curves is not None and (folder.path / "roc.png").exists():  # the pictures mark the threshold
+            from fcorun.reports.pictures.curve_groups import CurveView
+            from fcorun.reports.pictures.picture import render_pictures
+
+            view = CurveView(results.curves, job.title_held_out_rows(data))
+            files |= render_pictures(view, style=job.experiment.settings.style)
+        for name, content in files.items():
             folder.write_file(name, content)
         config = read_yaml(folder.path / "config.yaml") | {"threshold": job.experiment.settings.threshold}
         folder.write_file("config.yaml", yaml_text(config))
@@ -49,14 +56,3 @@ def rescore(job: Job, data: FederatedData) -> bool:
     finally:
         folder.release()
     return True
-
-
-def _draw_again(job: Job, data: FederatedData, results: SplitResults) -> dict[str, bytes]:
-    """Return the pictures of curves by file name if the record has such pictures, which mark the threshold."""
-    if results.curves is None or not (job.run_folder.path / "roc.png").exists():
-        return {}
-    from fcorun.reports.pictures.curve_groups import CurveView
-    from fcorun.reports.pictures.picture import render_pictures
-
-    view = CurveView(results.curves, job.title_held_out_rows(data))
-    return render_pictures(view, style=job.experiment.settings.style)

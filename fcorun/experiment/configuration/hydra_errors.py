@@ -37,7 +37,14 @@ def describe_hydra_error(error: BaseException) -> str:
     if "Ambiguous value" in str(error):
         return f"{lines[0]}; several values are a sweep, fcorun -m"
     if isinstance(error, OverrideParseException):
-        return _describe_parse_error(error, lines[0])
+        if "LexerNoViableAlt" in str(error):
+            quoted = quote_for_shell(error.override)
+            return f"{error.override}: letters such as these need quotes within quotes: {quoted}"
+        key, _, value = str(error.override).partition("=")
+        if value.startswith("{") and "=" in value.replace("\\=", ""):  # a name with "=": a column with its level
+            escaped = re.sub(r"(?<!\\)=", r"\\=", value)
+            return f"{error.override}: within braces a = of a name is written \\=: '{key}={escaped}'"
+        return f"{error.override}: {lines[0]}"
     if isinstance(error, MarkedYAMLError):
         return describe_yaml_error(error)
     if match := _UNNAMED.search(str(error)):
@@ -45,16 +52,6 @@ def describe_hydra_error(error: BaseException) -> str:
     if key := find_unknown_key(error):
         return _describe_unknown_key(error, key)
     return lines[0] + (f" ({lines[1]})" if len(lines) > 1 else "")
-
-
-def _describe_parse_error(error: OverrideParseException, first_line: str) -> str:
-    if "LexerNoViableAlt" in str(error):
-        return f"{error.override}: letters such as these need quotes within quotes: {quote_for_shell(error.override)}"
-    key, _, value = str(error.override).partition("=")
-    if value.startswith("{") and "=" in value.replace("\\=", ""):  # a name with "=", such as a column with its level
-        escaped = re.sub(r"(?<!\\)=", r"\\=", value)
-        return f"{error.override}: within braces a = of a name is written \\=: '{key}={escaped}'"
-    return f"{error.override}: {first_line}"
 
 
 def _describe_unknown_key(error: BaseException, key: str) -> str:

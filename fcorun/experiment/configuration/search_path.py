@@ -59,24 +59,17 @@ def warn_overridden() -> None:
     if folder and files:
         folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         print(f"fcorun: {folder} has its own {', '.join(files)}, used instead of fcorun's", file=sys.stderr)
-    for line in _unused_packages():
-        print(f"fcorun: {line}", file=sys.stderr)
-
-
-def _unused_packages() -> list[str]:
-    """Return a line for each package of plug-ins without configuration files, or with files that stay unused."""
-    lines = [
-        f"the package {package.name} of {package.distribution} offers plug-ins, but it has no folder conf"
-        for package in find_plugin_packages()
-        if package.conf is None
-    ]
+    for package in find_plugin_packages():
+        if package.conf is None:
+            print(f"fcorun: the package {package.name} of {package.distribution} offers plug-ins, but it has no folder "
+                  "conf", file=sys.stderr)  # fmt: skip
     taken = _config_files(Path(packaged_config_dir()))
     for name, folder in plugin_config_dirs().items():
         files = _config_files(folder)
         if hidden := sorted(map(str, files & taken)):
-            lines.append(f"{', '.join(hidden)} of the package {name} stay unused: other files have these names")
+            print(f"fcorun: {', '.join(hidden)} of the package {name} stay unused: other files have these names",
+                  file=sys.stderr)  # fmt: skip
         taken |= files
-    return lines
 
 
 def _config_files(folder: Path) -> set[Path]:

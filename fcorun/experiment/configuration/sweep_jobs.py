@@ -69,7 +69,11 @@ def deduplicate(combinations: Sequence[Sequence[str]], compose: ComposeFunction)
     jobs: dict[tuple[str, ...], SweepJob] = {}
     for position, (job, overrides) in enumerate(zip(composed, combinations, strict=True)):
         if not set(job.missing_keys) <= known_keys:
-            job = SweepJob(list(overrides), error=_compose_error(compose, list(overrides)))
+            job = SweepJob(list(overrides))
+            try:
+                compose(job.overrides)
+            except Exception as error:
+                job.error = error
         elif job.error is None:
             psi_keys = varied_psi_keys[_without_psi(job.overrides)]
             if psi_keys and _ignores_psi(compose, job):
@@ -122,11 +126,3 @@ def _ignores_psi(compose: ComposeFunction, job: SweepJob) -> bool:
     except (UserError, OmegaConfBaseException):
         return False
     return isinstance(algo, Algorithm) and not algo.traits.psi_sides
-
-
-def _compose_error(compose: ComposeFunction, overrides: list[str]) -> Exception | None:
-    try:
-        compose(overrides)
-    except Exception as error:
-        return error
-    return None
