@@ -360,7 +360,11 @@ class Devices:
             compute: ClientFunction, inputs: tuple, shares: jax.Array
         ) -> tuple[PyTree, PyTree, jax.Array]:
             count = shares.shape[-1]
-            positions = jnp.asarray(_in_order(count, self.count)) if assignment is None else assignment
+            positions = assignment
+            if positions is None:
+                in_order = np.full((self.count, -(-count // self.count)), -1, np.int32)
+                in_order.ravel()[:count] = np.arange(count)
+                positions = jnp.asarray(in_order)
             device_positions = positions[lax.axis_index(_AXIS)]
             present = device_positions >= 0
             device_positions = jnp.where(present, device_positions, jnp.maximum(device_positions[0], 0))
@@ -390,13 +394,6 @@ class Devices:
 
 
 SINGLE_DEVICE = Devices()
-
-
-def _in_order(count: int, devices: int) -> np.ndarray:
-    """Assign the positions of a cohort to devices in order, (D, W), -1 for none."""
-    positions = np.full((devices, -(-count // devices)), -1, np.int32)
-    positions.ravel()[:count] = np.arange(count)
-    return positions
 
 
 def vmap_runs(function: Callable, axes: tuple, *arguments: Any, sequential: bool = False) -> Any:

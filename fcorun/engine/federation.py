@@ -231,7 +231,9 @@ class Federation:
             metrics = self.evaluation.metrics_from_sums(problem, w, sums, extra)
             metrics |= self.evaluation.duality_gap(problem, w, metrics["objective"], x, y, extra=extra)
             metrics |= self.evaluation.predictions(problem, w, x, extra)
-            metrics |= self._algorithm_metrics(algorithm, problem, server, clients[0])
+            if algorithm.declared_metrics:  # computed from copies, since a function may change its arguments
+                declared = algorithm.metrics(problem.for_side("server"), copy_tree(server), copy_tree(clients[0]))
+                metrics |= {name: jnp.asarray(value, self.precision) for name, value in declared.items()}
             if nodes is not None:
                 models = jax.vmap(partial(algorithm.output, problem.for_side("server")))(nodes)
                 weights = self.links.node_weights
@@ -247,13 +249,6 @@ class Federation:
         arguments = (state["server"], state["clients"], state.get("sums"))
         axes = (0, 0, 0, 0 if "sums" in state else None)
         return vmap_runs(evaluate_run, axes, numbers, *arguments, sequential=self.debug)
-
-    def _algorithm_metrics(self, algorithm: Algorithm, problem: Problem, server: PyTree, clients: PyTree) -> dict:
-        """Compute the metrics that the algorithm declares, from copies of its states."""
-        if not algorithm.declared_metrics:
-            return {}
-        values = algorithm.metrics(problem.for_side("server"), copy_tree(server), copy_tree(clients))
-        return {name: jnp.asarray(value, self.precision) for name, value in values.items()}
 
     def advance(
         self,

@@ -24,7 +24,9 @@ def inspect_local(federation: Federation) -> list[str]:
     """Return what is doubtful of ``local`` of a federation's algorithm, a sentence each; it is traced, not computed."""
     jaxpr, again = (_trace(federation) for _ in "12")
     name = f"local() of {type(federation.algorithm).__name__}"
-    if not _alike(jaxpr, again):
+    texts = [re.sub("0x[0-9a-f]+", "", str(program)) for program in (jaxpr, again)]
+    constants = zip(jaxpr.consts, again.consts, strict=False)
+    if texts[0] != texts[1] or not all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in constants):
         return [f"{name} is another program each time it is traced: it takes random numbers, or the time, from Python; "
                 "draw from data.key by jax.random"]  # fmt: skip
     walk = _Walk()
@@ -64,12 +66,6 @@ def _trace(federation: Federation) -> TracedProgram:
 
     random = jax.ShapeDtypeStruct((2,), np.uint32), jax.ShapeDtypeStruct((2,), np.dtype(dtype))
     return jax.make_jaxpr(local)(*first_row(federation.data, dtype), *random, *jax.eval_shape(states))
-
-
-def _alike(one: TracedProgram, other: TracedProgram) -> bool:
-    texts = [re.sub("0x[0-9a-f]+", "", str(jaxpr)) for jaxpr in (one, other)]
-    pairs = zip(one.consts, other.consts, strict=False)
-    return texts[0] == texts[1] and all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
 
 
 @dataclass

@@ -138,21 +138,18 @@ class Traffic:
         if self.schedule.times is None:
             return
         if not self.gradient_counts:
-            self.gradient_counts.append(self._count_gradients())
+            cohorts = [self.schedule.draw_cohort(number) for number in range(self.rounds)]
+            counts = [0]  # rows of the local steps of all clients, by round
+            for number, cohort in enumerate(cohorts):
+                works = self.schedule.number_works(np.full(len(cohort), number))
+                counts.append(self.schedule.count_gradients(works, cohort).sum())
+            self.gradient_counts.append(np.cumsum(counts))
         if self.gradient_counts[0][rounds] != grad_evals:
             raise UserError(
                 "the clock counts one gradient for each row of a local step, "
                 f"{self.gradient_counts[0][rounds]} in {rounds} rounds, and this algorithm "
                 f"computed {grad_evals}, so its simulated time is unknown: leave clock out"
             )
-
-    def _count_gradients(self) -> np.ndarray:
-        """Return the rows of the local steps of all clients before and after each round, (rounds + 1,)."""
-        schedule = self.schedule
-        cohorts = [schedule.draw_cohort(number) for number in range(self.rounds)]
-        works = [schedule.number_works(np.full(len(c), r)) for r, c in enumerate(cohorts)]
-        counts = [schedule.count_gradients(w, c).sum() for w, c in zip(works, cohorts, strict=True)]
-        return np.cumsum([0, *counts])
 
     def _times(self, sizes: MessageBytes) -> dict[str, np.ndarray]:
         """Return the simulated time before and after each round, (rounds + 1,), and the mean staleness."""

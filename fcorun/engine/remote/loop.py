@@ -162,19 +162,16 @@ class RemoteLoop(RunLoop):
             return None
         metrics, solution, models = evaluated
         if self.federation.evaluation.gap:
-            metrics |= {"gap": self._measure_gap(solution, metrics["objective"])}
+            gap: jax.Array | np.ndarray = np.full(self.n_runs, np.nan)  # sums without a site's rows have another gap
+            if self.site_rows.away is None or len(self.site_rows.absences.evaluated) == len(self.site_rows.sites):
+                with suppress(AnswersMissing):
+                    gap = self._gap.measure(solution, metrics["objective"], self._rounds_done)
+            metrics |= {"gap": gap}
         if self.site_rows.away is not None:
             present = self.site_rows.absences.evaluated
             n_rows = sum(self.site_rows.rows_of_answer[site] for site in present)
             metrics |= {SITES_PRESENT: np.full(self.n_runs, len(present)), ROWS_PRESENT: np.full(self.n_runs, n_rows)}
         return metrics, solution, models
-
-    def _measure_gap(self, solution: dict[str, jax.Array], objective: jax.Array) -> jax.Array | np.ndarray:
-        """Return the duality gap of each run, (G,); nan where a site is away: sums over other rows have another gap."""
-        if self.site_rows.away is None or len(self.site_rows.absences.evaluated) == len(self.site_rows.sites):
-            with suppress(AnswersMissing):
-                return self._gap.measure(solution, objective, self._rounds_done)
-        return np.full(self.n_runs, np.nan)
 
     def split_sums(self, state: PyTree) -> dict[str, dict[str, jax.Array]]:
         """Add up the sums of losses and scores over the rows of each split, which the sites return.

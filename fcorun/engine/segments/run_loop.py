@@ -293,7 +293,15 @@ class RunLoop:
         federation, devices = self.segments.federation, self.devices
         numbers, server = devices.first_shard((self.numbers, state["server"]))
         if federation.evaluates_blocks:
-            sums = self._sum_blocks(numbers, {"server": server})
+            function = devices.map_evaluate(federation.split_sums)
+            sums: dict[str, dict[str, jax.Array]] = {}
+            y_dtype = federation.data.target_task.target_dtype(federation.precision)
+            for split, block in read_blocks(self._evaluation_splits, y_dtype, federation.precision, self.buffers):
+                _check_interrupted()
+                jax.block_until_ready(sums)  # the next block reuses the memory of the block before
+                arguments = (numbers, {"server": server}, *devices.place_for_evaluation(block))
+                block_sums = self.compile_untimed(function, *arguments)(*arguments)["train"]
+                sums[split] = jax.tree.map(jnp.add, sums[split], block_sums) if split in sums else block_sums
         else:
             arguments = (numbers, {"server": server}, *self.evaluation_rows)
             sums = self.compile_untimed(devices.map_evaluate(federation.split_sums), *arguments)(*arguments)
@@ -302,27 +310,14 @@ class RunLoop:
         sums = devices.shard_by_host(sums)
         return self.compile_untimed(devices.sum_over_hosts, sums)(sums)
 
+    @cached_property
+    def _evaluation_splits(self) -> dict[str, Rows]:
+        return evaluation_splits(self.segments.federation.evaluation)
+
     def contribute_sums(self, state: PyTree) -> None:
         """Compute this follower's part of the leader's evaluation, where rows are sharded."""
         if self.devices.sharded_rows:
             self.split_sums(state)
-
-    def _sum_blocks(self, numbers: Any, state: PyTree) -> dict[str, dict[str, jax.Array]]:
-        federation = self.segments.federation
-        function = self.devices.map_evaluate(federation.split_sums)
-        sums: dict[str, dict[str, jax.Array]] = {}
-        y_dtype = federation.data.target_task.target_dtype(federation.precision)
-        for split, block in read_blocks(self._evaluation_splits, y_dtype, federation.precision, self.buffers):
-            _check_interrupted()
-            jax.block_until_ready(sums)  # the next block reuses the memory of the block before
-            block = self.devices.place_for_evaluation(block)
-            block_sums = self.compile_untimed(function, numbers, state, *block)(numbers, state, *block)["train"]
-            sums[split] = jax.tree.map(jnp.add, sums[split], block_sums) if split in sums else block_sums
-        return sums
-
-    @cached_property
-    def _evaluation_splits(self) -> dict[str, Rows]:
-        return evaluation_splits(self.segments.federation.evaluation)
 
     def run_to_evaluation(
         self, state: PyTree, segment: Segment | None, work: np.ndarray, rounds_done: int
