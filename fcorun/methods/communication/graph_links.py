@@ -3,7 +3,7 @@
 import csv
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -173,15 +173,6 @@ def mixing_eigenvalues(links: GraphLinks) -> np.ndarray:
     return np.linalg.eigvalsh((symmetric + symmetric.T) / 2)
 
 
-def _traced_matrix(links: GraphLinks, dtype: Any) -> jax.Array:
-    """Return the matrix W of weights that may be traced, (M, M)."""
-    if isinstance(links.mixing, np.ndarray):
-        return jnp.asarray(mixing_matrix(links), dtype)
-    n_nodes = len(links.neighbours)
-    matrix = jnp.zeros((n_nodes, n_nodes), dtype)
-    return matrix.at[np.arange(n_nodes)[:, None], links.neighbours].add(jnp.asarray(links.mixing, dtype))
-
-
 def mix_differences(links: GraphLinks, step: jax.Array | float, messages: jax.Array, received: jax.Array) -> jax.Array:
     """Return the messages of all nodes plus ``step`` times (W - I) times what others received of them, (M, ...).
 
@@ -194,7 +185,13 @@ def mix(links: GraphLinks, messages: jax.Array) -> jax.Array:
     """Return W times the messages of all nodes, (M, ...). The weights may be traced."""
     n_nodes, width = links.neighbours.shape
     if width * _DENSE_SHARE > n_nodes:
-        return jnp.tensordot(_traced_matrix(links, messages.dtype), messages, axes=1)
+        if isinstance(links.mixing, np.ndarray):
+            matrix = jnp.asarray(mixing_matrix(links), messages.dtype)
+        else:
+            matrix = jnp.zeros((n_nodes, n_nodes), messages.dtype)
+            rows = np.arange(n_nodes)[:, None]
+            matrix = matrix.at[rows, links.neighbours].add(jnp.asarray(links.mixing, messages.dtype))
+        return jnp.tensordot(matrix, messages, axes=1)
     weights = jnp.asarray(links.mixing, messages.dtype).reshape(n_nodes, width, *[1] * (messages.ndim - 1))
     mean = weights[:, 0] * messages
     for k in range(1, width):

@@ -38,7 +38,13 @@ class SparseBroadcast(Channel):
 
     def send(self, upload, memory, key):
         arrays = [leaf for leaf in jax.tree.leaves(upload) if is_compressed(leaf)]
-        n_bytes = sum((_bytes_of(array) for array in arrays), jnp.zeros((), jnp.int32))
+        n_bytes = jnp.zeros((), jnp.int32)
+        for array in arrays:
+            itemsize = array.dtype.itemsize
+            n_nonzero = jnp.count_nonzero(array).astype(jnp.int32)
+            n_worth_indices = array.size * itemsize // (4 + itemsize)  # compared first: bytes of more may overflow
+            with_indices = n_nonzero * (4 + itemsize)
+            n_bytes += jnp.where(n_nonzero > n_worth_indices, array.size * itemsize, with_indices).astype(jnp.int32)
         total = memory[0] + n_bytes
         return upload, jnp.stack([total % _GIBIBYTE, memory[1] + total // _GIBIBYTE])
 
@@ -50,11 +56,3 @@ class SparseBroadcast(Channel):
     def counted_bytes(self, memory):
         below, gibibytes = (int(value) for value in memory)
         return below + gibibytes * _GIBIBYTE
-
-
-def _bytes_of(array: jax.Array) -> jax.Array:
-    """Return the bytes of an array's nonzeros and their indices, or of all its numbers if that is less."""
-    itemsize = array.dtype.itemsize
-    n_nonzero = jnp.count_nonzero(array).astype(jnp.int32)
-    n_worth_indices = array.size * itemsize // (4 + itemsize)  # compared first: bytes of more may overflow
-    return jnp.where(n_nonzero > n_worth_indices, array.size * itemsize, n_nonzero * (4 + itemsize)).astype(jnp.int32)

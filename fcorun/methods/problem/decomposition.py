@@ -31,9 +31,10 @@ def decompose_losses(
     linear = np.zeros((clients, largest_rank), dtype)
     constants = np.zeros(clients, dtype)
     for m, rows in enumerate(data.train.local_client_slices):
-        basis, curvature, slope, constant = quadratic(
-            scaled_features(data, rows), _targets_without_offset(data, rows), **row_weights(data, rows)
-        )
+        y = data.train.y[rows].astype(np.float64)
+        if data.train.offset is not None:  # the linear predictor is to approach the rest
+            y = y - data.train.offset[rows]
+        basis, curvature, slope, constant = quadratic(scaled_features(data, rows), y, **row_weights(data, rows))
         rank = len(curvature)
         bases[m, :rank] = basis
         curvatures[m, :rank] = curvature
@@ -58,9 +59,3 @@ def can_decompose(objective: Objective, data: FederatedData, size: int) -> bool:
 
 def _ranks(objective: Objective, data: FederatedData, size: int) -> np.ndarray:
     return np.full(len(data.train.sizes), size) if objective.ridge else np.minimum(data.train.sizes, size)
-
-
-def _targets_without_offset(data: FederatedData, rows: slice) -> np.ndarray:
-    """Return targets in float64 minus their offsets, the values that the linear predictor is to approach."""
-    y = data.train.y[rows].astype(np.float64)
-    return y if data.train.offset is None else y - data.train.offset[rows]

@@ -139,7 +139,14 @@ def duality_gap(
         scale: the result of ``dual_scale``.
         conjugates: the sum of ``conjugate_sum`` at this scale.
     """
-    gap = objective + conjugates + _psi_conjugate(problem, -scale * sums.gradient)
+    psi, ridge = problem.regularizer, problem.objective.ridge
+    v = -scale * sums.gradient
+    if ridge:  # the conjugate of psi plus the ridge
+        u = psi.prox(v / ridge, 1 / ridge)  # argmax <v, u> - ridge / 2 ||u||^2 - psi(u)
+        conjugate = jnp.vdot(v, u) - ridge / 2 * jnp.vdot(u, u) - psi.value(u)
+    else:
+        conjugate = psi.conjugate(v)  # type: ignore[attr-defined]
+    gap = objective + conjugates + conjugate
     if "bias" not in problem.shapes:
         return gap
     rounding = _FEASIBLE * jnp.finfo(sums.gradient.dtype).eps
@@ -226,12 +233,3 @@ def _residuals(problem: Problem, prediction: jax.Array, batch: Batch) -> jax.Arr
 def _sum(batch: Batch, values: jax.Array) -> jax.Array:
     """Return the weighted sum over rows; rows with weight 0, of another subset, may have values that are not finite."""
     return batch.weight @ jnp.where(batch.weight > 0, values, 0)
-
-
-def _psi_conjugate(problem: Problem, v: jax.Array) -> jax.Array:
-    """Return the conjugate of psi plus the ridge at v, of the weights' shape."""
-    psi, ridge = problem.regularizer, problem.objective.ridge
-    if not ridge:
-        return psi.conjugate(v)  # type: ignore[attr-defined]
-    u = psi.prox(v / ridge, 1 / ridge)  # argmax <v, u> - ridge / 2 ||u||^2 - psi(u)
-    return jnp.vdot(v, u) - ridge / 2 * jnp.vdot(u, u) - psi.value(u)
