@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
@@ -167,24 +167,11 @@ class Nifti(Dataset):
     @property
     def _table(self) -> Table:
         """Return the table data set that splits the rows and assigns them to clients."""
-        standardize: Any = "none" if self.run is not None or self.standardize is None else self.standardize
-        return Table(
-            path=self.path,
-            target=self.target,
-            client=self.client,
-            task=self.task,
-            validation=self.validation,
-            test=self.test,
-            standardize=standardize,
-            scaling=self.scaling,
-            seed=self.seed,
-            split_seed=self.split_seed,
-            positive=self.positive,
-            group=self.group,
-            group_across=self.group_across,
-            split=self.split,
-            fold=self.fold,
-        )
+        names = {option.name for option in fields(Table)} & {option.name for option in fields(self)}
+        options: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self.run is not None or self.standardize is None:
+            options["standardize"] = "none"
+        return Table(**options)
 
     def _read_columns(self) -> dict[str, Names]:
         """Read the requested columns of the table as text. Raises UserError for missing columns and empty values."""

@@ -318,6 +318,8 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
     100 or than half of the rows. A feature may name groups if it holds whole numbers, of which each belongs to one of
     three clients or more, and to 1.5 to 10 rows on average.
     """
+    from pandas.api import types
+
     client_of_row = np.full(len(frame), "") if client is None else frame[client].astype(str).to_numpy()
     n_clients = len(np.unique(client_of_row))
     candidates = []
@@ -325,8 +327,12 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
         series = frame[name]
         is_feature = name not in ignored
         is_text = series.dtype.kind not in "iu"
-        if series.isna().any() or (is_feature and is_text) or not _may_name_groups(series):
+        if series.isna().any() or (is_feature and is_text):
             continue
+        if not types.is_integer_dtype(series.dtype):  # else text, other than dates, may name groups
+            is_other = types.is_numeric_dtype(series.dtype) or types.is_datetime64_any_dtype(series.dtype)
+            if is_other or holds_dates(series):
+                continue
         n_values = series.nunique()
         if n_values == len(series) or (is_feature and not _FEW_VISITS <= len(series) / n_values <= _MANY_VISITS):
             continue
@@ -341,15 +347,6 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
     counts = [f"'{name}' has {n_values:,} values in {len(frame):,} rows" for name, n_values in candidates]
     return [word(f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a patient do, "
             f"`data.group={candidates[0][0]}` keeps them together where rows are held out")]  # fmt: skip
-
-
-def _may_name_groups(series: Any) -> bool:
-    """Return whether a column holds whole numbers, or text other than dates."""
-    from pandas.api import types
-
-    if types.is_bool_dtype(series.dtype) or types.is_datetime64_any_dtype(series.dtype):
-        return False
-    return types.is_integer_dtype(series.dtype) or not (types.is_numeric_dtype(series.dtype) or holds_dates(series))
 
 
 # The client of each row: named by the table, or simulated (``fcorun.data.tables.partition``).

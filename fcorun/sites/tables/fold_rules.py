@@ -28,15 +28,14 @@ def check_folds(plan: Plan, table: SiteTable, fold: np.ndarray) -> None:
     Args:
         fold: the fold, from 0, that holds out each training row of the table, (N,), below 0 of other rows.
     """
-    assert plan.select is not None
     training = table.masks[0]
     if not training.any():
         return
-    n_folds = plan.select.n_folds
+    n_folds = plan.selection.n_folds
     least = table.policy.min_cell
     index = table.client_rows.client_index
     obstacles = Obstacles()
-    if plan.select.by == "rows":
+    if plan.selection.by == "rows":
         for m in np.flatnonzero(table.n_rows[:, 0]).tolist():
             client_rows = training & (index == m)
             for k in range(n_folds):
