@@ -66,7 +66,14 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
             if len(differences) >= MIN_SEEDS and not pair.are_constant:
                 pair = replace(pair, p_value=sign_flip_test(differences))
             pairs.append(pair)
-    return _adjust_p_values(pairs)
+    # Holm's step-down method: p-values that hold for all pairs together
+    tested = [(pair.p_value, i) for i, pair in enumerate(pairs) if pair.p_value is not None]
+    adjusted: dict[int, float] = {}
+    largest = 0.0
+    for rank, (p_value, i) in enumerate(sorted(tested)):
+        largest = max(largest, min(1.0, p_value * (len(tested) - rank)))
+        adjusted[i] = largest
+    return [replace(pair, adjusted_p_value=adjusted.get(i)) for i, pair in enumerate(pairs)]
 
 
 def sign_flip_test(differences: np.ndarray) -> float:
@@ -89,14 +96,3 @@ def sign_flip_test(differences: np.ndarray) -> float:
 def smallest_p_value(seeds: Sequence[int]) -> float:
     """Return the least p-value, adjusted by Holm, that tests of pairs with these numbers of seeds can give."""
     return min(1.0, len(seeds) * 2 / min(2 ** max(seeds), _SIGNS))
-
-
-def _adjust_p_values(pairs: list[PairedDifferences]) -> list[PairedDifferences]:
-    """Return the pairs with p-values that hold for all of them together, by Holm's step-down method."""
-    tested = [(pair.p_value, i) for i, pair in enumerate(pairs) if pair.p_value is not None]
-    adjusted: dict[int, float] = {}
-    largest = 0.0
-    for rank, (p_value, i) in enumerate(sorted(tested)):
-        largest = max(largest, min(1.0, p_value * (len(tested) - rank)))
-        adjusted[i] = largest
-    return [replace(pair, adjusted_p_value=adjusted.get(i)) for i, pair in enumerate(pairs)]

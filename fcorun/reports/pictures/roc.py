@@ -26,7 +26,12 @@ def draw(view: CurveView) -> Any:
         roc.plot([point["false_positive_rate"] for point in points], sensitivity, label=label or None, **style)
         shares = [points[1]["precision"], *(point["precision"] for point in points[1:])]
         precision.plot(sensitivity, shares, drawstyle="steps-pre", **style)  # as the average precision is summed
-    _mark_threshold(view, roc, precision)
+    (point,) = [row for row in view.select(view.curves.decision, "") if row["chosen"]]
+    style = {"color": COLOURS[3], "marker": "o", "markersize": pt(4), "linestyle": "", "zorder": 3.5}
+    label = f"threshold {view.threshold:.3g}"
+    roc.plot([1 - point["specificity"]], [point["sensitivity"]], label=label, **style)
+    if point["n_flagged"]:
+        precision.plot([point["sensitivity"]], [point["ppv"]], label=label, **style)
     for ax in (roc, precision):
         shape_square(ax)
     roc.set_xlabel("1 \N{MINUS SIGN} specificity")
@@ -35,16 +40,6 @@ def draw(view: CurveView) -> Any:
     precision.set_ylabel("positive predictive value (precision)")
     add_legend(figure, *roc.get_legend_handles_labels(), parse_math=False)
     return figure
-
-
-def _mark_threshold(view: CurveView, roc: Any, precision: Any) -> None:
-    """Mark the threshold of the model on the curves of all rows."""
-    (point,) = [row for row in view.select(view.curves.decision, "") if row["chosen"]]
-    style = {"color": COLOURS[3], "marker": "o", "markersize": pt(4), "linestyle": "", "zorder": 3.5}
-    label = f"threshold {view.threshold:.3g}"
-    roc.plot([1 - point["specificity"]], [point["sensitivity"]], label=label, **style)
-    if point["n_flagged"]:
-        precision.plot([point["sensitivity"]], [point["ppv"]], label=label, **style)
 
 
 PICTURE = Picture(

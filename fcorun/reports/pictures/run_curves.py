@@ -10,7 +10,6 @@ from fcorun.base.metrics import (
     GAP_METRICS,
     PERSONAL_PREFIX,
     SPLIT_PREFIXES,
-    Metric,
     MetricCatalogue,
     is_baseline_row,
 )
@@ -66,23 +65,20 @@ def draw(view: RunView) -> Any:
     across = count_panel_columns(len(panels))
     figure, axes = make_figure(len(panels), across, height=1.65 if across > 1 else 2.0, title=[view.label])
     for ax, (y_label, labels) in zip(axes, panels, strict=True):
-        _draw_panel(ax, rows, [value / factor for value in xs], labels, [metrics[name] for name in labels])
+        for i, (name, label) in enumerate(labels.items()):
+            values = [row[name] for row in rows]
+            has_one_value = sum(map(math.isfinite, values)) == 1  # which no line shows
+            marker = "." if has_one_value else ""
+            ax.plot([value / factor for value in xs], values, **curve_style(i).line_kwargs, marker=marker, label=label)
+        log_values = [row[name] for row in rows for name in labels if metrics[name].log]
+        set_y_scale(ax, log_values, bounded=any(metrics[name].bounded for name in labels))
+        ax.margins(x=0.02)
+        if len(labels) > 1:
+            add_legend_above(ax, 2)
         ax.set_xlabel(x_label.replace(" (", "\n("))
         set_y_label(ax, y_label)
         set_x_ticks(ax, x)
     return figure
-
-
-def _draw_panel(ax: Any, rows: Evaluations, xs: list[float], labels: dict[str, str], metrics: Sequence[Metric]) -> None:
-    for i, (name, label) in enumerate(labels.items()):
-        values = [row[name] for row in rows]
-        has_one_value = sum(map(math.isfinite, values)) == 1  # which no line shows
-        ax.plot(xs, values, **curve_style(i).line_kwargs, marker="." if has_one_value else "", label=label)
-    values = [row[metric.name] for row in rows for metric in metrics if metric.log]
-    set_y_scale(ax, values, bounded=any(metric.bounded for metric in metrics))
-    ax.margins(x=0.02)
-    if len(labels) > 1:
-        add_legend_above(ax, 2)
 
 
 def choose_run_panels(names: Sequence[str], cutoff: float, metrics: MetricCatalogue = CATALOGUE) -> list[Panel]:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.base.system.files import write_atomically
@@ -94,12 +93,7 @@ def group_by_problem(table: RunTable, metric: str) -> dict[str, list[int]]:
         parts = []
         for key, value, differs in zip(keys, values, varies, strict=True):
             if differs:
-                parts.append(_format_setting(key, value))
+                text = f"{value:.15g}" if isinstance(value, float) else str(value)
+                parts.append(text if "." not in key else f"{key.rpartition('.')[2]}={text}")
         problems.setdefault(" ".join(parts), []).append(run)
     return problems
-
-
-def _format_setting(key: str, value: Any) -> str:
-    """Return a value that tells problems apart, after its key unless the value is the name of a section."""
-    text = f"{value:.15g}" if isinstance(value, float) else str(value)
-    return text if "." not in key else f"{key.rpartition('.')[2]}={text}"

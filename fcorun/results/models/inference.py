@@ -21,7 +21,7 @@ from fcorun.results.models.inference_counts import IndicatorCounts, count_indica
 from fcorun.results.models.inference_features import KeptParameters, choose_parameters
 from fcorun.results.models.inference_options import InferenceOptions, resolve_options
 from fcorun.results.models.inference_problem import InferenceProblem, load_inference_problem
-from fcorun.results.models.multiple_imputation import GapModel, prepare_imputations
+from fcorun.results.models.multiple_imputation import prepare_imputations
 
 _NO_CURVATURE = 1e-16  # of a feature that does not vary in any risk set, relative to its variance
 
@@ -104,9 +104,18 @@ def infer(record: Record, options: InferenceOptions, data: Dataset | None = None
         options = resolve_options(options, problem)
         if options.method == "split":
             return _infer_by_split(problem, options)
-        sums = PooledSums(problem.objective, problem.rows, _clusters(problem, options.cluster))
+        clusters = _clusters(problem, options.cluster)
+        sums = PooledSums(problem.objective, problem.rows, clusters)
         inference = replace(infer_from_sums(problem, options, sums), filled_gaps=_find_filled_gaps(problem, options))
-        return inference if gaps is None else _pool_imputations(inference, gaps)
+        if gaps is None:
+            return inference
+        estimates = []
+        for rows in gaps.draw(options.imputations, options.seed):
+            sums = PooledSums(problem.objective, inference.parameters.rows(rows), clusters)
+            start = inference.estimates.theta
+            fit = _estimate_unpenalized(problem, options, inference.parameters, sums, inference.n_rows, start=start)
+            estimates.append(fit[1])
+        return replace(inference, estimates=pool_estimates(estimates), gap_counts=gaps.gap_counts)
 
 
 def infer_from_sums(problem: InferenceProblem, options: InferenceOptions, sums: RowSums) -> Inference:
@@ -169,18 +178,6 @@ def _infer_without_penalty(problem: InferenceProblem, options: InferenceOptions,
 def _rows_of(sums: RowSums) -> ModelRows | None:
     """Return the rows of sums; None for rows that stay at their sites."""
     return sums.rows if isinstance(sums, PooledSums) else None
-
-
-def _pool_imputations(inference: Inference, gaps: GapModel) -> Inference:
-    """Return an inference whose estimates are those of several imputed data sets, pooled by Rubin's rules."""
-    problem, options, parameters = inference.problem, inference.options, inference.parameters
-    clusters, n_rows = _clusters(problem, options.cluster), inference.n_rows
-    estimates = []
-    for rows in gaps.draw(options.imputations, options.seed):
-        start = inference.estimates.theta
-        sums = PooledSums(problem.objective, parameters.rows(rows), clusters)
-        estimates.append(_estimate_unpenalized(problem, options, parameters, sums, n_rows, start=start)[1])
-    return replace(inference, estimates=pool_estimates(estimates), gap_counts=gaps.gap_counts)
 
 
 def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions, sums: RowSums) -> Inference:

@@ -80,7 +80,7 @@ def count_indicators(sums: RowSums, objective: LinearModel, n_features: int) -> 
     has_events = has_two_classes or isinstance(objective, (Poisson, Cox))
     return IndicatorCounts(
         is_indicator[:n_features],
-        _drop_intercept(counts, n_features),
+        ValueCounts(*counts[:2], *(values[:n_features] for values in counts[2:])),  # without those of an intercept
         has_events,
         has_two_classes,
         hides_few=sums.hides_few,
@@ -101,11 +101,6 @@ def describe_few(n_rows: int, n_events: int | None, has_two_classes: bool) -> st
     if n_events is not None and has_two_classes and n_rows - n_events < MIN_COUNT:
         return f"{_count(n_rows - n_events, 'row')} without an event {in_rows}"
     return ""
-
-
-def _drop_intercept(counts: ValueCounts, n_features: int) -> ValueCounts:
-    """Return the counts without those of an intercept."""
-    return ValueCounts(*counts[:2], *(values[:n_features] for values in counts[2:]))
 
 
 def _count(number: int, name: str) -> str:

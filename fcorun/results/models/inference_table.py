@@ -120,10 +120,14 @@ def build_table(inference: Inference) -> InferenceTable:
     p_holm = np.full(len(parameter_numbers), np.nan)
     is_tested = is_feature & has_interval
     p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
-    has_units = np.full(len(parameter_numbers), problem.experiment.data.units and _has_units(inference))
-    has_units[~is_feature] &= _intercept_has_units(inference)
     trained_intercept_is_centred = feature_scaling(problem.data) is not None
     has_standardized = is_feature | trained_intercept_is_centred
+    standardized = problem.data.features.standardized
+    leads_back = not standardized or standardized["by"] == "pooled"  # by one change of units, to those of the source
+    has_units = np.full(len(parameter_numbers), problem.experiment.data.units and leads_back)
+    if inference.options.method == "debiased" and trained_intercept_is_centred:
+        # the intercept in the features' units combines all coefficients, which the theory does not cover
+        has_units[~is_feature] = False
     # the p value of an intercept without units belongs to the intercept as trained
     p_values = np.where(has_units, p_values, intervals(trained, inference.options.level)[2])
     penalized = np.full(n_parameters, np.nan)
@@ -161,21 +165,6 @@ def build_table(inference: Inference) -> InferenceTable:
         title=describe_method(inference),
         labels=labels,
     )
-
-
-def _has_units(inference: Inference) -> bool:
-    """Return whether one change of units leads back to the features of the source."""
-    standardized = inference.problem.data.features.standardized
-    return not standardized or standardized["by"] == "pooled"
-
-
-def _intercept_has_units(inference: Inference) -> bool:
-    """Return whether the intercept in the features' units has an interval.
-
-    Of standardized features, that intercept is a combination of all coefficients, which the theory of the debiased
-    lasso does not cover.
-    """
-    return inference.options.method != "debiased" or feature_scaling(inference.problem.data) is None
 
 
 def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
@@ -256,8 +245,14 @@ def describe(inference: Inference, table: InferenceTable) -> list[str]:
         rows = {feature: table.n[feature] for feature in references}
         named = [f"{names[k]} ({int(n):,} rows)" if n > 0 else names[k] for k, n in rows.items()]
         lines.append(f"reference: {', '.join(named)}")
-    if sources := _describe_sources(inference):
-        lines.append(f"source: {sources}")
+    is_robust, has_hazards = inference.options.errors == "robust", inference.problem.has_baseline_hazards
+    sources = find_sources(inference.options.method, is_robust=is_robust, has_baseline_hazards=has_hazards)
+    if inference.n_clusters is not None:
+        sources.append(SOURCES["clusters"])
+    if inference.gap_counts:
+        sources.append(SOURCES["imputations"])
+    if sources:
+        lines.append(f"source: {'; '.join(parse_source(text).text for text in sources)}")
     is_tested = ~np.isnan(table.p_holm)
     n_tested = int(is_tested.sum())
     alone, corrected = (int((values[is_tested] < 1 - table.level).sum()) for values in (table.p_value, table.p_holm))
@@ -277,15 +272,6 @@ def _describe_held_out(inference: Inference) -> list[str]:
     count = sum(splits[name].n_rows for name in names)
     given = [f"data.{name}" if options.get(name) is None else f"data.{name}={options[name]}" for name in names]
     return [f"{count:,} rows are held out ({', '.join(given)}) and not used"]
-
-
-def _describe_sources(inference: Inference) -> str:
-    """Return the sources of the method and of clustered standard errors."""
-    is_robust, has_hazards = inference.options.errors == "robust", inference.problem.has_baseline_hazards
-    texts = find_sources(inference.options.method, is_robust=is_robust, has_baseline_hazards=has_hazards)
-    texts += [SOURCES["clusters"]] if inference.n_clusters is not None else []
-    texts += [SOURCES["imputations"]] if inference.gap_counts else []
-    return "; ".join(parse_source(text).text for text in texts)
 
 
 def order_by_p_value(table: InferenceTable) -> Sequence[int]:

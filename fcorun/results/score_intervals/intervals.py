@@ -73,22 +73,19 @@ def compare_records(folders: Sequence[Path], options: ScoreOptions) -> ScoreInte
             findings = Findings(resample)
             for record in records:
                 findings.add(record.find_warning(pair[0].split, f" of {record.folder}"))
-            findings.add(_warn_unequal_thresholds(*records))
+            thresholds = [record.threshold for record in records if record.threshold is not None]
+            if len(set(thresholds)) > 1:
+                findings.add(
+                    f"the records have different thresholds, {thresholds[0]:.3g} and {thresholds[1]:.3g}: accuracy, "
+                    "sensitivity, specificity and predictive values compare thresholds as much as models; the AUC, the "
+                    "Brier score and the log loss have none"
+                )
             findings.add_groups(pair[0], records[0].group or records[1].group)
         findings.add(sentence)
         rows += tabulate_intervals(pair, options, records[0].seed, findings)
     title = f"{folders[0]} minus {folders[1]}, {_title(pair[0], resample, options, records[0].seed)}"
     names = (str(folders[0]), str(folders[1]))
     return ScoreIntervals(rows, options.level, title, findings.sentences(), names)
-
-
-def _warn_unequal_thresholds(first: ScoredRecord, second: ScoredRecord) -> str:
-    """Return a sentence if two records classify by different thresholds, or ""."""
-    if None in (first.threshold, second.threshold) or first.threshold == second.threshold:
-        return ""
-    return (f"the records have different thresholds, {first.threshold:.3g} and {second.threshold:.3g}: accuracy, "
-            "sensitivity, specificity and predictive values compare thresholds as much as models; the AUC, the Brier "
-            "score and the log loss have none")  # fmt: skip
 
 
 def _resolve_resample(rows: HeldOutRows, record: ScoredRecord, options: ScoreOptions) -> str:
