@@ -1,7 +1,6 @@
 """The second section of the page of a table: the features of the model, with ratios or differences and intervals."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from fcorun.reports.page.elements import bullet_list, collapsible, embed_picture, html_table, paragraph, warning_list
@@ -96,14 +95,8 @@ def reading_sentences(model: FittedTableModel) -> list[str]:
         f"{first} Per unit: for one unit more of the feature, or for a level; per SD: for one "
         "standard deviation more, so that features can be compared."
     ]
-    sentences += _describe_references(model)
-    sentences.append("These are associations in these rows; they do not show what a treatment would change.")
-    return sentences
-
-
-def _describe_references(model: FittedTableModel) -> list[str]:
-    """Return sentences that name the reference levels of text columns."""
-    two, several = [], []
+    two = []
+    several = []
     references = [row["feature"] for row in model.intervals if row.get("method") == _REFERENCE]
     for column in model.encoding.columns:
         if column.reference is not None:
@@ -111,10 +104,12 @@ def _describe_references(model: FittedTableModel) -> list[str]:
         elif column.has_levels and not any(name in references for name in column.features):
             several.append(model.label(column.name))
     two += [model.labels.get(name, name) for name in references]
-    sentences = [f"Levels are compared with the reference level of their column, {', '.join(two)}."] if two else []
+    if two:
+        sentences.append(f"Levels are compared with the reference level of their column, {', '.join(two)}.")
     if several:
         sentences.append(f"Each level of {', '.join(several)} has a coefficient of its own, without a reference level: "
                          "compare two levels by the ratio or difference of their numbers.")  # fmt: skip
+    sentences.append("These are associations in these rows; they do not show what a treatment would change.")
     return sentences
 
 
@@ -154,25 +149,21 @@ def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
                     "for each level (below).")  # fmt: skip
     if is_imputed:
         caption += " They are of tables with imputed gaps; the model itself was fit to filled gaps."
-    technical = [line for line in sentences if not line.startswith(_WARNING)]
-    return [
-        warning_list(interval_warnings(model)),
-        html_table(headers, lines, caption=caption, numbers=(1, 2, 3)),
-        bullet_list([_count_intervals(model, rows, level), *reading_sentences(model)]),
-        embed_picture(model.record.folder / "inference.png", "Forest plot: the estimates and intervals of the table."),
-        collapsible("How the intervals were computed", bullet_list(technical)) if technical else "",
-    ]
-
-
-def _count_intervals(model: FittedTableModel, rows: Sequence[dict[str, Any]], level: str) -> str:
-    """Return a sentence on how many intervals exclude no effect, alone and corrected for the number of features."""
     limit = 1 - parse_float(level.removesuffix(" %")) / 100
     tested = [row for row in rows if row["p_holm"]]
     alone, corrected = (sum(parse_float(row[key]) < limit for row in tested) for key in ("p_value", "p_holm"))
     null = 1 if model.ratio_name else 0
     differ = "1 feature differs" if corrected == 1 else f"{corrected} features differ"
-    counted = f"{alone} of {len(tested)} intervals exclude {null}"
-    return f"{counted}; {differ} from {null} after Holm's correction for {len(tested)} features."
+    counted = f"{alone} of {len(tested)} intervals exclude {null}; {differ} from {null} after Holm's correction for "
+    counted += f"{len(tested)} features."
+    technical = [line for line in sentences if not line.startswith(_WARNING)]
+    return [
+        warning_list(interval_warnings(model)),
+        html_table(headers, lines, caption=caption, numbers=(1, 2, 3)),
+        bullet_list([counted, *reading_sentences(model)]),
+        embed_picture(model.record.folder / "inference.png", "Forest plot: the estimates and intervals of the table."),
+        collapsible("How the intervals were computed", bullet_list(technical)) if technical else "",
+    ]
 
 
 def _interval(model: FittedTableModel, row: dict[str, Any], kind: str) -> str:

@@ -30,7 +30,14 @@ def describe_runs(records: Sequence[Record], runs: RunTable) -> str:
     count = "One run" if len(records) == 1 else f"{len(records)} runs"
     algos = _join([runs.algo_title(str(algo)) for algo in values_of("algo.name")]) or "an unknown algorithm"
     data = _join(values_of("data.name")) or "unknown data"
-    parts = [f"{count} of {algos} on {data}{_describe_size(records)}"]
+    sizes = set()
+    for record in records:
+        about = read_summary(record.folder).get("data") or {}
+        sizes.add((about.get("clients"), about.get("examples"), about.get("features")))
+    size = sizes.pop()
+    if not sizes and None not in size:  # all runs have ended, on data of one size
+        data += " ({:,} clients, {:,} rows for training, {:,} features)".format(*size)
+    parts = [f"{count} of {algos} on {data}"]
     for section in ("regularizer", "objective"):
         if names := values_of("reg.name" if section == "regularizer" else "objective.name"):
             parts.append(f"{section} {_join(names)}")
@@ -58,18 +65,6 @@ def title_runs(records: Sequence[Record], runs: RunTable) -> str:
 
     algorithms = names_of("algo.name", "algorithms", runs.algo_title)
     return f"{algorithms or 'Runs'} on {names_of('data.name', 'data sets') or 'unknown data'}"
-
-
-def _describe_size(records: Sequence[Record]) -> str:
-    """Return the size of the data if all runs have ended on data of one size, else ""."""
-    sizes = set()
-    for record in records:
-        data = read_summary(record.folder).get("data") or {}
-        sizes.add((data.get("clients"), data.get("examples"), data.get("features")))
-    size = sizes.pop()
-    if sizes or None in size:
-        return ""
-    return " ({:,} clients, {:,} rows for training, {:,} features)".format(*size)
 
 
 def _name_all(size: Any) -> Any:

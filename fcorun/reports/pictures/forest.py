@@ -36,10 +36,13 @@ def draw_forest(table: InferenceTable) -> Any:
     per unit of a feature. Of more than 40 features, those with the smallest p values are drawn, else all features with
     an interval, and reference levels, in the order of the data. The intercept is in the file, not in the figure.
     """
-    rows = _choose_rows(table)
+    drawable = order_by_p_value(table)
+    rows = list(drawable[:MAX_ROWS])
+    if len(drawable) <= MAX_ROWS:
+        rows = sorted({*drawable, *(row for row, method in enumerate(table.method) if method == _REFERENCE)})
     columns = _text_columns(table, rows)
     names = [shorten_name(table.display_names[row], _MAX_NAME) for row in rows]
-    n_drawable = len(order_by_p_value(table))
+    n_drawable = len(drawable)
     shown = f"the {MAX_ROWS} smallest p values of {n_drawable} features, " if n_drawable > MAX_ROWS else ""
     notes = [table.title, f"{shown}p values not corrected for {n_drawable} tests"]
     figure, (ax,) = make_figure(1, 1, height=_ROW * (len(rows) + 0.4) + 2 * _GAP, title=notes, wide=True)
@@ -55,15 +58,6 @@ def draw_forest(table: InferenceTable) -> Any:
     class_suffix = f" of '{table.outcome}'" if table.outcome else ""
     ax.set_xlabel(f"{name}{class_suffix} per standard deviation of the feature", parse_math=False)
     return figure
-
-
-def _choose_rows(table: InferenceTable) -> list[int]:
-    """Return the rows of the table that are drawn, from the top to the bottom."""
-    drawable = order_by_p_value(table)
-    if len(drawable) > MAX_ROWS:
-        return list(drawable[:MAX_ROWS])
-    shown = {*drawable, *(row for row, method in enumerate(table.method) if method == _REFERENCE)}
-    return sorted(shown)
 
 
 def _draw_intervals(ax: Any, table: InferenceTable, rows: list[int], positions: np.ndarray) -> None:

@@ -64,7 +64,10 @@ def _invert_features(hessian: np.ndarray, effective_rows: float) -> ApproximateI
     scale = 1 / np.sqrt(np.diagonal(hessian))
     correlation = hessian * scale * scale[:, None]
     choice = _Choice(correlation, effective_rows)
-    inverse = _invert(correlation)
+    inverse = None  # where the matrix is singular or nearly so
+    if np.linalg.eigvalsh(correlation)[0] > _REGULAR:
+        inverse = np.linalg.inv(correlation)
+        inverse = inverse / np.diagonal(inverse)[:, None]
     for rows in _iterate_strengths(correlation):
         choice.consider(rows)
         if inverse is not None and choice.affords(inverse).all():
@@ -76,14 +79,6 @@ def _invert_features(hessian: np.ndarray, effective_rows: float) -> ApproximateI
     rows, bias = choice.best()
     rows = rows / np.einsum("jk,kj->j", rows, correlation)[:, None]
     return ApproximateInverse(rows * scale * scale[:, None], bias)
-
-
-def _invert(correlation: np.ndarray) -> np.ndarray | None:
-    """Return the rows of the inverse, divided by its diagonal; None for a matrix that is singular or nearly so."""
-    if np.linalg.eigvalsh(correlation)[0] <= _REGULAR:
-        return None
-    inverse = np.linalg.inv(correlation)
-    return inverse / np.diagonal(inverse)[:, None]
 
 
 def _iterate_strengths(correlation: np.ndarray) -> Iterator[np.ndarray]:

@@ -222,7 +222,18 @@ def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions, su
 
 def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inference:
     """Select features on one half of the rows by the record's problem, and estimate them on the other half."""
-    first = _draw_half(problem, options.seed)
+    train = problem.data.train
+    rng = random_stream(options.seed, "infer", "halves")
+    if train.group is not None:
+        first = draw_uniform_per_group(train.group, rng) < 0.5
+    else:  # a half of the rows of each client
+        uniforms = rng.random(len(train))
+        first = np.zeros(len(train), bool)
+        for begin, end in pairwise(train.offsets.tolist()):
+            order = np.argsort(uniforms[begin:end], kind="stable")
+            first[begin + order[: (end - begin + 1) // 2]] = True
+    if first.all() or not first.any():
+        raise UserError("`method=split`: the rows have no two halves; give `method=debiased`")
     clusters = _clusters(problem, options.cluster)
     selection = _solve_with_penalty(problem, PooledSums(problem.objective, _subset(problem.rows, first)), problem.theta)
     second_clusters = None if clusters is None else clusters[~first]
@@ -298,23 +309,6 @@ def _explain_singular(problem: InferenceProblem, parameters: Iterable[int], advi
     return UserError(f"the data do not determine the coefficients of {abbreviate(involved)}: these features are "
                      f"combinations of each other, or they {separate}; leave some out (`data.ignore`), or "
                      f"{advice}")  # fmt: skip
-
-
-def _draw_half(problem: InferenceProblem, seed: int) -> np.ndarray:
-    """Draw a half of the rows of each client, or of the groups if rows have groups, as a mask (n,)."""
-    train = problem.data.train
-    rng = random_stream(seed, "infer", "halves")
-    if train.group is not None:
-        first = draw_uniform_per_group(train.group, rng) < 0.5
-    else:
-        uniforms = rng.random(len(train))
-        first = np.zeros(len(train), bool)
-        for start, stop in pairwise(train.offsets.tolist()):
-            order = np.argsort(uniforms[start:stop], kind="stable")
-            first[start + order[: (stop - start + 1) // 2]] = True
-    if first.all() or not first.any():
-        raise UserError("`method=split`: the rows have no two halves; give `method=debiased`")
-    return first
 
 
 def _subset(rows: ModelRows, mask: np.ndarray) -> ModelRows:

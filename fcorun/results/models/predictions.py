@@ -293,21 +293,16 @@ def _tabulate(predictions: Predictions, group_names: np.ndarray) -> dict[str, li
         labels = [str(label) for label in data.classes]
         columns["target"] = [labels[k] for k in predictions.y[order].tolist()]
         columns["prediction"] = [labels[k] for k in predictions.label[order].tolist()]
-        columns |= _tabulate_probabilities(predictions, order, labels)
+        if predictions.probability is not None:
+            columns["positive"] = [labels[1]] * n
+            columns["probability"] = predictions.probability[order].tolist()
+        elif predictions.expected is not None:  # an objective that defines probabilities
+            by_class = predictions.expected[order].T.tolist()
+            columns |= {f"probability_{label}": values for label, values in zip(labels, by_class, strict=True)}
     columns["model"] = [predictions.model] * n
     if predictions.fold is not None:
         columns["fold"] = predictions.fold[order].tolist()
     return columns
-
-
-def _tabulate_probabilities(predictions: Predictions, order: np.ndarray, labels: Sequence[str]) -> dict[str, list]:
-    """Return the columns of probabilities; none if the objective defines no probabilities."""
-    if predictions.expected is None:
-        return {}
-    if predictions.probability is not None:
-        return {"positive": [labels[1]] * len(order), "probability": predictions.probability[order].tolist()}
-    by_class = predictions.expected[order].T.tolist()
-    return {f"probability_{label}": values for label, values in zip(labels, by_class, strict=True)}
 
 
 # scores.csv: the scores of a run's model on the training, validation and test rows, of all clients and of each.
@@ -323,7 +318,24 @@ def tabulate_scores(predictions: Sequence[Predictions]) -> list[dict[str, object
     classes, ``positive`` names the class that events, sensitivity, prevalence and probabilities are about. Scores that
     the rows do not define are empty. Each row counts once, whatever its training weight.
     """
-    return [row for of_split in predictions for row in _score_split(of_split)]
+    lines = []
+    for of_split in predictions:
+        data = of_split.data
+        names, row_group = of_split.client_groups
+        group = {str(name): g for g, name in enumerate(names)}
+        trained = [name for name in data.client_names if name in group]
+        held_out = [name for name in group if name and name not in set(trained)]
+        rows = of_split.to_scored_rows()
+        together = _score_groups(rows)
+        by_client = _score_groups(rows.in_groups(row_group))
+        for client in ("", *trained, *held_out):
+            row: dict[str, object] = {"set": of_split.split, "model": of_split.model, "client": client}
+            if data.target_task.has_two_classes:
+                row["positive"] = str(data.classes[1])
+            for name, values in (by_client if client else together).items():
+                row[name] = values[group[client] if client else 0]
+            lines.append(row)
+    return lines
 
 
 def _score_groups(rows: ScoredRows) -> dict[str, list[object]]:
@@ -343,25 +355,6 @@ def _score_groups(rows: ScoredRows) -> dict[str, list[object]]:
     return {
         name: np.where(np.isnan(values[0]), "", values[0].astype(object)).tolist() for name, values in columns.items()
     }
-
-
-def _score_split(predictions: Predictions) -> Iterator[dict[str, object]]:
-    """Yield the lines of scores.csv of one set and one model: all clients together, then each client."""
-    data = predictions.data
-    names, row_group = predictions.client_groups
-    group = {str(name): g for g, name in enumerate(names)}
-    trained = [name for name in data.client_names if name in group]
-    held_out = [name for name in group if name and name not in set(trained)]
-    rows = predictions.to_scored_rows()
-    together = _score_groups(rows)
-    by_client = _score_groups(rows.in_groups(row_group))
-    for client in ("", *trained, *held_out):
-        row: dict[str, object] = {"set": predictions.split, "model": predictions.model, "client": client}
-        if data.target_task.has_two_classes:
-            row["positive"] = str(data.classes[1])
-        for name, values in (by_client if client else together).items():
-            row[name] = values[group[client] if client else 0]
-        yield row
 
 
 # A warning about validation rows with few of one class.
