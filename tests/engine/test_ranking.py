@@ -13,7 +13,7 @@ from fcorun.base.metrics import CATALOGUE
 from fcorun.engine import evaluate
 from fcorun.engine.evaluate import ranking_metrics
 from fcorun.studies.selection.select import plan_selection, select
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 
 def of_rows(y, score, weight=None):

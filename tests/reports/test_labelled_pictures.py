@@ -14,7 +14,7 @@ from fcorun.results.models.coefficients import load_coefficients
 from fcorun.runs.job import Job
 from fcorun.studies.selection import selection_picture as picture
 from fcorun.studies.selection.select import select
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 LABELS = "column,label,unit,role\nstay,length of stay,days,target\nage,age,years,\nsmokes,smoker,,\n"
 

@@ -21,7 +21,7 @@ from fcorun.studies.selection.compare import plan_candidates
 from fcorun.studies.selection.comparison import CompareOptions
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.select_stable import plan_stability
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 from fcorun.studies.selection.stability import StabilityOptions
 
 NEWTON = ("algo=newton", "rounds=6", "eval_every=6", "precision=float64", "clients_per_round=null")

@@ -200,7 +200,7 @@ def test_plans_that_need_the_same_sites_twice_are_refused(overrides, words):
 
 def test_secure_sums_and_selections_wait_for_all_sites():
     from fcorun.sites.plan.plan import Plan
-    from fcorun.studies.selection.selection import SelectOptions
+    from fcorun.studies.selection.selection_result import SelectOptions
 
     experiment = plan_of(*SKIP).experiment
     with fails("data.away=skip", "plan without --secure"):

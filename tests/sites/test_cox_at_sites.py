@@ -29,7 +29,7 @@ from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_folds import SiteFolds
 from fcorun.sites.tables.fold_rules import check_folds
 from fcorun.sites.transport.in_process import InProcessConnections
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 NAMES = ("a", "b", "c")
 COX = ("data=sites", "data.target=time", "data.event=died", "objective=cox", "data.standardize=pooled")

@@ -17,7 +17,7 @@ from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.site_study import mask_sites, run_plan
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import REFUSAL, Envelope, Message
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 # the format of plans, and the fingerprint of all messages in this format
 PINNED = (2, "537f66566311aac2c757c08305d985f487659652567b26da775341d8fd38bf82")

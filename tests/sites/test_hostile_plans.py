@@ -16,7 +16,7 @@ from fcorun.sites.plan.policy import Policy
 from fcorun.sites.site.acceptance import accept, find_differences, open_checked_site, open_durable_site
 from fcorun.sites.tables.effective_rows import effective_number, least_effective_number
 from fcorun.sites.transport.messages import OwnerError
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 SAME = 0.9999  # the cosine above which an attacker has a row
 ROW = np.arange(60)

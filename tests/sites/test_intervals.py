@@ -29,7 +29,7 @@ from fcorun.sites.site.interval_sums import IntervalSums
 from fcorun.sites.site.request_checks import RequestCounts
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 SHARED = ("data.standardize=pooled", "precision=float64", "rounds=1", "eval_every=1", "data.validation=0")
 TASKS = {

@@ -28,7 +28,7 @@ from fcorun.sites.tables.ledger_cells import KnownFile, find_small_cells, identi
 from fcorun.sites.tables.ledger_rows import ReleasedSet, make_tokens
 from fcorun.sites.transport.durable import is_in_use
 from fcorun.sites.transport.messages import OwnerError
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 __all__ = ["fcorun"]  # a fixture
 N = 400

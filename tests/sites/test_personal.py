@@ -24,7 +24,7 @@ from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.folder import FolderConnections, FolderSite
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 __all__ = ["fcorun"]  # a fixture
 DITTO = ("algo=ditto", "algo.client_lr=0.1", "algo.lam=0.5")

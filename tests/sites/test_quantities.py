@@ -58,7 +58,7 @@ def test_sums_of_features_are_sent_twice():
 
 def test_masked_sums_are_of_all_clients_together():
     from fcorun.sites.plan.plan import Plan
-    from fcorun.studies.selection.selection import SelectOptions
+    from fcorun.studies.selection.selection_result import SelectOptions
 
     experiment = plan_of("algo=fedmid", "algo.client_lr=0.1", "reg=l2", "data.missing=mean").experiment
     options = SelectOptions(points=3, folds=2, range=[0.1, 1.0])

@@ -30,7 +30,7 @@ from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.path_fit import PathFit
 from fcorun.studies.selection.select import plan_selection
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 TWO = NAMES[:2]
 OPTIONS = SelectOptions(folds=2, points=3)

@@ -25,7 +25,7 @@ from fcorun.sites.tables.effective_rows import effective_number
 from fcorun.sites.tables.table_union import agree
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 ALL_ROWS = ("data.validation=0",)
 MEDICAL = SHARED / "data" / "medical"

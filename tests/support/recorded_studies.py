@@ -17,7 +17,7 @@ from fcorun.sites.server.site_study import mask_sites, run_plan
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 NAMES = ("a", "b", "c")
 IGNORED = {"cost": "[ill,time,event]", "ill": "[cost,time,event]", "time": "[cost,ill]"}

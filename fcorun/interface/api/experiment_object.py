@@ -58,7 +58,7 @@ from fcorun.runs.run_experiments import run_experiments
 if TYPE_CHECKING:
     from fcorun.interface.api.run_record import RunRecord
     from fcorun.interface.api.sweep_object import Sweep
-    from fcorun.studies.selection.selection import Selection
+    from fcorun.studies.selection.selection_result import Selection
     from fcorun.studies.selection.stability import StabilityResult
 
 
@@ -421,7 +421,7 @@ class Experiment:
         from fcorun.interface.api.progress import follow_by_default, warn_each
         from fcorun.interface.api.run_record import RunRecord
         from fcorun.studies.selection.select import plan_selection
-        from fcorun.studies.selection.selection import SelectOptions
+        from fcorun.studies.selection.selection_result import SelectOptions
 
         values = {
             "folds": folds,

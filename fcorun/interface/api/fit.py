@@ -21,7 +21,7 @@ from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.regularizer import Regularizer
 from fcorun.runs.follow import RunFollower, RunHistory
 from fcorun.studies.selection.select import plan_selection
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 _REST = 1e-5  # a fold's run ends where its objective changes by less, relatively, between two evaluations
 _ROUNDING = 1e-12  # of an objective, relative to that at the start

@@ -24,7 +24,7 @@ from fcorun.sites.plan.planned_selection import PlannedSelection
 from fcorun.sites.plan.planned_study import PlannedStudy
 from fcorun.sites.plan.secure_sums import check_bounds, check_secure, choose_bounds
 from fcorun.studies.selection.path import find_path_parameter
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 FORMAT = 2  # raise it with every change of messages, which a test finds
 _KEYS = {"format", "fcorun", "experiment", "select", "secure", "quantities", "digest"}

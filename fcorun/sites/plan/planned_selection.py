@@ -15,7 +15,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import are_convex
 from fcorun.studies.selection.choice import choose_metric
 from fcorun.studies.selection.path import MIN_RATIO, find_path_parameter
-from fcorun.studies.selection.selection import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
+from fcorun.studies.selection.selection_result import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
 from fcorun.studies.selection.study import check_study
 
 REFIT = "refit"  # the name of the run on all rows with the chosen value, after the fits

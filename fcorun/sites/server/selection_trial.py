@@ -28,7 +28,7 @@ from fcorun.studies.selection.fitting import fit_batch
 from fcorun.studies.selection.path import find_path_parameter
 from fcorun.studies.selection.path_fit import PathFit
 from fcorun.studies.selection.select import plan_selection
-from fcorun.studies.selection.selection import ALL_ROWS
+from fcorun.studies.selection.selection_result import ALL_ROWS
 from fcorun.studies.selection.study import FITS, Log
 
 

@@ -31,7 +31,7 @@ from fcorun.studies.selection.folds import SubsetMasks, name_held_out_clients
 from fcorun.studies.selection.path import build_path
 from fcorun.studies.selection.path_fit import PathFit
 from fcorun.studies.selection.select import SelectionPlan
-from fcorun.studies.selection.selection import ALL_ROWS
+from fcorun.studies.selection.selection_result import ALL_ROWS
 from fcorun.studies.selection.study import FITS, Study, describe_study, prepare_study
 from fcorun.studies.selection.study_checks import check_subset_clients
 

@@ -15,7 +15,7 @@ from fcorun.sites.plan.table_options import FILLS
 from fcorun.sites.transport.connections import Connections, ConnectionsWrapper, Request
 from fcorun.sites.transport.journal import SUMS_FILES
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.selection import ALL_ROWS
+from fcorun.studies.selection.selection_result import ALL_ROWS
 from fcorun.studies.selection.study import FITS
 
 

@@ -22,7 +22,7 @@ from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.folds import assign_clients_to_folds, check_groups_within_clients
-from fcorun.studies.selection.selection import ALL_ROWS
+from fcorun.studies.selection.selection_result import ALL_ROWS
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from fcorun.base.records.record import Record
 from fcorun.reports.pictures.layout import x_values
 from fcorun.reports.run_table import RunTable, is_number
 from fcorun.reports.seed_bands import seed_band
-from fcorun.studies.figures.comparison import UNCLEAR, UNDECIDED, SeedValues, compare_bounds
 from fcorun.studies.figures.figure_inputs import FigureInputs, describe_several_best
 from fcorun.studies.figures.papers import fco
 from fcorun.studies.figures.rounds_to_target import RoundsToTarget, find_rounds_to_target
+from fcorun.studies.figures.seed_comparison import UNCLEAR, UNDECIDED, SeedValues, compare_bounds
 from fcorun.studies.figures.spec import Claim, Figure
 
 COLUMNS = ("figure", "algo", "says", "measured", "wanted", "holds", "test", "note", "best_by", "changed")
@@ -289,7 +289,15 @@ def _fewest_rounds(claim: Claim, algo: str, measurements: Measurements) -> Round
     medians = []
     for point in measurements.grid.fold_seeds(claim.metric).to_dict("records"):
         if point["algo"] == algo and point["status"] == "done":
-            rounds = [_rounds_to_target(claim, higher, measurements.grid_rows[i]) for i in point["rows"]]
+            rounds = []
+            for i in point["rows"]:
+                rows = measurements.grid_rows[i]
+                values = np.array([row.get(claim.metric, np.nan) for row in rows])
+                if np.isnan(values).all():
+                    rounds.append(RoundsToTarget(np.nan, np.nan))
+                else:
+                    is_at_target = _is_at_target(claim, higher, values)
+                    rounds.append(find_rounds_to_target([row["round"] for row in rows], is_at_target))
             medians.append(np.median(rounds, axis=0))
     known = [median for median in medians if not np.isnan(median).any()]
     return RoundsToTarget(*(float(bound) for bound in np.min(known, axis=0))) if known else None
@@ -300,13 +308,6 @@ def _is_at_target(claim: Claim, higher: bool | None, values: Any) -> Any:
     if higher is None:
         return np.isclose(values, claim.target or 0)
     return values >= claim.target if higher else values <= claim.target
-
-
-def _rounds_to_target(claim: Claim, higher: bool | None, rows: MetricRows) -> RoundsToTarget:
-    values = np.array([row.get(claim.metric, np.nan) for row in rows])
-    if np.isnan(values).all():
-        return RoundsToTarget(np.nan, np.nan)
-    return find_rounds_to_target([row["round"] for row in rows], _is_at_target(claim, higher, values))
 
 
 def _share_at_target(claim: Claim, algo: str, grid: RunTable) -> float:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from fcorun.studies.figures.claims import TIE_TOLERANCE, find_seed
-from fcorun.studies.figures.comparison import UNCLEAR, compare
 from fcorun.studies.figures.figure_inputs import FigureInputs
+from fcorun.studies.figures.seed_comparison import UNCLEAR, compare
 
 RATE_KEYS = ("client_lr", "server_lr")
 _MAX_LISTED = 3  # points

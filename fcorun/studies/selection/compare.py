@@ -45,7 +45,7 @@ from fcorun.studies.selection.comparison_picture import draw_comparison
 from fcorun.studies.selection.folds import list_marked_folds
 from fcorun.studies.selection.path import applies_regularizer
 from fcorun.studies.selection.select import SelectionPlan, plan_selection
-from fcorun.studies.selection.selection import Selection, SelectOptions
+from fcorun.studies.selection.selection_result import Selection, SelectOptions
 from fcorun.studies.selection.study import Log
 
 Compose = Callable[[list[str]], dict[str, Any]]  # from overrides to a configuration

@@ -31,7 +31,11 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
         notes.append(f"The first {_MAX_CLIENTS} of {len(comparison.clients)} clients")
     across = min(4, len(names))
     with style_context(comparison.experiment.settings.style):
-        labels = [_label_client(comparison, client) for client in clients]
+        labels = []
+        for client in clients:
+            row = comparison.find(SHARED, client)
+            size = f"{row.n:,}" if row.events is None else f"{row.events:,} / {row.n:,}"
+            labels.append(f"{shorten_name(client, _MAX_NAME) if client else 'all'} ({size})")
         figure, axes = make_figure(len(names), across, height=_ROW * (len(clients) + 1), title=notes, wide=True)
         limits = _limits(comparison, names, clients)
         for i, (ax, name) in enumerate(zip(axes, names, strict=True)):
@@ -87,10 +91,3 @@ def _limits(comparison: ModelComparison, names: list[str], clients: list[str]) -
     low, high = max(min(ends.min(), 0), -typical), min(max(ends.max(), 0), typical)
     margin = 0.05 * (high - low) or 1.0
     return float(low - margin), float(high + margin)
-
-
-def _label_client(comparison: ModelComparison, client: str) -> str:
-    """Return the name and the size of a client."""
-    row = comparison.find(SHARED, client)
-    size = f"{row.n:,}" if row.events is None else f"{row.events:,} / {row.n:,}"
-    return f"{shorten_name(client, _MAX_NAME) if client else 'all'} ({size})"

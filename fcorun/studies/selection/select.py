@@ -39,7 +39,7 @@ from fcorun.studies.selection.nested import (
 )
 from fcorun.studies.selection.path import build_paths, fix_strength
 from fcorun.studies.selection.path_fit import PathFit, join_folds
-from fcorun.studies.selection.selection import (
+from fcorun.studies.selection.selection_result import (
     ALL_ROWS,
     DEFAULT_FOLDS,
     Selection,
@@ -258,10 +258,6 @@ def plan_selection(
     if ThresholdRule.parse(threshold).needs_rows and not study.keeps_held_out:
         raise UserError(f"`threshold={threshold}` is chosen on rows out of fold, which are too many here: give fewer "
                         "points, or a number")  # fmt: skip
-    by = options.by if data.train.fold is None else "data.fold"
-    division = f"{n_folds} folds"
-    if nested_folds is not None:
-        division += f", and for the score {options.outer_folds} outer folds with inner folds,"
     return SelectionPlan(
         experiment=refit_experiment,
         options=options,
@@ -271,7 +267,7 @@ def plan_selection(
         held_out_clients=list_held_out_clients(data, fold) if options.by == "clients" else None,
         threshold=threshold,
         nested_folds=nested_folds,
-        messages=describe_study(study, division, by, "score the refit", _describe_models(study)),
+        messages=_describe_plan(study, options),
     )
 
 
@@ -290,8 +286,8 @@ def _separate_options(
     return options, replace_plugins(experiment, settings)
 
 
-def _describe_models(study: Study) -> list[str]:
-    """Return lines about the pilot, relaxation, imputations, marked folds, personal models, and a baseline."""
+def _describe_plan(study: Study, options: SelectOptions) -> list[str]:
+    """Return lines about folds, the pilot, relaxation, imputations, marked folds, personal models, and a baseline."""
     experiment, data = study.experiment, study.data
     algo = experiment.names["algo"]
     lines = []
@@ -330,7 +326,11 @@ def _describe_models(study: Study) -> list[str]:
             )
     if isinstance(experiment.algo, Baseline):
         lines.append(word(f"`algo={algo}` is solved in one place: the cost of sending the rows is not counted"))
-    return lines
+    division = f"{options.folds} folds"
+    if options.outer_folds is not None:
+        division += f", and for the score {options.outer_folds} outer folds with inner folds,"
+    by = options.by if data.train.fold is None else "data.fold"
+    return describe_study(study, division, by, "score the refit", lines)
 
 
 def warn_unfinished_refit(experiment: PreparedExperiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:

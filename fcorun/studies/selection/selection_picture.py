@@ -9,7 +9,7 @@ from fcorun.reports.pictures.style import pt, style_context
 from fcorun.results.models.coefficients import Coefficients
 from fcorun.studies.selection.fold_scores import find_metric
 from fcorun.studies.selection.nested import NestedScore
-from fcorun.studies.selection.selection import Selection
+from fcorun.studies.selection.selection_result import Selection
 from fcorun.studies.selection.study_picture import format_path_axis, format_title, label_curve_ends, shorten
 
 N_LABELLED = 10  # coefficients with a name in the margin

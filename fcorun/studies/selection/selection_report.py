@@ -20,8 +20,8 @@ from fcorun.studies.selection.choice import CrossValidationChoice
 from fcorun.studies.selection.folds import list_held_out_clients, list_marked_folds
 from fcorun.studies.selection.nested import NestedScore
 from fcorun.studies.selection.path_fit import END_STATES
-from fcorun.studies.selection.selection import ALL_ROWS, Selection
 from fcorun.studies.selection.selection_picture import draw_selection
+from fcorun.studies.selection.selection_result import ALL_ROWS, Selection
 from fcorun.studies.selection.study import OUT_OF_FOLD_FILES, delete_files, format_cost, write_study_file
 from fcorun.studies.selection.study_picture import format_title
 

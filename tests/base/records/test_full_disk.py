@@ -14,7 +14,7 @@ from fcorun.base.records.record import SELECTION_FILE, RunFolder
 from fcorun.engine.segments.client_states import ClientStateFile
 from fcorun.interface.cli.commands import main as command
 from fcorun.studies.selection.select import plan_selection
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 FULL = "cannot be written (No space left on device); make room on that disk, and give the same command again"
 

@@ -14,7 +14,7 @@ from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.regularizers.group_lasso import GroupLasso
 from fcorun.studies.selection.select import select
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 TABLE = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")
 

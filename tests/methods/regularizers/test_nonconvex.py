@@ -18,7 +18,7 @@ from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers import MCP, SCAD, L0Ball, LogSum
 from fcorun.results.models.inference_problem import explain_no_intervals
 from fcorun.studies.selection.select import select
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 PENALTIES: list[tuple[Any, float]] = [  # with their weak convexity
     (MCP(strength=0.7, gamma=3.0), 1 / 3.0),

@@ -17,7 +17,7 @@ from fcorun.reports.pictures.picture import render_pictures
 from fcorun.results.models.coefficients import load_coefficients
 from fcorun.studies.selection.select import select
 from fcorun.studies.selection.select_stable import select_stable_features
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 from fcorun.studies.selection.stability import StabilityOptions
 from fcorun.studies.selection.stability_report import describe_stability
 

@@ -12,7 +12,7 @@ from fcorun import compose, run
 from fcorun.data.tables.column_roles import ColumnRoles
 from fcorun.interface.cli.commands import main
 from fcorun.studies.selection.select import select
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 TABLE = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.keep=[record_no]"]
 SOLVED = ["algo=centralized", "precision=float64", *TABLE]

@@ -14,7 +14,7 @@ from fcorun.results.models.estimator import read_threshold
 from fcorun.results.models.predict import predict
 from fcorun.runs.rescore import has_other_threshold
 from fcorun.studies.selection.select import select
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 RNG = np.random.default_rng(4)
 Y = RNG.integers(0, 2, 300)

@@ -22,11 +22,11 @@ from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.reports.run_table import RunTable
 from fcorun.studies.figures import claims, spec
 from fcorun.studies.figures import figure_checks as checks
-from fcorun.studies.figures.comparison import compare
 from fcorun.studies.figures.draw import PICTURES
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers.fco import collect_client_solutions
 from fcorun.studies.figures.reproduce import reproduce
+from fcorun.studies.figures.seed_comparison import compare
 from fcorun.studies.figures.spec import Claim, Figure, load_figure
 from fcorun.studies.figures.spec import list_figures as figures
 

@@ -13,7 +13,7 @@ from helpers import fails, not_none
 
 from fcorun.studies.selection.adaptive import AdaptiveFactors
 from fcorun.studies.selection.select import plan_selection, select
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 EXACT = ("algo=centralized", "algo.tolerance=1e-14")

@@ -10,7 +10,7 @@ from table_files import applies_psi, classify
 
 from fcorun.studies.selection.path_fit import END_STATES
 from fcorun.studies.selection.select import plan_selection, select
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 ALGORITHMS = [name for name in choice_names("algo") if applies_psi(name)]
 PENALTIES = [

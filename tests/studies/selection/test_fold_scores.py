@@ -7,7 +7,7 @@ from helpers import fails
 from sklearn.metrics import brier_score_loss
 
 from fcorun.studies.selection.select import plan_selection, select
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 
 @pytest.mark.slow

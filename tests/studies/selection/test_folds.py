@@ -18,8 +18,8 @@ from fcorun.experiment.prepare import prepare
 from fcorun.studies.selection.folds import assign_folds, draw_halves
 from fcorun.studies.selection.select import plan_selection, select
 from fcorun.studies.selection.select_stable import plan_stability
-from fcorun.studies.selection.selection import SelectOptions
 from fcorun.studies.selection.selection_report import describe_selection
+from fcorun.studies.selection.selection_result import SelectOptions
 from fcorun.studies.selection.stability import StabilityOptions
 
 

@@ -19,8 +19,8 @@ from fcorun.results.score_intervals.score_table import read_scored_record
 from fcorun.studies.selection.folds import assign_folds, describe_subset
 from fcorun.studies.selection.nested import draw_nested_folds
 from fcorun.studies.selection.select import plan_selection, select
-from fcorun.studies.selection.selection import SelectOptions
 from fcorun.studies.selection.selection_report import describe_selection
+from fcorun.studies.selection.selection_result import SelectOptions
 from fcorun.studies.selection.study_checks import check_outer_folds, warn_of_accuracy, warn_one_class_folds
 
 

@@ -13,7 +13,7 @@ from helpers import not_none
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.studies.selection.select import select
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 

@@ -21,8 +21,8 @@ from fcorun.reports.page.build_page import build_page
 from fcorun.results.models.relaxed import COLLINEAR, NO_OPTIMUM, UnpenalizedRefits
 from fcorun.studies.selection.path_fit import END_STATES
 from fcorun.studies.selection.select import plan_selection, select
-from fcorun.studies.selection.selection import SelectOptions
 from fcorun.studies.selection.selection_report import describe_selection
+from fcorun.studies.selection.selection_result import SelectOptions
 
 linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 EXACT = ("algo=centralized", "algo.tolerance=1e-14", "cutoff=1e-8")

@@ -21,8 +21,8 @@ from fcorun.studies.selection.choice import choose, warn_about_choice
 from fcorun.studies.selection.path import RegularizationPath, SecondNumber, _smallest_radius, read_second_number
 from fcorun.studies.selection.path_fit import PathFit
 from fcorun.studies.selection.select import plan_selection, select
-from fcorun.studies.selection.selection import SelectOptions
 from fcorun.studies.selection.selection_picture import mark_choices
+from fcorun.studies.selection.selection_result import SelectOptions
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 NET = ("algo=centralized", "algo.tolerance=1e-12", "reg=elastic_net")

@@ -26,8 +26,8 @@ from fcorun.studies.selection.choice import choose, drop_failed_refits, warn_abo
 from fcorun.studies.selection.path import RegularizationPath
 from fcorun.studies.selection.path_fit import END_STATES, PathFit, join_folds
 from fcorun.studies.selection.select import plan_selection, select, warn_unfinished_refit
-from fcorun.studies.selection.selection import SelectOptions
 from fcorun.studies.selection.selection_report import describe_selection
+from fcorun.studies.selection.selection_result import SelectOptions
 
 
 @pytest.mark.slow
@@ -337,7 +337,7 @@ def test_a_threshold_that_is_a_number_needs_no_rows_out_of_fold(monkeypatch):
     )
     selection = plan.conclude(dict.fromkeys(plan.study.subsets, fit))
     assert (selection.threshold, plan.apply(selection).settings.threshold) == (0.3, 0.3)
-    monkeypatch.setattr("fcorun.studies.selection.selection.Selection.coefficients", None)
+    monkeypatch.setattr("fcorun.studies.selection.selection_result.Selection.coefficients", None)
     Path("out").mkdir()
     for name in ("predictions.csv", "scores.csv", "calibration.csv", "roc.pdf"):  # of an earlier choice
         Path("out", name).touch()

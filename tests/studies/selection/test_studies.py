@@ -27,7 +27,7 @@ from fcorun.methods.regularizers import L1
 from fcorun.studies.selection.fitting import PathFitter
 from fcorun.studies.selection.select import plan_selection, select
 from fcorun.studies.selection.select_stable import fit_client_supports, plan_stability
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 from fcorun.studies.selection.stability import StabilityOptions
 
 RNG = np.random.default_rng(7)

@@ -14,7 +14,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.studies.selection.fitting import PathFitter
 from fcorun.studies.selection.select import plan_selection
-from fcorun.studies.selection.selection import SelectOptions
+from fcorun.studies.selection.selection_result import SelectOptions
 
 N = 60
 SITE = np.repeat(["basel", "bern", "chur"], 20)

@@ -19,8 +19,8 @@ from fcorun.interface.api.python_words import check_folder
 from fcorun.interface.cli.commands.common_command import CommandParser, make_console
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.reports.page import write as html_report
-from fcorun.studies.figures.comparison import UNCLEAR, UNDECIDED
 from fcorun.studies.figures.reproduce import FigureResult, reproduce
+from fcorun.studies.figures.seed_comparison import UNCLEAR, UNDECIDED
 from fcorun.studies.figures.spec import find_figure, list_figures, load_figure
 
 _CLAIMS_FILE = "claims.csv"  # in the folder of all figures

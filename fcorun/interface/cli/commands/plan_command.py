@@ -71,7 +71,7 @@ def run(argv: Sequence[str]) -> int:
 def _read_options(overrides: Sequence[str]) -> tuple[Any, list[str]]:
     """Return the options of a selection, and the overrides of its configuration. Raises UserError for ``out``."""
     from fcorun.interface.cli.commands.study_command import split_options
-    from fcorun.studies.selection.selection import SelectOptions
+    from fcorun.studies.selection.selection_result import SelectOptions
 
     options, rest, out = split_options(SelectOptions, overrides)
     if out is not None:

@@ -24,6 +24,6 @@ def run(argv: Sequence[str]) -> int:
 
 def _import_kind():
     from fcorun.studies.selection.select import plan_selection
-    from fcorun.studies.selection.selection import SelectOptions
+    from fcorun.studies.selection.selection_result import SelectOptions
 
     return SelectOptions, lambda config, _, options, out: plan_selection(config, options, out)

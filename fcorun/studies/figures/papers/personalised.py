@@ -17,9 +17,9 @@ from fcorun.reports.pictures.layout import DASHES, choose_unit, make_figure, x_v
 from fcorun.reports.pictures.style import pt
 from fcorun.reports.run_table import RunTable
 from fcorun.reports.seed_bands import describe_band, seed_band
-from fcorun.studies.figures.comparison import UNDECIDED, compare
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers.fedsplit_figures import compute_gradient_coefficients
+from fcorun.studies.figures.seed_comparison import UNDECIDED, compare
 from fcorun.studies.figures.spec import compose
 
 ACCURACY = PERSONAL_PREFIX + "val_accuracy"

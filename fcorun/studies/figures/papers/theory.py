@@ -27,8 +27,8 @@ from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.reports.build_table import find_varied_keys
-from fcorun.studies.figures.comparison import UNCLEAR
 from fcorun.studies.figures.rounds_to_target import find_rounds_to_target
+from fcorun.studies.figures.seed_comparison import UNCLEAR
 
 _ROUNDS = 5  # the constants are taken over the minibatches of these rounds
 _TARGET_GAP = 0.1  # larger client steps should reach this gap first
