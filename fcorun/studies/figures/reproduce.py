@@ -328,7 +328,13 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
     best_positions = {}
     for row in inputs.grid_view.best_rows():
         best_positions[_none_for_nan([row[key] for key in keys])] = row["rows"]
-    columns_of_keys = _choose_rate_columns(inputs)
+    # the rates, and other keys that the grid varies of an algorithm
+    used = {key for record in inputs.grid_records for key in record.flat_config}
+    columns_of_keys = {f"algo.{key}": key for key in RATE_KEYS if f"algo.{key}" in used}
+    for varied in inputs.grid.varied_by_algo.values():
+        for key in varied:
+            if key.startswith("algo."):
+                columns_of_keys.setdefault(key, key)
     rows: list[dict[str, Any]] = []
     for values, runs in tuned.frame.groupby(keys, sort=False, dropna=False):
         row: dict[str, Any] = dict(zip(keys, values, strict=True))
@@ -345,17 +351,6 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
                 row |= {name: median, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _choose_rate_columns(inputs: FigureInputs) -> dict[str, str]:
-    """Return the columns of table.csv, by key, of the rates and of other keys that the grid varies of an algorithm."""
-    used = {key for record in inputs.grid_records for key in record.flat_config}
-    columns = {f"algo.{key}": key for key in RATE_KEYS if f"algo.{key}" in used}
-    for keys in inputs.grid.varied_by_algo.values():
-        for key in keys:
-            if key.startswith("algo."):
-                columns.setdefault(key, key)
-    return columns
 
 
 def _none_for_nan(values: Iterable[Any]) -> tuple[Any, ...]:

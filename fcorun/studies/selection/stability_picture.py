@@ -28,12 +28,12 @@ def draw_stability(result: StabilityResult) -> dict[str, bytes]:
         options = result.options
         halves = f"{options.subsamples} halves by {name_halves(result)}"
         title = f"{format_title(result.experiment)}: stability selection on {halves}"
-        has_clients = result.client_similarity is not None
-        n_panels = 2 if has_clients else 1
+        similarity = result.client_similarity
+        n_panels = 1 if similarity is None else 2
         figure, axes = make_figure(n_panels, n_panels, height=2.4, title=[title])
         _draw_frequencies(axes[0], result)
-        if has_clients:
-            _draw_similarity(figure, axes[1], result)
+        if similarity is not None:
+            _draw_similarity(figure, axes[1], result, similarity)
         return {f"stability.{format}": render_figure(figure, format) for format in ("png", "pdf")}
 
 
@@ -62,7 +62,12 @@ def _draw_frequencies(ax: Any, result: StabilityResult) -> None:
         ylabel=f"share of {options.subsamples} halves\non which a feature is chosen",
     )
     ax.margins(x=0)
-    names = _display_names(result)
+    features = result.data.features
+    names: Sequence[str] = result.units.names
+    if result.units.are_groups:
+        names = [label_column(name, features.labels) for name in names]
+    elif features.labels:
+        names = features.display_names
     # curves that end at one height keep the order of their frequency
     label_curve_ends(ax, [(scores.frequency[-1, j] - 1e-6 * i, i, shorten(names[j])) for i, j in enumerate(named)])
 
@@ -77,30 +82,14 @@ def _most_frequent(result: StabilityResult) -> list[int]:
     return [int(j) for j in order[:N_LABELLED] if mean[j] > 0]
 
 
-def _display_names(result: StabilityResult) -> Sequence[str]:
-    """Return the names of the units in pictures: the labels of features or of columns, where they have any."""
-    features = result.data.features
-    if result.units.are_groups:
-        return [label_column(name, features.labels) for name in result.units.names]
-    return features.display_names if features.labels else result.units.names
-
-
-def _client_labels(result: StabilityResult) -> list[str]:
-    """Return the shortened names of the clients; an empty list if they are too many for an axis."""
-    names = result.data.client_names
-    return [shorten(name) for name in names] if len(names) <= _MAX_NAMED_CLIENTS else []
-
-
-def _draw_similarity(figure: Any, ax: Any, result: StabilityResult) -> None:
-    """Draw the Jaccard indices of the clients' own supports."""
-    similarity = result.client_similarity
-    assert similarity is not None
+def _draw_similarity(figure: Any, ax: Any, result: StabilityResult, similarity: np.ndarray) -> None:
+    """Draw the Jaccard indices, (M, M), of the clients' own supports."""
     n_clients = len(similarity)
     image = ax.imshow(similarity, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
     ax.set_facecolor("0.85")
     ax.grid(False)
-    labels = _client_labels(result)
-    if labels:
+    if n_clients <= _MAX_NAMED_CLIENTS:
+        labels = [shorten(name) for name in result.data.client_names]
         ax.set_xticks(range(n_clients), labels, rotation=90, parse_math=False)
         ax.set_yticks(range(n_clients), labels, parse_math=False)
     if n_clients <= _MAX_NUMBERED_CLIENTS:

@@ -82,8 +82,12 @@ def bound_false_selections(
     constants = np.array([_compute_unimodal_constant(share, steps, n_pairs) for share in theta])
     bound = np.fmin(bound, constants * q**2 / n_features)
     if assumption == "r_concave":
-        tails = np.array([_bound_r_concave_tail(share, steps, n_pairs) for share in theta])
-        bound = np.minimum(bound, tails * n_features)
+        # A stable feature is chosen by both halves of a share 2 tau - 1 of the pairs at least, and by a share tau of
+        # the halves. The shares have means theta^2 and theta.
+        for i, share in enumerate(theta):
+            both = compute_tail(share**2, steps - n_pairs, n_pairs, _R_OF_PAIRS)
+            single = compute_tail(share, steps, 2 * n_pairs, _R_OF_HALVES)
+            bound[i] = np.minimum(bound[i], min(both, single) * n_features)
     return bound
 
 
@@ -96,17 +100,6 @@ def _compute_unimodal_constant(theta: float, steps: int, n_pairs: int) -> float:
     if tau <= 0.75:
         return 1 / (2 * (2 * tau - 1 - 1 / (2 * n_pairs)))
     return 4 * (1 - tau + 1 / (2 * n_pairs)) / (1 + 1 / n_pairs)
-
-
-def _bound_r_concave_tail(theta: float, steps: int, n_pairs: int) -> float:
-    """Return the bound on the probability that a feature chosen with probability ``theta`` is stable.
-
-    A stable feature is chosen by both halves of a share 2 tau - 1 of the pairs at least, and by a share tau of the
-    halves. The shares have means theta^2 and theta.
-    """
-    both = compute_tail(theta**2, steps - n_pairs, n_pairs, _R_OF_PAIRS)
-    single = compute_tail(theta, steps, 2 * n_pairs, _R_OF_HALVES)
-    return min(both, single)
 
 
 def compute_tail(mean: float, steps: int, n_points: int, r: float) -> float:
@@ -125,23 +118,16 @@ def compute_tail(mean: float, steps: int, n_points: int, r: float) -> float:
     low, high = _find_smallest_shift(target, n_points, r), _LARGEST_SHIFT
     for _ in range(_REFINEMENTS):
         shifts = np.geomspace(low, high, _GRID_POINTS)
-        tails = _compute_tails(shifts, target, steps, n_points, r)
+        mass, moment = _sum_masses(shifts, n_points, r)
+        k = (moment <= target * mass).sum(axis=1) - 1
+        k = np.minimum(k, n_points - 1)
+        each = np.arange(len(shifts))
+        below = mass[each, np.minimum(steps - 1, k)]
+        total = ((k + 1) * mass[each, k] - moment[each, k]) / (k + 1 - target)
+        tails = np.where(k + 1 >= steps, 1 - below / total, 0.0)  # the probability of ``steps`` or more, (A,)
         best = int(tails.argmax())
         low, high = shifts[max(best - 1, 0)], shifts[min(best + 1, _GRID_POINTS - 1)]
     return float(tails[best])
-
-
-def _compute_tails(
-    shifts: Float[np.ndarray, " A"], target: float, steps: int, n_points: int, r: float
-) -> Float[np.ndarray, " A"]:
-    """Return the probability of ``steps`` or more, of the distribution with mean ``target`` for each shift, (A,)."""
-    mass, moment = _sum_masses(shifts, n_points, r)
-    k = (moment <= target * mass).sum(axis=1) - 1
-    k = np.minimum(k, n_points - 1)
-    each = np.arange(len(shifts))
-    below = mass[each, np.minimum(steps - 1, k)]
-    total = ((k + 1) * mass[each, k] - moment[each, k]) / (k + 1 - target)
-    return np.where(k + 1 >= steps, 1 - below / total, 0.0)
 
 
 def _find_smallest_shift(target: float, n_points: int, r: float) -> float:
