@@ -18,7 +18,6 @@ from fcorun.base.records.formats import csv_text, json_text
 from fcorun.base.records.record import PERSONAL
 from fcorun.base.records.record import SHARED as SHARED_MODEL
 from fcorun.base.system.files import write_atomically
-from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tasks import find_task
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
@@ -97,8 +96,13 @@ def plan_candidates(
     for name, config in configs.items():
         by, inner, outer = "rows", n_inner, n_outer
         if name == NEW_CLIENT:
-            if reason := _why_no_client_is_held_out(data):
-                left_out.append(f"{name} is left out: {reason}")
+            if list_marked_folds(data):
+                left_out.append(
+                    word(f"{name} is left out: `data.fold` marks folds of rows, so that no client is held out")
+                )
+                continue
+            if len(data.client_names) < 3:
+                left_out.append(f"{name} is left out: it needs three clients or more")
                 continue
             by, inner, outer = "clients", min(n_inner, len(data.client_names)), len(data.client_names)
         if name in options.method_names and not prepare({**config, "metric": None}).algo.has_personal_models:
@@ -118,13 +122,6 @@ def plan_candidates(
                 raise
             left_out.append(f"{name} is left out: {error}")
     return plans, left_out
-
-
-def _why_no_client_is_held_out(data: FederatedData) -> str:
-    """Return why the folds cannot hold out one client after the other; empty if they can."""
-    if list_marked_folds(data):
-        return word("`data.fold` marks folds of rows, so that no client is held out")
-    return "" if len(data.client_names) > 2 else "it needs three clients or more"
 
 
 def _plan_candidate(config: Mapping[str, Any], choice: SelectOptions, folder: str) -> SelectionPlan:
@@ -183,7 +180,11 @@ class ComparisonPlan:
         for i, (name, plan) in enumerate(self.plans.items(), 1):
             log(f"{name}, candidate {i} of {len(self.plans)}: {len(plan.study.subsets)} fits")
             try:
-                selections[name] = _run_candidate(plan, lambda line, name=name: log(f"{name}: {line}"))
+                began = time.perf_counter()
+                with plan.study.claim():
+                    selections[name] = plan.select_value(lambda line, name=name: log(f"{name}: {line}"))
+                    selection_report.write_tables(selections[name])
+                    plan.write_summary(selections[name], time.perf_counter() - began)
                 rows[name] = _read_rows(plan)
             except UserError as error:
                 if name == SHARED:
@@ -248,16 +249,6 @@ def plan_comparison(
         moved = {name: replace(plan.study, folder=folder / name) for name, plan in plans.items()}
         plans = {name: replace(plan, study=moved[name]) for name, plan in plans.items()}
     return ComparisonPlan(plans, left_out, options, folder)
-
-
-def _run_candidate(plan: SelectionPlan, log: Log) -> Selection:
-    """Compute the missing fits of a candidate, and write the tables of its selection, without a refit."""
-    began = time.perf_counter()
-    with plan.study.claim():
-        selection = plan.select_value(log)
-        selection_report.write_tables(selection)
-        plan.write_summary(selection, time.perf_counter() - began)
-    return selection
 
 
 def _read_rows(plan: SelectionPlan) -> HeldOutRows:

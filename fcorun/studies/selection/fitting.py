@@ -34,7 +34,7 @@ from fcorun.engine.engine import (
     program_key,
     subset_bytes,
 )
-from fcorun.engine.federation import Federation, Numbers
+from fcorun.engine.federation import Numbers
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.experiment.requirements import has_gaps
@@ -131,7 +131,13 @@ class PathFitter:
             view = self._view(subset, precision)
             if experiment.settings.imputations:
                 measure = self._solution_measure(experiment, subset.data, view, precision=precision)
-                return average_fits(self._run_completed(experiment, subset, precision), measure)
+                reg = experiment.reg.with_value(self.param_name, self.values[0])
+                fits = []
+                for completed in complete_subset(experiment.with_resolved(reg=reg), subset):
+                    parent = f"{self.experiment.fingerprint} imputation {len(fits) + 1} of {experiment.settings.seed}"
+                    of_table = replace(experiment, data=SubsetDataset.from_subset(parent, completed))
+                    fits.append(self._run(of_table, completed.data, self._view(completed, precision)))
+                return average_fits(fits, measure)
             fit = self._run(experiment, subset.data, view)
             if self.shares is None:
                 return fit
@@ -143,16 +149,6 @@ class PathFitter:
         """Run the path on a subset, whose rows on the device are ``view``."""
         run_path = self._solve_path if self._is_baseline else self._run_path
         return _stack_runs(run_path(experiment, data, view))
-
-    def _run_completed(self, experiment: PreparedExperiment, subset: RowSubset, precision: str) -> list[PathFit]:
-        """Run the path on each completed table of a subset."""
-        reg = experiment.reg.with_value(self.param_name, self.values[0])
-        fits = []
-        for completed in complete_subset(experiment.with_resolved(reg=reg), subset):
-            parent = f"{self.experiment.fingerprint} imputation {len(fits) + 1} of {experiment.settings.seed}"
-            of_table = replace(experiment, data=SubsetDataset.from_subset(parent, completed))
-            fits.append(self._run(of_table, completed.data, self._view(completed, precision)))
-        return fits
 
     def _view(self, subset: RowSubset, precision: str) -> SubsetView:
         """Return the rows of a subset on the device; the rows of the whole data set are transferred once."""
@@ -170,14 +166,22 @@ class PathFitter:
 
     def _run_path(self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
         """Run the path of an algorithm, in one batch or in as many as fit into memory."""
-        experiments = [build.resolve_auto(variant, data)[0] for variant in self._vary_second(experiment)]
+        variants = [experiment]
+        if self.second is not None:
+            first_of_paths = np.unique(self.second.values, return_index=True)[1]
+            variants = [self.second.apply(experiment, int(p)) for p in first_of_paths]
+        experiments = [build.resolve_auto(variant, data)[0] for variant in variants]
         experiment = experiments[0]
         engine = build.build_engine(experiment, data, view)
         settings = experiment.settings
         with self._guard:
             key = program_key(engine.federation)
             engine = replace(engine, programs=self.programs.setdefault(key, CompiledPrograms()))
-            self._share_shapes(engine.federation, key)
+            # the first subset with a program traces the shapes of messages for all
+            key = f"shapes of messages about {engine.federation.problem.shapes}, {key}"
+            if key not in self._shared:
+                self._shared[key] = engine.federation.shapes
+            vars(engine.federation)["shapes"] = self._shared[key]
         length = len(self.values) // len(experiments)
         points = [self._point(experiments[p // length], data, value) for p, value in enumerate(self.values)]
         threads = available_cores() if compute_policy().threaded_batches else 1
@@ -191,13 +195,6 @@ class PathFitter:
             batch = points[start : start + width]
             results += _run_batch(experiment, engine, batch, width, stop_requested=self.stop_requested, predict=predict)
         return results
-
-    def _share_shapes(self, federation: Federation, key: str) -> None:
-        """Have a subset take the shapes of messages from the first one with its program, which traces them."""
-        key = f"shapes of messages about {federation.problem.shapes}, {key}"
-        if key not in self._shared:
-            self._shared[key] = federation.shapes
-        vars(federation)["shapes"] = self._shared[key]
 
     def _held_out_predictor(self, experiment: PreparedExperiment, data: FederatedData) -> _PredictHeldOut:
         """Return a function of a run's parameters and personal models that predicts the validation rows."""
@@ -238,12 +235,6 @@ class PathFitter:
             return {name: float(value) for name, value in evaluation.add_ranking(measured).items()}
 
         return measure
-
-    def _vary_second(self, experiment: PreparedExperiment) -> list[PreparedExperiment]:
-        """Return the experiment with each value of the second number, in the order of the paths."""
-        if self.second is None:
-            return [experiment]
-        return [self.second.apply(experiment, int(p)) for p in np.unique(self.second.values, return_index=True)[1]]
 
     def _point(self, experiment: PreparedExperiment, data: FederatedData, value: float) -> Numbers:
         """Return the numbers of the run with this value of the path."""

@@ -106,12 +106,17 @@ def state_bound(result: StabilityResult) -> list[str]:
     label = "bound: q^2 / ((2 threshold - 1) d) ="
     if options.assumption != "none":
         label = f"bound with assumption={options.assumption}:"
+    independence = {
+        "rows": "rows are drawn independently within each client",
+        "groups": word("groups of rows (`data.group`) are drawn independently"),
+        "clients": "rows are drawn independently among the clients",
+    }[name_halves(result)]
     sentences = [
         f"{label} {bound:.3g}{excess}, with q = {q:.3g} of d = {n_features} "
         f"{result.units.noun} chosen on a half, for {path.param_name} from {path.values[0]:.4g} to "
         f"{path.values[last]:.4g}",
         f"so many stable {result.units.noun} are expected at most whose chance on a half is q / d or less, if "
-        f"{_state_independence(result)} (Shah and Samworth 2013, theorem 1); these are the false ones, if noise "
+        f"{independence} (Shah and Samworth 2013, theorem 1); these are the false ones, if noise "
         "features are exchangeable and the choice no worse than guessing (Meinshausen and Buehlmann 2010, theorem 1); "
         "q was estimated from these rows, and the path's end chosen by it",
     ]
@@ -145,12 +150,3 @@ def name_halves(result: StabilityResult) -> str:
 def list_unpenalized(result: StabilityResult) -> list[str]:
     """Return the names of the units that are not penalized."""
     return [name for name, free in zip(result.units.names, result.scores.unpenalized, strict=True) if free]
-
-
-def _state_independence(result: StabilityResult) -> str:
-    """Return the assumption on the sampling of rows, in words."""
-    return {
-        "rows": "rows are drawn independently within each client",
-        "groups": word("groups of rows (`data.group`) are drawn independently"),
-        "clients": "rows are drawn independently among the clients",
-    }[name_halves(result)]

@@ -22,7 +22,8 @@ def draw_identification(inputs: FigureInputs) -> Any:
     figure, axes = make_figure(2, 2, height=2.0)
     handles, titles = [], []
     for i, algo in enumerate(inputs.algorithms):
-        style, rows = inputs.line_styles[algo], _first_run(inputs, algo)
+        style = inputs.line_styles[algo]
+        rows = inputs.tuned_records[list(inputs.tuned.frame["algo"]).index(algo)].rows
         width = 1.6 * 0.8**i  # curves that coincide stay visible below each other
         line = {"color": style.colour, "linestyle": style.line_dash, "linewidth": pt(width)}
         rounds = np.array([row["round"] for row in rows])
@@ -55,9 +56,3 @@ def draw_identification(inputs: FigureInputs) -> Any:
     gap.set_yscale("log")
     add_legend(figure, handles, titles)
     return figure
-
-
-def _first_run(inputs: FigureInputs, algo: str) -> list[dict[str, float]]:
-    """Return the evaluations of the first run of an algorithm at its best point."""
-    records = zip(inputs.tuned.frame["algo"], inputs.tuned_records, strict=True)
-    return next(list(record.rows) for name, record in records if name == algo)
