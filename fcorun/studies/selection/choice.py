@@ -196,28 +196,21 @@ def warn_about_choice(
                 "at which a fold diverged cannot be chosen; smaller rates of `algo`, if it has any, may help"
             )
         )
-    warnings += _warn_of_missing_refits(path, fits)
+    for state, reason in REFIT_FAILURES.items():
+        missing = find_runs(fits, state)
+        if missing.any():
+            strengths = path.values[missing.any(axis=0)]
+            where = f"{missing.sum()} of {missing.size} fits, at {path.param_name}={strengths.max():.4g} or less"
+            warnings.append(
+                f"relax: in {where}, the selected features have no fit without a penalty ({reason}): these values "
+                "cannot be chosen"
+            )
     beyond = choice.mean[choice.best_index + 1 : best_path_slice.stop]
     if len(beyond) and np.isnan(beyond).all():
         warnings.append(
             f"the {best_label} is at the last {path.param_name} of the path that is left: the best may be beyond"
         )
     return warnings + _warn_of_convergence(choice, fits, rounds)
-
-
-def _warn_of_missing_refits(path: RegularizationPath, fits: dict[str, PathFit]) -> list[str]:
-    """Return a warning for each reason why relaxed coefficients do not exist, with the strengths where they do not."""
-    warnings = []
-    for state, reason in REFIT_FAILURES.items():
-        missing = find_runs(fits, state)
-        if missing.any():
-            values = path.values[missing.any(axis=0)]
-            where = f"{missing.sum()} of {missing.size} fits, at {path.param_name}={values.max():.4g} or less"
-            warnings.append(
-                f"relax: in {where}, the selected features have no fit without a penalty ({reason}): these values "
-                "cannot be chosen"
-            )
-    return warnings
 
 
 def _warn_of_convergence(choice: CrossValidationChoice, fits: dict[str, PathFit], rounds: int) -> list[str]:
