@@ -156,10 +156,16 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
 
 
-def draw_empty_pictures(job, rows, coefficients):
-    """Return a run's pictures by file name, all of them empty."""
+def begin_empty_pictures(job, coefficients):
+    """Return the function that returns a run's pictures by file name, all of them empty."""
     names = ["curves.png"] if coefficients is None else ["curves.png", "coefficients.png"]
-    return dict.fromkeys(names, b"")
+    return lambda: dict.fromkeys(names, b"")
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch):
+    """Draw pictures in this process, since drawing processes would outlive the test."""
+    monkeypatch.setattr("fcorun.reports.pictures.drawing_processes.start_drawing_processes", lambda: None)
 
 
 @pytest.fixture(autouse=True)
@@ -168,7 +174,7 @@ def undrawn(request, monkeypatch):
     looks_at_pictures = request.path.parent.name in ("cli", "reports") and "undrawn" not in request.keywords
     if not looks_at_pictures and "drawn" not in request.keywords:
         # Functions are replaced where they are called: a module first imported meanwhile would keep another function.
-        monkeypatch.setattr("fcorun.runs.finish._draw_pictures", draw_empty_pictures)
+        monkeypatch.setattr("fcorun.runs.finish._begin_pictures", begin_empty_pictures)
         monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
         if request.path.parent.name in ("docs", "selection"):
             monkeypatch.setattr(

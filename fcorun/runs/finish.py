@@ -183,7 +183,7 @@ def finish_run(
         coefficients = coefficients_from(solution, data, job.experiment)
     pictures = None
     if job.with_pictures:
-        pictures = partial(_draw_pictures, job, job.rows, coefficients)  # the rows before the relaxation replaces them
+        pictures = _begin_pictures(job, coefficients)  # of the rows before the relaxation replaces them
     if not (job.divergence_round or job.experiment.settings.imputations):
         _add_reasons_for_doubt(job, data, lasso, coefficients)
     status, reason = "done", ""
@@ -363,24 +363,32 @@ def _add_curves(job: Job, data: FederatedData, curves: "Curves | None", pictures
     if pictures is None or curves is None:
         return pictures
     from fcorun.reports.pictures.curve_groups import CurveView
-    from fcorun.reports.pictures.picture import render_pictures
+    from fcorun.reports.pictures.picture import begin_pictures
 
     view = CurveView(curves, job.title_held_out_rows(data))
-    return lambda: {**pictures(), **render_pictures(view, style=job.experiment.settings.style)}
+    of_curves = begin_pictures(view, style=job.experiment.settings.style)
+    return lambda: {**pictures(), **of_curves()}
 
 
-def _draw_pictures(job: Job, rows: list[dict[str, float]], coefficients: Coefficients | None) -> dict[str, bytes]:
-    """Return the curves of a run, and the coefficients of a linear model, as files by name."""
+def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Pictures:
+    """Begin to draw the curves of a run, and the coefficients of a linear model; return what returns the files."""
     from fcorun.reports.pictures.coefficient_picture import ModelView
-    from fcorun.reports.pictures.picture import render_pictures
+    from fcorun.reports.pictures.picture import begin_pictures
     from fcorun.reports.pictures.run_curves import RunView
 
     settings, title = job.experiment.settings, job.picture_title
-    run_view = RunView(rows, title, settings.cutoff, settings.x, job.experiment.metrics)
-    pictures = render_pictures(run_view, style=settings.style)
+    run_view = RunView(job.rows, title, settings.cutoff, settings.x, job.experiment.metrics)
+    drawings = [begin_pictures(run_view, style=settings.style)]
     if coefficients is not None:
-        pictures |= render_pictures(ModelView(coefficients, title, settings.cutoff), style=settings.style)
-    return pictures
+        drawings.append(begin_pictures(ModelView(coefficients, title, settings.cutoff), style=settings.style))
+
+    def finish() -> dict[str, bytes]:
+        files: dict[str, bytes] = {}
+        for wait in drawings:
+            files |= wait()
+        return files
+
+    return finish
 
 
 def _write_next(job: Job, name: str, content: bytes | str) -> None:

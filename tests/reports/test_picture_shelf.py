@@ -2,6 +2,8 @@
 
 import importlib
 import pkgutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -109,3 +111,28 @@ def test_a_picture_draws_what_it_applies_to(picture: Picture):
 def test_nothing_is_drawn_of_what_a_picture_does_not_apply_to(kind):
     make_subject, names = LACKING[kind]
     assert {name.removesuffix(".png") for name in render_pictures(make_subject())} == names
+
+
+@pytest.mark.slow
+def test_drawing_processes_draw_the_same_and_raise_the_same(tmp_path):
+    """In a process of its own, as a command is."""
+    program = """
+from fcorun.reports.pictures import drawing_processes
+from fcorun.reports.pictures.picture import render_pictures
+from fcorun.reports.pictures.run_curves import RunView
+
+rows = [{"round": r, "seconds": 0.0, "objective": 1.0 / (r + 1)} for r in range(5)]
+view = RunView(rows, "a run", 1e-4)
+if __name__ == "__main__":
+    here = render_pictures(view)
+    drawing_processes.start_drawing_processes()
+    assert render_pictures(view) == here != {}
+    try:
+        drawing_processes.draw_later(int, "text")()
+    except ValueError:
+        print("equal")
+"""
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    ended = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "equal\n"), ended.stderr

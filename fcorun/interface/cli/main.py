@@ -74,6 +74,9 @@ def _run_command(command_line: list[str]) -> None:
                 except BrokenPipeError:  # the reader of the pipe has gone away (``| head``)
                     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return
+            from fcorun.reports.pictures.drawing_processes import start_drawing_processes
+
+            start_drawing_processes()  # before JAX is imported, which takes as long as matplotlib
             from fcorun.experiment.configuration.compose import normalize_overrides, translate_folder
             from fcorun.interface.cli.hydra_app import compose_and_run
 

@@ -30,6 +30,7 @@ from fcorun.reports.page.elements import (
     subheading,
 )
 from fcorun.reports.page.table_model import FittedTableModel, find_table_model
+from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.picture import Picture, find_pictures
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.sweep_pictures import group_by_problem
@@ -170,8 +171,9 @@ def _add_runs(
         blocks += [subheading(name), from_rich_table(best_table, part.varied_keys), bullet_list(notes)]
         best += [positions[i] for row in view.best_rows() for i in row["rows"]]
         if len(part) > 1:
-            for picture, figures in drawings.items():
-                figures += [embed_drawing(svg, caption) for svg, caption in picture.render_parts(view)]
+            parts = [draw_later(picture.render_parts, view) for picture in drawings]
+            for figures, wait in zip(drawings.values(), parts, strict=True):
+                figures += [embed_drawing(svg, caption) for svg, caption in wait()]
     if is_single_run:
         reason = records[0].status.get("reason") or ""
         blocks = [runs.result_table(records[0], table), bullet_list([*notes, reason])]

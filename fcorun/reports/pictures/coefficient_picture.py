@@ -216,4 +216,9 @@ def _draw_matrices(coefficients: Coefficients, label: str, note: str) -> Any:
     return figure
 
 
-PICTURE = Picture("coefficients", ModelView, lambda view: view, draw_coefficients)
+def collect(view: ModelView) -> ModelView:
+    """Return the view, of which the picture shows all."""
+    return view
+
+
+PICTURE = Picture("coefficients", ModelView, collect, draw_coefficients)

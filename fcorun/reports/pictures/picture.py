@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.layout import render_figure
 from fcorun.reports.pictures.style import style_context
 
@@ -76,9 +77,23 @@ def find_pictures(subject: type) -> tuple[Picture, ...]:
 
 def render_pictures(subject: Any, *, formats: Sequence[str] = ("png",), style: str = "paper") -> dict[str, bytes]:
     """Return the pictures of a subject that apply to it, a file in each format, by file name."""
-    files = {}
+    return begin_pictures(subject, formats=formats, style=style)()
+
+
+def begin_pictures(
+    subject: Any, *, formats: Sequence[str] = ("png",), style: str = "paper"
+) -> Callable[[], dict[str, bytes]]:
+    """Begin to draw the pictures of a subject, and return the function that returns them as ``render_pictures``."""
+    drawings = {}
     for picture in find_pictures(type(subject)):
         for format in formats:
-            if content := picture.render(subject, format, style):
-                files[f"{picture.name}.{format}"] = content
-    return files
+            drawings[f"{picture.name}.{format}"] = draw_later(picture.render, subject, format, style)
+
+    def finish() -> dict[str, bytes]:
+        files = {}
+        for name, wait in drawings.items():
+            if content := wait():
+                files[name] = content
+        return files
+
+    return finish

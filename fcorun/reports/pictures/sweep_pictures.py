@@ -1,11 +1,12 @@
 """The picture files of a sweep, to be printed one or two columns wide."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.base.system.files import write_atomically
+from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.picture import find_pictures
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.run_table import RunTable, column_values
@@ -44,7 +45,7 @@ def draw_sweep(
     metric = table.resolve_metric(metric)
     curve_styles = curve_styles_of(table, algos)
     problems = group_by_problem(table, metric)
-    pictures: dict[Path, bytes | None] = {}
+    drawings: dict[Path, Callable[[], bytes | None]] = {}
     for problem, positions in problems.items():
         part = table.take(positions)
         view = ProblemView(
@@ -58,11 +59,12 @@ def draw_sweep(
         for picture in find_pictures(ProblemView):
             stem = "-".join([picture.name, *re.findall(_FILE_NAME_PARTS, problem)])
             path = folder / f"{stem.encode()[:_MAX_STEM].decode(errors='ignore')}.{format}"
-            if path in pictures:  # names that differ in other characters alone, or further on
-                path = path.with_stem(f"{path.stem}-{len(pictures)}")
-            pictures[path] = picture.render(view, format, style)
+            if path in drawings:  # names that differ in other characters alone, or further on
+                path = path.with_stem(f"{path.stem}-{len(drawings)}")
+            drawings[path] = draw_later(picture.render, view, format, style)
     written = []
-    for path, content in pictures.items():
+    for path, wait in drawings.items():
+        content = wait()
         if content is None:
             path.unlink(missing_ok=True)
         else:
