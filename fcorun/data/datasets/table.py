@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -475,3 +475,37 @@ class _EncodedRows(NamedTuple):
     x: Any
     features: Features
     warnings: list[str]
+
+
+class ArrayOptions(TypedDict, total=False):
+    """Options of ``fcorun.Table`` for arrays, whose columns have no names."""
+
+    partition: Literal["iid", "dirichlet", "by_label", "sorted"]
+    alpha: float
+    standardize: Literal["none", "pooled", "per_client"]
+    scaling: str
+    positive: str | bool | None
+    order: list[str] | None
+    seed: int
+    split_seed: int | None
+
+
+class FrameOptions(ArrayOptions, total=False):
+    """Options of ``fcorun.Table`` for the named columns of a frame."""
+
+    clients: int
+    validation: float | list[str] | None
+    test: float | list[str] | None
+    missing: MissingPolicy
+    ignore: list[str] | None
+    only: list[str] | None
+    encoding: str
+    weight: str | None
+    offset: str | None
+    event: str | None
+    group: str | None
+    group_across: Literal["refuse", "keep"]
+    split: str | None
+    fold: str | None
+    keep: list[str] | None
+    labels: str | None

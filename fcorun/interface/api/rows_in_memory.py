@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Any, Unpack, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,47 +12,13 @@ from numpy.typing import ArrayLike
 from fcorun.base.config import check_folder_name, check_plugin, to_plain_value
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.data.datasets.in_memory import InMemoryTable, MemoryRows
+from fcorun.data.datasets.table import ArrayOptions, FrameOptions
 from fcorun.data.tables.cells import names_as_text
-from fcorun.data.tables.encoding import MissingPolicy
 from fcorun.data.tasks import Binary, Multiclass, Regression, Survival
 from fcorun.interface.api.python_words import COLUMN_ARGUMENTS, PythonNames, describe_type, python_words
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class ArrayOptions(TypedDict, total=False):
-    """Options of ``fcorun.Table`` for arrays, whose columns have no names."""
-
-    partition: Literal["iid", "dirichlet", "by_label", "sorted"]
-    alpha: float
-    standardize: Literal["none", "pooled", "per_client"]
-    scaling: str
-    positive: str | bool | None
-    order: list[str] | None
-    seed: int
-    split_seed: int | None
-
-
-class FrameOptions(ArrayOptions, total=False):
-    """Options of ``fcorun.Table`` for the named columns of a frame."""
-
-    clients: int
-    validation: float | list[str] | None
-    test: float | list[str] | None
-    missing: MissingPolicy
-    ignore: list[str] | None
-    only: list[str] | None
-    encoding: str
-    weight: str | None
-    offset: str | None
-    event: str | None
-    group: str | None
-    group_across: Literal["refuse", "keep"]
-    split: str | None
-    fold: str | None
-    keep: list[str] | None
-    labels: str | None
 
 
 @python_words(lambda _: PythonNames("arrays"))
