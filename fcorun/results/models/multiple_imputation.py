@@ -81,6 +81,11 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
     if cells is None or not incomplete:
         raise UserError(f"{option}: no column of the record has gaps in its training rows that the record has filled: "
                         "leave it out")  # fmt: skip
+    for column in incomplete:
+        if column.has_numbers and len(column.value_features) > 1:
+            raise UserError(f"{option}: column '{column.name}' has gaps and several features of one number, of which "
+                            "the models of gaps draw one alone: give a record without these further features, or "
+                            f"without the column (`data.ignore=[{column.name}]`)")  # fmt: skip
     x, mean, deviation = _scale_features(problem)
     columns = [_read_column(column, cells, x) for column in incomplete]
     others = _outcome_regressors(problem)
