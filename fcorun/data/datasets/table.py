@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 import numpy as np
 
 from fcorun.base.config import AUTO, Count, Index, PathOption, Positive, SplitSeed
-from fcorun.base.errors import UserError, abbreviate, warn_similar_names, word
+from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names, word
 from fcorun.base.system.files import file_digest
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData, shard_for_host
 from fcorun.data.rows.disk_matrix import DiskMatrix
@@ -15,6 +15,7 @@ from fcorun.data.tables.array_files import HDF5_ENDINGS, ON_DISK_WARNING, folder
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
 from fcorun.data.tables.columns import COLUMN_KINDS, Column
 from fcorun.data.tables.columns.infer_kind import infer_kind
+from fcorun.data.tables.columns.spline import LEAST_KNOTS, MOST_KNOTS, SplineColumn
 from fcorun.data.tables.data_warnings import (
     describe_positive_class,
     warn_client_differences,
@@ -102,6 +103,8 @@ class Table(Dataset):
             are needed. "auto": rows that take more than a quarter of the free memory stay on disk.
         keep: columns that predictions.csv repeats, such as the numbers of patients; no features.
         order: the labels of ordered classes, from the lowest to the highest one. None: numbers are in their own order.
+        splines: the number of knots, 3 to 7, of columns of numbers that become restricted cubic splines. The knots are
+            quantiles of the training rows.
         labels: a CSV with the labels, units and roles of columns: see ``fcorun.data.tables.label_file``. Only the roles
             are part of the identity, as the options that they stand for.
     """
@@ -136,6 +139,7 @@ class Table(Dataset):
     labels: PathOption | None = None
     split_seed: SplitSeed = None
     order: Annotated[list[str] | None, "default outside identity"] = None
+    splines: Annotated[dict[str, int] | None, "default outside identity"] = None
 
     def __post_init__(self):
         if self.labels is not None:
@@ -151,6 +155,10 @@ class Table(Dataset):
             option = "test" if self.validation is None else "validation"
             raise UserError(f"`data.split={self.split}` marks the rows to hold out: leave `data.{option}` out")
         find_task(self.task).check_options(self)
+        for name, n_knots in (self.splines or {}).items():
+            if not LEAST_KNOTS <= n_knots <= MOST_KNOTS:
+                raise UserError(f"`data.splines={{{name}: {n_knots}}}`: give a number of knots from {LEAST_KNOTS} to "
+                                f"{MOST_KNOTS}")  # fmt: skip
         if not self.target_task.has_classes and self.partition in ("by_label", "dirichlet"):
             raise UserError(f"`data.partition={self.partition}` needs classes and `data.task={self.task}` has none: "
                             "give `data.partition=sorted`")  # fmt: skip
@@ -219,6 +227,11 @@ class Table(Dataset):
 
     def to_federated_data(self, rows: ParsedRows, warn_of_columns: bool = True) -> FederatedData:
         """Return rows as ``load`` does, by the options; with ``warn_of_columns``, warn about single columns, too."""
+        if self.splines and rows.encoding is not None and isinstance(rows.x, np.ndarray):  # arrays with names
+            import pandas as pd
+
+            frame = pd.DataFrame(rows.x, columns=list(rows.encoding.feature_names))
+            rows = replace(rows, frame=frame, encoding=None)
         rows, weight_and_offset = take_weight_and_offset(rows, self.roles, self.path)
         columns = self._choose_columns(rows)
         divided = self._divide_rows(rows)
@@ -232,8 +245,16 @@ class Table(Dataset):
                 return read_encoding(self.encoding)
             return {name: self.infer_column(series, rows.client) for name, series in rows.frame.items()}
         if rows.encoding is not None:
+            if self.splines:
+                raise UserError(f"`data.splines` needs rows in memory, and those of {self.path} stay on disk: give "
+                                "`data.resident=true`, or leave `data.splines` out")  # fmt: skip
             return None
-        for option, is_given in (("missing", self.missing != "refuse"), ("encoding", self.encoding is not None)):
+        given = {
+            "missing": self.missing != "refuse",
+            "encoding": self.encoding is not None,
+            "splines": bool(self.splines),
+        }
+        for option, is_given in given.items():
             if is_given:
                 raise UserError(f"`data.{option}={getattr(self, option)}` is for named columns, and {self.path} has "
                                 f"none: leave `data.{option}` out")  # fmt: skip
@@ -286,6 +307,11 @@ class Table(Dataset):
 
         Raises UserError for such groups if they are not to be kept, and for splits that divide a group.
         """
+        if rows.frame is not None and self.encoding is None:
+            for name in self.splines or {}:
+                if name not in rows.frame:
+                    raise UserError(f"`data.splines` names '{name}', which is no column of features: "
+                                    f"{suggest_name(name, list(map(str, rows.frame)))}")  # fmt: skip
         warnings = []
         if rows.group is not None and rows.client is not None:
             keep = self.group_across == "keep"
@@ -386,10 +412,16 @@ class Table(Dataset):
 
         Raises UserError for cells of no kind.
         """
-        return infer_kind(series, self._where, clients)(series.name)
+        kind = infer_kind(series, self._where, clients)
+        if series.name in (self.splines or {}) and not kind.has_numbers:
+            raise UserError(f"{self._where}: column '{series.name}' holds {kind.content}, of which `data.splines` has "
+                            f"no curve: leave '{series.name}' out of `data.splines`")  # fmt: skip
+        return self.make_column(kind.kind, series.name)
 
     def make_column(self, kind: str, name: str) -> Column:
         """Return the column, before a fit, of the kind that a site has inferred."""
+        if name in (self.splines or {}) and COLUMN_KINDS[kind].has_numbers:
+            return SplineColumn(name, n_knots=(self.splines or {})[name])
         return COLUMN_KINDS[kind](name)
 
     def _warnings(self, rows: ParsedRows, classes: tuple, more: list[str], client_rows: ClientRows) -> tuple[str, ...]:
@@ -486,6 +518,7 @@ class ArrayOptions(TypedDict, total=False):
     scaling: str
     positive: str | bool | None
     order: list[str] | None
+    splines: dict[str, int] | None
     seed: int
     split_seed: int | None
 

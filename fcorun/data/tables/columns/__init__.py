@@ -6,7 +6,8 @@
 from fcorun.data.tables.columns.column import Column, MissingPolicy
 from fcorun.data.tables.columns.levels import LevelColumn
 from fcorun.data.tables.columns.number import NumberColumn
+from fcorun.data.tables.columns.spline import SplineColumn
 
-COLUMN_KINDS: dict[str, type[Column]] = {column.kind: column for column in (NumberColumn, LevelColumn)}
+COLUMN_KINDS: dict[str, type[Column]] = {column.kind: column for column in (NumberColumn, LevelColumn, SplineColumn)}
 
-__all__ = ["COLUMN_KINDS", "Column", "LevelColumn", "MissingPolicy", "NumberColumn"]
+__all__ = ["COLUMN_KINDS", "Column", "LevelColumn", "MissingPolicy", "NumberColumn", "SplineColumn"]
