@@ -71,9 +71,14 @@ def import_trusted_module(module: str, folder: str | os.PathLike[str]) -> Module
     if not _holds_module(trusted, module):
         raise UserError(f"trust={folder} has no module {module}: give the folder that it is imported from")
     visible = importlib.util.find_spec(top_name)
-    if visible is not None and not _is_below(visible, trusted):
-        raise UserError(f"trust={folder}: an installed module is called {top_name}, too, and would be imported "
-                        "instead; rename yours")  # fmt: skip
+    if visible is not None:
+        locations = list(visible.submodule_search_locations or ())
+        if visible.has_location and visible.origin:
+            locations = [visible.origin]
+        inside = [Path(location).resolve().is_relative_to(trusted) for location in locations]
+        if not inside or not all(inside):
+            raise UserError(f"trust={folder}: an installed module is called {top_name}, too, and would be imported "
+                            "instead; rename yours")  # fmt: skip
     with _finder_of(trusted).open():
         return importlib.import_module(module)
 
@@ -88,12 +93,6 @@ def _holds_module(folder: Path, module: str) -> bool:
             return False
         search_path = list(spec.submodule_search_locations or ())
     return True
-
-
-def _is_below(spec: ModuleSpec, folder: Path) -> bool:
-    file = [spec.origin] if spec.has_location and spec.origin else []
-    locations = file or list(spec.submodule_search_locations or ())
-    return bool(locations) and all(Path(location).resolve().is_relative_to(folder) for location in locations)
 
 
 class _FolderFinder(MetaPathFinder):
@@ -247,9 +246,12 @@ def _load_class(import_module: Callable[[], ModuleType], target: str, key: str) 
         raise UserError(f"`{key}={target}`: cannot import '{module_name}' ({error}, {line})") from error
     except Exception as error:
         if "non-frozen dataclass" in str(error):
+            # the class that a decorator did not accept is the argument cls of its last call
+            arguments = [frame.f_locals.get("cls") for frame, _ in walk_tb(error.__traceback__)]
+            classes = [argument.__name__ for argument in arguments if isinstance(argument, type)]
             raise UserError(
                 f"`{key}={target}`: a plug-in is a frozen dataclass: write @dataclass(frozen=True) above class "
-                f"{_class_at_fault(error)}, {find_user_line(error)}"
+                f"{classes[-1]}, {find_user_line(error)}"
             ) from error
         raise UserError(
             f"`{key}={target}`: cannot import '{module_name}' ({describe_error(error)}); give the dotted path of a "
@@ -276,9 +278,3 @@ def _load_class(import_module: Callable[[], ModuleType], target: str, key: str) 
         raise UserError(f"`{key}={target}`: its option {options[0]} is no field: write @dataclass(frozen=True) above "
                         f"class {class_name}, {location}")  # fmt: skip
     return cls
-
-
-def _class_at_fault(error: BaseException) -> str:
-    """Return the name of the class that a decorator did not accept: the argument ``cls`` of its last call."""
-    arguments = [frame.f_locals.get("cls") for frame, _ in walk_tb(error.__traceback__)]
-    return [cls.__name__ for cls in arguments if isinstance(cls, type)][-1]

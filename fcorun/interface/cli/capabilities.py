@@ -1,5 +1,6 @@
 """The requirements and capabilities of plug-ins, in short phrases, read from their classes."""
 
+from contextlib import suppress
 from typing import Any
 
 import yaml
@@ -33,7 +34,10 @@ def _algorithm(cls: type, choice: ChoiceDoc) -> list[str]:
 
     if issubclass(cls, Baseline):
         return ["baseline, in one place", "certified optimum"]
-    algorithm: Algorithm = build(cls, _field_values(cls, "algo", choice), "algo")
+    texts = {key.removeprefix("algo."): doc.value for key, doc in choice.keys.items()}
+    field_names = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    values = {name: _parse_value(text) for name, text in texts.items() if name in field_names}
+    algorithm: Algorithm = build(cls, values, "algo")
     traits = algorithm.traits
     sides = traits.psi_sides
     metrics = [metric.name for metric in algorithm.declared_metrics]
@@ -96,8 +100,12 @@ def _mirror_map(cls: type, choice: ChoiceDoc) -> list[str]:
     if issubclass(cls, Euclidean):
         return ["any reg"]
     supported = getattr(cls, "retrieve_functions", {})
-    names = [name for name, regularizer in _classes("reg").items() if regularizer in supported]
-    return [f"reg={','.join(['none', *names])}"]
+    names = ["none"]
+    for name in find_choices("reg"):
+        with suppress(UserError):  # of a class that cannot be imported
+            if plugin_class("reg", read_choice("reg", name)) in supported:
+                names.append(name)
+    return [f"reg={','.join(names)}"]
 
 
 def _dataset(cls: type, choice: ChoiceDoc) -> list[str]:
@@ -182,25 +190,8 @@ def _convexity(cls: type) -> str:
     return {True: "convex", False: "not convex", None: "convexity not declared"}[vars(cls).get("convex")]
 
 
-def _classes(group: str) -> dict[str, type | None]:
-    """Return the class of each choice of a group; None if it cannot be imported."""
-    classes = {}
-    for name in find_choices(group):
-        try:
-            classes[name] = plugin_class(group, read_choice(group, name))
-        except UserError:
-            classes[name] = None
-    return classes
-
-
-def _field_values(cls: type, section: str, choice: ChoiceDoc) -> dict[str, Any]:
-    """Return the values of a choice's file for the fields of its class, with 1 for values that other keys give."""
-    texts = {key.removeprefix(f"{section}."): doc.value for key, doc in choice.keys.items()}
-    field_names = cls.__dataclass_fields__  # type: ignore[attr-defined]
-    return {name: _parse_value(text) for name, text in texts.items() if name in field_names}
-
-
 def _parse_value(text: str) -> Any:
+    """Return the value of a text of a choice's file; 1 for a value that other keys give."""
     if "$" in text or text == "???":
         return 1.0
     try:

@@ -34,8 +34,11 @@ def completions(line: str) -> tuple[list[str], bool]:
 
 def _candidates(command: str, last_word: str) -> Iterable[str]:
     """Return the words that may follow a command; without candidates, shells complete file names."""
-    if last_word.startswith("-"):
-        return _options(command)
+    if last_word.startswith("-"):  # the options, read from the command's help
+        help_text = io.StringIO()
+        with contextlib.redirect_stdout(help_text), contextlib.suppress(SystemExit):
+            commands.main([command, "--help"])
+        return sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", help_text.getvalue())))
     if command == "figure":
         return find_choices("experiment")
     if command == "infer":  # without a letter, folders are completed
@@ -48,11 +51,3 @@ def _candidates(command: str, last_word: str) -> Iterable[str]:
             return [f"{group}={name}" for name in find_choices(group)]
         return (*GROUPS, "experiment", *read_root_keys())
     return ()
-
-
-def _options(command: str) -> list[str]:
-    """Return the options of a command, read from its help."""
-    help_text = io.StringIO()
-    with contextlib.redirect_stdout(help_text), contextlib.suppress(SystemExit):
-        commands.main([command, "--help"])
-    return sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", help_text.getvalue())))

@@ -48,19 +48,19 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_metric_options(self) -> None:
         """Add the options that define the best point of a sweep."""
+
+        def positive_int(text: str) -> int:
+            if not text.isdecimal() or int(text) < 1:
+                raise argparse.ArgumentTypeError(f"{text} must be a whole number, at least 1")
+            return int(text)
+
         names = ", ".join(CATALOGUE.comparable)
         self.add_argument(
             "--metric", help=f"rank points by this metric: {names}; by default the most important one that was measured"
         )
         self.add_argument(
-            "--tail-rounds", type=_positive_int, metavar="N", help="average over the evaluations of the last N rounds"
+            "--tail-rounds", type=positive_int, metavar="N", help="average over the evaluations of the last N rounds"
         )
-
-
-def _positive_int(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be a whole number, at least 1")
-    return int(text)
 
 
 def load_records_in(folders: Sequence[Path]) -> list[Record]:

@@ -43,7 +43,13 @@ def run(argv: Sequence[str]) -> int:
         parser.error("which figure? without arguments they are listed")
     with use_config_dir(arguments.config_dir):
         if not names:
-            _print_list(make_console())
+            for name, path in list_figures().items():
+                origin = f" ({path.parent})" if user_config_dir() in path.parents else ""
+                try:
+                    line = f"{name}: {load_figure(name)[0].title}{origin}"
+                except UserError as error:
+                    line = f"{name}: {error}"
+                make_console().print(escape(line))
             return 0
         names = list(list_figures() if names == ["all"] else dict.fromkeys(names))
         for name in names:
@@ -74,15 +80,6 @@ def make_figure(
     find_figure(name)
     set_up_jax()
     return reproduce(name, Path(folder), run_sweep_command, fast, overrides)
-
-
-def _print_list(out: Console) -> None:
-    for name, path in list_figures().items():
-        origin = f" ({path.parent})" if user_config_dir() in path.parents else ""
-        try:
-            out.print(escape(f"{name}: {load_figure(name)[0].title}{origin}"))
-        except UserError as error:
-            out.print(escape(f"{name}: {error}"))
 
 
 def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Sequence[str]) -> int:

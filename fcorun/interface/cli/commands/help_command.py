@@ -34,7 +34,17 @@ def run(argv: Sequence[str]) -> int:
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     with use_config_dir(arguments.config_dir):
-        lines = list(_explain_all(arguments.keys)) if arguments.keys else list(_list_all())
+        if arguments.keys:
+            lines = list(_explain_all(arguments.keys))
+        else:
+            lines = ["groups (fcorun help GROUP lists the choices of a group):"]
+            for group, name in read_default_choices().items():
+                if group in _ALL_GROUPS:
+                    lines.append(f"  {group}={name or '...'}")
+            lines.append("keys outside of groups (fcorun help GROUP=CHOICE lists the keys of a choice):")
+            for key, doc in read_root_keys().items():
+                if doc.value:
+                    lines.append(f"  {key}={doc.value}{_format_comment(doc)}")
         for line in lines:
             make_console().print(escape(line))
     return 0
@@ -48,8 +58,8 @@ def _explain_all(arguments: Sequence[str]) -> Iterator[str]:
     choice_of_group = {}
     for argument in arguments:
         group, equals, name = _split(argument)
-        if equals and group in _ALL_GROUPS:
-            _check_choice(group, name)
+        if equals and group in _ALL_GROUPS and name not in find_choices(group):
+            raise UserError(f"there is no {group}={name}: {suggest_name(name, find_choices(group))}")
         if equals and group in GROUPS:
             choice_of_group[group] = name
     has_keys = any(_split(argument)[0] not in (*_ALL_GROUPS, *COMMANDS, "out") for argument in arguments)
@@ -61,13 +71,6 @@ def _explain_all(arguments: Sequence[str]) -> Iterator[str]:
 
 def _split(argument: str) -> tuple[str, str, str]:
     return argument.lstrip("+").partition("=")
-
-
-def _check_choice(group: str, name: str) -> None:
-    """Raise UserError if a group has no choice of this name."""
-    choices = find_choices(group)
-    if name not in choices:
-        raise UserError(f"there is no {group}={name}: {suggest_name(name, choices)}")
 
 
 def _explain(argument: str, choice_of_group: Mapping[str, str]) -> Iterator[str]:
@@ -84,35 +87,27 @@ def _explain(argument: str, choice_of_group: Mapping[str, str]) -> Iterator[str]
             for section, cls in (("figure", Figure), ("figure.claims", Claim)):
                 yield f"{section}, a section of an experiment's file: {getdoc(cls)}"
     elif equals and group in _ALL_GROUPS:
-        yield from _explain_choice(group, name)
+        choice = read_choice(group, name)
+        title = ": ".join(filter(None, [f"{group}={name}", choice.description]))
+        yield f"{title} ({find_choices(group)[name]})"
+        if source := source_text(group, choice):
+            yield f"  source: {source}"
+        for key, doc in choice.keys.items():
+            yield f"  {key}={format_default(doc.value)}{_format_comment(doc)}"
         if group == "experiment":
             yield f"fcorun figure {name} draws it if it has a section figure; fcorun -m experiment={name} runs it"
     elif group in _ALL_GROUPS:
-        yield from _explain_group(group)
+        if default := read_default_choices().get(group):
+            yield f"{group}: one of these, by default {default}; fcorun help {group}={default} lists its keys"
+        else:
+            yield f"{group}: one of these"
+        for name in find_choices(group):
+            yield f"  {name}: {read_choice(group, name).description}"
+        for key, doc in read_root_keys().items():
+            if key.startswith(f"{group}."):
+                yield f"  a key of every choice: {key}={doc.value}{_format_comment(doc)}"
     else:
         yield from _explain_key(group, choice_of_group)
-
-
-def _explain_choice(group: str, name: str) -> Iterator[str]:
-    choice = read_choice(group, name)
-    title = ": ".join(filter(None, [f"{group}={name}", choice.description]))
-    yield f"{title} ({find_choices(group)[name]})"
-    if source := source_text(group, choice):
-        yield f"  source: {source}"
-    for key, doc in choice.keys.items():
-        yield f"  {key}={format_default(doc.value)}{_format_comment(doc)}"
-
-
-def _explain_group(group: str) -> Iterator[str]:
-    if default := read_default_choices().get(group):
-        yield f"{group}: one of these, by default {default}; fcorun help {group}={default} lists its keys"
-    else:
-        yield f"{group}: one of these"
-    for name in find_choices(group):
-        yield f"  {name}: {read_choice(group, name).description}"
-    for key, doc in read_root_keys().items():
-        if key.startswith(f"{group}."):
-            yield f"  a key of every choice: {key}={doc.value}{_format_comment(doc)}"
 
 
 def _explain_key(key: str, choice_of_group: Mapping[str, str]) -> Iterator[str]:
@@ -187,14 +182,3 @@ def _unknown_key_message(key: str, choices: dict[str, ChoiceDoc]) -> str:
     if nearest:
         return f"there is no key '{key}': did you mean {' or '.join(nearest)}?"
     return f"there is no key '{key}'; fcorun help lists them"
-
-
-def _list_all() -> Iterator[str]:
-    yield "groups (fcorun help GROUP lists the choices of a group):"
-    for group, name in read_default_choices().items():
-        if group in _ALL_GROUPS:
-            yield f"  {group}={name or '...'}"
-    yield "keys outside of groups (fcorun help GROUP=CHOICE lists the keys of a choice):"
-    for key, doc in read_root_keys().items():
-        if doc.value:
-            yield f"  {key}={doc.value}{_format_comment(doc)}"

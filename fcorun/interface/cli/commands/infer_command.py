@@ -48,6 +48,7 @@ def run(argv: Sequence[str]) -> int:
 
     set_up_jax()
     from fcorun.reports.pictures.forest import make_files
+    from fcorun.results.models.inference import infer
     from fcorun.results.models.inference_options import InferenceOptions
     from fcorun.results.models.inference_table import build_table, describe
     from fcorun.results.models.inference_warnings import find_warnings
@@ -59,7 +60,12 @@ def run(argv: Sequence[str]) -> int:
         raise UserError(f"'{unknown[0]}' is no option of fcorun infer: {suggest_name(key, known)}")
     folder = record.folder if out is None else Path(out)
     with use_config_dir(arguments.config_dir):
-        inference = _infer(record, options, folder)
+        try:
+            inference = infer(record, options)
+        except UserError as error:
+            if not (folder / INTERVALS_FILE).exists():
+                raise
+            raise UserError(f"{error}; the inference files in {folder} are of an earlier computation") from error
     table = build_table(inference)
     description = describe(inference, table)
     warnings = [f"warning: {sentence}" for sentence in find_warnings(inference)]
@@ -78,18 +84,6 @@ def run(argv: Sequence[str]) -> int:
     if out is None:
         console.print(escape(f"fcorun report {arguments.record} puts them on the page"))
     return 0
-
-
-def _infer(record: Any, options: Any, folder: Path) -> Any:
-    """Compute intervals; an error says that the files of an earlier call remain in ``folder``."""
-    from fcorun.results.models.inference import infer
-
-    try:
-        return infer(record, options)
-    except UserError as error:
-        if not (folder / INTERVALS_FILE).exists():
-            raise
-        raise UserError(f"{error}; the inference files in {folder} are of an earlier computation") from error
 
 
 def _print_table(table: Any, console: Any) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 
@@ -38,6 +37,8 @@ def run(argv: Sequence[str]) -> int:
     parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     check_output_file(arguments.out, [".yaml", ".yml"], arguments.force)
+    from fcorun.interface.cli.commands.study_command import split_options
+
     options = None
     metric = None
     overrides = arguments.overrides
@@ -45,16 +46,27 @@ def run(argv: Sequence[str]) -> int:
     with use_config_dir(arguments.config_dir):
         warn_overridden()
         if selects:
-            options, overrides = _read_options(overrides[1:])
+            from fcorun.studies.selection.selection_result import SelectOptions
+
+            options, overrides, out = split_options(SelectOptions, overrides[1:])
+            if out is not None:
+                raise UserError("out=DIR is where a study leaves its files: give it to fcorun site run, and here "
+                                "--out FILE")  # fmt: skip
         config = compose(overrides)
     if selects:
         metric = config.get("metric")
         config = {**config, "metric": None}
     from fcorun.experiment.prepare import prepare
+    from fcorun.results.models.inference_options import InferenceOptions
     from fcorun.sites.plan.plan import Plan
     from fcorun.sites.plan.secure_sums import read_bounds
 
-    infer = None if arguments.infer is None else _read_infer(arguments.infer)
+    infer = None
+    if arguments.infer is not None:
+        infer, rest, out = split_options(InferenceOptions, arguments.infer)
+        if rest or out is not None:
+            raise UserError(f"--infer {(rest or [f'out={out}'])[0]}: its options are {_INFER_KEYS}; give the keys of "
+                            "the run before --infer")  # fmt: skip
     bounds = read_bounds(arguments.bound)
     if bounds and not arguments.secure:
         raise UserError("--bound is for secure sums: give --secure, too")
@@ -66,26 +78,3 @@ def run(argv: Sequence[str]) -> int:
     console.print(escape(f"\n{arguments.out}: send it to the owners of the sites, who check and accept it:"))
     console.print(escape(f"  fcorun site check {arguments.out} data.path=FILE"))
     return 0
-
-
-def _read_options(overrides: Sequence[str]) -> tuple[Any, list[str]]:
-    """Return the options of a selection, and the overrides of its configuration. Raises UserError for ``out``."""
-    from fcorun.interface.cli.commands.study_command import split_options
-    from fcorun.studies.selection.selection_result import SelectOptions
-
-    options, rest, out = split_options(SelectOptions, overrides)
-    if out is not None:
-        raise UserError("out=DIR is where a study leaves its files: give it to fcorun site run, and here --out FILE")
-    return options, rest
-
-
-def _read_infer(texts: Sequence[str]) -> Any:
-    """Return the options of intervals. Raises UserError for texts that are no options of fcorun infer."""
-    from fcorun.interface.cli.commands.study_command import split_options
-    from fcorun.results.models.inference_options import InferenceOptions
-
-    options, rest, out = split_options(InferenceOptions, texts)
-    if rest or out is not None:
-        raise UserError(f"--infer {(rest or [f'out={out}'])[0]}: its options are {_INFER_KEYS}; give the keys of the "
-                        "run before --infer")  # fmt: skip
-    return options
