@@ -115,7 +115,7 @@ def test_nothing_is_drawn_of_what_a_picture_does_not_apply_to(kind):
 
 @pytest.mark.slow
 def test_drawing_processes_draw_the_same_and_raise_the_same(tmp_path):
-    """In a process of its own, as a command is."""
+    """A process of its own draws, as a command is one."""
     program = """
 from fcorun.reports.pictures import drawing_processes
 from fcorun.reports.pictures.picture import render_pictures

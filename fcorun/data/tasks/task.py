@@ -53,7 +53,7 @@ class TargetOptions(Protocol):
 
 
 class Task(ABC):
-    """What a target is. A task has no options: all objects of one class are equal.
+    """A kind of target. A task has no options: all objects of one class are equal.
 
     Attributes:
         name: the name in configurations, records and plans.
@@ -86,7 +86,7 @@ class Task(ABC):
 
     @property
     def has_classes(self) -> bool:
-        """Whether a target is one of some classes, by its index."""
+        """Return whether a target is one of some classes, by its index."""
         return self.typical_classes > 0
 
     @property

@@ -38,7 +38,7 @@ class MessageCase:
 
 
 def check_declaration(case: MessageCase) -> None:
-    """A name, a meaning and a class's description in words, and a bound that masks can have."""
+    """Require a name, a meaning and a class's description in words, and a bound that masks can have."""
     kind = case.kind
     try:
         Message(kind.name).deliver("the check")
@@ -53,7 +53,7 @@ def check_declaration(case: MessageCase) -> None:
 
 
 def check_reasons(case: MessageCase) -> None:
-    """A reason for each number that leaves: an answer with numbers is listed in the plan, in full sentences."""
+    """Require a reason for each number that leaves: an answer with numbers is listed in the plan, in full sentences."""
     listed = [quantity for quantity in case.plan.quantities if quantity.message == case.kind.name]
     if (case.answer.arrays or case.answer.about) and not listed:
         raise Violation(f"an answer '{case.kind.name}' has numbers, and the plan lists none")
@@ -63,7 +63,7 @@ def check_reasons(case: MessageCase) -> None:
 
 
 def check_keys(case: MessageCase) -> None:
-    """The declared small values of requests are those that a server sends, and any others are refused."""
+    """Require that a server sends the declared small values of requests, and that others are refused."""
     unknown = set(case.request.about) - case.kind.keys
     if unknown:
         raise Violation(f"the server sends {sorted(unknown)}, which '{case.kind.name}' does not declare")
@@ -71,7 +71,7 @@ def check_keys(case: MessageCase) -> None:
 
 
 def check_limits(case: MessageCase) -> None:
-    """A largest number of requests, by which one too many is refused."""
+    """Require a largest number of requests, by which one too many is refused."""
     counts, kind = RequestCounts(case.plan), case.kind
     if kind.is_ordered:
         return
@@ -92,14 +92,14 @@ def check_limits(case: MessageCase) -> None:
 
 
 def check_hostile_values(case: MessageCase) -> None:
-    """Each small value of a request may be junk: a site answers in order, or refuses in one sentence."""
+    """Require an answer in order, or a refusal in one sentence, for junk in each small value of a request."""
     for key in sorted(case.request.about):
         for junk in _HOSTILE:
             _answer_or_refuse(case, replace(case.request, about={**case.request.about, key: junk}))
 
 
 def check_hostile_arrays(case: MessageCase) -> None:
-    """Arrays of a request may be missing, of another shape, or not finite: a site refuses in one sentence."""
+    """Require a refusal in one sentence of arrays that are missing, of another shape, or not finite."""
     for name, values in case.request.arrays.items():
         others = {key: array for key, array in case.request.arrays.items() if key != name}
         _answer_or_refuse(case, replace(case.request, arrays=others))
@@ -108,7 +108,7 @@ def check_hostile_arrays(case: MessageCase) -> None:
 
 
 def check_same_answer(case: MessageCase) -> None:
-    """An answer has numbers and no texts, and is the same for the same request."""
+    """Require an answer of numbers, without texts, that is the same for the same request."""
     for name, array in case.answer.arrays.items():
         if array.dtype.kind not in "fiub":
             raise Violation(f"the array '{name}' of '{case.kind.name}' has the dtype {array.dtype}")

@@ -153,7 +153,7 @@ def sum_rows(rows: ScoredRows) -> ScoredSet:
     elif rows.task.is_quantity:
         squares = sum_about_means(WeightedRows.each_once(rows))
         fitted = {name: float(values[0, 0]) for name, values in squares.items()}
-    return ScoredSet("test", "shared", "", (), sums, fitted)
+    return ScoredSet("test", "shared", "", (), sums=sums, fitted=fitted)
 
 
 def check_direction(case: ScoreCase) -> None:

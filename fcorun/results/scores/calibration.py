@@ -201,7 +201,7 @@ class LogisticCalibration:
                 curvature_ab = total(curvature, z)
                 curvature_bb = total(curvature, z**2)
             step_a, step_b, decrement = _find_newton_step(
-                total(residual), gradient_b, curvature_aa, curvature_ab, curvature_bb, floor
+                total(residual), gradient_b, curvature_aa, curvature_ab, curvature_bb=curvature_bb, floor=floor
             )
             close = decrement <= _TOLERANCE * n
             change = np.abs(step_a) + largest_z * np.abs(step_b)

@@ -27,7 +27,7 @@ _LAST = 100  # the place of a score that names none
 
 @dataclass(frozen=True)
 class Places:
-    """Where a score stands in lists, smallest first. None: the list leaves the score out.
+    """The places of a score in lists, smallest first. None: the list leaves the score out.
 
     Attributes:
         table: among the columns of scores.csv, and in the table of ``fcorun scores``.
@@ -102,7 +102,7 @@ class Score(ABC):
 
     @property
     def follows_from_sums(self) -> bool:
-        """Whether the score has ``of_sums``."""
+        """Return whether the score has ``of_sums``."""
         return type(self).of_sums is not Score.of_sums
 
 

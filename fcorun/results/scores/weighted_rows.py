@@ -218,7 +218,7 @@ class Sums(ABC):
     @property
     @abstractmethod
     def has_probabilities(self) -> bool:
-        """Whether predictions of classes have probabilities; True for numbers and times."""
+        """Return whether predictions of classes have probabilities; True for numbers and times."""
 
     @abstractmethod
     def __getitem__(self, name: str) -> np.ndarray:

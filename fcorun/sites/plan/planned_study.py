@@ -61,7 +61,7 @@ class PlannedStudy:
 
     @property
     def is_masked(self) -> bool:
-        """Whether masks hide the numbers of single sites."""
+        """Return whether masks hide the numbers of single sites."""
         return self.secure is not None
 
     @property

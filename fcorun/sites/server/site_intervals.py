@@ -52,7 +52,7 @@ class SiteSums:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether a site has sent no finite derivatives at a model, or has withheld them."""
+        """Return whether a site has sent no finite derivatives at a model, or has withheld them."""
         losses = [sums["loss"] for (name, _), sums in self._answers.items() if name == Derivatives.name]
         return not np.isfinite(losses).all()
 

@@ -88,7 +88,7 @@ class SiteStudy(Study):
 
     @property
     def _rows(self) -> SiteRows:
-        """What the server knows of all training rows."""
+        """Return what the server knows of all training rows."""
         rows = self.data.train
         assert isinstance(rows, SiteRows)
         return rows

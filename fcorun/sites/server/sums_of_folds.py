@@ -8,7 +8,7 @@ from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system.files import write_atomically
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.plan.gram_sums import Arrays, add_folds, sums_add_up, unscale_sums
-from fcorun.sites.plan.messages.run_messages import Round
+from fcorun.sites.plan.messages.run_messages import RoundMessage
 from fcorun.sites.plan.messages.shelf import list_kinds
 from fcorun.sites.plan.planned_selection import REFIT
 from fcorun.sites.plan.table_options import FILLS
@@ -84,7 +84,7 @@ class SumsOfFolds(ConnectionsWrapper):
         for fold, weights in zip(folds, self.fold_weights, strict=True):
             for name, answer in fold.items():
                 parts.setdefault(name, []).append((weights[name], answer.arrays))
-        return {name: Message(Round.name, arrays=add_folds(parts[name], len(folds))) for name in sorted(parts)}
+        return {name: Message(RoundMessage.name, arrays=add_folds(parts[name], len(folds))) for name in sorted(parts)}
 
     def _file(self, name: str) -> Path:
         return self.folder / FITS / SUMS_FILES.replace("*", name)
@@ -109,4 +109,4 @@ class SumsOfFolds(ConnectionsWrapper):
         scaling = by_site.pop("", None)
         if scaling is not None:
             by_site = {site: unscale_sums(of_site, **scaling) for site, of_site in by_site.items()}
-        return {site: Message(Round.name, arrays=of_site) for site, of_site in by_site.items()}
+        return {site: Message(RoundMessage.name, arrays=of_site) for site, of_site in by_site.items()}

@@ -14,7 +14,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.sites.plan.messages.fold_messages import Subset
-from fcorun.sites.plan.messages.run_messages import Round
+from fcorun.sites.plan.messages.run_messages import RoundMessage
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.site.few_rows import MAX_WITHHELD, refuse
 from fcorun.sites.tables.table_description import Description
@@ -79,7 +79,7 @@ class RequestCounts:
         key = f"withheld of {self.subset}"
         self.counts[key] += 1
         if self.counts[key] > MAX_WITHHELD:
-            raise refuse(Round.name)
+            raise refuse(RoundMessage.name)
 
 
 def check_clients(request: Message, description: Description) -> list[str]:

@@ -203,7 +203,7 @@ class Site:
         """The folds of a selection."""
         if self._folds is None:
             load = self.requests[Load.name]
-            self._folds = SiteFolds.draw(self.plan, self.policy, self.table, self.own_data, self.data, load)
+            self._folds = SiteFolds.draw(self.plan, self.policy, self.table, self.own_data, data=self.data, load=load)
         return self._folds
 
     def begin_subset(self, request: Message) -> None:

@@ -23,7 +23,7 @@ from fcorun.engine.schedule import Schedule
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import PyTree
 from fcorun.methods.problem.problem import Batch
-from fcorun.sites.plan.messages.run_messages import Evaluate, Round
+from fcorun.sites.plan.messages.run_messages import Evaluate, RoundMessage
 from fcorun.sites.site.few_rows import FewRowsRule, refuse
 from fcorun.sites.site.shared_programs import SharedPrograms
 
@@ -170,7 +170,7 @@ class SiteBatch:
             few = few | self.rule.find(shares[1])
         if few.any():
             if number == 0 or not federation.algorithm.backtracks:
-                raise refuse(Round.name)
+                raise refuse(RoundMessage.name)
             self.withholds = True
             for name, values in leaves.items():
                 withheld = np.where(few.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values)

@@ -175,7 +175,7 @@ class ModelComparison:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the comparison is done: always, since it has no refit."""
+        """Return whether the comparison is done: always, since it has no refit."""
         return True
 
     @property

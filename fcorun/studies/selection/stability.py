@@ -72,7 +72,7 @@ class StabilityResult(StudyResult):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the refit, if one follows from the options and the columns, is done."""
+        """Return whether the refit, if one follows from the options and the columns, is done."""
         return self.refit_columns is None or super().is_complete
 
     @property

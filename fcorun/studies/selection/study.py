@@ -399,7 +399,7 @@ class StudyResult:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the refit, if the study has one, is done."""
+        """Return whether the refit, if the study has one, is done."""
         return self.record is not None and self.record.status.get("status") == "done"
 
     @property

@@ -40,7 +40,7 @@ class Histogram:
 
 @dataclass(frozen=True, eq=False)
 class ColumnDescription:
-    """What the training rows of one place, or of several, tell a fit about a column.
+    """A description of a column by the training rows of one place, or of several, for a fit.
 
     Attributes:
         has_gaps: whether a row has no value.
@@ -182,7 +182,7 @@ class Column(ABC):
 
     @property
     def copies_numbers(self) -> bool:
-        """Whether the only feature of numbers without a gap is these numbers."""
+        """Return whether the only feature of numbers without a gap is these numbers."""
         return False
 
     @property
@@ -192,7 +192,7 @@ class Column(ABC):
 
     @property
     def adds_up_to_one(self) -> bool:
-        """Whether the features, an indicator among them, add up to 1 in every row."""
+        """Return whether the features, an indicator among them, add up to 1 in every row."""
         return False
 
     @abstractmethod

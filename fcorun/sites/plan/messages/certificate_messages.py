@@ -13,7 +13,7 @@ from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_
 from fcorun.methods.problem.curvature import bound_pooled_smoothness, curvature_bounds
 from fcorun.methods.problem.duality_gap import MAX_INTERCEPT_STEPS
 from fcorun.sites.plan.messages.message_kind import MEANS, MessageKind, Quantity, Stage
-from fcorun.sites.plan.messages.run_messages import Start
+from fcorun.sites.plan.messages.run_messages import StartMessage
 from fcorun.sites.plan.planned_study import PlannedStudy
 from fcorun.sites.transport.messages import Message
 
@@ -110,7 +110,7 @@ class _CertificateMessage(MessageKind):
         }
         if not isinstance(models, str) or not listed.get(models, False):
             raise UserError("the server asked for residuals of a model that the plan does not list")
-        if models == REFERENCE and Start.name in site.requests:
+        if models == REFERENCE and StartMessage.name in site.requests:
             raise UserError("the server asked for sums on the way to the reference optimum after the start of the run: "
                             "begin the run anew")  # fmt: skip
         return models

@@ -68,7 +68,7 @@ class Moments(IntervalMessage):
         return sums.moments(sums.read_point(received))
 
 
-class ValueCounts(IntervalMessage):
+class ValueCountsMessage(IntervalMessage):
     """The counts of rows and events by which indicators are known."""
 
     name = "value_counts"
@@ -105,7 +105,7 @@ class Derivatives(IntervalMessage):
         return sums.derivatives(sums.read_point(received))
 
 
-class SquaredScores(IntervalMessage):
+class SquaredScoresMessage(IntervalMessage):
     """The sums of squared scores, for robust standard errors."""
 
     name = "squared_scores"

@@ -111,13 +111,20 @@ class MessageKind(ABC):
 
     def quantity(self, numbers: str, times: str, content: str, purpose: str, stage: Stage | None = None) -> Quantity:
         """Return a quantity of this message, which is sent in its first stage or in a later one."""
-        return Quantity(self.name, numbers, times, content, purpose, self.stage if stage is None else stage)
+        return Quantity(
+            self.name,
+            numbers,
+            times,
+            content=content,
+            purpose=purpose,
+            stage=self.stage if stage is None else stage,
+        )
 
     # -- the limits
 
     @property
     def is_of_run(self) -> bool:
-        """Whether requests are those of a run, and counted anew for each subset of a selection."""
+        """Return whether requests are those of a run, and counted anew for each subset of a selection."""
         return Stage.BOUNDS <= self.stage <= Stage.SCORES
 
     def count_name(self, request: Message) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Numbers = dict[str, dict[str, float]]
 
 
-class Start(Notice):
+class StartMessage(Notice):
     """The beginning of the runs of a batch, with the numbers that the server has resolved."""
 
     name = "start"
@@ -90,7 +90,7 @@ def _check_run(run: Any, first: Any, study: PlannedStudy, varied: tuple[str, str
                 raise UserError(f"the server started a run with {section}.{name}={value:g}: the plan says {planned}")
 
 
-class Round(MessageKind):
+class RoundMessage(MessageKind):
     """A round: what clients receive, and the mean of what they send."""
 
     name = "round"

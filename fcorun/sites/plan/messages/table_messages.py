@@ -93,7 +93,7 @@ class Describe(MessageKind):
         return site.description
 
 
-class Sums(MessageKind):
+class SumsMessage(MessageKind):
     """The sums of encoded features, by which all sites scale them alike."""
 
     name = "sums"
@@ -114,7 +114,7 @@ class Sums(MessageKind):
         return {self.name: 2}
 
     def answer(self, site: "Site", request: Message) -> Message:
-        check_same_encoding(request, site.list_requests(Sums.name, Load.name), _read_agreement)
+        check_same_encoding(request, site.list_requests(SumsMessage.name, Load.name), _read_agreement)
         return Message(self.name, arrays={"sums": site.sum_features(request)})
 
 
@@ -128,5 +128,5 @@ class Load(Notice):
     is_kept = True
 
     def resume(self, site: "Site", request: Message) -> None:
-        check_same_encoding(request, site.list_requests(Sums.name, Load.name), _read_agreement)
+        check_same_encoding(request, site.list_requests(SumsMessage.name, Load.name), _read_agreement)
         site.load(request)
