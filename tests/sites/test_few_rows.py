@@ -18,6 +18,7 @@ from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.results.inference.model_rows import ModelRows
 from fcorun.results.inference.sums import row_shares
+from fcorun.sites.plan.messages.run_messages import RoundMessage
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.table_options import SiteOptions
@@ -126,15 +127,21 @@ def test_the_rows_that_a_fold_leaves_out_are_looked_at_too():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bounds", [None, {"round": 1e9}])
-def test_a_step_of_newton_that_goes_too_far_is_withheld_and_the_server_goes_back(bounds):
+def test_a_step_of_newton_that_goes_too_far_is_withheld_and_the_server_goes_back(bounds, monkeypatch):
     for name in NAMES:
         rows = pd.read_csv(f"{name}.csv")
         rows["cost"] = np.random.default_rng(4).poisson(np.exp(2 + rows["x"]))
         rows.assign(z=0.01 * rows["z"]).to_csv(f"{name}.csv", index=False)
     plan = plan_of("algo=newton", "objective=poisson", "reg.strength=1e-3", "rounds=40", bounds=bounds)
     sites, withheld = sites_of(plan), []
-    for site in sites.values():
-        site._compute_round = partial(note_withheld, site._compute_round, withheld)
+    compute_answer = RoundMessage.answer
+
+    def note_withheld(kind, site, request):
+        answer = compute_answer(kind, site, request)
+        withheld.append("withheld" in answer.about)
+        return answer
+
+    monkeypatch.setattr(RoundMessage, "answer", note_withheld)
     record = run_plan(plan, InProcessConnections(mask_sites(sites) if bounds is not None else sites), "out")
     assert any(withheld)
     assert record.status["status"] == "done"
@@ -144,12 +151,6 @@ def test_a_step_of_newton_that_goes_too_far_is_withheld_and_the_server_goes_back
     assert abs(residual.mean()) < (1e-5 if bounds is None else 1e-2)  # the intercept is at its optimum, up to masks
     with fails("outweigh all others in 'round'"):  # before any step, where there is no point to go back to
         run(plan_of("algo=newton", "objective=poisson"), "round", {"weights": (30.0, 0.0, 0.0)})
-
-
-def note_withheld(compute_round, withheld, request):
-    answer = compute_round(request)
-    withheld.append("withheld" in answer.about)
-    return answer
 
 
 @pytest.mark.slow
