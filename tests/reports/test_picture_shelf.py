@@ -1,6 +1,7 @@
 """Properties of every picture of the shelf: where it applies, what it draws, and that no text sticks out."""
 
 import importlib
+import pickle
 import pkgutil
 import subprocess
 import sys
@@ -111,6 +112,12 @@ def test_a_picture_draws_what_it_applies_to(picture: Picture):
 def test_nothing_is_drawn_of_what_a_picture_does_not_apply_to(kind):
     make_subject, names = LACKING[kind]
     assert {name.removesuffix(".png") for name in render_pictures(make_subject())} == names
+
+
+def test_a_picture_is_found_by_other_processes():
+    for module in pkgutil.iter_modules(fcorun.reports.pictures.__path__, "fcorun.reports.pictures."):
+        picture = getattr(importlib.import_module(module.name), "PICTURE", None)
+        assert picture is None or pickle.loads(pickle.dumps(picture)) is picture
 
 
 @pytest.mark.slow

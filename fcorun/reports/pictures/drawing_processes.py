@@ -51,9 +51,17 @@ def draw_later(
 ) -> Callable[[], Result]:
     """Begin a call in another process, and return the function that waits for its result and returns it.
 
-    Without drawing processes the call happens in this process, when the result is asked for. The function returned
-    raises what ``draw`` raises.
+    Without drawing processes the call happens in this process, when the result is asked for. A call that fails in
+    another process, to which its arguments may not be sent, is repeated in this one. The function returned raises what
+    ``draw`` raises here.
     """
     if not _executors:
         return lambda: draw(*arguments, **options)
-    return _executors[0].submit(draw, *arguments, **options).result
+    drawing = _executors[0].submit(draw, *arguments, **options)
+
+    def wait() -> Result:
+        if drawing.exception() is not None:
+            return draw(*arguments, **options)
+        return drawing.result()
+
+    return wait

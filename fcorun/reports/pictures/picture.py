@@ -45,6 +45,10 @@ class Picture(Generic[Subject, Content]):
     caption: str = ""
     collect_parts: Callable[[Subject], Sequence[Content]] | None = None
 
+    def __reduce__(self):
+        """Return how another process finds this picture, whose functions may be anonymous."""
+        return _load_picture, (self.draw.__module__,)
+
     def render(self, subject: Subject, format: str = "png", style: str = "paper") -> bytes | None:
         """Return the picture of a subject as the content of a file; None if there is nothing to draw."""
         with style_context(style):
@@ -73,6 +77,11 @@ def find_pictures(subject: type) -> tuple[Picture, ...]:
         if picture is not None and picture.subject is subject:
             found.append(picture)
     return tuple(sorted(found, key=lambda picture: picture.place))
+
+
+def _load_picture(module: str) -> Picture:
+    """Return the picture of a file of the shelf."""
+    return import_module(module).PICTURE
 
 
 def render_pictures(subject: Any, *, formats: Sequence[str] = ("png",), style: str = "paper") -> dict[str, bytes]:
