@@ -29,6 +29,9 @@ for module, names in lacks.items():
         if hasattr(module, name):
             delattr(module, name)
 
+import multiprocessing
+multiprocessing.get_all_start_methods = lambda: ["spawn"]
+
 import fcorun
 for module in pkgutil.walk_packages(fcorun.__path__, "fcorun."):
     importlib.import_module(module.name)
