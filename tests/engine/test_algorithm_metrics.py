@@ -19,7 +19,7 @@ from fcorun.methods.problem.problem import Vector
 from fcorun.reports.build_table import build_table
 from fcorun.reports.page.page_curves import collect_curves
 from fcorun.reports.pictures.problem_view import curve_styles_of
-from fcorun.reports.pictures.run_curves import draw
+from fcorun.reports.pictures.run_curves import RunView, draw
 from fcorun.studies.figures.figure_checks import check_metrics, read_declared_metrics
 from fcorun.studies.figures.spec import Claim, Figure
 
@@ -92,7 +92,7 @@ def test_tables_and_pictures_have_the_metrics(records):
     assert ax.get_ylabel() == "distance from consensus"
     (line,) = ax.lines
     assert line.get_xdata().tolist() == [row["worked_seconds"] for row in best_record.rows]
-    figure = draw(best_record.rows, "a run", 1e-4, "worked_seconds", runs.metrics)
+    figure = draw(RunView(best_record.rows, "a run", 1e-4, "worked_seconds", runs.metrics))
     assert {ax.get_xlabel() for ax in figure.axes} == {"time of work\n(s)"}
     assert {"consensus", "worked_seconds"} <= set(runs.metrics)
     styles = curve_styles_of(runs)

@@ -76,7 +76,10 @@ def _run_command(command_line: list[str]) -> None:
                 return
             from fcorun.reports.pictures.drawing_processes import start_drawing_processes
 
-            start_drawing_processes()  # before JAX is imported, which takes as long as matplotlib
+            # Before JAX is imported, which takes as long as matplotlib. A lost host ends this process at once, which
+            # would leave drawing processes to the system.
+            if not any(argument.startswith("hosts") for argument in arguments):
+                start_drawing_processes()
             from fcorun.experiment.configuration.compose import normalize_overrides, translate_folder
             from fcorun.interface.cli.hydra_app import compose_and_run
 
