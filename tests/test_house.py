@@ -215,7 +215,7 @@ def test_errors_put_options_between_backticks():
 
 
 def test_kinds_are_classes_and_not_texts_that_are_compared():
-    """What differs by task, score, kind of a column or message stands in the file of the kind."""
+    """Require that the code asks a task, score, column or message for what differs, and compares no names."""
     compared = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "house.py"))["TEXTS_OF_KINDS"]
     texts = {str(path.relative_to(HOUSE)): path.read_text(encoding="utf-8") for path in FILES}
     found = {(kind, place) for kind, pattern in compared.items() for place, text in texts.items()
