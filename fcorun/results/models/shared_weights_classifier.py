@@ -20,6 +20,10 @@ class SharedWeightsClassifier(ClassifierMixin, BaseEstimator):
         classes_: the labels, (cuts + 1,).
     """
 
+    coef_: np.ndarray
+    intercept_: np.ndarray
+    classes_: np.ndarray
+
     def __init__(self, objective: Objective | None = None):
         self.objective = objective
 
