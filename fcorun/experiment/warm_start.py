@@ -70,9 +70,9 @@ class WarmStart:
         if same and data.features.standardized:
             same = _same_standardization(standardized, data.features.standardized)
         if not same:
-            scaling = f" `data.scaling={folder}`" if mode == "pooled" else ""
+            scaling = f" data.scaling={folder}" if mode == "pooled" else ""
             raise UserError(f"`start={folder}` is of features that were standardized otherwise: give "
-                            f"`data.standardize={mode}`{scaling}")  # fmt: skip
+                            f"`data.standardize={mode}{scaling}`")  # fmt: skip
 
 
 def _format_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:

@@ -6,7 +6,7 @@ A file of this folder, or a class that an installed package names as an entry po
 task without any other edit.
 
 Code that depends on the task asks for the reason, as in ``if task.has_classes``. What a room does for each task is no
-method of the task: the room registers a function for each class, and refuses a task that nothing is registered for.
+method of the task: the room registers a function for each class, and refuses a task that nothing is registered for::
 
     @singledispatch
     def score_rows(task: Task, rows: ScoredRows) -> dict[str, float]:

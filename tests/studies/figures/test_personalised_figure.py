@@ -106,10 +106,10 @@ def test_pictures_of_runs_and_sweeps_show_personal_models(records):
     assert [len(lines) for _, lines in of_a_run] == [1, 4, 2]
     runs = build_table(records)
     view = ProblemView(runs, records, METRIC, curve_styles_of(runs))
-    (ax,) = not_none(structure_of.draw(view)).axes
+    (ax,) = structure_of.draw(not_none(structure_of.collect_points(view))).axes
     assert "personal models" in ax.get_xlabel()
     assert "personal models" in ax.get_ylabel().replace("\n", " ")
-    figure = not_none(best_curves.draw(view))
+    figure = best_curves.draw(not_none(best_curves.collect_curves(view)))
     assert next(iter(view.curve_styles)) == "fedavg"  # drawn by its global model, as it has no personal ones
     lines = {ax.get_ylabel(): [line.get_label() for line in ax.lines] for ax in figure.axes}
     assert [len(labels) for labels in lines.values()] == [2, 2, 3, 3]  # local training has no global model

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from helpers import composed, fails
 
+from fcorun.base.errors import word
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.run_record import RunRecord
@@ -68,7 +69,7 @@ def test_the_refit_is_least_squares_on_the_stable_columns():
     np.testing.assert_allclose(
         record.predict(pd.read_csv("rows.csv", usecols=result.refit_columns))["prediction"], fitted, atol=1e-5
     )
-    assert AFTER_SELECTION in "\n".join(describe_stability(result))
+    assert word(AFTER_SELECTION) in "\n".join(describe_stability(result))
     with pytest.warns(UserWarning, match="the same rows chose the features"):
         record.infer()
     assert "@article{shah2013," in build_bibliography([record])
