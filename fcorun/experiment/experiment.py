@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +17,12 @@ from fcorun.base.config import (
     SECTIONS,
     Settings,
     code_identifier,
-    find_user_code,
     identity_fields,
     numeric_fields,
 )
 from fcorun.base.errors import UserError, suggest_name, word
 from fcorun.base.metrics import CATALOGUE, IGNORES_PSI, MORE_ROUNDS_ADVICE, Metric, MetricCatalogue, custom_metrics
+from fcorun.base.plugin_code import PluginCode, find_code
 from fcorun.base.trust import class_path
 from fcorun.data.datasets.dataset import Dataset
 from fcorun.engine.engine import RESULTS_VERSION
@@ -38,9 +38,6 @@ from fcorun.methods.objectives.objective import Objective
 from fcorun.methods.problem import solver
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.methods.regularizers.regularizer import Regularizer
-
-if TYPE_CHECKING:
-    from fcorun.base.plugin_code import PluginCode
 
 # The end of a run, judged by its rows: targets that were met or missed, and an objective that was still falling.
 
@@ -269,11 +266,11 @@ class PreparedExperiment:
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     @cached_property
-    def plugin_code(self) -> "dict[str, PluginCode]":
+    def plugin_code(self) -> dict[str, PluginCode]:
         """The code of the plug-ins outside of fcorun, by section."""
         codes = {}
         for section in IDENTITY_SECTIONS:
-            code = find_user_code(type(getattr(self, section)))
+            code = find_code(type(getattr(self, section)))
             if code is not None:
                 codes[section] = code
         return codes

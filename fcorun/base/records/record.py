@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from fcorun.base.errors import UserError, describe_error
+from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records import formats
 from fcorun.base.system.files import append_line, remove_path, write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
-
-    from fcorun.base.plugin_code import PluginCode
 
 
 # The lock of a record's folder: an operating-system lock that ends with the process that computes the record.
@@ -425,7 +424,7 @@ class RunFolder:
         """Write a file of the record atomically."""
         write_atomically(self.path / name, content)
 
-    def save_plugins(self, plugins: "Mapping[str, PluginCode]") -> None:
+    def save_plugins(self, plugins: Mapping[str, PluginCode]) -> None:
         """Save copies of the files of the user's own plug-ins, and their digests by section."""
         if not plugins:
             return
