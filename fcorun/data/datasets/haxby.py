@@ -35,20 +35,6 @@ class Haxby(Dataset):
     The brain is masked by nilearn's mask. Every voxel of a run is standardized to mean 0 and sample deviation 1 over
     all volumes of that run, of every category. Files missing in ``root`` are downloaded, 300 MB a subject; masked scans
     are cached.
-
-    Attributes:
-        root: nilearn's data folder, the one that holds ``haxby2001/``.
-        subjects: the subjects to load, of 1 to 6.
-        validation_subjects: held out wholly. None: the last of the subjects that are not ``test_subjects``, if there
-            are several of these and no ``validation_runs``.
-        validation_runs: held out of every subject, numbered as in the column ``chunks`` of labels.txt, from 0.
-        test_subjects, test_runs: the test split, scored once, at the end of a run. A run that both splits take, such
-            as a run of a validation subject that ``test_runs`` names, is in the test split.
-        categories: the two to tell apart, as in the column ``labels``.
-        fold: "subject" makes the training rows of each subject a fold of ``fcorun select``, which holds out whole
-            subjects. None: folds are drawn.
-        group: "subject" keeps the rows of a subject together, in folds and halves that are drawn.
-        split_seed: the seed of folds that are drawn. None: ``seed`` of the run draws them.
     """
 
     source = "@haxby2001, from PyMVPA by way of nilearn"

@@ -21,15 +21,6 @@ class Heterogeneous(EqualSizeClients):
     more than two classes the same law holds for each class's column. Client m draws a mean mu_m ~ N(0, mean_scale^2 I)
     once, then x ~ N(mu_m, I) and the label from the sigmoid of x'w_m, or from the softmax. There is no bias. The
     validation rows of a client have its mean and its model.
-
-    Attributes:
-        features: number of features, d.
-        classes: number of labels; 2 make the task binary.
-        shared, dense, sparse: strengths of the three components; 0 leaves a component out and the others unchanged.
-        shared_nonzeros: number of nonzero coefficients of s; None for a dense s.
-        nonzeros: number of nonzero coefficients of each v_m.
-        mean_scale: standard deviation of the clients' means; 0 gives all clients the same features.
-        population: another number draws other clients from the same law, with the same shared component s.
     """
 
     source = "ours"

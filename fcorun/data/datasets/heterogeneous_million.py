@@ -19,11 +19,6 @@ class HeterogeneousMillion(GeneratedClients):
     Client m has the coefficients w_m = shared * s + dense * u_m + sparse * v_m of that law, a mean
     mu_m ~ N(0, mean_scale^2 I), rows x ~ N(mu_m, I) and labels from the sigmoid of x'w_m. Only the rows for evaluation
     are stored.
-
-    Attributes:
-        shared, dense, sparse: strengths of the three components.
-        shared_nonzeros: number of nonzero coefficients of s.
-        nonzeros: number of nonzero coefficients of each v_m.
     """
 
     source = "ours"

@@ -19,11 +19,6 @@ class Lasso(LinearRegressionData):
     its mean. The option ``condition`` is ours: features 1..d of mu_m and delta are scaled from 1 down to
     condition^(-1/2), evenly in logarithm. The paper prints the configurations; the law of the features is a
     reconstruction.
-
-    Attributes:
-        features: number of features, d.
-        nonzeros: number of coefficients that are 1, of d.
-        condition: ratio of the largest to the smallest variance of a feature, from 1.
     """
 
     source = "section 5.1 of @yuan2021, the law of the features reconstructed"

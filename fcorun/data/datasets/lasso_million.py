@@ -17,9 +17,6 @@ class LassoMillion(GeneratedClients):
     Client m draws a mean mu_m ~ N(0, mean_scale^2 I) and ``samples`` rows x = mu_m + delta, y = x'w + b + eps with
     delta ~ N(0, I) and eps ~ N(0, 1), by JAX's counter-based generator: the same rows in each round of its
     participation. All clients share b ~ N(0, 1). Only the rows for evaluation are stored.
-
-    Attributes:
-        nonzeros: number of coefficients that are 1; the others are 0.
     """
 
     source = "section 5.1 of @yuan2021, the law of the features reconstructed"

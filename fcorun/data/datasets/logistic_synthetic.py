@@ -18,11 +18,6 @@ class LogisticSynthetic(EqualSizeClients):
     Client j has a ~ N(0, I) and P(b = 1) = 1 / (1 + exp(-a'x_j)), else b = -1, with x_j = x0, uniform on the sphere of
     radius ``signal``. The option ``heterogeneity`` is ours: x_j = x0 + heterogeneity * u_j with u_j ~ N(0, I). The
     paper's supplement is not at hand; the laws are a reconstruction.
-
-    Attributes:
-        features: number of features, d.
-        signal: the norm of x0; 0 gives labels that are independent of the features.
-        heterogeneity: standard deviation of each client's coefficients about x0; 0 gives all clients the same.
     """
 
     itemsize = 8

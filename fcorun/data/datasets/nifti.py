@@ -13,6 +13,7 @@ from fcorun.base.errors import UserError, abbreviate, suggest_name, word
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.images import (
     RUN_DEPENDENCE,
+    VoxelGrid,
     check_same_grid,
     compute_mask,
     extract_voxels,
@@ -26,7 +27,6 @@ from fcorun.data.datasets.images import (
     unreadable_error,
 )
 from fcorun.data.datasets.table import Table
-from fcorun.data.datasets.voxel_grid import VoxelGrid
 from fcorun.data.tables.cells import parse_numbers
 from fcorun.data.tables.column_roles import ParsedRows
 from fcorun.data.tables.readers import READ_ERRORS, TEXT_ENDINGS, detect_separator, explain_damage, find_file
@@ -40,25 +40,7 @@ _SHOWN = 5  # missing images that a message names
 
 @dataclass(frozen=True)
 class Nifti(Dataset):
-    """Images that a table lists, each with its label and its client.
-
-    Attributes:
-        path: the table, .csv or .tsv, with a row an image.
-        image: the column of files, .nii or .nii.gz, relative to the table's folder. Rows that name the same file are
-            the volumes of a 4D image: all of them in their order, or those that ``volume`` gives.
-        target, client: the columns of labels and of clients.
-        volume: the column of indices in 4D images, from 0.
-        run: the column of runs (sessions) of a client, within which each voxel is standardized.
-        categories: the labels to keep; other images still count where runs are standardized.
-        mask: an image that is not 0 where voxels are features. None: made by nilearn of all images that are listed,
-            by ``mask_strategy``, with the voxels that are in the masks of at least half of the files.
-        resample: whether images on another grid than the mask, or without one than the first image, are brought to it.
-        task, validation, scaling, seed, split_seed, positive: as of data=table.
-        group, group_across, split, fold: as of data=table, of the images of one patient for example.
-        standardize: "per_run" brings each voxel to mean 0 and sample deviation 1 over the images of a run that are
-            listed, as nilearn does it (zscore_sample); the others are as of data=table. None: per_run with a ``run``,
-            else none.
-    """
+    """Images that a table lists, each with its label and its client. ``conf/data/nifti.yaml`` explains the options."""
 
     source = "yours"
 

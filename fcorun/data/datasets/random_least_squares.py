@@ -25,13 +25,6 @@ class RandomLeastSquares(EqualSizeClients):
     is well conditioned, whatever the clients are. Validation and test rows have the same covariance. The option
     ``heterogeneity`` is ours: x_j = x0 + heterogeneity * u_j with u_j ~ N(0, I). The paper's supplement is not at hand;
     the laws of A_j, v and x0 are a reconstruction.
-
-    Attributes:
-        features: number of features, d.
-        noise: standard deviation of v.
-        condition: condition number of each client's loss, from 1; None for Gaussian features.
-        basis: common eigenvectors of all clients, or others for each client; unused without ``condition``.
-        heterogeneity: standard deviation of each client's coefficients about x0; 0 gives all clients the same.
     """
 
     itemsize = 8

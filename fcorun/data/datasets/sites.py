@@ -22,23 +22,10 @@ _NOT_OF_TABLE = (  # options that data=table does not have
 class Sites(Dataset):
     """The options that the tables of all sites share, which a plan lists.
 
-    Options that ``Table`` has, too, mean the same here.
+    ``conf/data/sites.yaml`` explains them. Options that ``Table`` has, too, mean the same here.
 
     Attributes:
-        task: the kind of targets. With ``event`` it is "survival", and need not be given.
-        classes: the labels in the order of the class indices. None: all labels, sorted; a binary task then needs
-            ``positive``, so that no site decides which class is the positive one.
-        ranges: the least and the largest value of columns of numbers, between which ``missing`` "median" counts values
-            in bins of equal width: a median within a bin is not exact.
-        fold_names: the names of the folds in the column ``fold``, all of which each client with training rows has; no
-            site decides how many there are.
         by_site: whether scores.csv has the scores of single sites, which the owners of all sites must allow.
-        away: "wait" for a site that does not answer; or "skip" the site in that round, and ask again in the next one.
-        away_seconds: how long a site is waited for before it is skipped.
-        least_sites: the least number of answers with which a round, or an evaluation, goes on without the others.
-        client: the column of clients' names, unless a site names another. Without one, a file is one client.
-        split_seed: the seed of the held-out rows and of the folds. None: ``seed`` of these options. The seed of the run
-            draws neither: the answers for two splits of the same rows would differ by few rows.
         load_from_sites: asks connected sites for what the server knows of their rows; None: no site is connected.
         digest: stands for the rows of the connected sites in the identity of a run.
     """

@@ -57,57 +57,7 @@ ColumnNames = Annotated[list[str] | None, "default outside identity"]
 
 @dataclass(frozen=True)
 class Table(Dataset):
-    """The rows of a file, by client.
-
-    Attributes:
-        path: a .csv, .tsv, .parquet or .xlsx file, whose columns other than the target and the client are the features
-            (a .csv may have semicolons and decimal commas: see ``fcorun.data.tables.readers``); a .npz file of X
-            (N, d), y (N,) and, optionally, client (N,) and boolean validation and test (N,); or a LIBSVM file
-            (.libsvm, .svm, .svmlight, .txt), read into a dense float32 array. Text files may be compressed (.gz, .bz2).
-            An HDF5 file (.h5) and a folder of .npy files hold the arrays of an .npz.
-        target: the column to predict; required for files with named columns, and refused for others.
-        client: the column that names the client of a row. None: ``partition`` assigns the rows.
-        partition: see ``fcorun.data.tables.partition.assign_rows``; only for files that name no clients.
-        clients: the number of clients of the partition.
-        alpha: concentration of the Dirichlet partition; the smaller, the more the clients' labels differ.
-        event: a column of 1 for an event at the time that ``target`` gives, and 0 for a row that is censored then; no
-            feature. The task is then "survival".
-        task: "regression" keeps the target as a number; "survival" without ``event`` expects signed times, negative
-            ones of censored rows; for the others any values are labels, sorted.
-        validation: the fraction of each client's rows to hold out, or names of clients to hold out wholly. None: the
-            rows that an .npz marks, and 0.2 of each client's rows where nothing is marked.
-        test: likewise the rows that only the scores at the end of a run use. None: the rows that an .npz marks, else
-            none. A fraction ``validation`` does not change the rows of the test.
-        standardize: by the training rows' mean and deviation, of all clients ("pooled") or of each ("per_client").
-        scaling: a record on data standardized "pooled", whose mean and deviation are applied.
-        seed: the seed of the partition, and without ``split_seed`` of the held-out rows.
-        split_seed: the seed of the held-out rows, and of the folds of a selection.
-        missing: the treatment of gaps in the features, see ``fcorun.data.tables.encoding.fit_encoding``.
-        ignore: columns that are no features.
-        only: the columns that are features, to the exclusion of all others. None: all columns.
-        encoding: a record whose encoding is applied, for new clients: columns found by name, levels and fills. A run
-            that starts from a record has the encoding of that record.
-        weight: a column of row weights, 0 or more, in all means of losses and scores; no feature. In "examples"
-            weighting, a client counts by the sum of its weights. Features are standardized without weights.
-        offset: a column that is added to the linear predictor, such as the logarithm of an exposure; no feature.
-        positive: the label of the positive class, whose index is 1: coefficients, probabilities and sensitivity speak
-            for it. None: the last label in order. The choice changes neither clients nor held-out rows.
-        group: a column that names the group of each row, such as the patient of a visit; no feature. The rows of one
-            group are held out together, by numbers drawn from (seed, group) alone, and ``validation`` and ``test`` are
-            the probability of each group to be held out. Without ``client``, groups are assigned to clients. Of a file
-            of arrays, ``group``, ``split`` and ``fold`` name arrays (N,).
-        group_across: whether a group with rows of several clients is refused, or kept and held out at all of them.
-        split: a column that assigns each row to "train", "validation" or "test"; no feature.
-        fold: a column that names the fold in which ``fcorun select`` holds each row out; no feature.
-        resident: whether the rows of Parquet, HDF5 or a folder are in memory. False: rows are read from disk when they
-            are needed. "auto": rows that take more than a quarter of the free memory stay on disk.
-        keep: columns that predictions.csv repeats, such as the numbers of patients; no features.
-        order: the labels of ordered classes, from the lowest to the highest one. None: numbers are in their own order.
-        splines: the number of knots, 3 to 7, of columns of numbers that become restricted cubic splines. The knots are
-            quantiles of the training rows.
-        labels: a CSV with the labels, units and roles of columns: see ``fcorun.data.tables.label_file``. Only the roles
-            are part of the identity, as the options that they stand for.
-    """
+    """The rows of a file, by client. ``conf/data/table.yaml`` explains the options."""
 
     source = "yours"
     path: PathOption
