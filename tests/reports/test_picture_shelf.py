@@ -15,7 +15,7 @@ from helpers import not_none
 
 import fcorun.reports.pictures
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.voxel_grid import VoxelGrid
+from fcorun.data.datasets.images import VoxelGrid
 from fcorun.data.rows.rows import Rows
 from fcorun.methods.objectives import Logistic
 from fcorun.reports.build_table import build_table

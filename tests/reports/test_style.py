@@ -11,7 +11,7 @@ from matplotlib.text import Text
 
 from fcorun.base.config import FigureStyle
 from fcorun.base.records.record import load_records
-from fcorun.data.datasets.voxel_grid import VoxelGrid
+from fcorun.data.datasets.images import VoxelGrid
 from fcorun.data.tables.scaling import Scaling
 from fcorun.interface.cli.commands import main
 from fcorun.reports.pictures import best_curves, brain, rates, run_curves, structure

@@ -15,7 +15,7 @@ from fcorun.base.config import PluginBase, code_identifier, identity_fields, is_
 from fcorun.base.errors import UserError, first_line
 from fcorun.base.system.files import Keyed
 from fcorun.base.system.machine import REDUCE_HINT, check_memory, free_host_memory
-from fcorun.data.datasets.voxel_grid import VoxelGrid
+from fcorun.data.datasets.images import VoxelGrid
 from fcorun.data.rows.host_matrix import balance_clients
 from fcorun.data.rows.rows import Rows, sum_columns_by_client, sum_squares_by_client
 from fcorun.data.tables.encoding import Encoding

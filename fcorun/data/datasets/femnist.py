@@ -1,19 +1,33 @@
-"""Federated EMNIST: handwritten digits, or digits and letters; a client is a writer."""
+"""Federated EMNIST: handwritten digits, or digits and letters; a client is a writer.
 
+The images are read from TensorFlow Federated's HDF5 files or LEAF's JSON shards.
+"""
+
+import hashlib
+import json
 import logging
 import math
+import os
+import re
+import shutil
 import string
+import sys
 import tarfile
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fcorun.base import config
 from fcorun.base.errors import UserError
+from fcorun.base.system.files import cache_dir
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
-from fcorun.data.datasets.download import fetch_archive
-from fcorun.data.datasets.femnist_files import file_format, list_writers, open_images, sample_digest
-from fcorun.data.rows.host_matrix import balance_clients
+from fcorun.data.datasets.images import file_stats, load_or_make
+from fcorun.data.rows.host_matrix import allocate, balance_clients
+from fcorun.data.rows.rows import Rows
 
 URL = "https://storage.googleapis.com/tff-datasets-public/"
 # checksums that tensorflow_federated.simulation.datasets.emnist.load_data pinned while it read HDF5 files
@@ -21,7 +35,12 @@ SHA256 = {
     "fed_emnist_digitsonly": "55333deb8546765427c385710ca5e7301e16f4ed8b60c1dc5ae224b42bd5b14b",
     "fed_emnist": "fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
 }
+RETRIES = 2  # of a download
 CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)  # in the order of the labels
+PIXELS = 28 * 28
+DIGEST_BYTES, DIGEST_PIECES = 1 << 20, 16  # length and number of the pieces of a file that are digested
+
+LabelledImages = tuple[np.ndarray, np.ndarray]  # pixels (n, 784) uint8, labels (n,) int32
 log = logging.getLogger(__name__)
 
 
@@ -36,12 +55,6 @@ class Femnist(Dataset):
     fingerprint. Both store 1.0 for the background and number the classes 0-9, A-Z, a-z. The background is 0 here, as in
     the code of FedDualAvg's paper. Pixels stay bytes until they are in a batch. The test images of a writer are the
     validation split.
-
-    Attributes:
-        root: the folder of the files, to which missing files are downloaded.
-        only_digits: 10 classes, the digits among LEAF's images; else 62 classes.
-        fraction_clients: the fraction of writers to load, the first ones by name; at least one writer.
-        split_seed: the seed of folds of a selection. None: ``seed`` of the run draws them.
     """
 
     source = "handwriting of @cohen2017 by writer, from TensorFlow Federated or LEAF, @caldas2018"
@@ -137,3 +150,236 @@ class Femnist(Dataset):
                 f"{url} cannot be downloaded ({type(error).__name__}); unpack that archive into '{root}' by hand"
             ) from error
         return archive_files[:1], archive_files[1:]
+
+
+def fetch_archive(url: str, sha256: str, members: Iterable[str], folder: Path) -> None:
+    """Download the tar archive at ``url``, check it, and put its files called ``members`` into ``folder``.
+
+    Does nothing if the folder has all of them already. The folder gets whole files only. Other processes wait for the
+    first one. Raises ValueError for a checksum that stays wrong when the download is repeated, OSError (the base class
+    of errors of requests) also for an archive without a member, and tarfile.TarError.
+    """
+    import pooch
+    from filelock import FileLock
+
+    name = url.rsplit("/", 1)[1]
+    cache = cache_dir("downloads")
+    targets = [folder / member for member in members]
+    with FileLock(cache / f"{name}.lock"):
+        if all(target.exists() for target in targets):
+            return
+        print(f"downloading {url} for {folder}", file=sys.stderr, flush=True)
+        pooch.get_logger().setLevel("ERROR")
+        store = pooch.create(
+            path=cache,
+            base_url="",
+            registry={name: f"sha256:{sha256}"},
+            urls={name: url},
+            retry_if_failed=RETRIES,
+        )
+        unpacked = folder / f".{name}-unpacked"  # in the folder, so that its files move at once
+        shutil.rmtree(unpacked, ignore_errors=True)  # of a killed process, since this one has the lock
+        try:
+            store.fetch(name, processor=pooch.Untar(extract_dir=str(unpacked.resolve())))
+            sources = [unpacked / target.name for target in targets]
+            for source in sources:
+                source.stat()  # all are there before the first one moves
+            for source, target in zip(sources, targets, strict=True):
+                os.replace(source, target)
+        finally:
+            shutil.rmtree(unpacked, ignore_errors=True)
+            (cache / name).unlink(missing_ok=True)
+
+
+def file_format(files: list[Path]) -> str:
+    """Return "TFF" or "LEAF", the source of these files."""
+    return "TFF" if files[0].suffix == ".h5" else "LEAF"
+
+
+def _damage_error(file: Path, error: object) -> UserError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return UserError(f"`data.root`: {file} cannot be read ({reason}); delete it and get it anew")
+
+
+def list_writers(file: Path) -> list[str]:
+    """Return the names of the writers in a file, in any order."""
+    if file.suffix == ".h5":
+        with _open_h5(file) as groups:
+            return list(groups)
+    # LEAF writes the list of users first, so that the images, which take minutes, need no parsing
+    with file.open(encoding="utf-8", errors="replace") as text:
+        head = text.read(1 << 20)
+    if start := re.match(r'\s*\{\s*"users"\s*:\s*', head):
+        with suppress(ValueError):
+            users = json.JSONDecoder().raw_decode(head, start.end())[0]
+            if isinstance(users, list) and all(isinstance(name, str) for name in users):
+                return users
+    return list(_load_shard(file))
+
+
+@dataclass
+class WriterImages:
+    """The images of those among some writers that have any.
+
+    Attributes:
+        labels: the labels of each writer, (n,) int32.
+        read_pixels: yields the name and the images, (n, 784) uint8, of each of the named writers, in any order.
+    """
+
+    labels: dict[str, np.ndarray]
+    read_pixels: Callable[[Collection[str]], Iterable[tuple[str, np.ndarray]]]
+
+    def offsets(self, names: list[str]) -> np.ndarray:
+        """Return the bounds of the images of these writers, in order."""
+        return np.cumsum([0, *(len(self.labels.get(name, ())) for name in names)])
+
+    def gather(self, names: list[str], host_offsets: np.ndarray | None, host: int) -> Rows:
+        """Return the images of these writers, with the pixels of the writers on this host."""
+        offsets = self.offsets(names)
+        x, buffer_of = allocate(offsets, host_offsets, host, PIXELS, np.uint8)
+        numbers = range(len(names)) if host_offsets is None else range(host_offsets[host], host_offsets[host + 1])
+        number_of_writer = {names[m]: m for m in numbers if names[m] in self.labels}
+        for name, pixels in self.read_pixels(number_of_writer):
+            buffer_of(number_of_writer[name])[:] = pixels
+        return Rows.from_offsets(
+            x, np.concatenate([self.labels[name] for name in names if name in self.labels]), offsets
+        )
+
+
+def open_images(files: list[Path], writers: list[str], classes: int) -> WriterImages:
+    """Return the images of these writers: labels are read now, pixels of HDF5 files when they are needed.
+
+    The parsed JSON of LEAF, 4 GB of text in all, is cached.
+    """
+    if files[0].suffix != ".h5":
+        content = (1, file_stats(files), writers, classes)
+        arrays = load_or_make("femnist", "leaf", content, lambda: _parse_leaf(files, writers, classes))
+        names = arrays["names"].tolist()
+        bounds = np.cumsum(arrays["sizes"])[:-1]
+        pixels = dict(zip(names, np.split(arrays["x"], bounds), strict=False))
+        labels = dict(zip(names, np.split(arrays["y"], bounds), strict=False))
+        return WriterImages(labels, lambda names: ((name, pixels[name]) for name in names))
+    labels = {}
+    for file in files:
+        with _open_h5(file) as groups:
+            for name in sorted({*writers} & {*groups}):
+                labels_of_writer = _read_array(file, groups, name, "label")
+                if len(labels_of_writer):
+                    labels[name] = _check_labels(labels_of_writer, classes, f"{file}: writer {name}")
+
+    def read_pixels(names: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
+        for file in files:
+            with _open_h5(file) as groups:
+                for name in sorted({*names} & {*groups}):
+                    n_images = len(_read_array(file, groups, name, "label"))
+                    pixels = _read_array(file, groups, name, "pixels")
+                    yield name, _to_bytes(pixels, n_images, f"{file}: writer {name}")
+
+    return WriterImages(labels, read_pixels)
+
+
+def _read_array(file: Path, groups: Any, name: str, key: str) -> np.ndarray:
+    try:
+        return groups[name][key][()]
+    except (KeyError, OSError) as error:
+        raise _damage_error(file, f"writer {name}: {error.args[0]}") from error
+
+
+def _parse_leaf(files: list[Path], writers: list[str], classes: int) -> dict[str, np.ndarray]:
+    """Return the "names" (W,) and numbers of images "sizes" (W,) of these writers, pixels "x" and labels "y" in order.
+
+    Writers without images are left out. Raises UserError for a writer whose images are in two files.
+    """
+    images: dict[str, LabelledImages] = {}
+    for file in files:
+        names = {*writers}.intersection(list_writers(file))
+        if not names:
+            continue
+        log.info("reading %s", file)
+        users = _load_shard(file)
+        for name in sorted(names):
+            where = f"{file}: writer {name}"
+            try:
+                labels = np.asarray(users[name]["y"], dtype=np.int64)
+                n_pixels = -1 if len(labels) else PIXELS
+                pixels = np.asarray(users[name]["x"], dtype=np.float32).reshape(len(labels), n_pixels)
+            except (KeyError, TypeError, ValueError) as error:
+                raise _damage_error(file, f"writer {name}: {error}") from error
+            if classes == 10:  # digits
+                pixels = pixels[labels < classes]
+                labels = labels[labels < classes]
+            if not len(labels):
+                continue
+            if name in images:
+                raise UserError(f"`data.root`: writer {name} is in two files of {files[0].parent}: put all images of "
+                                "the writer into one")  # fmt: skip
+            images[name] = (_to_bytes(pixels, len(labels), where), _check_labels(labels, classes, where))
+    return {
+        "names": np.array(list(images), str),
+        "sizes": np.array([len(y) for _, y in images.values()], int),
+        "x": np.concatenate([np.empty((0, PIXELS), np.uint8), *(x for x, _ in images.values())]),
+        "y": np.concatenate([np.empty(0, np.int32), *(y for _, y in images.values())]),
+    }
+
+
+@contextmanager
+def _open_h5(path: Path) -> Iterator[Any]:
+    """Open the group 'examples' of an HDF5 file, which has the writers."""
+    import h5py
+
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise _damage_error(path, error) from error
+    with file:
+        if "examples" not in file:
+            groups = ", ".join(file) or "nothing"
+            raise UserError(
+                f"`data.root`: {path} has no group 'examples' (it holds {groups}); give TFF's federated EMNIST"
+            )
+        yield file["examples"]
+
+
+def _load_shard(file: Path) -> dict[str, Any]:
+    """Parse the writers of a JSON shard of LEAF, with their images x and labels y as lists."""
+    try:
+        return dict(json.loads(file.read_bytes())["user_data"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damage_error(file, f"no LEAF shard with 'user_data': {error}") from error
+
+
+def _to_bytes(pixels: np.ndarray, count: int, where: str) -> np.ndarray:
+    """Convert images with a background of 1.0 to bytes with a background of 0.
+
+    Raises UserError unless the values are in [0, 1] and there are ``count`` images.
+    """
+    flat = pixels.reshape(len(pixels), -1)
+    if flat.shape != (count, PIXELS):
+        raise UserError(f"`data.root`: {where} has pixels of shape {pixels.shape} and {count} labels; "
+                        "give images of 28 x 28 and a label for each")  # fmt: skip
+    if not (flat.min() >= 0 and flat.max() <= 1):
+        raise UserError(f"`data.root`: {where} has pixels outside 0 to 1; give them as TFF and LEAF do, 1.0 for white")
+    return np.rint(255 * (1 - flat)).astype(np.uint8)
+
+
+def _check_labels(labels: np.ndarray, classes: int, where: str) -> np.ndarray:
+    """Convert labels to int32. Raises UserError for a label that is no class."""
+    if labels.min() < 0 or labels.max() >= classes:
+        bad = labels[(labels < 0) | (labels >= classes)][0]
+        raise UserError(f"`data.root`: {where} has a label {bad}; the {classes} classes are 0 to {classes - 1}"
+                        + (", or 0 to 61 with `data.only_digits=false`" if classes == 10 else ""))  # fmt: skip
+    return labels.astype(np.int32)
+
+
+def sample_digest(file: Path) -> str:
+    """Digest a file's size and sixteen megabytes spread evenly over the file, or all of a smaller file."""
+    size = file.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    starts, length = [0], size
+    if size > DIGEST_BYTES * DIGEST_PIECES:
+        starts, length = np.linspace(0, size - DIGEST_BYTES, DIGEST_PIECES).astype(int), DIGEST_BYTES
+    with file.open("rb") as stream:
+        for start in starts:
+            stream.seek(int(start))
+            digest.update(stream.read(length))
+    return digest.hexdigest()

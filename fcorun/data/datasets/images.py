@@ -1,19 +1,22 @@
-"""Functions of data sets of images: scans as rows of voxels by nilearn, cached, and digests of files."""
+"""Scans as rows of voxels by nilearn, the positions of these voxels, a cache of arrays, and digests of files."""
 
 import hashlib
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system import files
 from fcorun.base.system.files import cache_dir, write_atomically
-from fcorun.data.datasets.voxel_grid import VoxelGrid
 
 # a warning for splits of a client's images that were standardized together
 RUN_DEPENDENCE = (
@@ -21,6 +24,46 @@ RUN_DEPENDENCE = (
     "`by=clients` keeps runs whole"
 )
 DIGEST_BYTES = 1 << 20  # bytes digested at either end of a .gz
+
+
+@dataclass(frozen=True, eq=False)
+class VoxelGrid:
+    """The voxels in a mask, in nilearn's order, that of ``mask.nonzero()``; each voxel is a feature.
+
+    Attributes:
+        mask: True for voxels that are features, shape (X, Y, Z).
+        affine: the map from the indices of a voxel to millimetres, shape (4, 4).
+    """
+
+    mask: Bool[np.ndarray, "X Y Z"]
+    affine: Float[np.ndarray, "4 4"]
+
+    @property
+    def n_voxels(self) -> int:
+        """Return the number of voxels in the mask, d."""
+        return int(self.mask.sum())
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Return each voxel's name, made of its indices in the image: voxel 12 30 22."""
+        return tuple(f"voxel {i} {j} {k}" for i, j, k in np.argwhere(self.mask).tolist())
+
+    def to_image(self, values: np.ndarray) -> np.ndarray:
+        """Return values (d,) as a float32 image (X, Y, Z), or values (d, k) as k images (X, Y, Z, k).
+
+        Voxels outside the mask are 0.
+        """
+        out = np.zeros((*self.mask.shape, *values.shape[1:]), np.float32)
+        out[self.mask] = values
+        return out
+
+    def neighbours(self) -> Int[np.ndarray, "d 6"]:
+        """Return the numbers of the voxels that share a face with each voxel; d for neighbours outside the mask."""
+        numbers = np.full(np.add(self.mask.shape, 2), self.n_voxels)  # padded by one voxel on every side
+        numbers[1:-1, 1:-1, 1:-1][self.mask] = np.arange(self.n_voxels)
+        positions = np.argwhere(self.mask) + 1
+        steps = np.concatenate([np.eye(3, dtype=int), -np.eye(3, dtype=int)])
+        return np.stack([numbers[tuple((positions + step).T)] for step in steps], axis=1)
 
 
 def read_errors() -> tuple[type[Exception], ...]:
@@ -67,7 +110,8 @@ def load_or_make(
     except READ_ERRORS:
         pass  # no cache file, or a damaged one
     arrays = make()
-    write_atomically(file, npz_bytes(arrays))
+    with suppress(OSError):  # a full disk needs no cache
+        write_atomically(file, npz_bytes(arrays))
     return arrays
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from fcorun.data.datasets.voxel_grid import VoxelGrid
+from fcorun.data.datasets.images import VoxelGrid
 from fcorun.reports.pictures.coefficient_picture import ModelView
 from fcorun.reports.pictures.layout import make_figure
 from fcorun.reports.pictures.picture import Picture

@@ -15,7 +15,7 @@ from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.formats import READ_ERRORS, nifti_bytes, read_json, read_mask, read_summary
 from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.voxel_grid import VoxelGrid
+from fcorun.data.datasets.images import VoxelGrid
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.data.tables.label_file import label_features
 from fcorun.data.tables.scaling import Scaling

@@ -3,7 +3,7 @@
 import pytest
 import requests
 
-from fcorun.data.datasets import download
+from fcorun.data.datasets import femnist
 
 
 @pytest.fixture
@@ -19,4 +19,4 @@ def isolated(tmp_path, monkeypatch):
         return send(self, request, **options)
 
     monkeypatch.setattr(requests.Session, "send", local)
-    monkeypatch.setattr(download, "RETRIES", 1)
+    monkeypatch.setattr(femnist, "RETRIES", 1)

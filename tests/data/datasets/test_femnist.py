@@ -12,7 +12,7 @@ from helpers import SHARED, fails, not_none, snapshots
 
 from fcorun import compose
 from fcorun.base.config import build
-from fcorun.data.datasets import femnist_files
+from fcorun.data.datasets import femnist
 from fcorun.data.datasets.femnist import Femnist
 
 pytestmark = pytest.mark.usefixtures("isolated")
@@ -157,7 +157,7 @@ def test_leaf_is_parsed_once(tmp_path, monkeypatch):
         raise AssertionError("parsed again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(femnist_files, "_load_shard", parse)
+        patch.setattr(femnist, "_load_shard", parse)
         assert_holds_writers(options.load(), train, test, sorted(train))
         with pytest.raises(AssertionError, match="parsed again"):
             Femnist(str(tmp_path), fraction_clients=0.5).load()
@@ -176,7 +176,7 @@ def test_leaf_needs_no_cache(tmp_path, monkeypatch):
 
     train, test = random_writers(2), random_writers(2, seed=1)
     save_leaf(tmp_path, train, test)
-    monkeypatch.setattr(femnist_files.np, "savez", fill_disk)
+    monkeypatch.setattr(femnist.np, "savez", fill_disk)
     assert_holds_writers(Femnist(str(tmp_path), fraction_clients=1.0).load(), train, test, sorted(train))
 
 
@@ -232,7 +232,7 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
 
 
 def test_large_files_are_sampled_from_end_to_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(femnist_files, "DIGEST_BYTES", 10)
+    monkeypatch.setattr(femnist, "DIGEST_BYTES", 10)
     file = tmp_path / "large"
     content = bytearray(b"x" * 1000)
     digests = []
@@ -241,10 +241,10 @@ def test_large_files_are_sampled_from_end_to_end(tmp_path, monkeypatch):
         if place is not None:
             changed[place : place + 1] = b"y"
         file.write_bytes(changed)
-        digests.append(femnist_files.sample_digest(file))
+        digests.append(femnist.sample_digest(file))
     assert len(set(digests[:3])) == 3
     file.write_bytes(content + b"x")
-    assert femnist_files.sample_digest(file) not in digests
+    assert femnist.sample_digest(file) not in digests
 
 
 # ---------------------------------------------------------------- what users get wrong

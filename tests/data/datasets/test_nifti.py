@@ -10,9 +10,8 @@ from brain_images import AFFINE, SHAPE, head_mask, save, write_maps, write_serie
 from helpers import fails, not_none
 
 from fcorun.data.datasets.haxby import Haxby
-from fcorun.data.datasets.images import standardize_within_runs
+from fcorun.data.datasets.images import VoxelGrid, standardize_within_runs
 from fcorun.data.datasets.nifti import Nifti
-from fcorun.data.datasets.voxel_grid import VoxelGrid
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

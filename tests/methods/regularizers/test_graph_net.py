@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import Lasso
 
 from fcorun import UserError
-from fcorun.data.datasets.voxel_grid import VoxelGrid
+from fcorun.data.datasets.images import VoxelGrid
 from fcorun.methods.regularizers import GraphNet
 
 pytestmark = pytest.mark.usefixtures("x64")
