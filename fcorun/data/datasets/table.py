@@ -11,7 +11,14 @@ from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar
 from fcorun.base.system.files import file_digest
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData, shard_for_host
 from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.tables.array_files import HDF5_ENDINGS, ON_DISK_WARNING, folder_digest, stays_on_disk
+from fcorun.data.tables.array_files import (
+    ARRAY_NAMES,
+    HDF5_ENDINGS,
+    ON_DISK_WARNING,
+    find_arrays,
+    is_array_folder,
+    stays_on_disk,
+)
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
 from fcorun.data.tables.columns import COLUMN_KINDS, Column
 from fcorun.data.tables.columns.infer_kind import infer_kind
@@ -38,7 +45,7 @@ from fcorun.data.tables.imputation.missing_by_outcome import MissingByOutcome, c
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
 from fcorun.data.tables.partition import assign_rows_to_clients
-from fcorun.data.tables.readers import detect_ending, find_file, is_array_folder, read_table
+from fcorun.data.tables.readers import detect_ending, find_file, read_table
 from fcorun.data.tables.scaling import Scaling, standardize
 from fcorun.data.tables.splits import (
     DEFAULT_VALIDATION,
@@ -430,7 +437,8 @@ class Table(Dataset):
         """Return the digest of the file, or of the arrays of a folder."""
         if is_array_folder(self.path):
             arrays = [name for name in (self.group, self.split, self.fold) if name is not None]
-            return folder_digest(self.path, arrays)
+            files = find_arrays(self.path, (*ARRAY_NAMES, *arrays))
+            return {name: file_digest(file) for name, file in files.items()}
         return file_digest(find_file(self.path, arrays=True))
 
 

@@ -1,12 +1,13 @@
-"""Files of arrays: .npz, HDF5, folders of .npy files, and LIBSVM; and copies of rows in the cache."""
+"""Files of arrays (.npz, HDF5, folders of .npy files, LIBSVM), and features that stay on disk, of Parquet files too."""
 
 import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,12 @@ from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import cache_dir, file_digest
 from fcorun.base.system.machine import free_host_memory
 from fcorun.data.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype, widen
-from fcorun.data.tables.cells import names_as_text
+from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
+from fcorun.data.tables.columns import NumberColumn
+from fcorun.data.tables.encoding import Encoding
 
 HDF5_ENDINGS = (".h5", ".hdf5")
+ARRAY_FOLDER = "folder of .npy"  # stands for the ending of a folder in errors
 ON_DISK_WARNING = "stay on disk and are read when they are needed"  # the end of a warning about rows
 ARRAY_NAMES = ("X", "y", "client", "validation", "test")
 _MEMORY_SHARE = 0.25  # rows that take more of the free memory stay on disk
@@ -31,86 +35,65 @@ def stays_on_disk(n_bytes: int, resident: bool | str) -> bool:
     return not resident
 
 
-def read_array_folder(path: str, resident: bool | str, extra_arrays: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the arrays of a folder of .npy files: "x" (N, d), "y" (N,), and ``extra_arrays``.
+def read_arrays(
+    file: Path,
+    ending: str,
+    where: str,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    resident: bool | str = True,
+) -> dict[str, Any]:
+    """Return arrays of an .npz, an HDF5 file or a folder of .npy files that fit each other, X as "x", all text as str.
 
-    The arrays client, validation and test are returned if the folder has them. X is a memory map where it stays on
-    disk. Raises UserError for arrays that are missing or do not fit each other.
+    X is a DiskMatrix where it stays on disk: that of a folder or an HDF5 file, unless it is ``resident``. Optional
+    arrays may be absent.
+
+    Raises UserError, which begins with ``where``, for arrays that are missing, hold no numbers or text, or do not fit
+    each other, and ValueError or OSError for a damaged file.
     """
-    files = _array_files(path, extra_arrays)
-    for name in ("X", "y", *extra_arrays):
-        if name not in files:
-            raise UserError(
-                f"`data.path={path}`: the folder has no {name}.npy; {suggest_name(name, [*files] or ARRAY_NAMES)}"
-            )
-    try:
-        mapped = _load_npy(files["X"], mmap_mode="r")
-        keep_mapped = stays_on_disk(mapped.size * memory_dtype(mapped.dtype).itemsize, resident)
-        arrays = {}
-        for name, file in files.items():
-            arrays[name] = mapped if keep_mapped and name == "X" else _load_npy(file)
-    except (ValueError, OSError, EOFError) as error:
-        raise UserError(f"`data.path={path}`: cannot be read as .npy ({error}); save arrays of numbers by numpy.save") \
-            from error  # fmt: skip
-    return {name: wrap_memory_map(array) for name, array in check_arrays(arrays, path).items()}
+    names = (*required, *optional)
+    if ending in HDF5_ENDINGS:
+        import h5py
+
+        with h5py.File(file) as content:
+            _check_names(required, content, where)
+            arrays = {name: _read_hdf5(file, content, name, where, resident) for name in names if name in content}
+    elif ending == ".npz":
+        with file.open("rb") as stream:  # given a path, numpy leaves a damaged file open
+            content = np.load(stream, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                raise ValueError("it holds a single array")
+            _check_names(required, content.files, where)
+            arrays = {name: _read_array(content, name, where) for name in names if name in content.files}
+    else:
+        files = find_arrays(str(file), names)
+        _check_names(required, files, where)
+        arrays = {name: _load_npy(files[name], name == "X", resident) for name in names if name in files}
+    return _check_arrays(arrays, where)
 
 
-def _load_npy(file: Path, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
-    """Return the array of an .npy file, by ``mmap_mode`` as a memory map. Raises ValueError for other files."""
-    array = np.load(file, allow_pickle=False, mmap_mode=mmap_mode)
+def _check_names(required: Sequence[str], available: Iterable[str], where: str) -> None:
+    """Raise UserError, which begins with ``where``, if a required array is not available."""
+    for name in required:
+        if name not in available:
+            raise UserError(f"{where}: there is no array '{name}'; {suggest_name(name, [*available] or ARRAY_NAMES)}")
+
+
+def _load_npy(file: Path, may_stay: bool, resident: bool | str) -> np.ndarray:
+    """Return the array of an .npy file, as a memory map where it stays on disk. Raises ValueError for other files."""
+    array = np.load(file, allow_pickle=False, mmap_mode="r" if may_stay else None)
     if not isinstance(array, np.ndarray):
         array.close()
         raise ValueError(f"{file.name} is an .npz")
+    if may_stay and not stays_on_disk(array.size * memory_dtype(array.dtype).itemsize, resident):
+        return np.load(file, allow_pickle=False)
     return array
 
 
-def read_hdf5(file: Path, path: str, resident: bool | str, extra_arrays: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the arrays of an HDF5 file, as ``read_array_folder`` does.
+def _read_hdf5(file: Path, content: Any, name: str, where: str, resident: bool | str) -> np.ndarray:
+    """Return an array of an open HDF5 file, text as str; a matrix that stays on disk as a memory map.
 
-    An X that stays on disk is mapped from the file itself. If the file stores it compressed or in chunks, a copy in
-    the cache is mapped instead.
-    """
-    import h5py
-
-    try:
-        with h5py.File(file) as content:
-            for name in ("X", "y", *extra_arrays):
-                if name not in content:
-                    raise UserError(
-                        f"`data.path={path}`: there is no data set '{name}'; {suggest_name(name, list(content))}"
-                    )
-            arrays = {}
-            for name in (*ARRAY_NAMES, *extra_arrays):
-                if name in content and name != "X":
-                    arrays[name] = read_hdf5_array(content, name, f"`data.path={path}`")
-            x = _open_hdf5_array(content, "X", f"`data.path={path}`")
-            n_bytes = x.size * memory_dtype(x.dtype).itemsize
-            if x.ndim != 2 or x.dtype.hasobject or not stays_on_disk(n_bytes, resident):
-                arrays["X"] = x[()]
-            elif (offset := x.id.get_offset()) is not None and not x.compression and x.dtype.isnative:
-                arrays["X"] = np.memmap(file, x.dtype, "r", offset, x.shape)
-            else:
-                step = max(1, READ_BYTES // max(x.dtype.itemsize * x.shape[1], 1))
-                blocks = (x[start : start + step] for start in range(0, len(x), step))
-                arrays["X"] = cache_blocks([file_digest(file), "X"], x.shape, x.dtype.newbyteorder("="), blocks)
-    except OSError as error:
-        raise UserError(f"`data.path={path}`: cannot be read as HDF5 ({error}); mend or rename the file") from error
-    return {name: wrap_memory_map(array) for name, array in check_arrays(arrays, path).items()}
-
-
-def read_hdf5_array(content: Any, name: str, where: str) -> np.ndarray:
-    """Return an array of an open HDF5 file, text as str. Raises UserError as ``_open_hdf5_array``."""
-    import h5py
-
-    dataset = _open_hdf5_array(content, name, where)
-    is_text = h5py.check_string_dtype(dataset.dtype) is not None
-    if is_text:
-        return np.asarray(dataset.asstr()[()], dtype=str)
-    return dataset[()]
-
-
-def _open_hdf5_array(content: Any, name: str, where: str) -> Any:
-    """Return the data set of a name that an open HDF5 file has.
+    It is mapped from the file itself. If the file stores it compressed or in chunks, a copy in the cache is mapped.
 
     Raises UserError, which begins with ``where``, unless the file itself holds the values: a file from somebody else
     may read no other file, and a digest of the file stands for all values.
@@ -119,118 +102,38 @@ def _open_hdf5_array(content: Any, name: str, where: str) -> Any:
     from h5py import h5o  # type: ignore[attr-defined]
 
     dataset = content.get(name)  # None for a link to nothing
-    if isinstance(dataset, h5py.Dataset) and dataset.shape is not None:
+    is_held = isinstance(dataset, h5py.Dataset) and dataset.shape is not None
+    if is_held:
         is_in_file = h5o.get_info(dataset.id).fileno == h5o.get_info(content.id).fileno
-        if is_in_file and not dataset.is_virtual and not dataset.external:
-            return dataset
-    raise UserError(f"{where}: '{name}' is no data set with values in the file itself, but a group, a link, empty or "
-                    "stored in other files; write it as an array of numbers or text")  # fmt: skip
+        is_held = is_in_file and not dataset.is_virtual and not dataset.external
+    if not is_held:
+        raise UserError(f"{where}: '{name}' is no data set with values in the file itself, but a group, a link, empty "
+                        "or stored in other files; write it as an array of numbers or text")  # fmt: skip
+    if h5py.check_string_dtype(dataset.dtype) is not None:
+        return np.asarray(dataset.asstr()[()], dtype=str)
+    n_bytes = dataset.size * memory_dtype(dataset.dtype).itemsize
+    if dataset.ndim != 2 or dataset.dtype.hasobject or not stays_on_disk(n_bytes, resident):
+        return dataset[()]
+    offset = dataset.id.get_offset()
+    if offset is not None and not dataset.compression and dataset.dtype.isnative:
+        return np.memmap(file, dataset.dtype, "r", offset, dataset.shape)
+    step = max(1, READ_BYTES // max(dataset.dtype.itemsize * dataset.shape[1], 1))
+    blocks = (dataset[start : start + step] for start in range(0, len(dataset), step))
+    return cache_blocks([file_digest(file), name], dataset.shape, dataset.dtype.newbyteorder("="), blocks)
 
 
-def wrap_memory_map(array: np.ndarray) -> Any:
-    """Return a memory map as DiskMatrix, any other array as it is."""
-    if isinstance(array, np.memmap):
-        return DiskMatrix.from_memmap(array)
-    return array
-
-
-def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Iterator[np.ndarray]) -> np.ndarray:
-    """Return a memory map of these blocks of rows from the cache, where they are written unless ``key`` is cached.
-
-    Raises UserError where the cache cannot be written, and the errors of ``blocks``.
-    """
-    read_errors = []
-
-    def read_blocks() -> Iterator[np.ndarray]:
-        try:
-            yield from blocks
-        except OSError as error:
-            read_errors.append(error)
-            raise
-
-    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
-    file = cache_dir("rows") / f"{name}.npy"
-    if not file.exists():
-        temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            with temporary.open("wb") as out:
-                header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(out, header)
-                for block in read_blocks():
-                    out.write(np.ascontiguousarray(block, dtype).data)
-            os.replace(temporary, file)
-        except OSError as error:
-            if read_errors:
-                raise
-            size = shape[0] * shape[1] * dtype.itemsize / 2**30
-            raise UserError(f"{size:.3g} GiB of rows cannot be written to {file.parent} ({error.strerror}): set "
-                            "FCORUN_CACHE=FOLDER to another folder") from error  # fmt: skip
-        finally:
-            temporary.unlink(missing_ok=True)
-    return np.load(file, mmap_mode="r")
-
-
-def folder_digest(path: str, extra_arrays: Sequence[str] = ()) -> Mapping[str, str]:
-    """Return the digests of the arrays of a folder by name, those of ``extra_arrays`` included."""
-    return {name: file_digest(file) for name, file in _array_files(path, extra_arrays).items()}
-
-
-def _array_files(path: str, extra_arrays: Sequence[str]) -> dict[str, Path]:
-    """Return the .npy files of a folder by the name of their array."""
+def find_arrays(path: str, names: Sequence[str]) -> dict[str, Path]:
+    """Return those .npy files of a folder that have the arrays of these names, by name."""
     files = sorted(Path(path).expanduser().glob("*.npy"))
-    return {file.stem: file for file in files if file.stem in (*ARRAY_NAMES, *extra_arrays)}
+    return {file.stem: file for file in files if file.stem in names}
 
 
-def read_npz(file: Path, path: str, extra_arrays: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the arrays "x" and "y", "client", "validation" and "test" if the file has them, and ``extra_arrays``.
-
-    Raises UserError for arrays that are missing or do not fit each other, and ValueError for a single array.
-    """
-    with file.open("rb") as stream:  # given a path, numpy leaves a damaged file open
-        content = np.load(stream, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            raise ValueError("it holds a single array")
-        for name in ("X", "y", *extra_arrays):
-            if name not in content.files:
-                raise UserError(f"`data.path={path}`: there is no array '{name}'; {suggest_name(name, content.files)}")
-        names = ("X", "y", "client", *_MASKS, *extra_arrays)
-        arrays = {name: _read_array(content, name, path) for name in names if name in content.files}
-    return check_arrays(arrays, path)
+def is_array_folder(path: str) -> bool:
+    """Return whether ``path`` is a folder with one of the arrays of ``ARRAY_NAMES``."""
+    return any(file.is_file() for file in find_arrays(path, ARRAY_NAMES).values())
 
 
-def check_arrays(arrays: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return arrays that fit each other, X as "x" and all text as str. Raises UserError for arrays that do not fit."""
-    checked = {}
-    for name, array in arrays.items():
-        if not isinstance(array, np.memmap):
-            array = widen(array)
-        checked[name] = array.astype(str) if array.dtype.kind == "S" else array
-    x = checked.pop("X")
-    if x.ndim != 2 or memory_dtype(x.dtype).kind not in "fiub":
-        raise UserError(f"`data.path={path}`: X must be a matrix of numbers; it is {x.ndim}-dimensional {x.dtype}")
-    for name, array in checked.items():
-        if array.shape != x.shape[:1]:
-            raise UserError(f"`data.path={path}`: {name} has shape {array.shape}; X has {len(x)} rows, make them agree")
-        if array.dtype.kind in "VO":
-            raise UserError(f"`data.path={path}`: {name} has the type {array.dtype}; save it as numbers or text")
-    for name in _MASKS:
-        mask = checked.get(name)
-        if mask is None:
-            continue
-        if mask.dtype != bool:
-            raise UserError(f"`data.path={path}`: {name} is {mask.dtype}; save it as booleans, True for held out")
-        if len(x) and mask.all():
-            raise UserError(f"`data.path={path}`: {name} marks every row as held out; leave some to train on")
-    if "client" in checked:
-        checked["client"] = names_as_text(checked["client"])
-        has_no_client = np.isin(checked["client"], ["", "nan", "NaT"])
-        if has_no_client.any():
-            raise UserError(f"`data.path={path}`: row {int(has_no_client.argmax()) + 1} has no client; give each row "
-                            "the name of its client")  # fmt: skip
-    return {"x": x.view(np.int8) if x.dtype == bool else x, **checked}
-
-
-def _read_array(content: Any, name: str, path: str) -> np.ndarray:
+def _read_array(content: Any, name: str, where: str) -> np.ndarray:
     """Return an array of an .npz file. Raises UserError for Python objects, such as a text column of pandas."""
     try:
         return content[name]
@@ -242,8 +145,34 @@ def _read_array(content: Any, name: str, path: str) -> np.ndarray:
         if name == "y":
             hint += ", or dtype=str if they are labels"
         raise UserError(
-            f"`data.path={path}`: array '{name}' holds Python objects, which may be anything: save it as {hint}"
+            f"{where}: array '{name}' holds Python objects, which may be anything: save it as {hint}"
         ) from error
+
+
+def _check_arrays(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return arrays that fit each other, X as "x" and all text as str. Raises UserError for arrays that do not fit."""
+    checked = {}
+    for name, array in arrays.items():
+        if not isinstance(array, np.memmap):
+            array = widen(array)
+        checked[name] = array.astype(str) if array.dtype.kind == "S" else array
+    x = checked.pop("X")
+    if x.ndim != 2 or memory_dtype(x.dtype).kind not in "fiub":
+        raise UserError(f"{where}: X must be a matrix of numbers; it is {x.ndim}-dimensional {x.dtype}")
+    for name, array in checked.items():
+        if array.shape != x.shape[:1]:
+            raise UserError(f"{where}: {name} has shape {array.shape}; X has {len(x)} rows, make them agree")
+        if array.dtype.kind in "VO":
+            raise UserError(f"{where}: {name} has the type {array.dtype}; save it as numbers or text")
+        if name in _MASKS and array.dtype != bool:
+            raise UserError(f"{where}: {name} is {array.dtype}; save it as booleans, True for held out")
+        if name in _MASKS and len(x) and array.all():
+            raise UserError(f"{where}: {name} marks every row as held out; leave some to train on")
+    if x.dtype == bool:
+        x = x.view(np.int8)
+    if isinstance(x, np.memmap):
+        x = DiskMatrix.from_memmap(x)
+    return {"x": x, **checked}
 
 
 def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[np.ndarray, np.ndarray, int]:
@@ -278,3 +207,115 @@ def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[
             "rows or features"
         )
     return matrix.toarray(), y, first_index
+
+
+def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding | None) -> ParsedRows:
+    """Return the rows of a Parquet file, whose features stay on disk.
+
+    The features are the columns that ``roles`` selects, or those of ``encoding``.
+
+    Raises UserError for missing columns, for features that are no numbers or have gaps, and for an encoding with
+    levels, and the errors of pyarrow for a damaged file.
+    """
+    import pandas as pd
+    from pyarrow import parquet
+
+    where = f"`data.path={path}`"
+    schema = parquet.read_schema(file)
+    # names, or the description of a range, of a saved pandas index, which pandas reads as an index again
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
+    header = pd.DataFrame(columns=[name for name in schema.names if name not in index])
+    check_unique_names(list(header), where)
+    features = roles.select_features(header, path)
+    roles.separate_columns(header, path, features)  # raises the errors of missing columns
+    if encoding is not None:
+        for column in encoding.columns:
+            if not column.copies_numbers:
+                raise UserError(f"{where}: rows stay on disk, where columns must be numbers, and the encoding has "
+                                f"levels or gaps of '{column.name}': give a file that fits into memory")  # fmt: skip
+        encoding.check_columns(features, where)
+        features = [column.name for column in encoding.columns]
+
+    names = dict.fromkeys((roles.target, roles.client, *roles.metadata.values(), *(roles.keep or ())))
+    frame = pd.read_parquet(file, columns=[name for name in names if name is not None])
+    frame.columns = [str(name) for name in frame.columns]
+    rows = roles.separate_columns(frame, path, features=[])
+    x: Any = DiskMatrix.from_memmap(_cache_columns(file, features, where)) if features else rows.x
+    if encoding is None:
+        encoding = Encoding(tuple(map(NumberColumn, features)))
+    return replace(rows, x=x, frame=None, encoding=encoding)
+
+
+def estimate_bytes(file: Path) -> int:
+    """Estimate the memory that the columns of a Parquet file take, as 8 bytes a cell.
+
+    Raises ValueError for a damaged file.
+    """
+    from pyarrow import parquet
+
+    metadata = parquet.read_metadata(file)
+    return metadata.num_rows * metadata.num_columns * 8
+
+
+def _cache_columns(file: Path, names: Sequence[str], where: str) -> np.ndarray:
+    """Return a memory map of these columns, (N, d): a copy in the cache, which is written once, block by block.
+
+    Raises UserError, which begins with ``where``, for columns that are no numbers, and for those with gaps.
+    """
+    from pyarrow import parquet, types
+
+    with parquet.ParquetFile(file) as content:
+        dtypes = []
+        for name in names:
+            arrow_type = content.schema_arrow.field(name).type
+            if not (types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type)):
+                raise UserError(f"{where}: rows stay on disk, where columns must be numbers, and '{name}' "
+                                f"is {arrow_type}: make it numbers, or leave it out by `data.ignore`")  # fmt: skip
+            dtypes.append(np.dtype(arrow_type.to_pandas_dtype()))
+        dtype = np.result_type(*dtypes)
+        if dtype.kind == "b":
+            dtype = np.dtype(np.int8)
+        block_rows = max(1, READ_BYTES // (8 * len(names)))
+
+        def read_blocks() -> Iterator[np.ndarray]:
+            for batch in content.iter_batches(block_rows, columns=list(names)):
+                block = np.empty((batch.num_rows, len(names)), dtype)
+                for index, name in enumerate(names):
+                    column = batch.column(name)
+                    if column.null_count:
+                        raise UserError(
+                            f"{where}: column '{name}' has gaps, which are filled only where rows are in memory: fill "
+                            f"them in, give `data.resident=true`, or leave the column out, `data.ignore=[{name}]`"
+                        )
+                    block[:, index] = column.to_numpy(zero_copy_only=False)
+                yield block
+
+        shape = (content.metadata.num_rows, len(names))
+        return cache_blocks([file_digest(file), list(names)], shape, dtype, read_blocks())
+
+
+def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Iterator[np.ndarray]) -> np.ndarray:
+    """Return a memory map of these blocks of rows from the cache, where they are written unless ``key`` is cached.
+
+    Raises UserError where the cache cannot be written, and the errors of ``blocks``.
+    """
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+    file = cache_dir("rows") / f"{name}.npy"
+    if not file.exists():
+        temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with temporary.open("wb") as out:
+                header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(out, header)
+                for block in blocks:
+                    out.write(np.ascontiguousarray(block, dtype).data)
+            os.replace(temporary, file)
+        except OSError as error:
+            if error.errno is None:  # of a damaged file, which h5py or pyarrow reads
+                raise
+            size = shape[0] * shape[1] * dtype.itemsize / 2**30
+            raise UserError(f"{size:.3g} GiB of rows cannot be written to {file.parent} ({error.strerror}): set "
+                            "FCORUN_CACHE=FOLDER to another folder") from error  # fmt: skip
+        finally:
+            temporary.unlink(missing_ok=True)
+    return np.load(file, mmap_mode="r")

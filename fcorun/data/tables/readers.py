@@ -1,4 +1,4 @@
-"""The readers of tables by the ending of the file: rows to train on, and data frames of new rows."""
+"""The readers of tables by the ending of the file: rows to train on, and data frames of new rows for predictions."""
 
 import bz2
 import csv
@@ -17,12 +17,14 @@ import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.data.tables.array_files import (
+    ARRAY_FOLDER,
     ARRAY_NAMES,
     HDF5_ENDINGS,
-    read_array_folder,
-    read_hdf5,
+    estimate_bytes,
+    is_array_folder,
+    read_arrays,
     read_libsvm,
-    read_npz,
+    read_parquet,
     stays_on_disk,
 )
 from fcorun.data.tables.cells import (
@@ -30,14 +32,15 @@ from fcorun.data.tables.cells import (
     coerce_numbers,
     exact_float_options,
     find_missing_tokens,
+    names_as_text,
     parse_numbers,
+    to_plain_array,
 )
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.infer_kind import infer_kind
 from fcorun.data.tables.data_warnings import warn_decimal_commas, warn_missing_tokens, warn_repeated_rows
 from fcorun.data.tables.encoding import read_columns, read_encoding
-from fcorun.data.tables.parquet_files import estimate_bytes, read_parquet
 from fcorun.data.tables.splits import suggest_group_columns
 
 # Files with named columns: CSV, TSV and XLSX as data frames.
@@ -45,7 +48,6 @@ from fcorun.data.tables.splits import suggest_group_columns
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 _NUMBER = r"\s*[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?\s*"  # a comma may be a decimal comma
 _COMMA_THOUSANDS = r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*"  # or separate thousands
-_POINT_THOUSANDS = r"\s*[+-]?[1-9]\d{0,2}\.\d{3}\s*"
 
 
 @dataclass
@@ -129,31 +131,19 @@ def _convert_decimal_commas(
         return [], {}
 
     text = pd.read_csv(file, dtype=str, **options)
-    with_points = {}
-    for name in frame.select_dtypes("number").columns:
-        values = text[name][text[name].str.contains(".", regex=False, na=False)]
-        if len(values):
-            with_points[str(name)] = values
-    if with_points:
-        separate_thousands = [
-            name for name, values in with_points.items() if values.str.fullmatch(_POINT_THOUSANDS).all()
-        ]
-        other = (separate_thousands or list(with_points))[0]
-        point_text = f"'{with_points[other].iloc[0].strip()}' in column '{other}'"
+    for other in frame.select_dtypes("number").columns:
+        with_point = text[other][text[other].str.contains(".", regex=False, na=False)]
+        if not len(with_point):
+            continue
         reasons = {}
         for name, values in candidates.items():
             with_comma = values[values.str.contains(",", regex=False)]
-            comma_text = f"column '{name}' holds '{with_comma.iloc[0]}' in row {with_comma.index[0] + 1}"
-            if separate_thousands:
-                reason = (f"points separate thousands, {point_text}: write '{other}' without them, or '{name}' with "
-                          "decimal points")  # fmt: skip
-                reasons[str(name)] = f"{comma_text}, and commas are not read as decimal commas where {reason}"
-                continue
-            reason = f"{point_text}: write all numbers of the file with points, or all with commas"
-            reasons[str(name)] = (f"{comma_text}, and commas are not read as decimal commas in a file that has decimal "
-                                  f"points, too, {reason}")  # fmt: skip
+            reasons[str(name)] = (f"column '{name}' holds '{with_comma.iloc[0]}' in row {with_comma.index[0] + 1}, and "
+                                  "commas are not read as decimal commas in a file that has points, too, "
+                                  f"'{with_point.iloc[0].strip()}' in column '{other}': write all numbers of the file "
+                                  "with decimal points, or all with decimal commas, and none with points that "
+                                  "separate thousands")  # fmt: skip
         return [], reasons
-
     for name, values in candidates.items():
         frame[name] = parse_numbers(values.str.replace(",", "."))
     return [str(name) for name in candidates], {}
@@ -267,7 +257,6 @@ TEXT_ENDINGS = (".csv", ".tsv")
 PARQUET_ENDING = ".parquet"
 NAMED_COLUMN_ENDINGS = (*TEXT_ENDINGS, PARQUET_ENDING, ".xlsx")
 ENDINGS = (*NAMED_COLUMN_ENDINGS, ".npz", *HDF5_ENDINGS, *LIBSVM_ENDINGS)
-ARRAY_FOLDER = "folder of .npy"  # stands for the ending of a folder in errors
 # base classes of the errors that the readers raise for a damaged or mislabelled file
 READ_ERRORS = (ValueError, OSError, EOFError, KeyError, NotImplementedError, Warning, zlib.error, zipfile.BadZipFile)
 UTF_8_HINT = "save it as UTF-8; if it is of an older Windows, iconv -f windows-1252 -t utf-8 OLD > NEW does"
@@ -412,6 +401,7 @@ def _read_arrays(file: Path, path: str, ending: str, roles: ColumnRoles, residen
     """Read the rows of a file of arrays; ``metadata`` has the arrays that the roles group, split and fold name."""
     import pandas as pd
 
+    where = f"`data.path={path}`"
     options = {option: name for option, name in roles.metadata.items() if option in ("group", "split", "fold")}
     for option, name in options.items():
         if ending in LIBSVM_ENDINGS:
@@ -419,17 +409,17 @@ def _read_arrays(file: Path, path: str, ending: str, roles: ColumnRoles, residen
                             f"or an .npz with an array '{name}'")  # fmt: skip
         if name in ARRAY_NAMES:
             raise UserError(f"`data.{option}={name}`: that array is the rows' {name}: name another one, or none")
-    names = list(dict.fromkeys(options.values()))
-    arrays: dict[str, Any]
-    if ending == ARRAY_FOLDER:
-        arrays = read_array_folder(path, resident, names)
-    elif ending in HDF5_ENDINGS:
-        arrays = read_hdf5(file, path, resident, names)
-    elif ending == ".npz":
-        arrays = read_npz(file, path, names)
-    else:
+    if ending in LIBSVM_ENDINGS:
         x, y, first_index = read_libsvm(file, path)
-        arrays = {"x": x, "y": y, "first_index": first_index}
+        return ParsedRows(x, y, first_index=first_index)
+    names = list(dict.fromkeys(options.values()))
+    arrays = read_arrays(file, ending, where, ("X", "y", *names), ("client", "validation", "test"), resident)
+    if "client" in arrays:
+        arrays["client"] = names_as_text(arrays["client"])
+        has_no_client = np.isin(arrays["client"], ["", "nan", "NaT"])
+        if has_no_client.any():
+            raise UserError(f"{where}: row {int(has_no_client.argmax()) + 1} has no client; give each row the name of "
+                            "its client")  # fmt: skip
     metadata = {name: arrays.pop(name) for name in names}
     return ParsedRows(**arrays, metadata=pd.DataFrame(metadata) if metadata else None)
 
@@ -465,6 +455,59 @@ def read_named_columns(
     return table, [*warn_decimal_commas(table.decimal_comma_columns), *warnings]
 
 
-def is_array_folder(path: str) -> bool:
-    """Return whether ``path`` is a folder with one of the arrays."""
-    return any((Path(path).expanduser() / f"{name}.npy").is_file() for name in ARRAY_NAMES)
+def read_dataframe(
+    path: str,
+    client: str | None = None,
+    n_features: int = 0,
+    kinds: Mapping[str, Column] | None = None,
+    keep: Sequence[str] = (),
+    first_index: int | None = None,
+    warnings: list[str] | None = None,
+) -> tuple[Any, np.ndarray | None]:
+    """Return the rows of a file as a pandas.DataFrame, and the client of each row as text or None, shape (n,).
+
+    The second value is None where the file names no clients. Values are not checked.
+
+    Args:
+        path: the file. The columns of .npz, HDF5 and LIBSVM files are numbered from 0.
+        client: the column of clients of a file with named columns. Of .npz and HDF5 files it is the array client.
+        n_features: the least number of columns of a LIBSVM file, whose lines leave zeros out.
+        kinds: the kinds of the record's columns: tokens such as NA are gaps among numbers, and levels among text, which
+            is read as it is written.
+        keep: columns whose text is read as it is written, unless ``kinds`` has them.
+        first_index: the index of the first feature of a LIBSVM file, 0 or 1; None: 1 unless some index is 0.
+        warnings: a list to which warnings on how the file was read are appended.
+
+    Raises UserError for a file that is missing, empty or cannot be read.
+    """
+    import pandas as pd
+
+    file = find_file(path, "")
+    ending = detect_ending(file, path)
+    clients = None
+    try:
+        if ending in LIBSVM_ENDINGS:
+            x = read_libsvm(file, path, first_index)[0]
+            frame = pd.DataFrame(np.pad(x, ((0, 0), (0, max(n_features - x.shape[1], 0)))))
+        elif ending in (".npz", *HDF5_ENDINGS):
+            arrays = read_arrays(file, ending, path, ("X",), ("client",))
+            frame = pd.DataFrame(arrays["x"])
+            clients = pd.Series(arrays["client"]) if "client" in arrays else None
+        else:
+            text_columns = [name for name in (client, *keep) if name is not None and name not in (kinds or {})]
+            table, file_warnings = read_named_columns(file, ending, None, text_columns, kinds=kinds)
+            frame = table.frame
+            if warnings is not None:
+                warnings += [f"{path}: {warning}" for warning in file_warnings]
+            frame.columns = [str(name) for name in frame.columns]
+            clients = frame.pop(client) if client in frame else None
+    except READ_ERRORS as error:
+        raise explain_damage(path, ending, error) from error
+    if not len(frame):
+        raise UserError(f"{path}: the file has no rows; give one with data")
+    if clients is None:
+        return frame, None
+    names = np.full(len(clients), None, object)
+    present = clients.notna().to_numpy()
+    names[present] = names_as_text(to_plain_array(clients[present].infer_objects())).astype(object)
+    return frame, names

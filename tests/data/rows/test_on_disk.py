@@ -17,16 +17,16 @@ from fcorun.data.datasets.table import Table
 from fcorun.data.rows import disk_matrix
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.rows.rows import Rows
-from fcorun.data.tables import array_files, parquet_files
+from fcorun.data.tables import array_files
 from fcorun.data.tables.data_warnings import warn_identifiers
-from fcorun.data.tables.new_rows import read_dataframe
+from fcorun.data.tables.readers import read_dataframe
 from fcorun.data.tables.scaling import Scaling
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Read blocks of a few rows, so that a table has several."""
-    for module in (disk_matrix, array_files, parquet_files):
+    for module in (disk_matrix, array_files):
         monkeypatch.setattr(module, "READ_BYTES", 200)
 
 
@@ -192,8 +192,7 @@ def test_blocks_are_of_a_few_rows(monkeypatch):
     def counted(key, shape, dtype, content):
         return cache_blocks([*key, "blocks"], shape, dtype, (blocks.append(len(block)) or block for block in content))
 
-    for module in (array_files, parquet_files):
-        monkeypatch.setattr(module, "cache_blocks", counted)
+    monkeypatch.setattr(array_files, "cache_blocks", counted)
     tables: list[dict] = [write_parquet(frame()), {"path": write_hdf5(compression="gzip")}]
     for given in tables:
         blocks.clear()

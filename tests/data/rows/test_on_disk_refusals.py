@@ -13,7 +13,7 @@ from helpers import fails
 
 from fcorun.data.datasets.table import Table
 from fcorun.data.rows import disk_matrix
-from fcorun.data.tables.new_rows import read_dataframe
+from fcorun.data.tables.readers import read_dataframe
 
 
 def test_rows_that_do_not_fit_into_memory_are_not_read_at_once(monkeypatch):
@@ -80,7 +80,7 @@ def test_hdf5_of_which_a_part_is_damaged(resident):
     content = bytearray(path.read_bytes())
     content[place.byte_offset : place.byte_offset + place.size] = bytes(place.size)
     path.write_bytes(content)
-    with fails("data.path=rows.h5: cannot be read as HDF5", "mend or rename the file"):
+    with fails("data.path=rows.h5: cannot be read as .h5", "mend or rename the file"):
         Table(path=str(path), resident=resident).load()
 
 
@@ -109,20 +109,20 @@ def test_a_full_disk_is_called_that(monkeypatch):
 def test_folders_and_files_that_lack_arrays():
     write_folder()
     os.remove("rows/y.npy")
-    with fails("the folder has no y.npy"):
+    with fails("there is no array 'y'"):
         Table(path="rows").load()
     Path("rows/y.npy").write_text("no array")
-    with fails("cannot be read as .npy"):
+    with fails("cannot be read as folder of .npy"):
         Table(path="rows").load()
     np.save("rows/y.npy", np.zeros(3))
     with fails("y has shape (3,)", "X has 90 rows"):
         Table(path="rows", resident=False).load()
     with h5py.File("no.h5", "w") as file:
         file["X"] = np.zeros((2, 2))
-    with fails("there is no data set 'y'"):
+    with fails("there is no array 'y'"):
         Table(path="no.h5").load()
     Path("text.h5").write_text("no array")
-    with fails("cannot be read as HDF5"):
+    with fails("cannot be read as .h5"):
         Table(path="text.h5").load()
 
 
@@ -130,7 +130,7 @@ def test_an_archive_named_npy():
     np.savez("archive.npz", a=np.zeros(3))
     for name in ("X", "y"):
         Path("archive.npz").replace(f"{write_folder()}/{name}.npy")
-        with fails("cannot be read as .npy", f"{name}.npy is an .npz", "numpy.save"):
+        with fails("cannot be read as folder of .npy", f"{name}.npy is an .npz"):
             Table(path="rows").load()
         np.savez("archive.npz", a=np.zeros(3))
 

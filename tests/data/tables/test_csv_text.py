@@ -25,7 +25,7 @@ from fcorun.data.tables.data_warnings import (
     warn_suspicious_columns,
 )
 from fcorun.data.tables.encoding import Encoding
-from fcorun.data.tables.new_rows import read_dataframe
+from fcorun.data.tables.readers import read_dataframe
 from fcorun.interface.cli.commands import main
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -111,8 +111,8 @@ def test_new_rows_have_warnings_about_their_file(tmp_path):
     ("rows", "value", "advice"),
     [
         ("1,234;1\n2,500;2\n", "1,234", "make it a number"),  # thousands or decimals
-        ("1,5;0.5\n2,5;1.5\n", "1,5", "'0.5' in column 'v': write all numbers of the file with points"),
-        ("0,5;500.5\n1,5;1.000\n", "0,5", "a file that has decimal points, too"),  # not all can separate thousands
+        ("1,5;0.5\n2,5;1.5\n", "1,5", "'0.5' in column 'v': write all numbers of the file with decimal points"),
+        ("0,5;500.5\n1,5;1.000\n", "0,5", "a file that has points, too"),  # not all can separate thousands
         ("1.234,5;1\n2,5;2\n", "1.234,5", "make it a number"),
         ("1,234,567;1\n2,5;2\n", "1,234,567", "make it a number"),
     ],
@@ -127,8 +127,9 @@ def test_points_that_separate_thousands_are_named(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("lab;platelets;price\n12;500;3\n0,5;285.000;3\n1,5;1.250;4\n")
     with fails(
-        f"data.path={path}: column 'lab' holds '0,5' in row 2, and commas are not read as decimal commas where",
-        "points separate thousands, '285.000' in column 'platelets': write 'platelets' without them, or",
+        f"data.path={path}: column 'lab' holds '0,5' in row 2, and commas are not read as decimal commas in a file",
+        "that has points, too, '285.000' in column 'platelets'",
+        "none with points that separate thousands",
     ):
         Table(str(path), "price").load()
     path.write_text(path.read_text().replace("285.000", "285000").replace("1.250", "1250"))

@@ -10,7 +10,7 @@ from table_files import save
 
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.cells import MISSING_TOKENS
-from fcorun.data.tables.new_rows import read_dataframe
+from fcorun.data.tables.readers import read_dataframe
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

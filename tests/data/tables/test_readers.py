@@ -12,7 +12,7 @@ from helpers import fails, not_none
 from table_files import CLIENT, SORTED, X, Y, frame, price_table, save
 
 from fcorun.data.datasets.table import Table
-from fcorun.data.tables.new_rows import read_dataframe
+from fcorun.data.tables.readers import read_dataframe
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -51,7 +51,7 @@ def test_npz_round_trip(tmp_path):
         ({"client": CLIENT[:2]}, f"client has shape (2,); X has {len(X)} rows, make them agree"),
         ({"client": "a"}, f"client has shape (); X has {len(X)} rows, make them agree"),
         ({"client": np.zeros(len(X), "V8")}, "client has the type |V8; save it as numbers or text"),
-        ({"X": X + 1j}, "there is no matrix 'X' of numbers"),
+        ({"X": X + 1j}, "X must be a matrix of numbers; it is 2-dimensional complex128"),
     ],
 )
 def test_new_rows_whose_arrays_do_not_fit_are_refused(arrays, sentence):

@@ -207,8 +207,7 @@ BAD = [
     ("here text.csv", "fcorun: text.csv: column 'u' holds 'old' in row 1: make it a number"),
     ("here none.csv", "fcorun: none.csv: the file has no rows; give one with data"),
     ("here empty.csv", "fcorun: empty.csv: the file is empty; give one with data"),
-    ("here matrix.npz", "fcorun: matrix.npz: there is no matrix 'X' of numbers; save the rows as X, of shape (rows, "
-     "features)"),
+    ("here matrix.npz", "fcorun: matrix.npz: there is no array 'X'; (valid: x)"),
     ("nowhere new.csv", "fcorun: there is no folder nowhere; give that of a run that is done"),
     (". new.csv", "fcorun: . is no record of a run; give one of the 2 below it, such as here"),
     ("bare new.csv", "fcorun: bare is no record of a run; give the folder of one that is done"),

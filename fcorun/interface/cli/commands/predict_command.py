@@ -42,7 +42,7 @@ def run(argv: Sequence[str]) -> int:
                         "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
 
     from fcorun.data.tables.encoding import read_columns
-    from fcorun.data.tables.new_rows import read_dataframe
+    from fcorun.data.tables.readers import read_dataframe
     from fcorun.results.models.predict import predict
 
     _import_objective(record, arguments.config_dir, arguments.trust)
