@@ -7,6 +7,7 @@ import signal
 import stat
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
@@ -23,8 +24,7 @@ from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.site.acceptance import accept, open_durable_site, open_site, state_folder
-from fcorun.sites.tables.ledger import Ledger, LedgerEntry
-from fcorun.sites.tables.ledger_cells import KnownFile, find_small_cells, identify_rows
+from fcorun.sites.tables.ledger import Ledger, LedgerEntry, describe_differences
 from fcorun.sites.tables.ledger_rows import ReleasedSet, make_tokens
 from fcorun.sites.transport.durable import is_in_use
 from fcorun.sites.transport.messages import OwnerError
@@ -139,13 +139,14 @@ def test_a_sum_of_three_plans_may_not_tell_a_row(table):
         run(plans["z"])
 
 
-def small_cells(*labels) -> list:
-    """Return the small cells that the last of several plans on one file makes."""
+def small_cells(*labels) -> list[str]:
+    """Return the sentences on the small cells that the last of several plans on one file makes."""
+    sets = (ReleasedSet("a", "train", 0), ReleasedSet("a", "train", 1))
     known = []
-    for n in (len(labels) - 1, len(labels)):
-        file = KnownFile(labels=[((), row_labels) for row_labels in labels[n - 1 :: -1]], plans=[*range(n)][::-1])
-        known.append(identify_rows({"a": file}, n, lambda *_: False))
-    return find_small_cells(*known, 10)
+    for k, row_labels in enumerate(labels):
+        plan = LedgerEntry(f"{k}" * 64, "t", "2026-11-02", "/site", "a.csv", "a", sets, row_labels)
+        known.append(replace(plan, tokens={f"column {k}": row_labels.astype(np.uint64)}))
+    return describe_differences(known, 10)
 
 
 def test_each_pair_of_plans_may_be_large_and_three_small():
@@ -154,9 +155,10 @@ def test_each_pair_of_plans_may_be_large_and_three_small():
     first, second = code // 2 + 1, code % 2 + 1
     third = (first + second) % 2 + 1
     third[0] = 3 - third[0]
-    (cell,) = small_cells(first, second, third)
-    assert cell.n_rows == 1
-    assert {plan for plan, _ in cell.earlier} == {0, 1}
+    (sentence,) = small_cells(first, second, third)
+    assert sentence.startswith("1 row is training rows in fold 2 of this plan and was")
+    assert "of plan 00000000.." in sentence
+    assert "of plan 11111111.." in sentence
     for plan in (first, second):
         assert not small_cells(plan, third)
 

@@ -23,7 +23,7 @@ from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.site.site import Site
 from fcorun.sites.tables.ledger import Ledger, LedgerEntry
-from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading
+from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading, list_read_columns
 from fcorun.sites.tables.planned_table import read_planned_table
 from fcorun.sites.tables.rare_values import number_values
 from fcorun.sites.tables.table_rows import SiteTable
@@ -274,7 +274,7 @@ def _prepare_entry(
 ) -> tuple[LedgerEntry, Mapping[str, Any]]:
     """Return the entry of a plan in the ledger, without tokens, and the columns that the plan reads."""
     options = accepted.options
-    rows = divide_rows(plan, table, options, accepted.policy.row_id)
+    sets, labels = divide_rows(plan, table)
     entry = LedgerEntry(
         plan=plan.digest,
         title=f"{plan.shared_options.target} over {Path(options.path).name}",
@@ -282,11 +282,11 @@ def _prepare_entry(
         folder="" if folder is None else str(folder.resolve()),
         file=options.path,
         reading=identify_reading(accepted.data, options),
-        sets=rows.sets,
-        labels=rows.labels,
+        sets=sets,
+        labels=labels,
         overlap=accepted.overlap,
     )
-    return entry, rows.columns
+    return entry, list_read_columns(table, options, accepted.policy.row_id)
 
 
 def state_folder(folder: Path, plan: Plan) -> Path:

@@ -33,17 +33,11 @@ import numpy as np
 
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system.files import write_atomically
-from fcorun.sites.tables.ledger_cells import (
-    KnownFile,
-    KnownRows,
-    find_small_cells,
-    have_most_rows_in_common,
-    identify_rows,
-    number_cells,
-)
-from fcorun.sites.tables.ledger_rows import IN_NO_SET, ReleasedSet, make_tokens
+from fcorun.sites.tables.ledger_rows import ReleasedSet, make_tokens
 from fcorun.sites.transport.messages import OwnerError
 
+IN_NO_SET = 0  # the label of a row that no answer of a plan sums over
+_NO_ROW = -1
 _SECRET = "secret"
 _LOCK = "lock"
 _SECRET_BYTES = 32
@@ -180,7 +174,7 @@ class Ledger:
             entry = replace(entry, folder=folders[-1] if folders else "")
         known = _list_known_columns(entries, entry.reading)
         tokens = make_tokens(self._read_secret(), columns, known)
-        return _describe_differences([*entries, replace(entry, tokens=tokens)], min_rows)
+        return describe_differences([*entries, replace(entry, tokens=tokens)], min_rows)
 
     def enter(self, entry: LedgerEntry, columns: Mapping[str, Any], min_rows: int, lock_seconds: float) -> None:
         """Write a plan to the ledger, on the disk, before its first answer leaves. The same sets are written once.
@@ -199,7 +193,7 @@ class Ledger:
             secret = self._read_secret()
             entry = replace(entry, tokens=make_tokens(secret, columns, known))
             if not entry.overlap:
-                check_differences(_describe_differences([*entries, entry], min_rows))
+                check_differences(describe_differences([*entries, entry], min_rows))
             number = max([int(name[:6]) for name in os.listdir(self.folder) if _NAME.fullmatch(name)], default=0) + 1
             path = self.folder / f"{number:06}-{entry.plan[:16]}.npz"
             write_atomically(path, entry.to_bytes(), durable=True, private=True)
@@ -209,12 +203,12 @@ class Ledger:
         entries = self.read()
         if not entries:
             return [f"the ledger {self.folder} is empty"]
-        lines = [f"ledger {self.folder}", *(line for entry in entries for line in entry.describe())]
-        sizes = number_cells(_identify_rows(entries).labels)[1][1:]
-        return [
-            *lines,
-            f"cells of rows in the same sets of all plans: {len(sizes)}, the smallest of {sizes.min()} rows",
-        ]
+        lines = [f"ledger {self.folder}"]
+        for entry in entries:
+            lines += entry.describe()
+        sizes = np.bincount(_number_cells(_identify_rows(entries)[0]))
+        lines.append(f"cells of rows in the same sets of all plans: {len(sizes)}, the smallest of {sizes.min()} rows")
+        return lines
 
     @contextmanager
     def _locked(self, lock_seconds: float) -> Iterator[None]:
@@ -257,18 +251,71 @@ def _list_known_columns(entries: Sequence[LedgerEntry], reading: str) -> set[str
     return {name for entry in entries if entry.reading == reading for name in entry.tokens}
 
 
-def _identify_rows(entries: Sequence[LedgerEntry]) -> KnownRows:
-    """Return the rows of all files that entries, the oldest first, have read."""
-    files: dict[str, KnownFile] = {}
+@dataclass
+class _KnownFile:
+    """A file as far as the plans of the ledger have read its rows.
+
+    Attributes:
+        entries: the plans that read the file, the newest first, by their numbers in the ledger.
+        tokens: the tokens of the rows' cells by column, each (N,).
+    """
+
+    entries: dict[int, LedgerEntry] = field(default_factory=dict)
+    tokens: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> LedgerEntry:
+        """The newest plan that read the file."""
+        return next(iter(self.entries.values()))
+
+    @property
+    def folders(self) -> set[str]:
+        """The folders of the sites that read the file."""
+        return {entry.folder for entry in self.entries.values()}
+
+
+def _identify_rows(entries: Sequence[LedgerEntry]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the rows of all files that entries, the oldest first, have read.
+
+    A row of a file is that of the first file with an equal row, the file of the newest plan first, or another row.
+
+    Returns:
+        The label of each row in each plan, (rows, plans), and the number of each row of a file, by its reading.
+    """
+    files: dict[str, _KnownFile] = {}
     for plan in range(len(entries) - 1, -1, -1):
-        entry = entries[plan]
-        file = files.setdefault(entry.reading, KnownFile())
-        file.tokens.update(entry.tokens)
-        file.labels.append((entry.sets, entry.labels))
-        file.plans.append(plan)
-        file.folders.add(entry.folder)
-    # Folders of different patients have answered one plan, never from the same file, and never from files most of whose
-    # rows are equal.
+        file = files.setdefault(entries[plan].reading, _KnownFile())
+        file.entries[plan] = entries[plan]
+        file.tokens.update(entries[plan].tokens)
+    apart = _find_folders_apart(entries, files)
+    numbers: dict[str, np.ndarray] = {}
+    is_new: dict[str, np.ndarray] = {}
+    n_rows = 0
+    for name, file in files.items():
+        number = np.full(len(file.newest.labels), _NO_ROW)
+        for newer in numbers:
+            if not {(one, other) for one in file.folders for other in files[newer].folders} <= apart:
+                open_rows = np.flatnonzero(number == _NO_ROW)
+                candidates = np.flatnonzero(is_new[newer])
+                pairs = _pair_rows(file, open_rows, files[newer], candidates)
+                number[pairs[:, 0]] = numbers[newer][pairs[:, 1]]
+        is_new[name] = number == _NO_ROW
+        n_new = int(is_new[name].sum())
+        number[is_new[name]] = n_rows + np.arange(n_new)
+        n_rows += n_new
+        numbers[name] = number
+    labels = np.full((n_rows, len(entries)), IN_NO_SET)
+    for plan, entry in enumerate(entries):
+        labels[numbers[entry.reading], plan] = entry.labels
+    return labels, numbers
+
+
+def _find_folders_apart(entries: Sequence[LedgerEntry], files: Mapping[str, _KnownFile]) -> set[tuple[str, str]]:
+    """Return pairs of folders that hold rows of different patients, which are never compared.
+
+    They have answered one plan, never from the same file, and never from files with more than half of the rows of the
+    smaller one in common.
+    """
     apart = set()
     together = set()
     for one in entries:
@@ -277,30 +324,138 @@ def _identify_rows(entries: Sequence[LedgerEntry]) -> KnownRows:
             if one.folder == other.folder or one.reading == other.reading or one.file == other.file:
                 together.add(pair)
             elif one.plan == other.plan:
-                is_same = have_most_rows_in_common(files[one.reading], files[other.reading])
-                (together if is_same else apart).add(pair)
-    apart -= together
-    return identify_rows(files, len(entries), lambda one, other: (one, other) in apart)
+                sizes = len(one.labels), len(other.labels)
+                rows = [np.arange(size) for size in sizes]
+                n_pairs = len(_pair_rows(files[one.reading], rows[0], files[other.reading], rows[1]))
+                (together if 2 * n_pairs > min(sizes) else apart).add(pair)
+    return apart - together
 
 
-def _describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[str]:
+def _pair_rows(file: _KnownFile, rows: np.ndarray, newer: _KnownFile, newer_rows: np.ndarray) -> np.ndarray:
+    """Return pairs of equal rows of two files, of ``rows`` and of ``newer_rows``, (pairs, 2).
+
+    Rows are equal if they are so in all columns that are known of both files. Among several equal rows, those in equal
+    sets are paired first, so that a permutation of equal rows moves none: in the sets of equal clients, splits and
+    folds, and then of equal splits and folds alone, because a client may be called after its file.
+    """
+    import pandas as pd
+
+    columns = sorted(file.tokens.keys() & newer.tokens.keys())
+    paired = [np.zeros((0, 2), np.int64)]
+    if not columns:
+        return paired[0]
+    sides = []
+    for known, selected in ((file, rows), (newer, newer_rows)):
+        key = np.sum([known.tokens[name][selected] for name in columns], axis=0, dtype=np.uint64)
+        sides.append(pd.DataFrame({"row": selected, "key": key}))
+    in_any_set = np.zeros(len(file.newest.labels), int), np.zeros(len(newer.newest.labels), int)
+    for set_numbers in (*_number_sets(file, newer), in_any_set):
+        if any(side.empty for side in sides):
+            break
+        for side, numbers in zip(sides, set_numbers, strict=True):
+            side["set"] = numbers[side["row"]]
+            side["repeat"] = side.groupby(["key", "set"]).cumcount()
+        pairs = sides[0].merge(sides[1], on=["key", "set", "repeat"])[["row_x", "row_y"]].to_numpy()
+        paired.append(pairs)
+        sides = [side[~side["row"].isin(pairs[:, k])].copy() for k, side in enumerate(sides)]
+    return np.concatenate(paired)
+
+
+def _number_sets(file: _KnownFile, newer: _KnownFile) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield numbers of the set of each row in a plan of ``file``, and in the newest plan of the other file."""
+    for with_client in (True, False):
+        for entry in file.entries.values():
+            order: list[ReleasedSet] = []
+            numbers = []
+            for side in (entry, newer.newest):
+                sets = [released if with_client else replace(released, client="") for released in side.sets]
+                order += [released for released in sets if released not in order]
+                number_of_label = np.array([IN_NO_SET, *(1 + order.index(released) for released in sets)])
+                numbers.append(number_of_label[side.labels])
+            yield numbers[0], numbers[1]
+
+
+def _number_cells(labels: np.ndarray) -> np.ndarray:
+    """Return the cell of each row, from 0: rows in the same sets of all plans."""
+    import pandas as pd
+
+    return pd.DataFrame(labels).groupby(list(range(labels.shape[1]))).ngroup().to_numpy()
+
+
+def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[str]:
     """Return a sentence for each cell of fewer than ``min_rows`` rows that the last plan makes.
 
-    A plan that divides a file as an earlier one did, and reads no new column of the file, makes none.
+    A plan that divides a file as an earlier one did, and reads no new column of the file, makes none. A cell that was
+    there before is not made by the plan, and neither is a whole set of the plan, whose size other rules bound.
     """
     *earlier, newest = entries
     alike = [entry for entry in earlier if entry.reading == newest.reading and entry.sets == newest.sets]
     if not newest.tokens and any(np.array_equal(entry.labels, newest.labels) for entry in alike):
         return []
+    labels, numbers = _identify_rows(entries)
+    cells = _number_cells(labels)
+    sizes = np.bincount(cells)
+    n_in_set = np.bincount(labels[:, -1])
+    unchanged = _find_unchanged(earlier, numbers, cells)
     sentences = []
-    for cell in find_small_cells(_identify_rows(earlier), _identify_rows(entries), min_rows):
+    for cell in np.flatnonzero(sizes < min_rows).tolist():
+        row = int((cells == cell).argmax())
+        label = int(labels[row, -1])
+        is_whole_set = label != IN_NO_SET and sizes[cell] == n_in_set[label]
+        if cell in unchanged or is_whole_set:
+            continue
         sets = []
-        for plan, label in cell.earlier:
+        for plan in _explain_cell(labels == labels[row], int(sizes[cell])):
             entry = entries[plan]
-            set_text = f"{entry.describe_set(label)} of plan {entry.plan[:8]}.."
+            set_text = f"{entry.describe_set(int(labels[row, plan]))} of plan {entry.plan[:8]}.."
             sets.append(f"{set_text} (accepted {entry.accepted}, {entry.title})")
-        begin = f"{cell.n_rows} rows are {newest.describe_set(cell.label)} of this plan and were"
-        if cell.n_rows == 1:
-            begin = f"1 row is {newest.describe_set(cell.label)} of this plan and was"
+        begin = f"{sizes[cell]} rows are {newest.describe_set(label)} of this plan and were"
+        if sizes[cell] == 1:
+            begin = f"1 row is {newest.describe_set(label)} of this plan and was"
         sentences.append(f"{begin} {' and '.join(sets)}")
     return sentences
+
+
+def _find_unchanged(earlier: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarray], cells: np.ndarray) -> set[int]:
+    """Return the cells that have the same rows of all earlier files as a cell of the earlier entries.
+
+    Args:
+        earlier: the entries before the newest one.
+        numbers: the number of each row of a file among all rows.
+        cells: the cell of each of these rows.
+    """
+    import pandas as pd
+
+    if not earlier:
+        return set()
+    labels, numbers_before = _identify_rows(earlier)
+    cells_before = _number_cells(labels)
+    now = np.concatenate([cells[numbers[name]] for name in numbers_before])
+    then = np.concatenate([cells_before[number] for number in numbers_before.values()])
+    pairs = pd.DataFrame({"now": now, "then": then}).drop_duplicates()
+    is_one_to_one = ~pairs["now"].duplicated(keep=False) & ~pairs["then"].duplicated(keep=False)
+    is_as_large = np.bincount(cells)[pairs["now"]] == np.bincount(cells_before)[pairs["then"]]
+    return set(pairs["now"][is_one_to_one & is_as_large].tolist())
+
+
+def _explain_cell(is_in_set: np.ndarray, n_rows: int) -> list[int]:
+    """Return earlier plans which, with the newest one, tell the rows of a cell from all others.
+
+    This is a single plan, the newest of those that do, or else several ones.
+
+    Args:
+        is_in_set: whether each row is in the same set of each plan as the cell, (rows, plans).
+        n_rows: the number of rows of the cell.
+    """
+    plans = range(is_in_set.shape[1] - 2, -1, -1)
+    for plan in plans:
+        if (is_in_set[:, plan] & is_in_set[:, -1]).sum() == n_rows:
+            return [plan]
+    telling = []
+    cell = is_in_set[:, -1]
+    for plan in plans:
+        smaller = cell & is_in_set[:, plan]
+        if smaller.sum() < cell.sum():
+            telling.append(plan)
+            cell = smaller
+    return telling

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,6 @@ from fcorun.sites.plan.table_options import OwnTableError, SiteOptions
 from fcorun.sites.tables.row_folds import NOT_HELD_OUT, draw_row_folds
 from fcorun.sites.tables.table_rows import SiteTable
 
-IN_NO_SET = 0  # the label of a row that no answer of a plan sums over
 ROW_ID = "row id"  # the column of ``policy.row_id``, whatever its name in the file
 _TRUTH_VALUES = {"true": "1", "false": "0"}
 _GAP = "\0"
@@ -50,34 +50,12 @@ class ReleasedSet:
         return f"{rows}{weight}{client}{fold}"
 
 
-@dataclass(frozen=True)
-class PlanRows:
-    """The rows of a file as a plan divides them.
-
-    Attributes:
-        sets: the released sets of the plan that are not empty.
-        labels: the set of each row, from 1, or ``IN_NO_SET``, (N,) of int64.
-        columns: the columns that the plan reads, each of N cells, by their shared names.
-    """
-
-    sets: tuple[ReleasedSet, ...]
-    labels: np.ndarray
-    columns: Mapping[str, Any]
-
-
-def divide_rows(plan: Plan, table: SiteTable, options: SiteOptions, row_id: str | None) -> PlanRows:
-    """Return the rows of a site's table as a plan divides them.
+def divide_rows(plan: Plan, table: SiteTable) -> tuple[tuple[ReleasedSet, ...], np.ndarray]:
+    """Return the released sets of a plan that are not empty, and the set of each row of a site's table, from 1, (N,).
 
     Rows of weight 0 are sets of their own: sums without weights have them, weighted sums do not. The folds of
     ``by=clients`` are whole clients, and divide no client.
-
-    Args:
-        row_id: the column of the file that names a row; None: there is none.
-
-    Raises OwnTableError if the file has no such column.
     """
-    import pandas as pd
-
     folds = draw_row_folds(plan, table)
     if folds is None:
         folds = np.full(len(table.rows.y), NOT_HELD_OUT)
@@ -90,6 +68,19 @@ def divide_rows(plan: Plan, table: SiteTable, options: SiteOptions, row_id: str 
     sets = []
     for m, s, fold, weighted in zip(*(axis.tolist() for axis in np.unravel_index(codes, shape)), strict=True):
         sets.append(ReleasedSet(table.clients[m], SPLITS[s], fold - 1, bool(weighted)))
+    return tuple(sets), numbers + 1
+
+
+def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None) -> dict[str, Any]:
+    """Return the columns of a site's table that a plan reads, each of N cells, by their shared names.
+
+    Args:
+        row_id: the column of the file that names a row; None: there is none.
+
+    Raises OwnTableError if the file has no such column.
+    """
+    import pandas as pd
+
     shared = table.options
     columns = dict(table.columns)
     if table.rows.metadata is not None:
@@ -111,7 +102,7 @@ def divide_rows(plan: Plan, table: SiteTable, options: SiteOptions, row_id: str 
                 f"policy.row_id={row_id}: there is no such column in {options.path}; {suggestion}", public
             )
         columns[ROW_ID] = parsed.frame[row_id]
-    return PlanRows(tuple(sets), numbers + 1, columns)
+    return columns
 
 
 def identify_reading(data: str, options: SiteOptions) -> str:
@@ -148,24 +139,18 @@ def make_tokens(secret: bytes, columns: Mapping[str, Any], known: Collection[str
 
 def _normalize(value: Any) -> str:
     """Return a text that is the same for 1, 1.0 and "1", and for all ways to write a gap."""
-    if isinstance(value, float):
-        return _normalize_number(value)
-    text = str(value).strip()
-    if not text or text in MISSING_TOKENS:
-        return _GAP
-    if text.casefold() in _TRUTH_VALUES:
-        return _TRUTH_VALUES[text.casefold()]
-    try:
-        return str(int(text))
-    except ValueError:
-        pass
-    try:
-        return _normalize_number(float(text))
-    except ValueError:
-        return text
-
-
-def _normalize_number(value: float) -> str:
-    if value.is_integer() and abs(value) < _EXACT:
-        return str(int(value))
-    return f"{value:.12g}"
+    number = value
+    if not isinstance(value, float):
+        text = str(value).strip()
+        if not text or text in MISSING_TOKENS:
+            return _GAP
+        text = _TRUTH_VALUES.get(text.casefold(), text)
+        with suppress(ValueError):
+            return str(int(text))
+        try:
+            number = float(text)
+        except ValueError:
+            return text
+    if number.is_integer() and abs(number) < _EXACT:
+        return str(int(number))
+    return f"{number:.12g}"
