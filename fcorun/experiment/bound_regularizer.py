@@ -1,14 +1,11 @@
-"""The regularizer psi bound to the data of a run: numbers of clients, factors and groups of features, voxel graphs.
-
-Warnings tell which groups, and which order of the features, psi goes by.
-"""
+"""The regularizer psi bound to the data of a run: numbers of clients, factors and groups of features, voxel graphs."""
 
 from dataclasses import replace
 from difflib import get_close_matches
 
 import numpy as np
 
-from fcorun.base.errors import UserError, abbreviate, suggest_name, word
+from fcorun.base.errors import UserError, suggest_name
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.methods.objectives.objective import LinearModel, Objective
 from fcorun.methods.regularizers.regularizer import Regularizer, is_array
@@ -112,43 +109,6 @@ def attach_groups(reg: Regularizer, objective: Objective, data: FederatedData) -
             group_of[ungrouped] = len(group_names)
             group_names.append(name)
     return reg.on_groups(group_of, group_names)  # type: ignore[attr-defined]
-
-
-def warn_of_feature_order(reg: Regularizer, objective: Objective, data: FederatedData, name: str) -> list[str]:
-    """Return warnings on the features that the regularizer, called ``name``, treats as neighbours or as groups."""
-    if not _weighs_features(reg, objective, data):
-        return []
-    if reg.ordered and data.features.encoding is not None and len(data.features.names) > 1:
-        first = ", ".join(f"'{feature}'" for feature in data.features.names[:3])
-        return [word(f"`reg={name}` goes along the order of the features, which is that of the table's columns "
-                f"({first} first), levels of text side by side: it is meant for columns whose order means "
-                "something")]  # fmt: skip
-    if not hasattr(reg, "on_groups"):
-        return []
-    grouped = attach_groups(reg, objective, data)
-    several_outputs = len(data.classes) > 2
-    if grouped is reg:
-        if several_outputs:
-            return []
-        advice = word("`reg.groups={NAME: [0, 1]}` puts features together by their numbers")
-        if data.features.encoding is not None:
-            advice = word("without `reg.group_size`, a group is a column")
-        return [word(f"`reg={name}`: groups are blocks of {reg.block_size} consecutive features, whether these belong "  # type: ignore[attr-defined]
-                f"together or not: {advice}")]  # fmt: skip
-    sizes = np.bincount(grouped.group_of)  # type: ignore[attr-defined]
-    large_groups = [
-        f"'{grouped.names[group]}' ({sizes[group]})"  # type: ignore[attr-defined]
-        for group in np.flatnonzero(sizes > 1)
-    ]
-    count = word(f"`reg={name}`: {len(sizes)} groups of {len(data.features.names) or data.train.x.shape[1]} features")
-    if large_groups:
-        return [word(f"{count}, a column with its levels or what `reg.groups` names; of several features are "
-                f"{abbreviate(large_groups, 10)}; each norm is multiplied by the square root of the group's number of "
-                "features")]  # fmt: skip
-    if several_outputs:
-        return [f"{count}: each is one feature over all classes"]
-    return [word(f"{count}: each is one feature, so that psi is the l1 norm; `reg.groups={{NAME: [COLUMN, COLUMN]}}` "
-            "puts columns together")]  # fmt: skip
 
 
 def _weighs_features(reg: Regularizer, objective: Objective, data: FederatedData) -> bool:

@@ -24,7 +24,7 @@ from fcorun.engine.engine import Engine, message_bytes
 from fcorun.engine.evaluate import Evaluation, why_unranked
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Schedule
-from fcorun.experiment.bound_regularizer import attach_graph, bind_regularizer, resolve_factors, warn_of_feature_order
+from fcorun.experiment.bound_regularizer import attach_graph, bind_regularizer, resolve_factors
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import (
@@ -59,7 +59,6 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
     warnings = []
     if experiment.reg.depends_on_data:
         attach_graph(experiment.reg, data, experiment.names["reg"])
-        warnings += warn_of_feature_order(experiment.reg, experiment.objective, data, experiment.names["reg"])
     takes_number = isinstance(experiment.objective, LeastSquares) and data.target_task.is_quantity
     if takes_number and not experiment.data.has_explicit_task:  # any other objective was chosen for numbers
         warnings += warn_class_like_target(data.train.y)

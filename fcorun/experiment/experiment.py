@@ -213,7 +213,6 @@ class PreparedExperiment:
         config: the configuration as plain values, fit for YAML, from which the same experiment can be built again.
         names: the name of the plug-in of each section, as in ``algo=NAME``.
         tracker: receives the complete record. The tracker is no part of the identity, nor of ``config``.
-        settings_warning: a sentence about settings that have no effect, for ``word``; empty for none.
     """
 
     algo: Algorithm | Baseline
@@ -229,7 +228,6 @@ class PreparedExperiment:
     settings: Settings
     config: dict[str, Any]
     names: dict[str, str]
-    settings_warning: str = ""
 
     @cached_property
     def identity(self) -> str:
@@ -369,20 +367,15 @@ class PreparedExperiment:
     @property
     def warning(self) -> str:
         """A warning about this combination of plug-ins and settings before the run begins; empty for none."""
-        return word("; ".join(filter(None, (self._plugins_warning, self.settings_warning))))
-
-    @property
-    def _plugins_warning(self) -> str:
-        """A warning about this combination of plug-ins; empty for none."""
         if isinstance(self.algo, Baseline) and self.settings.stop:
-            return f"`algo={self.names['algo']}` ends by its certificate, whatever stop is"
+            return word(f"`algo={self.names['algo']}` ends by its certificate, whatever stop is")
         if self.ignores_regularizer:
-            return (
+            return word(
                 f"`algo={self.names['algo']}` {IGNORES_PSI}: its solution does not minimize F + psi "
                 f"with `reg={self.names['reg']}`"
             )
         if isinstance(self.downlink, Compressor) and self.algo.traits.growing_broadcasts:
-            return (
+            return word(
                 f"`algo={self.names['algo']}` sends sums that grow with the rounds, of which "
                 f"`downlink={self.names['downlink']}` always lacks a part: the solution may stay off the optimum"
             )

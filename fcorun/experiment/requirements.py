@@ -37,17 +37,6 @@ def full_batch_settings(settings: Settings, algo: str) -> Settings:
     return replace(settings, batch_size=None)
 
 
-def explain_ignored_batch_size(config: Mapping[str, Any], settings: Settings, experiment: PreparedExperiment) -> str:
-    """Return that the algorithm ignores the given batch size; empty if there is none but that of ``data.natural``."""
-    natural = (config.get("data") or {}).get("natural") or {}
-    if experiment.settings.batch_size is not None or settings.batch_size in (None, natural.get("batch_size")):
-        return ""
-    return (
-        f"`algo={experiment.names['algo']}` takes all data of a client at once: `batch_size={settings.batch_size}` "
-        "has no effect"
-    )
-
-
 # Checks that an algorithm and psi fit: methods of the regularizer, a bounded domain, a prox that is computed.
 
 

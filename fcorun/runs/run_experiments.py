@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fcorun.base.config import numeric_fields
-from fcorun.base.errors import UserError, word
+from fcorun.base.errors import UserError
 from fcorun.base.metrics import NO_RANDOMNESS
 from fcorun.base.records.formats import yaml_text
 from fcorun.base.records.record import FINISHED_STATUSES, IN_USE, Record, RunFolder
@@ -99,10 +99,8 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
             if state == "finished":
                 from fcorun.runs.rescore import has_other_threshold, rescore
 
-                without_effect = _explain_options_without_effect(job)  # before rescoring, which writes the options
                 if has_other_threshold(Record(job.run_folder.path), settings.threshold):
                     state = "finished" if rescore(job, data) else "locked"
-                job.add_reason(without_effect)
             if state in ("finished", "locked"):
                 job.end_status = "reused" if state == "finished" else "locked"
                 watch.on_end(job)
@@ -141,24 +139,6 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
             has_tracker = not isinstance(job.experiment.tracker, NoTracker)
             if has_tracker and job.end_status in FINISHED_STATUSES:
                 log_to_tracker(job.experiment.tracker, FittedRecord(job.run_folder.path), job.run_folder)
-
-
-def _explain_options_without_effect(job: Job) -> str:
-    """Return which options of this call the reused record of a finished run lacks; empty for none."""
-    config, settings = Record(job.run_folder.path).flat_config, job.experiment.settings
-    if not config:
-        return ""
-    pictures = [key for key in ("title", "style", "x") if config.get(key) != getattr(settings, key)]
-    sentences = []
-    if pictures:
-        sentences.append(
-            word(f"its pictures are as before, without this {', '.join(pictures)}: `force=true` draws them anew")
-        )
-    if job.experiment.algo.has_personal_models and settings.save_personal and not config.get("save_personal"):
-        sentences.append(
-            word("it holds no personal models (`save_personal=false`): `force=true` computes and saves them")
-        )
-    return "; ".join(sentences)
 
 
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:

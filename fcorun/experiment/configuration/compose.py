@@ -25,7 +25,6 @@ from fcorun.experiment.configuration.search_path import (
     packaged_config_dir,
     read_yaml,
     use_config_dir,
-    user_config_dir,
 )
 
 if TYPE_CHECKING:
@@ -203,27 +202,8 @@ def to_plain_values(config: DictConfig) -> dict[str, Any]:
     for section in SECTIONS:
         if isinstance(values.get(section), dict) and isinstance(values[section].get("class"), str):
             values[section]["class"] = public_path(values[section]["class"])
-    if user_config_dir() is not None:
-        check_names(values)
     import_classes(values)  # a composed configuration is the user's own
     return values | resolve_settings(values)
-
-
-def check_names(values: Mapping[str, Any]) -> None:
-    """Raise UserError for a section that has the name of a choice, but another class than that choice's file.
-
-    Records, tables and pictures call a section by its name.
-    """
-    for section in SECTIONS:
-        given = values.get(section)
-        if not isinstance(given, Mapping) or given.get("class") in (None, "???"):
-            continue
-        path = find_choices(section).get(str(given.get("name")))
-        named = public_path(str(read_yaml(path).get("class"))) if path else "None"
-        if named != "None" and "$" not in named and named != given["class"]:
-            raise UserError(
-                f"{section}.name={given['name']} is the name of {named}, and not of {given['class']}: give another name"
-            )
 
 
 def resolve_settings(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,6 @@ from fcorun.experiment.prepare import (
     read_labels,
     split_settings,
 )
-from fcorun.experiment.requirements import explain_ignored_batch_size
 from fcorun.experiment.tracker import Tracker
 from fcorun.interface.api.combinations import combine
 from fcorun.interface.api.python_words import (
@@ -133,8 +132,7 @@ def prepare_objects(arguments: Mapping[str, Any]) -> PreparedExperiment:
         if not (isinstance(value, str) and value == AUTO):
             values[field.name] = str(value) if isinstance(value, Path) else to_plain_value(value)
     settings = build(Settings, values)
-    experiment = prepare_plugins(plugins, labels, settings)
-    return replace(experiment, settings_warning=explain_ignored_batch_size(config, settings, experiment))
+    return prepare_plugins(plugins, labels, settings)
 
 
 def _check_names_of_rows(experiments: Sequence[PreparedExperiment]) -> None:

@@ -164,12 +164,3 @@ def test_warnings_of_a_study_name_arguments():
     with pytest.warns(fcorun.ExperimentWarning) as caught:
         experiment.stability("study", subsamples=4, points=2)
     assert str(caught[0].message).startswith('name="arrays": sample_weight weighs the rows')
-
-
-def test_a_batch_size_without_effect_is_told():
-    note = "algo=fedprox takes all data of a client at once: batch_size=5 has no effect"
-    ignored = Experiment(algorithm=fcorun.FedProx(), data=SMALL, batch_size=5)
-    assert ignored.prepared.warning.endswith(note)
-    for choices in ([], ["batch_size=5"]):
-        given = Experiment.from_config(compose(["data=lasso", "algo=fedprox", *choices])).prepared
-        assert given.warning.endswith(note) == bool(choices)

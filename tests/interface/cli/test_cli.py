@@ -143,7 +143,6 @@ def test_a_run_prints_plain_lines(fcorun):
     assert "force=true" in out
     assert out.startswith("here holds the record of this run (done")
     assert "): reused (force=true" in out
-    assert "its pictures are as before, without this title: force=true draws them anew" in out
     Path("here/metrics.csv").unlink()
     code, out, err = fcorun(*SMALL, "rounds=40", "hydra.run.dir=here")
     assert (code, err) == (0, "")

@@ -43,12 +43,12 @@ def bind_psi(*overrides) -> Any:
 
 
 def groups_of(*overrides):
-    """Return the names of the features of each group, and the warning about the groups."""
+    """Return the names of the features of each group."""
     experiment = prepare(composed(*TABLE, "reg=group_lasso", *overrides))
     data = load_data(experiment)
     psi: Any = build_problem(experiment, data).regularizer
     features = np.array(data.features.names)
-    return {name: list(features[psi.group_of == k]) for k, name in enumerate(psi.names)}, data.warnings[-1]
+    return {name: list(features[psi.group_of == k]) for k, name in enumerate(psi.names)}
 
 
 @pytest.mark.slow
@@ -56,35 +56,18 @@ def test_a_group_is_a_column_unless_groups_are_named():
     write_table()
     wards = [f"ward={name}" for name in ("er", "eye", "icu", "lung")]
     smokers = [f"smoker={name}" for name in ("current", "former", "never")]
-    groups, warning = groups_of()
+    groups = groups_of()
     assert groups == {"ward": wards, "age": ["age"], "smoker": smokers, "sex": ["sex=M"], "dose": ["dose"]}
-    assert "5 groups of 10 features" in warning
-    assert "'ward' (4), 'smoker' (3); each norm is multiplied by the square root" in warning
-    groups, warning = groups_of(r"reg.groups={body: [age, dose, sex], risk: ['ward=icu', 'smoker=current']}")
+    groups = groups_of(r"reg.groups={body: [age, dose, sex], risk: ['ward=icu', 'smoker=current']}")
     assert groups == {"body": ["age", "sex=M", "dose"], "risk": ["ward=icu", "smoker=current"],
                      "ward": [wards[0], wards[1], wards[3]], "smoker": smokers[1:]}  # fmt: skip
     assert bind_psi("reg.groups={body: [age, dose]}", "reg.factors={body: 2}").factors == {"4": 2, "9": 2}
-    _, warning = groups_of("data.only=[age,dose]")
-    assert "each is one feature, so that psi is the l1 norm" in warning
     experiment = prepare(composed(*TABLE, "reg=group_lasso", "reg.group_size=5"))
-    assert (
-        "blocks of 5 consecutive features, whether these belong together or not" in load_data(experiment).warnings[-1]
-    )
     assert type(build_problem(experiment, load_data(experiment)).regularizer) is GroupLasso
-
-
-@pytest.mark.slow
-def test_a_regularizer_that_needs_an_order_of_columns_warns():
-    write_table()
-    for reg in ("tv", "fused_lasso", "monotone"):
-        (warning,) = load_data(prepare(composed(*TABLE, f"reg={reg}"))).warnings[-1:]
-        assert f"reg={reg} goes along the order of the features" in warning
-    assert "goes along" not in "".join(load_data(prepare(composed(*TABLE, "reg=l1"))).warnings)
 
 
 def test_without_feature_names_groups_are_consecutive(tmp_path):
     settings = ragged(tmp_path, "reg=group_lasso")
-    assert "blocks of 2 consecutive features" in load_data(prepare(settings)).warnings[-1]
     settings["reg"]["groups"] = {"ends": ["0", "5"]}
     experiment = prepare(settings)
     psi: Any = build_problem(experiment, load_data(experiment)).regularizer
@@ -177,6 +160,5 @@ def test_a_path_selects_whole_groups():
     assert np.abs(weights[0]).max() < 1e-4
     levels = np.abs(weights[-1][group_of == 0]) > 0
     assert levels.all()
-    assert any(line.startswith("reg=group_lasso: 5 groups") for line in (selection.study.data.warnings))
     assert selection.record is not None
     assert selection.record.config["reg"]["groups"] is None
