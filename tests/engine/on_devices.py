@@ -15,7 +15,7 @@ import timed_fedavg  # noqa: F401
 from fast_compilation import speed_up_compilation
 
 from fcorun.base.system.machine import set_up_jax
-from fcorun.interface.checks.devices import compare_devices
+from fcorun.interface.checks.problems import compare_devices
 
 
 def main() -> None:

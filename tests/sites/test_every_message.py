@@ -5,7 +5,7 @@ import functools
 import pytest
 from recorded_studies import STUDIES, plan_named, record, restorer, sites_of, write_tables
 
-from fcorun.interface.checks.message_kinds import MESSAGE_CHECKS, MessageCase
+from fcorun.interface.checks.message_kinds import CHECKS, MessageCase
 from fcorun.interface.checks.property_check import run_checks
 from fcorun.sites.plan.messages.shelf import list_kinds
 
@@ -47,7 +47,7 @@ def cases(tmp_path_factory):
 @pytest.mark.parametrize("name", list_kinds())
 def test_a_message_has_the_properties_of_its_contract(cases, name):
     assert name in cases, "no study of tests/support/recorded_studies.py asks for this message"
-    results = list(run_checks(MESSAGE_CHECKS, cases[name]))
+    results = list(run_checks(CHECKS, cases[name]))
     assert [result for result in results if result.status == "failed"] == []
 
 

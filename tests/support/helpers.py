@@ -20,12 +20,23 @@ from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import problems
 from fcorun.interface.checks.algorithms import AlgorithmCase
 from fcorun.interface.checks.problems import SMALL, engine_of, flat, snapshots
+from fcorun.interface.checks.property_check import Check, NotApplicable
 from fcorun.methods.algorithms import Algorithm, Traits
 from fcorun.methods.algorithms.algorithm import Method
 
 __all__ = ["engine_of", "flat", "snapshots"]  # reexported
 
 T = TypeVar("T")
+
+
+def verify(check: Check, subject: object) -> bool:
+    """Run a check on a subject; return whether the check applies to the subject. Raises Violation."""
+    try:
+        check(subject)
+    except NotApplicable:
+        return False
+    return True
+
 
 # The folder of real data beside the repository, if it exists.
 SHARED = Path(__file__).resolve().parents[3] / "shared"

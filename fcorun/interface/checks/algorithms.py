@@ -2,9 +2,12 @@
 
 import contextlib
 import re
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +16,36 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fcorun.base.config import numeric_fields
-from fcorun.base.metrics import Metric
+from fcorun.base.config import build_plugin, numeric_fields
 from fcorun.base.records.record import Record
+from fcorun.engine.federation import Federation
 from fcorun.engine.inspection import BOTH_SIDES, inspect_local
 from fcorun.engine.round import trace_message_shapes
 from fcorun.experiment.build import build_problem, load_data, resolve_auto
 from fcorun.experiment.experiment import minimized_metric
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.run_functions import grid, run
-from fcorun.interface.checks.algorithm_case import UNINTERRUPTED, AlgorithmCase, Config
-from fcorun.interface.checks.devices import compare_devices
-from fcorun.interface.checks.problems import engine_of, flat, ragged, snapshots
-from fcorun.interface.checks.property_check import Check, only_if, require, require_close, require_finite
-from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, LocalData
+from fcorun.interface.checks.problems import (
+    SMALL,
+    Config,
+    compare_devices,
+    compose_cached,
+    engine_of,
+    flat,
+    numpy_seed,
+    ragged,
+    snapshots,
+)
+from fcorun.interface.checks.property_check import (
+    Checked,
+    NotApplicable,
+    find_checks,
+    require,
+    require_close,
+    require_finite,
+    skip_unless,
+)
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, LocalData, Traits
 from fcorun.methods.algorithms.output_check import check_parameters
 from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.problem import solver
@@ -40,6 +59,84 @@ CLIENT_SIZES = (12, 20, 16, 30)  # of the clients in that run
 LOCAL_STEPS = ("local_epochs=null", "local_steps=4")
 _RATE_ADVICE = "smaller rates may do, algo.KEY=VALUE"
 TOO_LARGE = 1e200  # a rate with which a loss overflows in float64 after one step, however the steps are bounded
+UNINTERRUPTED = ("rounds=6", "checkpoint_every=1000")
+
+
+@dataclass(frozen=True)
+class AlgorithmCase:
+    """An algorithm, chosen by ``algo=NAME`` and overrides of its keys, or a baseline, which has fewer properties."""
+
+    name: str
+    overrides: tuple[str, ...] = ()
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        return build_plugin("algo", compose_cached(*SMALL, f"algo={self.name}", *self.overrides)["algo"])
+
+    @property
+    def traits(self) -> Traits:
+        return self.algorithm.traits
+
+    def federation(self, *overrides: str) -> Federation:
+        """Return the federation of a run of the algorithm."""
+        return engine_of(self.config(*overrides)).federation
+
+    @property
+    def required_overrides(self) -> tuple[str, ...]:
+        """The overrides without which the algorithm is refused: all clients, a psi, a topology, a ridge."""
+        overrides = () if self.traits.partial else ("clients_per_round=null",)
+        if self.traits.local_fits:
+            overrides = (*overrides, "algo.ridge=1")
+        return (*overrides, *self.regularizer_overrides, *self.topology_overrides)
+
+    @property
+    def regularizer_overrides(self) -> tuple[str, ...]:
+        """The overrides that choose a psi that the algorithm accepts, if it does not accept that of the data.
+
+        They are without an intercept where the domain must be bounded.
+        """
+        needed = () if "linear_minimizer" not in self.traits.needs else ("reg=l1_ball",)
+        return (*needed, "objective.intercept=false") if self.algorithm.needs_bounded_domain else needed
+
+    @property
+    def regularizer_number(self) -> str:
+        """The key of the strength or the radius of the psi of ``config``."""
+        return "reg.radius" if "reg=l1_ball" in self.regularizer_overrides else "reg.strength"
+
+    @property
+    def topology_overrides(self) -> tuple[str, ...]:
+        """The override that chooses the topology that the algorithm needs, if it needs one."""
+        needed = {"only": ("topology=tree",), "graph": ("topology=graph",)}
+        return needed.get(self.traits.hierarchy, ())
+
+    @property
+    def exact_overrides(self) -> tuple[str, ...]:
+        """The overrides that make an inner solver, if any, as exact as rounding allows."""
+        return ("algo.tolerance=1e-12",) if self.has_field("tolerance") else ()
+
+    def has_field(self, name: str) -> bool:
+        """Return True if the algorithm has a field of this name."""
+        return name in {field.name for field in fields(self.algorithm)}
+
+    def config(self, *overrides: str) -> Config:
+        """Return a configuration of a run of the algorithm that takes a second."""
+        return compose_cached(*SMALL, f"algo={self.name}", *self.required_overrides, *self.overrides, *overrides)
+
+    @cached_property
+    def uninterrupted(self) -> Record:
+        """The record of a run, in a folder with the lifetime of this case."""
+        return run(self.config(*UNINTERRUPTED), self._folder / "uninterrupted")
+
+    @cached_property
+    def _folder(self) -> Path:
+        folder = Path(tempfile.mkdtemp())
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
+
+    @property
+    def tolerance(self) -> float:
+        """The largest relative difference of two runs in float64: rounding may change when an inner solver stops."""
+        return 1e-8 if self.has_field("iterations") else 1e-10
 
 
 # ---------------------------------------------------------------- functions of the algorithm
@@ -50,7 +147,7 @@ def check_contract(case: AlgorithmCase) -> None:
 
     An update of the model that has one number for an array of parameters would be added to each of them.
     """
-    federation = engine_of(case.config()).federation
+    federation = case.federation()
     for upload in federation.shapes.uploads:
         if case.traits.uploads == "updates" and isinstance(upload, Vector):
             for name, shape in federation.problem.shapes.items():
@@ -63,7 +160,7 @@ def check_contract(case: AlgorithmCase) -> None:
 def check_initial_model(case: AlgorithmCase) -> None:
     """Require that the model before the first round is the initial one, without psi where the algorithm allows that."""
     without_psi = () if case.regularizer_overrides else ("reg=none",)
-    federation = engine_of(case.config(*without_psi)).federation
+    federation = case.federation(*without_psi)
     algorithm, problem = federation.algorithm, federation.problem
     zeros = problem.zeros(federation.precision)
     w0 = problem.initial_point(zeros.map(lambda v: v + jnp.linspace(0.1, 1, v.size, dtype=v.dtype).reshape(v.shape)))
@@ -74,32 +171,33 @@ def check_initial_model(case: AlgorithmCase) -> None:
 
 def check_prox_steps(case: AlgorithmCase) -> None:
     """Require that the proxes of the first round have steps of at least 0."""
-    federation = engine_of(case.config()).federation
-    values = {field.name: getattr(federation.problem, field.name) for field in fields(Problem)}
-    problem = _StepRecorder(**values, steps=[])
+    federation = case.federation()
+    problem = _RecordingProblem.of(federation.problem)
     with jax.disable_jit():
-        trace_message_shapes(
-            federation.algorithm,
-            problem,
-            federation.data,
-            federation.schedule,
-            dtype=federation.precision,
-            shape_of=lambda functions: functions(),
-        )
+        _trace(federation, problem, lambda functions: functions())
     least = min(problem.steps, default=0.0)
     require(least >= 0, f"the step t of problem.prox(w, t) should be 0 or more, and is {least:.6g} in the first round")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _StepRecorder(Problem):
-    """A problem that records the steps of its proxes."""
+class _RecordingProblem(Problem):
+    """A problem that records the steps of its proxes, and the points of its losses."""
 
-    steps: list[float]
+    steps: list[float] = field(default_factory=list)
+    points: list[np.ndarray] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, problem: Problem) -> "_RecordingProblem":
+        return cls(**{field.name: getattr(problem, field.name) for field in fields(Problem)})
 
     def prox(self, w: Vector, t: jax.Array | float) -> Vector:
         if not isinstance(t, Tracer):
             self.steps.append(float(np.min(t)))
         return super().prox(w, t)
+
+    def _loss(self, w: Vector, batch: Any) -> jax.Array:
+        jax.debug.callback(lambda point: self.points.append(flat(point)), w)
+        return super()._loss(w, batch)
 
 
 def check_received_model(case: AlgorithmCase) -> None:
@@ -107,11 +205,13 @@ def check_received_model(case: AlgorithmCase) -> None:
 
     A site looks at that model before it answers.
     """
-    federation = engine_of(case.config()).federation
+    solves = case.traits.proximal or case.traits.local_fits
+    skip_unless(not solves, "its clients solve problems of their own")
+    skip_unless(case.traits.hierarchy != "graph", "it is for a graph")
+    federation = case.federation()
     algorithm, dtype = federation.algorithm, federation.precision
-    values = {field.name: getattr(federation.problem, field.name) for field in fields(Problem)}
-    points: list[np.ndarray] = []
-    problem = _PointRecorder(**values, points=points).for_side("client")
+    recording = _RecordingProblem.of(federation.problem)
+    points, problem = recording.points, recording.for_side("client")
     n_rows = int(federation.data.train.sizes[0])
     rows = jnp.arange(n_rows, dtype=jnp.int32)
     x, y = (jnp.asarray(v[:n_rows], dtype) for v in (federation.data.train.x, federation.data.train.y))
@@ -149,50 +249,30 @@ def _require_point(function: str, points: list[np.ndarray], expected: Vector) ->
             "that keeps its rows looks at that model before it answers")  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PointRecorder(Problem):
-    """A problem that records the points of its losses."""
-
-    points: list[np.ndarray]
-
-    def _loss(self, w: Vector, batch: Any) -> jax.Array:
-        jax.debug.callback(lambda point: self.points.append(flat(point)), w)
-        return super()._loss(w, batch)
-
-
 def check_random_numbers(case: AlgorithmCase) -> None:
     """Require that each trace of the functions gives the same program: random numbers come from data.key alone."""
-    first, second = (_traced_program(case, seed) for seed in (1, 2))
+    programs = []
+
+    def record_program(functions: Callable) -> Any:
+        program = jax.make_jaxpr(functions)()
+        arrays = [const for const in program.consts if isinstance(const, (np.ndarray, jax.Array))]
+        constants = [np.asarray(array).tolist() for array in arrays]
+        programs.append(re.sub("0x[0-9a-f]+", "", f"{program.jaxpr} {constants}"))
+        return jax.eval_shape(functions)
+
+    for seed in (1, 2):
+        federation = case.federation()
+        with numpy_seed(seed):
+            _trace(federation, federation.problem, record_program)
+    first, second = programs
     require(first == second, "its functions, traced twice, should give the same program, and do not: they use random "
                              "numbers of NumPy or Python, or the time; draw from data.key")  # fmt: skip
 
 
-def _traced_program(case: AlgorithmCase, seed: int) -> str:
-    """Return the program of the algorithm's functions as text, traced with this seed of NumPy's generator."""
-    federation = engine_of(case.config()).federation
-    programs = []
-
-    def record_program(functions: Callable) -> Any:
-        programs.append(jax.make_jaxpr(functions)())
-        return jax.eval_shape(functions)
-
-    state = np.random.get_state()
-    np.random.seed(seed)
-    try:
-        trace_message_shapes(
-            federation.algorithm,
-            federation.problem,
-            federation.data,
-            federation.schedule,
-            dtype=federation.precision,
-            shape_of=record_program,
-        )
-    finally:
-        np.random.set_state(state)
-    (program,) = programs
-    arrays = [const for const in program.consts if isinstance(const, (np.ndarray, jax.Array))]
-    constants = [np.asarray(array).tolist() for array in arrays]
-    return re.sub("0x[0-9a-f]+", "", f"{program.jaxpr} {constants}")
+def _trace(federation: Federation, problem: Problem, shape_of: Callable) -> None:
+    """Trace the first round of a federation with another problem, by ``shape_of``."""
+    parts = (federation.algorithm, problem, federation.data, federation.schedule)
+    trace_message_shapes(*parts, dtype=federation.precision, shape_of=shape_of)
 
 
 def check_local_steps(case: AlgorithmCase) -> str:
@@ -200,8 +280,8 @@ def check_local_steps(case: AlgorithmCase) -> str:
 
     Returns the remark that both sides of a ``where`` count, if local() has one.
     """
-    check_parameters(case.algorithm)  # type: ignore[arg-type] # the check is skipped for baselines
-    sentences = inspect_local(engine_of(case.config()).federation)
+    check_parameters(case.algorithm)
+    sentences = inspect_local(case.federation())
     remarks = [sentence for sentence in sentences if BOTH_SIDES in sentence]
     violations = [sentence for sentence in sentences if BOTH_SIDES not in sentence]
     require(not violations, "; ".join(violations))
@@ -320,29 +400,27 @@ def _require_same_snapshot(batch: Any, g: int, single: Any, case: AlgorithmCase)
         for name, value in (getattr(single, kind) or {}).items():
             label = f"'{name}' in a grid, compared with the single run,"
             require_close(label, getattr(batch, kind)[name][g], value[0], rtol=case.tolerance, atol=case.tolerance)
-    for name in ("objective", "train_loss", "val_loss", *(metric.name for metric in _declared_metrics(case))):
+    for name in ("objective", "train_loss", "val_loss", *(metric.name for metric in case.algorithm.declared_metrics)):
         label = f"{name} in a grid, compared with the single run,"
         require_close(label, batch.metrics[name][g], single.metrics[name][0], rtol=case.tolerance)
 
 
 def check_declared_metrics(case: AlgorithmCase) -> None:
     """Require finite values of the metrics that the algorithm declares, and monotone ones that never fall."""
-    for metric in _declared_metrics(case):
+    metrics = case.algorithm.declared_metrics
+    skip_unless(metrics, "it declares no metrics")
+    for metric in metrics:
         values = [row[metric.name] for row in case.uninterrupted.rows]
         require_finite(f"the metric '{metric.name}'", values)
         falls = metric.monotone and bool((np.diff(values) < 0).any())
         require(not falls, f"the metric '{metric.name}' is declared monotone and should never fall, and is {values}")
 
 
-def _declared_metrics(case: AlgorithmCase) -> tuple[Metric, ...]:
-    return case.algorithm.declared_metrics if isinstance(case.algorithm, Algorithm) else ()
-
-
 def check_rounds_without_messages(case: AlgorithmCase) -> None:
     """Require that rounds in which nothing is sent change neither the model nor the counts of operations."""
-    assert isinstance(case.algorithm, Algorithm)
     last = case.algorithm.computed_rounds
-    assert last is not None
+    if last is None:
+        raise NotApplicable("it sends in all rounds")
     taken = snapshots(case.config("precision=float64", f"rounds={last + 2}", "eval_every=1"))
     for snapshot in taken[last + 1 :]:
         require((snapshot.work == taken[last].work).all(), "rounds in which nothing is sent should cost nothing")
@@ -352,7 +430,13 @@ def check_rounds_without_messages(case: AlgorithmCase) -> None:
 
 def check_restores_domain(case: AlgorithmCase) -> None:
     """Require a point of the constraint's set from a mean of messages that lies outside, in the algorithm's states."""
-    federation = engine_of(case.config("reg=simplex", "objective.intercept=false")).federation
+    skip_unless(case.traits.restores_domain, "its traits do not say that it restores the domain")
+    require_restored_domain(case)
+
+
+def require_restored_domain(case: AlgorithmCase) -> None:
+    """Raise Violation for a point outside of the set of reg=simplex after a mean of messages that lies outside."""
+    federation = case.federation("reg=simplex", "objective.intercept=false")
     algorithm, problem = federation.algorithm, federation.problem
     node, _ = algorithm.init(problem, problem.initial_point(problem.zeros(federation.precision)))
     mean = jax.tree.map(lambda v: v + jnp.sin(jnp.arange(v.size, dtype=v.dtype)).reshape(v.shape), node)
@@ -374,7 +458,7 @@ def check_float64(case: AlgorithmCase) -> None:
     last = snapshots(case.config(*UNINTERRUPTED, "precision=float64", *case.exact_overrides))[-1]
     dtypes = {str(leaf.dtype) for leaf in jax.tree.leaves(last.state)}
     require("float32" not in dtypes, "with precision=float64 all states should be in float64, and some are in float32")
-    federation = engine_of(case.config()).federation
+    federation = case.federation()
     if federation.shapes.accessed & {"key_bits", "server_key"} or not all(
         isinstance(channel, Identity) for channel in (federation.uplink, federation.downlink)
     ):
@@ -386,6 +470,7 @@ def check_float64(case: AlgorithmCase) -> None:
 
 def check_two_devices(case: AlgorithmCase) -> None:
     """Require the numbers and counts of one device on two devices."""
+    skip_unless(jax.local_device_count() > 1, "there is only one device")
     needs_all = not case.traits.partial or "clients_per_round=null" in case.overrides
     cohort = () if needs_all else ("clients_per_round=5",)
     [(difference, count_difference)] = compare_devices(case.config("precision=float64", *cohort), [2])
@@ -408,8 +493,8 @@ def check_reaches_optimum(case: AlgorithmCase, cohorts: Sequence[str] = ("null",
 
     ``cohorts`` are values of clients_per_round to test; ``traits.exact`` promises the optimum for "null", all clients.
     """
-    regularizers = {"smooth": ("none",), "composite": ("none", "l1"), "": ()}[case.traits.exact]
-    for reg in regularizers:
+    skip_unless(case.traits.exact, "its traits do not say that it is exact")
+    for reg in {"smooth": ("none",), "composite": ("none", "l1")}[case.traits.exact]:
         for cohort in cohorts:
             _require_optimum(case, reg, cohort)
 
@@ -440,54 +525,13 @@ def _require_optimum(case: AlgorithmCase, reg: str, cohort: str) -> None:
                          f"({half:.2g} after half of the rounds): {advice}")  # fmt: skip
 
 
-def _reason_baseline(case: AlgorithmCase) -> str:
-    return "it is a baseline, in one place" if isinstance(case.algorithm, Baseline) else ""
+CHECKS = find_checks(__name__)
 
 
-def reason_not_exact(case: AlgorithmCase) -> str:
-    """Return why an algorithm need not reach the optimum, or an empty text."""
-    return _reason_baseline(case) or ("" if case.traits.exact else "its traits do not say that it is exact")
-
-
-def _reason_always_sends(case: AlgorithmCase) -> str:
-    computed_rounds = getattr(case.algorithm, "computed_rounds", None)
-    return _reason_baseline(case) or ("it sends in all rounds" if computed_rounds is None else "")
-
-
-def _reason_no_domain_claim(case: AlgorithmCase) -> str:
-    claims = case.traits.restores_domain
-    return _reason_baseline(case) or ("" if claims else "its traits do not say that it restores the domain")
-
-
-def _reason_no_received_model(case: AlgorithmCase) -> str:
-    if case.traits.proximal or case.traits.local_fits:
-        return "its clients solve problems of their own"
-    return _reason_baseline(case) or ("it is for a graph" if case.traits.hierarchy == "graph" else "")
-
-
-def _reason_one_device(case: AlgorithmCase) -> str:
-    return _reason_baseline(case) or ("" if jax.local_device_count() > 1 else "there is only one device")
-
-
-CHECKS: tuple[Check[AlgorithmCase], ...] = (
-    Check("its functions return what the next one takes", check_contract, _reason_baseline),
-    Check("before the first round its model is the initial one", check_initial_model, _reason_baseline),
-    Check("its proxes have no negative steps", check_prox_steps, _reason_baseline),
-    Check("clients begin at the model that it says", check_received_model, _reason_no_received_model),
-    Check("its functions are one program, without random numbers of Python", check_random_numbers, _reason_baseline),
-    Check("local steps draw from data.key, and are counted", check_local_steps, _reason_baseline),
-    Check("a run lowers the objective", check_objective_falls, _reason_baseline),
-    Check("a second run gives the same numbers", check_repeatability),
-    Check("a resumed run gives the same numbers", check_resuming, _reason_baseline),
-    Check("a grid gives the numbers of single runs", check_grid_equals_single_runs, _reason_baseline),
-    Check(
-        "its metrics are finite, and monotone if they say so",
-        check_declared_metrics,
-        only_if(_declared_metrics, "it declares no metrics"),
-    ),
-    Check("rounds without messages keep its model", check_rounds_without_messages, _reason_always_sends),
-    Check("restores the domain of psi from any mean", check_restores_domain, _reason_no_domain_claim),
-    Check("float64", check_float64, _reason_baseline),
-    Check("on two devices as on one", check_two_devices, _reason_one_device),
-    Check("reaches the optimum", check_reaches_optimum, reason_not_exact),
-)
+def list_checks(name: str, overrides: Sequence[str]) -> Checked:
+    """Yield the checks of ``algo=NAME``, of a baseline that it repeats itself."""
+    case = AlgorithmCase(name, tuple(overrides))
+    if isinstance(case.algorithm, Baseline):
+        yield f"algo={name}, a baseline, in one place", [check_repeatability], case
+    else:
+        yield f"algo={name}", CHECKS, case

@@ -12,7 +12,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.tables.cells import is_missing
 from fcorun.data.tables.columns import COLUMN_KINDS, Column, MissingPolicy
 from fcorun.data.tables.columns.column import ColumnDescription, EncodedCells, TrainingRows
-from fcorun.interface.checks.property_check import Check, require, require_close, require_finite
+from fcorun.interface.checks.property_check import find_checks, require, require_close, require_finite
 
 CLIENTS = 4
 ROWS = 40  # of each client
@@ -189,13 +189,4 @@ def check_cells_of_folds(case: ColumnCase) -> None:
     require_close("the features of cells", np.stack(features, axis=1).astype(float), x[:, : len(features)])
 
 
-CHECKS = [
-    Check("descriptions of two halves add up", check_descriptions_add_up),
-    Check("held-out rows teach nothing", check_training_rows_alone_teach),
-    Check("each feature has a name", check_features_have_names),
-    Check("gaps never leak", check_gaps_never_leak),
-    Check("rows are encoded one by one", check_rows_are_encoded_alone),
-    Check("values that no training row has", check_unseen_values),
-    Check("a record holds the column", check_plain_values),
-    Check("cells of folds", check_cells_of_folds),
-]
+CHECKS = find_checks(__name__)

@@ -1,22 +1,22 @@
 """Checks of topologies and channels: their contract, and equal numbers however runs with them execute."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any
 
 import jax
 import numpy as np
 
-from fcorun.base.config import numeric_fields
+from fcorun.base.config import build_plugin, numeric_fields
 from fcorun.base.errors import UserError
 from fcorun.engine.engine import Engine, build_traffic, message_bytes
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.run_functions import grid
 from fcorun.interface.checks import algorithms
-from fcorun.interface.checks.problems import engine_of, snapshots
-from fcorun.interface.checks.property_check import Check, only_if, require, require_close, require_finite
+from fcorun.interface.checks.problems import engine_of, small, snapshots
+from fcorun.interface.checks.property_check import Check, Checked, require, require_close, require_finite, skip_unless
 from fcorun.methods.clocks.clock import Clock, NoClock
 from fcorun.methods.communication.contracts import Channel, MessageBytes, Topology
 
@@ -170,8 +170,10 @@ def check_channel_bytes(case: CommunicationCase) -> None:
 
 def check_grid_of_numbers(case: CommunicationCase) -> None:
     """Require that the channel's numbers in a grid give the numbers of single runs."""
+    numbers = numeric_fields(case.plugin)
+    skip_unless(numbers, "it has no real number")
     base = case.run.config("precision=float64")
-    halves = {f"{case.section}.{name}": [0.5 * value] for name, value in numeric_fields(case.plugin).items()}
+    halves = {f"{case.section}.{name}": [0.5 * value] for name, value in numbers.items()}
     points = [base, *grid(base, halves)]
     batch = snapshots(*points)
     for g, point in enumerate(points):
@@ -202,37 +204,34 @@ def check_chunks(case: CommunicationCase) -> None:
             require_close(f"'{name}' with {label}", other.solution[name], value, rtol=1e-10, atol=1e-10)
 
 
-def _of_run(check: Callable[[algorithms.AlgorithmCase], Any]) -> Callable[[CommunicationCase], Any]:
+def _of_run(check: Check) -> Check:
     """Return a check of an algorithm as one of the plug-in that the algorithm runs with."""
-    return lambda case: check(case.run)
+    return wraps(check)(lambda case: check(case.run))
 
 
-_RUN_CHECKS: tuple[Check[CommunicationCase], ...] = (
-    Check("a few rounds", check_finite),
-    Check("a second run gives the same numbers", _of_run(algorithms.check_repeatability)),
-    Check("a resumed run gives the same numbers", _of_run(algorithms.check_resuming)),
-    Check("a grid gives the numbers of single runs", _of_run(algorithms.check_grid_equals_single_runs)),
-    Check("one client at a time, and without a trace, as all at once", check_chunks),
-    Check("float64", _of_run(algorithms.check_float64)),
-    Check(
-        "on two devices as on one",
-        _of_run(algorithms.check_two_devices),
-        only_if(lambda case: jax.local_device_count() > 1, "there is only one device"),
-    ),
+_RUN_CHECKS = (
+    check_finite,
+    _of_run(algorithms.check_repeatability),
+    _of_run(algorithms.check_resuming),
+    _of_run(algorithms.check_grid_equals_single_runs),
+    check_chunks,
+    _of_run(algorithms.check_float64),
+    _of_run(algorithms.check_two_devices),
 )
-TOPOLOGY_CHECKS: tuple[Check[CommunicationCase], ...] = (
-    Check("the model before the first round is the algorithm's", check_initial_model),
-    Check("bytes of a round", check_topology_bytes),
-    *_RUN_CHECKS,
-)
-CLOCK_CHECKS: tuple[Check[Clock], ...] = (Check("positive speeds of each client", check_speeds),)
-CHANNEL_CHECKS: tuple[Check[CommunicationCase], ...] = (
-    Check("messages and memories keep their shapes, and are random only if declared", check_channel_contract),
-    Check("bytes of a message", check_channel_bytes),
-    *_RUN_CHECKS,
-    Check(
-        "a grid of its numbers gives the numbers of single runs",
-        check_grid_of_numbers,
-        only_if(lambda case: numeric_fields(case.plugin), "it has no real number"),
-    ),
-)
+TOPOLOGY_CHECKS = (check_initial_model, check_topology_bytes, *_RUN_CHECKS)
+CHANNEL_CHECKS = (check_channel_contract, check_channel_bytes, *_RUN_CHECKS, check_grid_of_numbers)
+
+
+def list_checks(section: str, name: str, overrides: Sequence[str]) -> Checked:
+    """Yield the checks of a topology or a channel. Raises UserError for one that no algorithm can use."""
+    case = CommunicationCase(section, name, tuple(overrides))
+    checks = CHANNEL_CHECKS
+    if section == "topology":
+        checks = TOPOLOGY_CHECKS
+    yield f"{section}={name} algo={case.run.name}", checks, case
+
+
+def list_clock_checks(name: str, overrides: Sequence[str]) -> Checked:
+    """Yield the checks of ``clock=NAME``."""
+    clock = build_plugin("clock", small(f"clock={name}", *overrides)["clock"])
+    yield f"clock={name}", [check_speeds], clock

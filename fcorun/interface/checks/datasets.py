@@ -1,6 +1,6 @@
 """The properties of a data set: the same rows each time and on each of several hosts, and a matching fingerprint."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,8 +9,8 @@ import numpy as np
 
 from fcorun.base.config import build_plugin
 from fcorun.data.datasets.dataset import Dataset, FederatedData
-from fcorun.interface.checks.problems import compose_cached
-from fcorun.interface.checks.property_check import Check, only_if, require
+from fcorun.interface.checks.problems import check_rounds, compose_cached, numpy_seed
+from fcorun.interface.checks.property_check import Checked, find_checks, require, skip_unless
 
 HOSTS = 2
 _COLUMNS = ("x", "y", "client", "weight", "offset", "group", "fold")
@@ -35,17 +35,9 @@ class DatasetCase:
     @cached_property
     def data(self) -> FederatedData:
         """The data, loaded with a fixed seed of NumPy's generator."""
-        return _load_with_seed(self.dataset, seed=1)
-
-
-def _load_with_seed(dataset: Dataset, seed: int) -> FederatedData:
-    state = np.random.get_state()
-    np.random.seed(seed)
-    try:
-        dataset.fetch()
-        return dataset.load()
-    finally:
-        np.random.set_state(state)
+        with numpy_seed(1):
+            self.dataset.fetch()
+            return self.dataset.load()
 
 
 def _arrays(data: FederatedData) -> Iterator[tuple[str, np.ndarray]]:
@@ -64,14 +56,15 @@ def _arrays(data: FederatedData) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def check_valid(case: DatasetCase) -> None:
-    """Require data for every algorithm: finite numbers, rows for each client, two classes at least."""
+    """Require valid data for every algorithm: finite numbers, rows for each client, two classes at least."""
     case.data.validate()
 
 
 def check_repeatable(case: DatasetCase) -> None:
     """Require the same arrays from a second load, so that no random number depends on NumPy's global state."""
     first = dict(_arrays(case.data))
-    second = dict(_arrays(_load_with_seed(build_plugin("data", case.config["data"]), seed=2)))
+    with numpy_seed(2):
+        second = dict(_arrays(build_plugin("data", case.config["data"]).load()))
     for name in first | second:
         same = name in first and name in second
         same = same and first[name].dtype == second[name].dtype and np.array_equal(first[name], second[name])
@@ -91,6 +84,7 @@ def check_fingerprint(case: DatasetCase) -> None:
 
 def check_shards(case: DatasetCase) -> None:
     """Require that each of several hosts loads the rows of its clients as the whole data have them."""
+    skip_unless(case.data.train.can_be_sharded(HOSTS), "its rows cannot be sharded over hosts")
     for host in range(HOSTS):
         call = f"load_shard({host}, {HOSTS})"
         shard = case.dataset.load_shard(host, HOSTS)
@@ -103,13 +97,12 @@ def check_shards(case: DatasetCase) -> None:
         require(np.array_equal(shard.train.y, case.data.train.y), f"{call} should have all targets of load()")
 
 
-CHECKS: tuple[Check[DatasetCase], ...] = (
-    Check("the data are valid", check_valid),
-    Check("the same rows again", check_repeatable),
-    Check("the same fingerprint again", check_fingerprint),
-    Check(
-        "each host has the rows of its own clients",
-        check_shards,
-        only_if(lambda case: case.data.train.can_be_sharded(HOSTS), "its rows cannot be sharded over hosts"),
-    ),
-)
+CHECKS = find_checks(__name__)
+
+
+def list_checks(name: str, overrides: Sequence[str]) -> Checked:
+    """Yield the checks of ``data=NAME``, alone and in a run. Raises UserError for data that cannot be loaded."""
+    case = DatasetCase(name, tuple(overrides))
+    _ = case.data
+    yield f"data={name}", CHECKS, case
+    yield f"data={name} in a run", [check_rounds], lambda _: case.config

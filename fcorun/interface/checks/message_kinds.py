@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.interface.checks.property_check import Check, Violation
+from fcorun.interface.checks.property_check import Violation, find_checks, require, skip_unless
 from fcorun.sites.plan.messages.message_kind import MessageKind, Stage
 from fcorun.sites.plan.messages.table_messages import Keys
 from fcorun.sites.plan.plan import Plan
@@ -38,36 +37,36 @@ class MessageCase:
 
 
 def check_declaration(case: MessageCase) -> None:
-    """Require a name, a meaning and a class's description in words, and a bound that masks can have."""
+    """Require a declaration: a name, a meaning and a class's description in words, a bound that masks can have."""
     kind = case.kind
     try:
         Message(kind.name).deliver("the check")
     except UserError as error:
         raise Violation(f"name={kind.name!r} is none of a message: {error}") from error
-    if not kind.meaning or not type(kind).__doc__:
-        raise Violation(f"'{kind.name}' says in no words what it is: give it a meaning and a docstring")
+    has_words = bool(kind.meaning and type(kind).__doc__)
+    require(has_words, f"'{kind.name}' says in no words what it is: give it a meaning and a docstring")
     if kind.bound is not None:
         check_bounds({kind.name: kind.bound})
-    if kind.may_withhold and kind.bound is None:
+    elif kind.may_withhold:
         raise Violation(f"'{kind.name}' may withhold numbers of masked answers, and has no bound for masks")
 
 
 def check_reasons(case: MessageCase) -> None:
     """Require a reason for each number that leaves: an answer with numbers is listed in the plan, in full sentences."""
     listed = [quantity for quantity in case.plan.quantities if quantity.message == case.kind.name]
-    if (case.answer.arrays or case.answer.about) and not listed:
-        raise Violation(f"an answer '{case.kind.name}' has numbers, and the plan lists none")
+    has_numbers = bool(case.answer.arrays or case.answer.about)
+    require(bool(listed) or not has_numbers, f"an answer '{case.kind.name}' has numbers, and the plan lists none")
     for quantity in listed:
-        if not all(quantity.to_dict().values()):
-            raise Violation(f"the plan says not all of '{quantity.message}': {quantity.to_dict()}")
+        values = quantity.to_dict()
+        require(all(values.values()), f"the plan says not all of '{quantity.message}': {values}")
 
 
 def check_keys(case: MessageCase) -> None:
     """Require that a server sends the declared small values of requests, and that others are refused."""
-    unknown = set(case.request.about) - case.kind.keys
-    if unknown:
-        raise Violation(f"the server sends {sorted(unknown)}, which '{case.kind.name}' does not declare")
-    _check_refused(case, replace(case.request, about={**case.request.about, "another_key": 1}), "another key")
+    unknown = sorted(set(case.request.about) - case.kind.keys)
+    require(not unknown, f"the server sends {unknown}, which '{case.kind.name}' does not declare")
+    answer = _answer_or_refuse(case, replace(case.request, about={**case.request.about, "another_key": 1}))
+    require(answer is None, f"a site answers '{case.kind.name}' with another key")
 
 
 def check_limits(case: MessageCase) -> None:
@@ -78,8 +77,8 @@ def check_limits(case: MessageCase) -> None:
     name = kind.count_name(case.request)
     for subset in (None, *(case.plan.select.subsets if case.plan.select else ())):
         limits = kind.limits(case.plan, subset)
-        if name not in limits or not all(type(limit) is int and limit >= 0 for limit in limits.values()):
-            raise Violation(f"requests are counted as '{name}', and the limits are {limits}")
+        are_numbers = all(type(limit) is int and limit >= 0 for limit in limits.values())
+        require(name in limits and are_numbers, f"requests are counted as '{name}', and the limits are {limits}")
     if kind.names_subset or (case.plan.select is not None and kind.stage >= Stage.BOUNDS):
         return  # counted anew for each subset
     for _ in range(kind.limits(case.plan, None)[name]):
@@ -109,17 +108,13 @@ def check_hostile_arrays(case: MessageCase) -> None:
 
 def check_same_answer(case: MessageCase) -> None:
     """Require an answer of numbers, without texts, that is the same for the same request."""
+    skip_unless(not isinstance(case.kind, Keys), "a site draws a number for each run")
     for name, array in case.answer.arrays.items():
-        if array.dtype.kind not in "fiub":
-            raise Violation(f"the array '{name}' of '{case.kind.name}' has the dtype {array.dtype}")
-    again = case.repeat(case.request)
-    if again.to_bytes() != replace(case.answer, envelope=None, site=None).to_bytes():
-        raise Violation(f"'{case.kind.name}' has another answer to the same request in the same state")
-
-
-def _draws_numbers(case: MessageCase) -> str:
-    """Return why an answer is another one each time."""
-    return "a site draws a number for each run" if isinstance(case.kind, Keys) else ""
+        is_number = array.dtype.kind in "fiub"
+        require(is_number, f"the array '{name}' of '{case.kind.name}' has the dtype {array.dtype}")
+    again = case.repeat(case.request).to_bytes()
+    is_same = again == replace(case.answer, envelope=None, site=None).to_bytes()
+    require(is_same, f"'{case.kind.name}' has another answer to the same request in the same state")
 
 
 def _answer_or_refuse(case: MessageCase, request: Message) -> Message | None:
@@ -128,29 +123,12 @@ def _answer_or_refuse(case: MessageCase, request: Message) -> Message | None:
         return case.repeat(request)
     except UserError as error:
         sentence = str(error)
-        if "\n" in sentence or "Traceback" in sentence:
-            raise Violation(f"a refusal is no sentence: {sentence!r}") from error
+        require("\n" not in sentence and "Traceback" not in sentence, f"a refusal is no sentence: {sentence!r}")
         return None
     except Exception as error:
-        raise Violation(f"{_describe(request)} ends in {type(error).__name__}: {error}") from error
+        shapes = {name: array.shape for name, array in request.arrays.items()}
+        described = f"the request '{request.name}' with {str(request.about)[:200]} and arrays {shapes}"
+        raise Violation(f"{described} ends in {type(error).__name__}: {error}") from error
 
 
-def _check_refused(case: MessageCase, request: Message, what: str) -> None:
-    if _answer_or_refuse(case, request) is not None:
-        raise Violation(f"a site answers '{case.kind.name}' with {what}")
-
-
-def _describe(request: Message) -> str:
-    shapes: dict[str, Any] = {name: array.shape for name, array in request.arrays.items()}
-    return f"the request '{request.name}' with {str(request.about)[:200]} and arrays {shapes}"
-
-
-MESSAGE_CHECKS: list[Check[MessageCase]] = [
-    Check("declaration", check_declaration),
-    Check("reasons", check_reasons),
-    Check("keys", check_keys),
-    Check("limits", check_limits),
-    Check("hostile values", check_hostile_values),
-    Check("hostile arrays", check_hostile_arrays),
-    Check("the same answer, of numbers", check_same_answer, _draws_numbers),
-]
+CHECKS = find_checks(__name__)

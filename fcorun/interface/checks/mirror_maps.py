@@ -3,6 +3,7 @@
 Call the checks within ``jax.enable_x64(True)``: numbers are in float64.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -10,8 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.base.config import numeric_fields
-from fcorun.interface.checks.property_check import Check, require, require_at_least, require_close, require_finite
+from fcorun.base.config import build_plugin, numeric_fields
+from fcorun.base.errors import UserError
+from fcorun.experiment.configuration.search_path import find_choices
+from fcorun.interface.checks.problems import check_rounds, small
+from fcorun.interface.checks.property_check import Checked, require, require_at_least, require_close, require_finite
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.methods.regularizers.regularizer import Constraint, Regularizer
@@ -135,12 +139,20 @@ def check_traced_numbers(case: PairCase) -> None:
     require_finite("psi(retrieve(0, 0, psi))", case.reg.value(batch[0]))
 
 
-CHECKS: tuple[Check[MirrorMap], ...] = (
-    Check("to_primal undoes to_dual", check_to_primal),
-    Check("to_dual is the gradient of a strictly convex function", check_to_dual),
-    Check("retrieve without psi is to_primal", check_retrieve_without_psi),
-)
-PAIR_CHECKS: tuple[Check[PairCase], ...] = (
-    Check("retrieve minimizes h(w) + t psi(w) - <z, w>", check_retrieve_minimizes),
-    Check("numbers may be traced: vmap, float32", check_traced_numbers),
-)
+CHECKS = (check_to_primal, check_to_dual, check_retrieve_without_psi)
+PAIR_CHECKS = (check_retrieve_minimizes, check_traced_numbers)
+
+
+def list_checks(name: str, overrides: Sequence[str]) -> Checked:
+    """Yield the checks of ``mirror=NAME`` alone, with each regularizer that it supports, and in a run."""
+    mirror = build_plugin("mirror", small("reg=none", f"mirror={name}", *overrides)["mirror"])
+    yield f"mirror={name}", CHECKS, mirror
+    for other in find_choices("reg"):
+        try:
+            reg = build_plugin("reg", small(f"reg={other}")["reg"])
+        except UserError:  # the regularizer has required keys
+            continue
+        if mirror.supports(reg):
+            yield f"mirror={name} reg={other}", PAIR_CHECKS, PairCase(mirror, reg)
+    fixed = ("reg=none", "algo=feddualavg", "algo.client_lr=0.01", "algo.server_lr=1", "rounds=2")
+    yield f"mirror={name} in a run", [check_rounds], lambda _: small(f"mirror={name}", *overrides, *fixed)

@@ -3,22 +3,29 @@
 Call the checks within ``jax.enable_x64(True)``: numbers are in float64.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from fcorun.data.tasks import Task
+from fcorun.base.config import build_plugin
+from fcorun.base.errors import UserError
+from fcorun.data.tasks import Task, find_tasks
+from fcorun.interface.checks.problems import FEDAVG, Config, check_rounds, compose_cached, ragged
 from fcorun.interface.checks.property_check import (
-    Check,
-    only_if,
+    Checked,
+    NotApplicable,
+    find_checks,
     require,
     require_at_least,
     require_at_most,
     require_close,
+    skip_unless,
 )
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.objectives.objective import LinearModel, Objective
@@ -155,6 +162,7 @@ def check_padding(case: ObjectiveCase) -> None:
 def check_convexity(case: ObjectiveCase) -> None:
     """Require a loss that is convex in the prediction, and in the parameters of an objective with convex = True."""
     objective, problem = case.objective, case.problem
+    skip_unless(objective.convex or hasattr(objective, "conjugate"), "it does not say convex = True")
     (u, batch), (v, _) = case.example(), case.example(seed=1)
     p, q = problem.predict(u, batch.x), problem.predict(v, batch.x)
     left, middle, right = (objective.loss(prediction, batch.y) for prediction in (p, (p + q) / 2, q))
@@ -168,6 +176,7 @@ def check_convexity(case: ObjectiveCase) -> None:
 
 def check_nonnegative(case: ObjectiveCase) -> None:
     """Require losses of at least 0 of an objective with nonnegative = True."""
+    skip_unless(vars(type(case.objective)).get("nonnegative"), "it does not say nonnegative = True")
     for seed in range(3):
         w, batch = case.example(seed=seed)
         losses = case.objective.loss(case.problem.predict(w, batch.x), batch.y)
@@ -216,6 +225,8 @@ def check_regularized(case: ObjectiveCase) -> None:
 def check_conjugate(case: ObjectiveCase) -> None:
     """Require loss(p) + conjugate(u) >= u p, with equality if u is the gradient at p."""
     objective, (w, batch) = case.objective, case.example()
+    skip_unless(hasattr(objective, "conjugate"), "it has no conjugate()")
+    skip_unless(case.n_outputs == 1, "it has several outputs")
     prediction = case.problem.predict(w, batch.x)
     u = jax.grad(lambda p: objective.loss(p, batch.y).sum())(prediction)
     conjugate = objective.conjugate(u, batch.y)  # type: ignore[attr-defined]
@@ -241,7 +252,9 @@ def check_float32(case: ObjectiveCase) -> None:
 def check_second_derivative(case: ObjectiveCase) -> None:
     """Require a second derivative of the loss in the prediction within bounds that are not far too wide."""
     objective = case.objective
-    assert isinstance(objective, LinearModel)
+    skip_unless(not objective.has_client_losses, "its loss is that of a client's rows together")
+    if not isinstance(objective, LinearModel):
+        raise NotApplicable("it is no LinearModel")
     outputs = case.n_outputs
     low, high = objective.second_derivative_bounds(outputs)
     rng = np.random.default_rng(4)
@@ -260,6 +273,8 @@ def check_second_derivative(case: ObjectiveCase) -> None:
 
 def check_client_curvature(case: ObjectiveCase) -> None:
     """Require eigenvalues of the Hessian of a client's loss within ``curvature``."""
+    skip_unless(case.objective.has_client_losses, "its loss is that of a row alone")
+    skip_unless(case.objective.has_curvature_bound, "it has no bound on the curvature")
     problem, (_, batch) = case.problem, case.example()
     weight = np.asarray(batch.weight) * ROWS
     low, high = case.objective.curvature(  # type: ignore[attr-defined]
@@ -273,48 +288,31 @@ def check_client_curvature(case: ObjectiveCase) -> None:
         require_at_most("the curvature of a client's loss", values, high, 1e-12)
 
 
-# Why a check does not apply to a case, or "" if it does.
+CHECKS = find_checks(__name__)
 
 
-def _reason_no_conjugate(case: ObjectiveCase) -> str:
-    if not hasattr(case.objective, "conjugate"):
-        return "it has no conjugate()"
-    return "it has several outputs" if case.n_outputs > 1 else ""
+def list_checks(name: str, overrides: Sequence[str]) -> Checked:
+    """Yield the checks of ``objective=NAME`` with each of its tasks, alone and in a run.
 
+    Raises UserError for an objective whose tasks are all unknown.
+    """
+    is_checked = False
+    for task in find_tasks().values():
+        table = ("data=table", "data.path=rows.npz", f"data.task={task.name}")  # the file is never read
+        objective = build_plugin("objective", compose_cached(f"objective={name}", *table, *overrides)["objective"])
+        if task.name not in objective.tasks:
+            continue
+        is_checked = True
+        case = ObjectiveCase(objective, task)
 
-def _reason_no_client_curvature(case: ObjectiveCase) -> str:
-    if not case.objective.has_client_losses:
-        return "its loss is that of a row alone"
-    return "" if case.objective.has_curvature_bound else "it has no bound on the curvature"
+        def configure(folder: Path, case: ObjectiveCase = case) -> Config:
+            targets = None
+            if not case.task.has_classes:
+                targets = case.adapt_targets(np.random.default_rng(3).standard_normal(20))
+            return ragged(folder, f"objective={name}", *overrides, *FEDAVG, task=case.task.name, y=targets)
 
-
-def _reason_not_linear(case: ObjectiveCase) -> str:
-    if case.objective.has_client_losses:
-        return "its loss is that of a client's rows together"
-    return "" if isinstance(case.objective, LinearModel) else "it is no LinearModel"
-
-
-CHECKS: tuple[Check[ObjectiveCase], ...] = (
-    Check("the gradient is that of the loss", check_gradient),
-    Check("its rows count in gradients by the derivatives of their losses", check_row_shares),
-    Check("the loss of a batch is the weighted mean of its rows' losses", check_weighted_mean),
-    Check("rows of weight 0 have no effect", check_padding),
-    Check(
-        "no loss is negative",
-        check_nonnegative,
-        only_if(lambda case: vars(type(case.objective)).get("nonnegative"), "it does not say nonnegative = True"),
-    ),
-    Check(
-        "the loss is convex",
-        check_convexity,
-        only_if(
-            lambda case: case.objective.convex or hasattr(case.objective, "conjugate"), "it does not say convex = True"
-        ),
-    ),
-    Check("loss and scores are of each row", check_scores),
-    Check("psi acts on the parameters in regularized alone", check_regularized),
-    Check("Fenchel's inequality is tight at the gradient", check_conjugate, _reason_no_conjugate),
-    Check("float32 stays float32", check_float32),
-    Check("the second derivative is within its bounds", check_second_derivative, _reason_not_linear),
-    Check("the curvature of a client's loss is within its bounds", check_client_curvature, _reason_no_client_curvature),
-)
+        yield f"objective={name} data.task={task.name}", CHECKS, case
+        yield f"objective={name} data.task={task.name} in a run", [check_rounds], configure
+    if not is_checked:
+        raise UserError(f"objective={name} has none of the tasks that are checked: let its class have tasks among "
+                        f"{', '.join(find_tasks())}")  # fmt: skip

@@ -1,10 +1,14 @@
-"""Small problems for checks, and engines for runs on these problems."""
+"""Small problems for checks, and runs on these problems: evaluations, a few rounds, several devices."""
 
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from fcorun.base.system.machine import use_precision
@@ -14,32 +18,36 @@ from fcorun.experiment.build import build_engine, load_data, resolve_auto
 from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.configuration.search_path import user_config_dir
 from fcorun.experiment.prepare import prepare
+from fcorun.interface.checks.property_check import require, require_at_most, require_finite
+
+Config = dict[str, Any]
 
 # With five rows a batch, the last batch has two rows.
 SMALL = (
     *("data=lasso", "data.features=20", "data.nonzeros=5", "data.clients=6", "data.samples=12"),
     *("data.validation_samples=4", "clients_per_round=3", "batch_size=5", "rounds=4", "eval_every=2"),
 )
+FEDAVG = ("reg=none", "algo=fedavg", "algo.client_lr=0.01", "algo.server_lr=1", "rounds=2")  # for a few rounds
 
 
-def compose_cached(*overrides: str) -> dict[str, Any]:
+def compose_cached(*overrides: str) -> Config:
     """Return the configuration of ``compose``, composed once, since composing takes longer than most checks."""
     return deepcopy(_compose_once(overrides, user_config_dir()))
 
 
 @lru_cache(maxsize=512)
-def _compose_once(overrides: tuple[str, ...], user_dir: Path | None) -> dict[str, Any]:
+def _compose_once(overrides: tuple[str, ...], user_dir: Path | None) -> Config:
     return compose(overrides, user_dir)
 
 
-def small(*overrides: str) -> dict[str, Any]:
+def small(*overrides: str) -> Config:
     """Return a configuration of a run that takes a second."""
     return compose_cached(*SMALL, *overrides)
 
 
 def ragged(
     folder: Path, *overrides: str, sizes=(3, 7, 10), features: int = 6, task: str = "regression", x=None, y=None
-) -> dict[str, Any]:
+) -> Config:
     """Return a float64 configuration on a table in ``folder`` with ``sizes`` rows a client and no validation rows."""
     rng = np.random.default_rng(7)
     client = np.repeat(np.arange(len(sizes)), sizes)
@@ -57,7 +65,7 @@ def ragged(
     return config
 
 
-def engine_of(config: dict[str, Any]) -> Engine:
+def engine_of(config: Config) -> Engine:
     """Return the engine of a configuration and of all configurations that differ in numbers only."""
     experiment = prepare(config)
     data = load_data(experiment)
@@ -65,17 +73,89 @@ def engine_of(config: dict[str, Any]) -> Engine:
         return build_engine(resolve_auto(experiment, data)[0], data)
 
 
-def snapshots(*configs: dict[str, Any], engine: Engine | None = None) -> list[Snapshot]:
+def snapshots(*configs: Config, engine: Engine | None = None) -> list[Snapshot]:
     """Return the evaluations of configurations that differ in numbers only, run as one program.
 
     By default the engine of the first configuration runs them.
     """
-    experiments = [resolve_auto(e := prepare(config), load_data(e))[0] for config in configs]
     engine = engine or engine_of(configs[0])
     with use_precision(engine.federation.precision):
-        return list(engine.run([experiment.numbers() for experiment in experiments]))
+        return list(engine.run([_numbers(config) for config in configs]))
+
+
+def _numbers(config: Config) -> dict[str, dict[str, float]]:
+    experiment = prepare(config)
+    return resolve_auto(experiment, load_data(experiment))[0].numbers()
 
 
 def flat(parameters: dict[str, Any]) -> np.ndarray:
     """Return all parameters in one array, in reverse order of their names: the bias after the weights."""
     return np.concatenate([np.ravel(parameters[name]) for name in sorted(parameters, reverse=True)])
+
+
+@contextmanager
+def numpy_seed(seed: int) -> Iterator[None]:
+    """Seed NumPy's global generator within the context, from which a plug-in should not draw."""
+    state = np.random.get_state()
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        np.random.set_state(state)
+
+
+def check_rounds(config: Callable[[Path], Config]) -> None:
+    """Require a few rounds that end with finite metrics, and within the constraint, if any.
+
+    ``config`` returns a configuration, whose files it writes into a folder.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for snapshot in snapshots(config(Path(folder))):
+            require(
+                not np.any(snapshot.diverged),
+                f"a few rounds should not diverge, and do in round {np.max(snapshot.diverged)}",
+            )
+            for name, value in snapshot.metrics.items():
+                require_finite(name, value)
+    require_at_most("the distance from the constraint at the end", snapshot.metrics.get("violation", 0.0), 1e-5)
+
+
+def compare_devices(
+    config: Config, device_counts: Sequence[int], runs: int = 1, seeds: Sequence[int] = ()
+) -> list[tuple[float, float]]:
+    """Return, for each number of devices, the largest relative differences from one device.
+
+    The first difference is that of results, the second that of the numbers of evaluated gradients and proximal
+    operators, after two rounds of ``runs`` runs, whose numbers are multiplied by 1, 0.9, ...
+    """
+    with use_precision(config["precision"]):
+        values = _numbers(config)
+        points = [jax.tree.map(lambda value, factor=1 - 0.1 * g: value * factor, values) for g in range(runs)]
+
+        def run_on(n_devices: int) -> tuple[Any, Any]:
+            federation = engine_of(config).federation
+            *_, end = Engine(federation, rounds=2, eval_every=2, devices=n_devices).run(points, list(seeds) or None)
+            results = (end.solution, end.metrics, end.state, end.client_models)
+            return jax.tree.map(np.asarray, (results, end.work))
+
+        expected_results, expected_counts = run_on(1)
+        differences = []
+        for n_devices in device_counts:
+            results, counts = run_on(n_devices)
+            of_results = _relative_difference(results, expected_results)
+            differences.append((of_results, _relative_difference(counts, expected_counts)))
+        return differences
+
+
+def _relative_difference(actual: Any, expected: Any) -> float:
+    """Return the largest difference of two pytrees, relative to the largest number of each leaf.
+
+    The difference is relative to 1e-3 where that is larger, and NaN where only one of two numbers is NaN.
+    """
+    differences = [0.0]
+    for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        a, e = a.astype(float), e.astype(float)
+        difference = np.where(np.isnan(a) & np.isnan(e), 0, np.abs(a - e))
+        largest = np.nanmax(np.abs(e), initial=1e-3)
+        differences.append(np.max(difference, initial=0) / largest)
+    return float(np.max(differences))

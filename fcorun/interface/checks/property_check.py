@@ -1,51 +1,30 @@
-"""Checks of a plug-in: properties, and the sentences on their violations."""
+"""Checks of a plug-in: properties, and the sentences on their violations.
 
-from collections.abc import Callable, Iterator, Sequence
+A check is a function ``check_...`` of a subject. The first line of its docstring says the property.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
 from fcorun.base.errors import describe_error
 
-Subject = TypeVar("Subject")
+# Tests a property of a subject, and returns a remark for the user or None. Raises Violation, NotApplicable, or any
+# exception of the plug-in.
+Check = Callable[[Any], str | None]
+Checked = Iterator[tuple[str, Iterable[Check], Any]]  # titles, each with the checks below it and their subject
 
 
 class Violation(Exception):
     """A violated property, with the expected and the actual value."""
 
 
-def never_skip(subject: Any) -> str:
-    """Return no reason: the property applies to every subject."""
-    return ""
-
-
-def only_if(applies: Callable[[Subject], object], otherwise: str) -> Callable[[Subject], str]:
-    """Return the ``skip_reason`` of a check that applies to some subjects; ``otherwise`` says why not to others."""
-
-    def reason(subject: Subject) -> str:
-        if applies(subject):
-            return ""
-        return otherwise
-
-    return reason
-
-
-@dataclass(frozen=True)
-class Check(Generic[Subject]):
-    """A property that each plug-in of a kind must have.
-
-    Attributes:
-        name: the property in a few words.
-        run: a function that tests the property on a subject, and returns a remark for the user or None. Raises
-            Violation, or any exception of the plug-in.
-        skip_reason: a function that returns why the property does not apply to a subject, or an empty text if it
-            applies.
-    """
-
-    name: str
-    run: Callable[[Subject], str | None]
-    skip_reason: Callable[[Subject], str] = never_skip
+class NotApplicable(Exception):
+    """A property that a subject need not have, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +32,7 @@ class CheckResult:
     """The result of a check on one subject.
 
     Attributes:
-        name: the name of the check.
+        name: the property.
         status: whether the property holds; "not applicable" to the subject.
         message: the violation, the reason why the check does not apply, or a remark on a property that holds.
     """
@@ -63,23 +42,34 @@ class CheckResult:
     message: str = ""
 
 
-def run_checks(checks: Sequence[Check[Subject]], subject: Subject) -> Iterator[CheckResult]:
+def find_checks(module: str) -> tuple[Check, ...]:
+    """Return the checks of a module in their order, found by their names as pytest finds tests."""
+    members = vars(sys.modules[module]).items()
+    return tuple(value for name, value in members if name.startswith("check_") and value.__module__ == module)
+
+
+def run_checks(checks: Iterable[Check], subject: Any) -> Iterator[CheckResult]:
     """Yield the result of each check on a subject, one after the other."""
     for check in checks:
+        first_line = str(check.__doc__).partition("\n")[0]
+        name = re.sub("^Require (that )?", "", first_line).removesuffix(".")
         try:
-            if reason := check.skip_reason(subject):
-                yield CheckResult(check.name, "not applicable", reason)
-                continue
-            remark = check.run(subject)
+            yield CheckResult(name, "passed", check(subject) or "")
+        except NotApplicable as reason:
+            yield CheckResult(name, "not applicable", str(reason))
         except Violation as violation:
-            yield CheckResult(check.name, "failed", str(violation))
+            yield CheckResult(name, "failed", str(violation))
         except Exception as error:
-            yield CheckResult(check.name, "failed", describe_error(error))
-        else:
-            yield CheckResult(check.name, "passed", remark or "")
+            yield CheckResult(name, "failed", describe_error(error))
 
 
-def require(holds: bool, message: str) -> None:
+def skip_unless(applies: object, reason: str) -> None:
+    """Raise NotApplicable with the reason unless a property applies to the subject."""
+    if not applies:
+        raise NotApplicable(reason)
+
+
+def require(holds: object, message: str) -> None:
     """Raise Violation with the message unless the property holds."""
     if not holds:
         raise Violation(message)

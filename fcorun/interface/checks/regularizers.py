@@ -3,23 +3,27 @@
 Call the checks within ``jax.enable_x64(True)``: numbers are in float64, and in float32 where precision matters.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.base.config import field_marks, numeric_fields
+from fcorun.base.config import build_plugin, field_marks, numeric_fields
+from fcorun.base.errors import UserError
+from fcorun.interface.checks.problems import Config, check_rounds, small
 from fcorun.interface.checks.property_check import (
-    Check,
-    only_if,
+    Checked,
+    find_checks,
     require,
     require_at_least,
     require_at_most,
     require_close,
     require_finite,
+    skip_unless,
 )
 from fcorun.methods.regularizers.regularizer import Constraint, Regularizer
 
@@ -52,6 +56,11 @@ class RegularizerCase:
     @property
     def is_convex(self) -> bool:
         return vars(type(self.reg)).get("convex") is True
+
+    def skip_without(self, *methods: str) -> None:
+        """Raise NotApplicable for a regularizer that lacks one of these optional methods."""
+        for method in methods:
+            skip_unless(hasattr(self.reg, method), f"it has no {method}()")
 
     def draw_points(self, rng: np.random.Generator, count: int = 8) -> np.ndarray:
         """Draw random points of several sizes, with some zero entries."""
@@ -154,7 +163,8 @@ def check_prox_minimizes(case: RegularizerCase) -> None:
 
 
 def check_prox_nonexpansive(case: RegularizerCase) -> None:
-    """Require ||p - q||^2 <= <p - q, x - y> for p = prox(x, t), q = prox(y, t)."""
+    """Require that prox is firmly nonexpansive: ||p - q||^2 <= <p - q, x - y>, p = prox(x, t), q = prox(y, t)."""
+    skip_unless(case.is_convex, "its class does not declare convex = True")
     for precision in case.precisions:
         slack = 1e-12 if precision == "float64" else 1e-5
         rng = _random()
@@ -168,6 +178,7 @@ def check_prox_nonexpansive(case: RegularizerCase) -> None:
 
 def check_projection(case: RegularizerCase) -> None:
     """Require that project() returns members of the set, keeps members, and that violation() is the distance."""
+    skip_unless(case.is_constraint and not hasattr(case.reg, "strength"), "it is no Constraint")
     for precision in case.precisions:
         rng = _random()
         z = np.concatenate([case.draw_points(rng), 100 * case.draw_points(rng)])
@@ -196,6 +207,7 @@ def check_projection(case: RegularizerCase) -> None:
 
 def check_conjugate(case: RegularizerCase) -> None:
     """Require value(w) + conjugate(v) >= <w, v>, with equality for w = prox(z, 1) and its subgradient v = z - w."""
+    case.skip_without("conjugate", "dual_scale")
     rng = _random()
     z = case.draw_points(rng)
     w = case.evaluate("prox", z, np.ones(8))
@@ -227,6 +239,7 @@ def check_conjugate(case: RegularizerCase) -> None:
 
 def check_subgradient(case: RegularizerCase) -> None:
     """Require psi(u) >= psi(w) + <subgradient(w), u - w>, at w = 0 too."""
+    case.skip_without("subgradient")
     rng = _random()
     w = np.concatenate([case.draw_points(rng), np.zeros((1, *case.shape))])
     subgradient = case.evaluate("subgradient", w)
@@ -240,6 +253,7 @@ def check_subgradient(case: RegularizerCase) -> None:
 
 def check_strength_max(case: RegularizerCase) -> None:
     """Require that 0 minimizes <gradient, w> + psi(w) just above strength_max(gradient), and not just below."""
+    case.skip_without("strength_max")
     for gradient in case.draw_points(_random()):
         largest = float(case.evaluate("strength_max", gradient[None])[0])
         for factor, side, moves in ((1.0001, "above", False), (0.9999, "below", True)):
@@ -251,12 +265,13 @@ def check_strength_max(case: RegularizerCase) -> None:
 
 def check_relative_strength(case: RegularizerCase) -> None:
     """Require strength_max() of a regularizer with a relative strength."""
+    skip_unless(hasattr(case.reg, "relative"), "it has no field relative")
     require(hasattr(case.reg, "strength_max"), "a regularizer with the field relative should have strength_max(), the "
                                                "strength that it is relative to, and has none")  # fmt: skip
 
 
 def check_vmap(case: RegularizerCase) -> None:
-    """Require that one program for runs with different numbers of the regularizer gives the results of single runs."""
+    """Require that one program for runs with different numbers gives the results of single runs."""
     methods = ["value", "prox"]
     methods += [n for n in ("subgradient", "conjugate", "dual_scale", "violation") if hasattr(case.reg, n)]
     for precision in case.precisions:
@@ -290,6 +305,7 @@ def _scale_numbers(reg: Regularizer, factor: float) -> dict[str, float]:
 
 def check_zero_strength(case: RegularizerCase) -> None:
     """Require prox(z, 0) = z, and psi = 0 with strengths of 0."""
+    skip_unless(not case.is_constraint, "it is a Constraint")
     strengths = [name for name, marks in field_marks(type(case.reg)).items() if "non-negative" in marks]
     off = {name: 0.0 for name in strengths if name in numeric_fields(case.reg)}
     for precision in case.precisions:
@@ -309,6 +325,7 @@ def check_linear_minimizer(case: RegularizerCase) -> None:
 
     The minimum is minus the conjugate at -g, for constraints that have a conjugate.
     """
+    case.skip_without("linear_minimizer")
     rng = _random()
     for precision in case.precisions:
         slack = 1e-11 if precision == "float64" else 1e-5
@@ -343,51 +360,24 @@ def check_structure(case: RegularizerCase) -> None:
                                                           "have 'violation'")  # fmt: skip
 
 
-def _skip_without(*methods: str) -> Callable[[RegularizerCase], str]:
-    """Return a function that gives the reason to skip regularizers without one of these methods."""
-
-    def reason(case: RegularizerCase) -> str:
-        lacking = [name for name in methods if not hasattr(case.reg, name)]
-        return f"it has no {lacking[0]}()" if lacking else ""
-
-    return reason
+CHECKS = find_checks(__name__)
 
 
-CHECKS: tuple[Check[RegularizerCase], ...] = (
-    Check("value is finite on the domain and not negative", check_value),
-    Check("prox minimizes t psi(u) + ||u - z||^2 / 2", check_prox_minimizes),
-    Check(
-        "prox is firmly nonexpansive",
-        check_prox_nonexpansive,
-        only_if(lambda case: case.is_convex, "its class does not declare convex = True"),
-    ),
-    Check(
-        "project lands in the set and violation is the distance",
-        check_projection,
-        only_if(lambda case: case.is_constraint and not hasattr(case.reg, "strength"), "it is no Constraint"),
-    ),
-    Check(
-        "Fenchel's inequality is tight at subgradients",
-        check_conjugate,
-        _skip_without("conjugate", "dual_scale"),
-    ),
-    Check("subgradient supports psi", check_subgradient, _skip_without("subgradient")),
-    Check(
-        "linear_minimizer minimizes linear functions on the domain",
-        check_linear_minimizer,
-        _skip_without("linear_minimizer"),
-    ),
-    Check("strength_max is the least strength that gives 0", check_strength_max, _skip_without("strength_max")),
-    Check(
-        "a relative strength has strength_max",
-        check_relative_strength,
-        only_if(lambda case: hasattr(case.reg, "relative"), "it has no field relative"),
-    ),
-    Check("numbers may be traced: jit and vmap, float64 and float32", check_vmap),
-    Check(
-        "psi vanishes with a strength of 0, and its prox with a step of 0",
-        check_zero_strength,
-        only_if(lambda case: not case.is_constraint, "it is a Constraint"),
-    ),
-    Check("structure gives scalars", check_structure),
-)
+def list_checks(name: str, overrides: Sequence[str]) -> Checked:
+    """Yield the checks of ``reg=NAME`` on a vector, on a matrix, and in a run.
+
+    Raises UserError for a regularizer that takes neither.
+    """
+    cases = regularizer_cases(build_plugin("reg", small(f"reg={name}", *overrides)["reg"]))
+    if not cases:
+        tried = " nor ".join(f"an array of shape {shape}" for shape in SHAPES)
+        raise UserError(f"reg={name} takes neither {tried}, the only shapes that are checked")
+    for case in cases:
+        yield f"reg={name} on an array of shape {case.shape}", CHECKS, case
+
+    def configure(_: Path) -> Config:
+        skip_unless(len(cases[0].shape) == 1, "it takes no vector")
+        fixed = ("algo=fedmid", "algo.client_lr=0.01", "algo.server_lr=0.5", "rounds=2")
+        return small(f"reg={name}", *overrides, *fixed)
+
+    yield f"reg={name} in a run", [check_rounds], configure

@@ -1,12 +1,21 @@
 """The properties of every score on the shelf, for each task that the score judges."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from fcorun.base.errors import UserError, suggest_name
 from fcorun.data.tasks import Task, find_tasks
-from fcorun.interface.checks.property_check import Check, require, require_at_least, require_close
+from fcorun.interface.checks.property_check import (
+    Checked,
+    find_checks,
+    require,
+    require_at_least,
+    require_close,
+    skip_unless,
+)
 from fcorun.results.scores.auc_interval import BINS, count_scores
 from fcorun.results.scores.calibration import CalibrationSearch, sum_calibration
 from fcorun.results.scores.concordance import pair_rows_of_clients
@@ -82,13 +91,13 @@ def score_cases() -> list[ScoreCase]:
 
 
 def check_declaration(case: ScoreCase) -> None:
-    """Check the name, which is a column of CSV, and the label."""
+    """Require a name, which is a column of CSV, and a label in words."""
     require(case.score.name.isidentifier(), f"name should be an identifier and is '{case.score.name}'")
     require(bool(case.score.label), "label should be a text in words and is empty")
 
 
 def check_repeated_rows(case: ScoreCase) -> None:
-    """Check that whole weights stand for copies of rows."""
+    """Require that whole weights stand for copies of rows."""
     weights = np.random.default_rng(1).integers(0, 4, (3, _ROWS))
     scores = case.compute(case.rows, weights.astype(float))
     for b, counts in enumerate(weights):
@@ -98,28 +107,32 @@ def check_repeated_rows(case: ScoreCase) -> None:
 
 
 def check_equal_weights(case: ScoreCase) -> None:
-    """Check that two copies of all rows have the score of the rows."""
+    """Require that two copies of all rows have the score of the rows."""
     doubled = case.compute(case.rows, np.full((1, _ROWS), 2.0))
     require_close("the score of rows of weight 2", doubled, case.compute(case.rows), rtol=1e-7, atol=1e-9)
 
 
 def check_groups(case: ScoreCase) -> None:
-    """Check that the score of each group is that of its rows alone."""
+    """Require that the score of each group is that of its rows alone."""
     group = case.rows.client
-    scores = case.compute(case.rows.in_groups(group))
+    rows = case.rows.in_groups(group)
+    skip_unless(case.score.applies_to(WeightedRows.each_once(rows)), "it is of all rows alone")
+    scores = case.compute(rows)
     for g in range(_CLIENTS):
         alone = case.compute(_take(case.rows, np.flatnonzero(group == g)))
         require_close("the score of a group", scores[:, g], alone[:, 0], rtol=1e-7, atol=1e-9)
 
 
 def check_no_rows(case: ScoreCase) -> None:
-    """Check that the score of no rows is nan."""
+    """Require that the score of no rows is nan."""
     score = case.compute(case.rows, np.zeros((1, _ROWS)))
     require(bool(np.isnan(score).all()), f"the score of rows of weight 0 should be nan and is {score}")
 
 
 def check_sums(case: ScoreCase) -> None:
-    """Check that sums over rows, as sites send them, give the score of the rows, or bounds on the score."""
+    """Require that sums over rows, as sites send them, give the score of the rows, or bounds on the score."""
+    has_bounds = type(case.score).bounds_of_sums is not Score.bounds_of_sums
+    skip_unless(case.score.follows_from_sums or has_bounds, "it needs the rows")
     sums = sum_rows(case.rows)
     expected = float(case.compute(case.rows)[0, 0])
     bounds = case.score.bounds_of_sums(sums)
@@ -157,7 +170,8 @@ def sum_rows(rows: ScoredRows) -> ScoredSet:
 
 
 def check_direction(case: ScoreCase) -> None:
-    """Check that no prediction is better than a perfect one, and that reversed predictions are not, either."""
+    """Require that no prediction is better than a perfect one."""
+    skip_unless(case.score.higher is not None, "it has no better direction")
     sign = 1.0
     if not case.score.higher:
         sign = -1.0
@@ -177,26 +191,13 @@ def _take(rows: ScoredRows, index: np.ndarray) -> ScoredRows:
     return replace(rows, groups=RowGroups(np.zeros(len(index), int)), _results={}, **columns)
 
 
-def _reason_no_sums(case: ScoreCase) -> str:
-    has_bounds = type(case.score).bounds_of_sums is not Score.bounds_of_sums
-    return "" if case.score.follows_from_sums or has_bounds else "it needs the rows"
+CHECKS = find_checks(__name__)
 
 
-def _reason_no_direction(case: ScoreCase) -> str:
-    return "it has no better direction" if case.score.higher is None else ""
-
-
-def _reason_one_group(case: ScoreCase) -> str:
-    grouped = WeightedRows.each_once(case.rows.in_groups(case.rows.client))
-    return "" if case.score.applies_to(grouped) else "it is of all rows alone"
-
-
-CHECKS: tuple[Check[ScoreCase], ...] = (
-    Check("the name is a column, and the label is in words", check_declaration),
-    Check("a whole weight stands for copies of a row", check_repeated_rows),
-    Check("equal weights change nothing", check_equal_weights),
-    Check("the score of a group is that of its rows alone", check_groups, _reason_one_group),
-    Check("no rows have no score", check_no_rows),
-    Check("sums over rows give the score of the rows", check_sums, _reason_no_sums),
-    Check("a perfect prediction is the best", check_direction, _reason_no_direction),
-)
+def list_checks(name: str, overrides: Sequence[str]) -> Checked:
+    """Yield the checks of ``score=NAME`` for each task that it judges. Raises UserError for an unknown score."""
+    if name not in all_scores():
+        raise UserError(f"there is no score={name}: {suggest_name(name, all_scores())}")
+    for case in score_cases():
+        if case.score.name == name:
+            yield f"score={name} of a task that is {case.task.name}", CHECKS, case

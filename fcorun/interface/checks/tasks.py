@@ -1,23 +1,30 @@
 """The properties of a task: how it reads targets, and that its answers about them fit each other."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.table import Table
-from fcorun.data.tasks import Task, find_tasks
-from fcorun.interface.checks.property_check import Check, Violation, only_if, require, require_finite
+from fcorun.data.tasks import Task, find_task, find_tasks
+from fcorun.interface.checks.problems import FEDAVG, check_rounds, ragged
+from fcorun.interface.checks.property_check import (
+    Checked,
+    Violation,
+    find_checks,
+    require,
+    require_finite,
+    skip_unless,
+)
 
 ROWS = 60
 _WHERE = "data.task=mine: target y of rows.csv"
 
 
-def encode_example(task: Task, seed: int = 0) -> tuple[np.ndarray, tuple]:
-    """Return the targets (N,) and the classes of the task's example, encoded."""
-    return task.encode_targets(task.example_targets(_draw_scores(seed)), _WHERE)
-
-
-def _draw_scores(seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(ROWS)
+def encode_example(task: Task, order: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, tuple]:
+    """Return the targets (N,) and the classes of the task's example, its rows in an order, encoded."""
+    scores = np.random.default_rng(0).standard_normal(ROWS)
+    return task.encode_targets(task.example_targets(scores)[order], _WHERE)
 
 
 def check_name(task: Task) -> None:
@@ -55,12 +62,13 @@ def check_encoding(task: Task) -> None:
             f"example_targets should have {task.typical_classes} classes, typical_classes, and has {len(classes)}",
         )
     order = np.random.default_rng(1).permutation(ROWS)
-    again, _ = task.encode_targets(task.example_targets(_draw_scores())[order], _WHERE)
+    again, _ = encode_example(task, order)
     require(np.array_equal(again, y[order]), "the encoding of a row should not depend on the order of the rows")
 
 
 def check_order(task: Task) -> None:
     """Require that the order of classes, by the options of a table, leaves each row its label."""
+    skip_unless(task.has_classes, "it has no classes")
     y, classes = encode_example(task)
     positive = None
     if task.has_two_classes:
@@ -114,16 +122,13 @@ def check_device_type(task: Task) -> None:
     require(bool(np.isfinite(y.astype(dtype)).all()), f"the type {dtype} should hold all targets")
 
 
-CHECKS: tuple[Check[Task], ...] = (
-    Check("its name is one word and finds it", check_name),
-    Check("targets are of one kind", check_kind),
-    Check("targets are numbers or class indices", check_encoding),
-    Check(
-        "the order of classes leaves each row its label",
-        check_order,
-        only_if(lambda task: task.has_classes, "it has no classes"),
-    ),
-    Check("targets that do not fit are refused in a sentence", check_refusals),
-    Check("outcomes are masks of rows", check_outcomes),
-    Check("the type on the device holds the targets", check_device_type),
-)
+CHECKS = find_checks(__name__)
+
+
+def list_checks(name: str, overrides: Sequence[str]) -> Checked:
+    """Yield the checks of ``task=NAME``, a task of fcorun or of an installed package, alone and in a run.
+
+    Raises UserError for an unknown task.
+    """
+    yield f"task={name}", CHECKS, find_task(name)
+    yield f"task={name} in a run", [check_rounds], lambda folder: ragged(folder, *FEDAVG, task=name)

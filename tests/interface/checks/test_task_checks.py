@@ -29,8 +29,16 @@ class Careless(Multiclass):
 
 def test_a_careless_task_is_told_what_is_wrong():
     failed = {result.name: result.message for result in run_checks(CHECKS, Careless()) if result.status == "failed"}
-    assert failed["its name is one word and finds it"] == "no task of this class is found by the name 'careless'"
-    assert failed["targets are of one kind"].startswith("classes, events and a quantity should exclude each other")
-    assert failed["targets are numbers or class indices"] == "class indices should be int32 and have the type int64"
-    refused = failed["targets that do not fit are refused in a sentence"]
+    assert (
+        failed["a name that is one word in lower case, by which the task is found"]
+        == "no task of this class is found by the name 'careless'"
+    )
+    assert failed["targets are of one kind: classes, times to events, or another number"].startswith(
+        "classes, events and a quantity should exclude each other"
+    )
+    assert (
+        failed["finite numbers, or class indices of all classes, of rows in their order"]
+        == "class indices should be int32 and have the type int64"
+    )
+    refused = failed["a sentence about the file for targets that are no numbers, or are of one class only"]
     assert refused == "a target of one label only should be refused by UserError, and is encoded"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import choice_names, engine_of, fails, not_none, ragged, small, small_for, traits_of, write_choice
+from helpers import choice_names, engine_of, fails, not_none, ragged, small, small_for, traits_of, verify, write_choice
 
 from fcorun import compose, run
 from fcorun.base.errors import UserError
@@ -55,17 +55,14 @@ class Rare(FedAvg):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.__name__)
 def test_the_asynchronous_server_has_the_properties_of_topologies(check):
-    if not check.skip_reason(CASE):
-        check.run(CASE)
+    verify(check, CASE)
 
 
 @pytest.mark.parametrize("name", [name for name in choice_names("clock") if name != "trace"])
 def test_every_clock_gives_positive_speeds(name):
-    plugin = prepare(small("algo=fedavg", f"clock={name}")).clock
-    for check in communication.CLOCK_CHECKS:
-        check.run(plugin)
+    communication.check_speeds(prepare(small("algo=fedavg", f"clock={name}")).clock)
 
 
 def test_arrivals_come_in_the_order_of_a_queue():

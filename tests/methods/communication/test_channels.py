@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import partial_channel
 import pytest
-from helpers import engine_of, fails, flat, identity, rows_of, small, small_for, write_choice
+from helpers import engine_of, fails, flat, identity, rows_of, small, small_for, verify, write_choice
 
 from fcorun import compose, run
 from fcorun.engine.engine import depends_on_seed
@@ -39,10 +39,10 @@ def last_snapshot(config):
 # ---------------------------------------------------------------- the identity channel
 
 
-@pytest.mark.parametrize("check", communication.CHANNEL_CHECKS[:2], ids=lambda check: check.name)
+@pytest.mark.parametrize("check", communication.CHANNEL_CHECKS[:2], ids=lambda check: check.__name__)
 def test_identity_has_its_properties(check):
     """The properties of runs are those of every algorithm, which all run on this channel."""
-    check.run(communication.CommunicationCase("uplink", "identity"))
+    check(communication.CommunicationCase("uplink", "identity"))
 
 
 def test_the_default_is_no_part_of_an_identity():
@@ -65,11 +65,10 @@ def test_identity_traces_the_program_of_no_channel():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", communication.CHANNEL_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", communication.CHANNEL_CHECKS, ids=lambda check: check.__name__)
 def test_a_channel_of_a_user_has_the_properties(user, check):
     case = communication.CommunicationCase("uplink", "partial")
-    if not check.skip_reason(case):  # several devices are in tests/engine/test_devices.py
-        check.run(case)
+    verify(check, case)  # several devices are in tests/engine/test_devices.py
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import choice_names, engine_of, fails, plugin_class, plugin_of, small, small_for, traits_of
+from helpers import choice_names, engine_of, fails, plugin_class, plugin_of, small, small_for, traits_of, verify
 
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
@@ -166,12 +166,11 @@ def test_all_numbers_are_the_identity_to_the_bit():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", communication.CHANNEL_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", communication.CHANNEL_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", COMPRESSORS)
 def test_every_compressor_has_the_properties(name, check):
     case = communication.CommunicationCase("uplink", name)
-    if not check.skip_reason(case):
-        check.run(case)
+    verify(check, case)
 
 
 def exact_with_compression():

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import choice_names, engine_of, fails, flat, ragged, small, small_for, snapshots, traits_of
+from helpers import choice_names, engine_of, fails, flat, ragged, small, small_for, snapshots, traits_of, verify
 from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun import run, run_grid
@@ -35,18 +35,17 @@ def sizes_with(*overrides):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", communication.CHANNEL_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", communication.CHANNEL_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", DOWNLINKS)
 def test_every_downlink_has_the_properties(name, check):
     case = communication.CommunicationCase("downlink", name)
-    if not check.skip_reason(case):
-        check.run(case)
+    verify(check, case)
 
 
-@pytest.mark.parametrize("check", communication.CHANNEL_CHECKS[:2], ids=lambda check: check.name)
+@pytest.mark.parametrize("check", communication.CHANNEL_CHECKS[:2], ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", ["topk", "sparse"])
 def test_a_downlink_keeps_shapes_and_counts_whole_bytes(name, check):
-    check.run(communication.CommunicationCase("downlink", name))
+    check(communication.CommunicationCase("downlink", name))
 
 
 # ---------------------------------------------------------------- bytes

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from helpers import fails, not_none, ragged, rows_of
+from helpers import fails, not_none, ragged, rows_of, verify
 from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun import run, run_grid
@@ -103,10 +103,9 @@ def test_a_run_mixes_by_the_edges_of_each_round_and_counts_them(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.__name__)
 def test_random_edges_have_the_properties(check):
-    if not check.skip_reason(CASE):
-        check.run(CASE)
+    verify(check, CASE)
 
 
 @pytest.mark.slow

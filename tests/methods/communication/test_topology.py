@@ -16,6 +16,7 @@ from helpers import (
     small_for,
     snapshots,
     traits_of,
+    verify,
     write_choice,
 )
 from quadratics import SIZES, Quadratics, outputs_by_round
@@ -285,16 +286,15 @@ def test_an_algorithm_of_edges_without_a_tree_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.__name__)
 def test_a_tree_has_the_properties(check):
-    if not check.skip_reason(TREE_CASE):  # several devices are in tests/engine/test_devices.py
-        check.run(TREE_CASE)
+    verify(check, TREE_CASE)  # several devices are in tests/engine/test_devices.py
 
 
-@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS[:2], ids=lambda check: check.name)
+@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS[:2], ids=lambda check: check.__name__)
 def test_a_star_has_its_properties(check):
     """The properties of runs are those of every algorithm, which all run on a star."""
-    check.run(STAR_CASE)
+    check(STAR_CASE)
 
 
 @pytest.fixture
@@ -307,11 +307,10 @@ def ring(user_module, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", communication.TOPOLOGY_CHECKS, ids=lambda check: check.__name__)
 def test_a_topology_of_a_user_has_the_properties(ring, check):
     case = communication.CommunicationCase("topology", "ring")
-    if not check.skip_reason(case):
-        check.run(case)
+    verify(check, case)
 
 
 @pytest.mark.slow

@@ -31,24 +31,24 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("mirror", MAPS)
 def test_every_map_passes_every_check(mirror, check):
-    check.run(mirror)
+    check(mirror)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "case"),
     [
-        pytest.param(check, PairCase(*pair.values), id=f"{pair.id}-{check.name}")  # type: ignore[arg-type]
+        pytest.param(check, PairCase(*pair.values), id=f"{pair.id}-{check.__name__}")  # type: ignore[arg-type]
         for pair in PAIRS
         for check in PAIR_CHECKS
-        if check.run is check_retrieve_minimizes or not str(pair.id).startswith("euclidean")
+        if check is check_retrieve_minimizes or not str(pair.id).startswith("euclidean")
     ],
 )
 def test_every_pair_of_map_and_regularizer_passes_every_check(check, case):
-    check.run(case)
+    check(case)
 
 
 @pytest.mark.parametrize(
