@@ -31,8 +31,8 @@ from fcorun.experiment.configuration.key_docs import (
     read_root_keys,
 )
 from fcorun.experiment.configuration.search_path import find_choices
-from fcorun.interface.cli.capabilities import LEGENDS, capabilities
 from fcorun.interface.cli.commands import COMMANDS
+from fcorun.interface.cli.commands.list_command import LEGENDS, capabilities
 from fcorun.studies.figures import spec
 
 TITLES = {

@@ -30,7 +30,7 @@ from fcorun.base.trust import class_path, import_trusted_module, import_user_mod
 from fcorun.experiment.configuration.search_path import packaged_config_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
-from fcorun.interface.cli.commands.common_command import Terminal
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.methods.algorithms import FedDualAvg
 
 PAYLOAD = """
@@ -370,10 +370,9 @@ def test_an_old_record_predicts_and_is_cited_by_its_dotted_paths(tmp_path, capsy
     assert "McMahan" in capsys.readouterr().out
 
 
-def test_a_terminal_is_not_steered():
-    out = io.StringIO()
-    Terminal(file=out).print(f"{STEERS}, as it\nis")
-    assert out.getvalue() == "\\x1b]0;evil\\x07\\x1b[2J\\x9b1A\\u202e, as it\nis\n"
+def test_a_terminal_is_not_steered(capsys):
+    Terminal().print(f"{STEERS}, as it\nis")
+    assert capsys.readouterr().out == "\\x1b]0;evil\\x07\\x1b[2J\\x9b1A\\u202e, as it\nis\n"
     assert issubclass(Terminal, Console)
     assert "\x1b" not in format_warning(UserWarning(f"Glyph {STEERS} missing"), UserWarning, "file.py", 1, "")
 

@@ -13,8 +13,8 @@ from fcorun.base.metrics import Metric
 from fcorun.experiment.configuration.key_docs import read_choice
 from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare
-from fcorun.interface.cli.capabilities import capabilities
 from fcorun.interface.cli.commands import plot_command as plot
+from fcorun.interface.cli.commands.list_command import capabilities
 from fcorun.methods.problem.problem import Vector
 from fcorun.reports.build_table import build_table
 from fcorun.reports.page.page_curves import collect_curves

@@ -10,9 +10,8 @@ from helpers import choice_names, plugin_class, traits_of
 from fcorun.base.sources.catalogue import read_source
 from fcorun.experiment.configuration.key_docs import ChoiceDoc
 from fcorun.experiment.configuration.search_path import find_choices
-from fcorun.interface.cli.capabilities import capabilities
 from fcorun.interface.cli.commands import COMMANDS, main
-from fcorun.interface.cli.commands.list_command import LISTED
+from fcorun.interface.cli.commands.list_command import LISTED, capabilities
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
 from fcorun.methods.objectives.objective import Objective
 
@@ -101,7 +100,7 @@ def test_requirements_and_capabilities_of_a_choice(list_lines, group, name, word
 )
 def test_a_class_that_declares_little_has_no_empty_words(group, base, words, monkeypatch):
     mine = type("Mine", (base,), {"convex": True})
-    monkeypatch.setattr("fcorun.interface.cli.capabilities.plugin_class", lambda *_: mine)
+    monkeypatch.setattr("fcorun.interface.cli.commands.list_command.plugin_class", lambda *_: mine)
     assert capabilities(group, ChoiceDoc("", {})) == words
 
 

@@ -6,6 +6,7 @@ from importlib import import_module
 
 from fcorun.base.errors import UserError, describe_error, escape_controls
 from fcorun.base.system.files import interruptible, interruptible_at_once
+from fcorun.experiment.configuration.search_path import use_config_dir
 
 # each command is a module of this package, NAME_command, with a function ``run``
 COMMANDS = (
@@ -16,10 +17,17 @@ COMMANDS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command ``argv[0]``; return its exit code: 0, 1 for a failure, 2 for bad input, 130 if interrupted."""
+    """Run the command that ``argv`` names; return its exit code.
+
+    The code is 0, 1 for a failure, 2 for bad input, 130 if interrupted.
+    """
+    config_dir, (name, *arguments) = split_config_dir(argv)
+    if name == "new" and config_dir is not None:  # makes the folder
+        arguments += ["--config-dir", config_dir]
+        config_dir = None
     try:
-        with interruptible(), interruptible_at_once():
-            return import_module(f"{__name__}.{argv[0]}_command").run(argv[1:])
+        with interruptible(), interruptible_at_once(), use_config_dir(config_dir):
+            return import_module(f"{__name__}.{name}_command").run(arguments)
     except UserError as error:
         print(escape_controls(f"fcorun: {error}"), file=sys.stderr)
         return 2
@@ -31,3 +39,17 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         print(escape_controls(f"fcorun: {describe_error(error)}"), file=sys.stderr)
         return 1
+
+
+def split_config_dir(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the folder that --config-dir names, and the other arguments."""
+    config_dir = None
+    others = []
+    remaining = iter(arguments)
+    for argument in remaining:
+        name, equals, value = argument.partition("=")
+        if name in ("--config-dir", "-cd"):
+            config_dir = value if equals else next(remaining, "")
+        else:
+            others.append(argument)
+    return config_dir, others

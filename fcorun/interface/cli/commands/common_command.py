@@ -1,32 +1,27 @@
-"""Common parts of the commands: their parser, their console, the records that they are given, and output files."""
+"""Common parts of the commands: their parser, the records that they are given, and output files."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from rich.console import Console
-
-from fcorun.base.errors import EscapedControls, UserError
+from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE
 from fcorun.base.records.formats import frame_csv, frame_parquet
 from fcorun.base.records.record import Record, load_records
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import drop_superseded
 
 # the writer of a table for each ending of a file
 TABLE_WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
 
 
-class Terminal(EscapedControls, Console):
-    """A console for texts of records and files, which shows their control characters as escapes."""
-
-
 class CommandParser(argparse.ArgumentParser):
     """The parser of a command, by default with an argument for folders. Its errors are UserErrors."""
 
     def __init__(self, name: str, description: str | None, folders: bool = True):
-        super().__init__(prog=f"fcorun {name}", description=description)
+        epilog = "--config-dir DIR: your own files: DIR/algo, DIR/experiment, ..."
+        super().__init__(prog=f"fcorun {name}", description=description, epilog=epilog)
         if folders:
             help_text = "a folder with records, also in its subfolders"
             self.add_argument("folders", nargs="+", type=Path, metavar="DIR", help=help_text)
@@ -34,17 +29,10 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; {self.prog} --help shows the options")
 
-    def add_config_dir_option(self, default: str | None = None) -> None:
-        """Add the option for the user's own folder of configuration files."""
-        help_text = "your own files: DIR/algo, DIR/experiment, ..."
-        if default is not None:
-            help_text += f"; by default {default}"
-        self.add_argument("--config-dir", "-cd", metavar="DIR", default=default, help=help_text)
-
-    def add_trust_option(self) -> None:
-        """Add the option for a folder whose code a record may use."""
-        help_text = "import classes that the record names, and that are neither fcorun's nor your own, from DIR"
-        self.add_argument("--trust", metavar="DIR", help=help_text)
+    def add_output_options(self, help_text: str) -> None:
+        """Add the options for a file that the command writes, and for replacing that file."""
+        self.add_argument("--out", type=Path, metavar="FILE", help=help_text)
+        self.add_argument("--force", action="store_true", help="replace FILE if it exists")
 
     def add_metric_options(self) -> None:
         """Add the options that define the best point of a sweep."""
@@ -76,7 +64,7 @@ def load_records_in(folders: Sequence[Path]) -> list[Record]:
     return load_records(*folders)
 
 
-def select_latest(records: Sequence[Record], out: Console) -> list[Record]:
+def select_latest(records: Sequence[Record], out: Terminal) -> list[Record]:
     """Return the records without superseded ones, and print how many these are.
 
     A copy of a run is superseded, and so are, of several finished records of one configuration (with other code or
@@ -88,13 +76,15 @@ def select_latest(records: Sequence[Record], out: Console) -> list[Record]:
     return current
 
 
-def make_console(verbose: bool = True) -> Console:
-    """Return the console of a command; it prints nothing unless ``verbose``."""
-    return Terminal(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True, quiet=not verbose)
+def check_output_file(path: Path | None, endings: Sequence[str], force: bool) -> None:
+    """Raise UserError if a file cannot be written: by its ending, because it exists, or for lack of its folder.
 
-
-def check_output_file(path: Path, endings: Sequence[str], force: bool) -> None:
-    """Raise UserError if a file cannot be written: by its ending, because it exists, or for lack of its folder."""
+    Without a file, ``force`` is refused.
+    """
+    if path is None:
+        if force:
+            raise UserError("--force replaces the file of --out: give --out FILE too, or leave --force out")
+        return
     if path.suffix not in endings:
         choices = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
         raise UserError(f"--out {path} must end in {choices}")

@@ -5,19 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import require_single_host, set_up_jax
 from fcorun.experiment.configuration.compose import check_overrides, compose
-from fcorun.experiment.configuration.search_path import use_config_dir, user_config_dir, warn_overridden
+from fcorun.experiment.configuration.search_path import user_config_dir, warn_overridden
 from fcorun.interface.api.python_words import check_folder
-from fcorun.interface.cli.commands.common_command import CommandParser, make_console
+from fcorun.interface.cli.commands.common_command import CommandParser
 from fcorun.interface.cli.hydra_app import run_sweep_command
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page import write as html_report
 from fcorun.studies.figures.reproduce import FigureResult, reproduce
 from fcorun.studies.figures.seed_comparison import UNCLEAR, UNDECIDED
@@ -35,31 +32,29 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("figures", nargs="*", metavar="NAME", help="figures, or all; KEY=VALUE goes to every run")
     parser.add_argument("--fast", action="store_true", help="smaller versions, marked so")
     parser.add_argument("--out", type=Path, default=Path("outputs/figures"), metavar="DIR", help="default: %(default)s")
-    parser.add_config_dir_option()
     arguments = parser.parse_intermixed_args(argv)
     names = [text for text in arguments.figures if "=" not in text]
     overrides = [text for text in arguments.figures if "=" in text]
     if overrides and not names:
         parser.error("which figure? without arguments they are listed")
-    with use_config_dir(arguments.config_dir):
-        if not names:
-            for name, path in list_figures().items():
-                origin = f" ({path.parent})" if user_config_dir() in path.parents else ""
-                try:
-                    line = f"{name}: {load_figure(name)[0].title}{origin}"
-                except UserError as error:
-                    line = f"{name}: {error}"
-                make_console().print(escape(line))
-            return 0
-        names = list(list_figures() if names == ["all"] else dict.fromkeys(names))
-        for name in names:
-            find_figure(name)
-        host_overrides = [text for text in overrides if text.startswith("hosts.")]
-        require_single_host("fcorun figure", compose(host_overrides)["hosts"] if host_overrides else None)
-        _read_claims(arguments.out / _CLAIMS_FILE)
-        warn_overridden()
-        set_up_jax()
-        return _make_figures(names, arguments.out, arguments.fast, overrides)
+    if not names:
+        for name, path in list_figures().items():
+            origin = f" ({path.parent})" if user_config_dir() in path.parents else ""
+            try:
+                line = f"{name}: {load_figure(name)[0].title}{origin}"
+            except UserError as error:
+                line = f"{name}: {error}"
+            Terminal().print(line)
+        return 0
+    names = list(list_figures() if names == ["all"] else dict.fromkeys(names))
+    for name in names:
+        find_figure(name)
+    host_overrides = [text for text in overrides if text.startswith("hosts.")]
+    require_single_host("fcorun figure", compose(host_overrides)["hosts"] if host_overrides else None)
+    _read_claims(arguments.out / _CLAIMS_FILE)
+    warn_overridden()
+    set_up_jax()
+    return _make_figures(names, arguments.out, arguments.fast, overrides)
 
 
 def make_figure(
@@ -87,14 +82,14 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
 
     A claim that does not hold is a result, no failure.
     """
-    out = make_console()
+    out = Terminal()
     code = 0
     for name in names:
         start = time.perf_counter()
         try:
             figure = reproduce(name, folder, run_sweep_command, fast, overrides)
         except UserError as error:
-            out.print(escape(f"{name}: not made: {error}"))
+            out.print(f"{name}: not made: {error}")
             code = 1
             continue
         if figure.rows:
@@ -103,31 +98,27 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
             code = 1
         _print_claims(figure.rows, out)
         for warning in figure.warnings:
-            out.print(escape(warning))
+            out.print(warning)
         if figure.wants_page:
             for line in html_report.write_report(figure.folder, figure.records):
-                out.print(escape(line))
-        out.print(escape(f"{figure.folder}/figure.png in {time.perf_counter() - start:.0f} s\n"))
+                out.print(line)
+        out.print(f"{figure.folder}/figure.png in {time.perf_counter() - start:.0f} s\n")
     return code
 
 
-def _print_claims(claims: list[dict], out: Console) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in _CLAIM_COLUMNS:
-        table.add_column(column, overflow="fold")
-    for claim in claims:
-        table.add_row(*(escape(claim[column]) for column in _CLAIM_COLUMNS))
-    out.print(table)
+def _print_claims(claims: list[dict], out: Terminal) -> None:
+    rows = ([claim[column] for column in _CLAIM_COLUMNS] for claim in claims)
+    out.print_table(_CLAIM_COLUMNS, rows, texts=_CLAIM_COLUMNS)
     unclear_tests = [claim["test"] for claim in claims if claim["holds"] == UNCLEAR and claim["test"]]
     for test in dict.fromkeys(unclear_tests):
-        out.print(escape(f"{UNCLEAR} by: {test}"))
+        out.print(f"{UNCLEAR} by: {test}")
     notes = []
     for claim in claims:
         if claim["note"] and claim["holds"] != "yes":
             label = UNDECIDED if claim["holds"] == UNDECIDED else "of what does not hold"
             notes.append(f"{label}: {claim['note']}")
     for note in dict.fromkeys(notes):
-        out.print(escape(note))
+        out.print(note)
 
 
 def _merge_claims(path: Path, claims: list[dict]) -> None:

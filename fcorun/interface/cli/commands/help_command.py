@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import getdoc
 
-from rich.markup import escape
-
 from fcorun.base.config import LABEL_KEYS
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.experiment.configuration.key_docs import (
@@ -18,9 +16,10 @@ from fcorun.experiment.configuration.key_docs import (
     read_root_keys,
     source_text,
 )
-from fcorun.experiment.configuration.search_path import find_choices, use_config_dir
+from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.interface.cli.commands import COMMANDS
-from fcorun.interface.cli.commands.common_command import CommandParser, make_console
+from fcorun.interface.cli.commands.common_command import CommandParser
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.studies.figures.spec import Claim, Figure
 
 _ALL_GROUPS = (*GROUPS, "experiment")
@@ -31,22 +30,19 @@ def run(argv: Sequence[str]) -> int:
     groups. A choice given together with keys selects whose keys are explained (algo.client_lr algo=scaffold)."""
     parser = CommandParser("help", run.__doc__, folders=False)
     parser.add_argument("keys", nargs="*", metavar="KEY", help="a key, a group, or GROUP=CHOICE")
-    parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
-    with use_config_dir(arguments.config_dir):
-        if arguments.keys:
-            lines = list(_explain_all(arguments.keys))
-        else:
-            lines = ["groups (fcorun help GROUP lists the choices of a group):"]
-            for group, name in read_default_choices().items():
-                if group in _ALL_GROUPS:
-                    lines.append(f"  {group}={name or '...'}")
-            lines.append("keys outside of groups (fcorun help GROUP=CHOICE lists the keys of a choice):")
-            for key, doc in read_root_keys().items():
-                if doc.value:
-                    lines.append(f"  {key}={doc.value}{_format_comment(doc)}")
-        for line in lines:
-            make_console().print(escape(line))
+    if arguments.keys:
+        lines = list(_explain_all(arguments.keys))
+    else:
+        lines = ["groups (fcorun help GROUP lists the choices of a group):"]
+        for group, name in read_default_choices().items():
+            if group in _ALL_GROUPS:
+                lines.append(f"  {group}={name or '...'}")
+        lines.append("keys outside of groups (fcorun help GROUP=CHOICE lists the keys of a choice):")
+        for key, doc in read_root_keys().items():
+            if doc.value:
+                lines.append(f"  {key}={doc.value}{_format_comment(doc)}")
+    Terminal().print("\n".join(lines))
     return 0
 
 

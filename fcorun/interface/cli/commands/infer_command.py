@@ -6,16 +6,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
-
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import write_atomically
-from fcorun.experiment.configuration.search_path import use_config_dir
-from fcorun.interface.cli.commands.common_command import CommandParser, make_console
+from fcorun.interface.cli.commands.common_command import CommandParser
 from fcorun.interface.cli.commands.predict_command import find_record
 from fcorun.interface.cli.commands.study_command import split_options
-from fcorun.reports.sweep_report import print_full_width
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.results.inference.methods import INTERVALS_FILE
 
 _KEYS = (
@@ -41,7 +37,6 @@ def run(argv: Sequence[str]) -> int:
         help="the folder of a run that is done, of a selection or of a stability selection",
     )
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help=_KEYS)
-    parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     record = find_record(arguments.record)
     from fcorun.base.system.machine import set_up_jax
@@ -59,13 +54,12 @@ def run(argv: Sequence[str]) -> int:
         known = [*(field.name for field in fields(InferenceOptions)), "out"]
         raise UserError(f"'{unknown[0]}' is no option of fcorun infer: {suggest_name(key, known)}")
     folder = record.folder if out is None else Path(out)
-    with use_config_dir(arguments.config_dir):
-        try:
-            inference = infer(record, options)
-        except UserError as error:
-            if not (folder / INTERVALS_FILE).exists():
-                raise
-            raise UserError(f"{error}; the inference files in {folder} are of an earlier computation") from error
+    try:
+        inference = infer(record, options)
+    except UserError as error:
+        if not (folder / INTERVALS_FILE).exists():
+            raise
+        raise UserError(f"{error}; the inference files in {folder} are of an earlier computation") from error
     table = build_table(inference)
     description = describe(inference, table)
     warnings = [f"warning: {sentence}" for sentence in find_warnings(inference)]
@@ -74,33 +68,31 @@ def run(argv: Sequence[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomically(folder / name, content)
-    console = make_console()
+    console = Terminal()
     for line in description:
-        console.print(escape(line))
+        console.print(line)
     _print_table(table, console)
     for line in warnings:
-        console.print(escape(line))
-    console.print(escape(f"{folder}: {', '.join(files)}"))
+        console.print(line)
+    console.print(f"{folder}: {', '.join(files)}")
     if out is None:
-        console.print(escape(f"fcorun report {arguments.record} puts them on the page"))
+        console.print(f"fcorun report {arguments.record} puts them on the page")
     return 0
 
 
-def _print_table(table: Any, console: Any) -> None:
+def _print_table(table: Any, console: Terminal) -> None:
     """Print the features with the smallest p values."""
     from fcorun.results.models.inference_table import format_p, order_by_p_value
 
     rows = order_by_p_value(table)
-    printed = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("feature", "per unit", "low", "high", "per deviation", "low", "high", "p"):
-        printed.add_column(name, no_wrap=True, justify="left" if name == "feature" else "right")
+    lines = []
     for row in rows[:_MAX_PRINTED]:
         numbers = (
             *(table.estimate[row], table.low[row], table.high[row]),
             *(table.estimate_standardized[row], table.low_standardized[row], table.high_standardized[row]),
         )
         cells = ["" if math.isnan(value) else f"{value:.4g}" for value in numbers]
-        printed.add_row(escape(table.features[row]), *cells, format_p(table.p_value[row]))
-    print_full_width(printed, console)
+        lines.append([table.features[row], *cells, format_p(table.p_value[row])])
+    console.print_table(["feature", "per unit", "low", "high", "per deviation", "low", "high", "p"], lines)
     if len(rows) > _MAX_PRINTED:
         console.print(f"and {len(rows) - _MAX_PRINTED} more in inference.csv")

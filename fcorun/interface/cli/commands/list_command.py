@@ -1,17 +1,25 @@
-"""fcorun list: the choices of groups, a line each."""
+"""fcorun list: the choices of groups, a line each, with their requirements and capabilities."""
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
+import yaml
 
+from fcorun.base.config import build
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.experiment.configuration.key_docs import GROUPS, read_choice, read_default_choices, source_text
-from fcorun.experiment.configuration.search_path import find_choices, use_config_dir
-from fcorun.interface.cli.capabilities import LEGENDS, capabilities
-from fcorun.interface.cli.commands.common_command import CommandParser, make_console
-from fcorun.reports.sweep_report import print_full_width
+from fcorun.experiment.configuration.key_docs import (
+    GROUPS,
+    ChoiceDoc,
+    plugin_class,
+    read_choice,
+    read_default_choices,
+    source_text,
+)
+from fcorun.experiment.configuration.search_path import find_choices
+from fcorun.interface.cli.commands.common_command import CommandParser
+from fcorun.interface.cli.terminal import Terminal
 
 LISTED = (*GROUPS, "experiment")
 
@@ -21,40 +29,201 @@ def run(argv: Sequence[str]) -> int:
     source; without GROUP, the groups."""
     parser = CommandParser("list", run.__doc__, folders=False)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(LISTED))
-    parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     for group in arguments.groups:
         if group not in LISTED:
             raise UserError(f"list has no group '{group}': {suggest_name(group, LISTED)}")
-    with use_config_dir(arguments.config_dir):
-        for group in arguments.groups:
-            print_full_width(_table_of_group(group), make_console())
-        if not arguments.groups:
-            for group in LISTED:
-                make_console().print(escape(f"{group}: {len(find_choices(group))} choices"))
+    out = Terminal()
+    for group in arguments.groups:
+        _print_group(group, out)
+    if not arguments.groups:
+        for group in LISTED:
+            out.print(f"{group}: {len(find_choices(group))} choices")
     return 0
 
 
-def _table_of_group(group: str) -> Table:
-    """Return a table of the choices of a group, without columns that are empty."""
+def _print_group(group: str, out: Terminal) -> None:
+    """Print a table of the choices of a group, without columns that are empty."""
     default = read_default_choices().get(group)
-    names = find_choices(group)
     rows = []
-    for name in names:
+    for name in find_choices(group):
         choice = read_choice(group, name)
         label = f"{name} *" if name == default else name
         first_sentence = re.split(r"(?<=[^A-Z])\. (?=[A-Z])", choice.description)[0].removesuffix(".")
-        abilities = ", ".join(capabilities(group, choice))
-        rows.append((label, first_sentence, abilities, source_text(group, choice)))
-    table = Table(box=None, pad_edge=False, header_style="bold")
+        rows.append((label, first_sentence, ", ".join(capabilities(group, choice)), source_text(group, choice)))
+    headers = (group, "description", "requirements and capabilities", "source")
     columns = [column for column in range(4) if any(row[column] for row in rows)]
-    for column in columns:
-        table.add_column((group, "description", "requirements and capabilities", "source")[column], no_wrap=True)
-    for row in rows:
-        table.add_row(*(escape(row[column]) for column in columns))
-    legend = ["* the default"] if default in names else []
+    legend = ["* the default"] if default in find_choices(group) else []
     if group in LEGENDS:
         legend.append(LEGENDS[group])
-    table.caption = "; ".join(legend)
-    table.caption_justify = "left"
-    return table
+    lines = [[row[column] for column in columns] for row in rows]
+    out.print_table([headers[column] for column in columns], lines, headers, caption="; ".join(legend))
+
+
+def capabilities(group: str, choice: ChoiceDoc) -> list[str]:
+    """Return the requirements and capabilities of a choice.
+
+    For a class that cannot be imported, these are its required keys alone.
+    """
+    words = [f"needs {key}" for key, doc in choice.keys.items() if doc.value == "???"]
+    with suppress(UserError):
+        cls = plugin_class(group, choice)
+        if cls is not None and group in _READERS:
+            words += [word for word, holds in _READERS[group](cls, choice).items() if holds]
+    return words
+
+
+# The words for a class and a choice, each with whether it holds.
+Words = dict[str, bool]
+
+
+def _algorithm(cls: Any, choice: ChoiceDoc) -> Words:
+    from fcorun.base.metrics import IGNORES_PSI
+    from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+
+    if issubclass(cls, Baseline):
+        return {"baseline, in one place": True, "certified optimum": True}
+    texts = {key.removeprefix("algo."): doc.value for key, doc in choice.keys.items()}
+    values = {name: _parse_value(text) for name, text in texts.items() if name in cls.__dataclass_fields__}
+    algorithm: Algorithm = build(cls, values, "algo")
+    traits = algorithm.traits
+    sides = [side.replace("server", "the server").replace("client", "clients") for side in traits.psi_sides]
+    metrics = [metric.name for metric in algorithm.declared_metrics]
+    return {
+        f"psi on {' and '.join(sides)}": bool(sides),
+        IGNORES_PSI: not sides,
+        f"needs the {' and '.join(traits.needs)} of reg": bool(traits.needs),
+        "needs a convex psi": traits.needs_convex_psi,
+        "needs a psi that bounds every parameter": algorithm.needs_bounded_domain,
+        "personal models": algorithm.has_personal_models,
+        "all clients in every round": not traits.partial,
+        "all data at once": traits.deterministic,
+        "linear models": traits.hessian == "linear model" or traits.local_fits,
+        "least squares": algorithm.needs_quadratic_losses,
+        "mirror maps": traits.mirrored,
+        "topology=tree": traits.hierarchy == "some",
+        "topology=graph": traits.hierarchy == "some" and not algorithm.has_personal_models,
+        "restores the domain of psi": traits.restores_domain,
+        "needs topology=graph": traits.hierarchy == "graph",
+        "needs topology=tree": traits.hierarchy == "only",
+        "exact": traits.exact == "composite",
+        "exact for psi = 0": traits.exact == "smooth",
+        f"metrics {', '.join(metrics)}": bool(metrics),
+    }
+
+
+def _parse_value(text: str) -> Any:
+    """Return the value of a text of a choice's file; 1 for a value that other keys give."""
+    if "$" in text or text == "???":
+        return 1.0
+    try:
+        return float(text)  # YAML reads 1e-3 as text
+    except ValueError:
+        return yaml.safe_load(text)
+
+
+def _regularizer(cls: Any, choice: ChoiceDoc) -> Words:
+    from fcorun.methods.regularizers.regularizer import Constraint
+
+    return {
+        _convexity(cls): True,
+        "constraint": issubclass(cls, Constraint),
+        "sparse": getattr(cls, "sparse", False),
+        "reg.relative": hasattr(cls, "strength_max") and "reg.relative" in choice.keys,
+        "subgradient": hasattr(cls, "subgradient"),
+        "linear minimizer": hasattr(cls, "linear_minimizer"),
+        "duality gap": hasattr(cls, "conjugate") and hasattr(cls, "dual_scale"),
+    }
+
+
+def _objective(cls: Any, choice: ChoiceDoc) -> Words:
+    tasks = getattr(cls, "tasks", ())
+    return {
+        _convexity(cls): True,
+        " and ".join(tasks): bool(tasks),
+        "client prox in closed form": hasattr(cls, "quadratic"),
+        "rates auto": hasattr(cls, "curvature"),
+    }
+
+
+def _convexity(cls: type) -> str:
+    """Return the convexity that a class itself declares, and not its parents."""
+    return {True: "convex", False: "not convex", None: "convexity not declared"}[vars(cls).get("convex")]
+
+
+def _mirror_map(cls: Any, choice: ChoiceDoc) -> Words:
+    from fcorun.methods.mirror_maps.mirror_map import Euclidean
+
+    if issubclass(cls, Euclidean):
+        return {"any reg": True}
+    names = ["none"]
+    for name in find_choices("reg"):
+        with suppress(UserError):  # of a class that cannot be imported
+            if plugin_class("reg", read_choice("reg", name)) in getattr(cls, "retrieve_functions", {}):
+                names.append(name)
+    return {f"reg={','.join(names)}": True}
+
+
+def _dataset(cls: Any, choice: ChoiceDoc) -> Words:
+    from fcorun.data.datasets.dataset import Dataset
+
+    return {
+        "reads files": cls.sources is not Dataset.sources,
+        "downloads missing files": cls.fetch is not Dataset.fetch,
+    }
+
+
+def _topology(cls: Any, choice: ChoiceDoc) -> Words:
+    from fcorun.methods.communication.contracts import Topology
+
+    return {
+        "needs an algo for trees": cls.edge_rounds is not Topology.edge_rounds,
+        "needs an algo for graphs": cls.node_states is not Topology.node_states,
+        "needs a clock": cls.waits_for_cohort is not Topology.waits_for_cohort,
+    }
+
+
+def _channel(cls: Any, choice: ChoiceDoc) -> Words:
+    from fcorun.methods.communication.contracts import Channel
+
+    return {
+        "memory at the clients": cls.client_memory is not Channel.client_memory,
+        "memory at the server": cls.server_memory is not Channel.server_memory,
+    }
+
+
+def _clock(cls: Any, choice: ChoiceDoc) -> Words:
+    from fcorun.methods.clocks.clock import Clock
+
+    return {"reads a file": cls.sources is not Clock.sources}
+
+
+def _downlink(cls: Any, choice: ChoiceDoc) -> Words:
+    from fcorun.methods.communication.compressor import Compressor
+
+    return {"all clients in every round": issubclass(cls, Compressor)}
+
+
+def _tracker(cls: Any, choice: ChoiceDoc) -> Words:
+    pip_extra = getattr(cls, "pip_extra", "")
+    return {f"needs pip install 'fcorun[{pip_extra}]'": bool(pip_extra)}
+
+
+LEGENDS = {
+    "algo": "exact: converges to the optimum of F + psi with full gradients and exact solves",
+    "reg": "reg.relative: a fraction of the smallest strength at which 0 is optimal; duality gap: certifies optima",
+    "objective": "rates auto: rates may be auto, computed from bounds on the curvature of the losses",
+    "mirror": "reg: the regularizers that work with the map",
+}
+_READERS = {
+    "algo": _algorithm,
+    "reg": _regularizer,
+    "objective": _objective,
+    "mirror": _mirror_map,
+    "data": _dataset,
+    "topology": _topology,
+    "uplink": _channel,
+    "downlink": _downlink,
+    "clock": _clock,
+    "tracker": _tracker,
+}

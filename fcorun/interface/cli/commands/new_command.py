@@ -7,7 +7,8 @@ from pathlib import Path
 from fcorun.base.errors import UserError
 from fcorun.base.system.files import write_new
 from fcorun.experiment.configuration.search_path import find_choices, use_config_dir
-from fcorun.interface.cli.commands.common_command import CommandParser, make_console
+from fcorun.interface.cli.commands.common_command import CommandParser
+from fcorun.interface.cli.terminal import Terminal
 
 _TEMPLATES = Path(__file__).parent / "templates"  # KIND.py.txt of each kind, and KIND.yaml.txt or KIND.toml.txt
 KINDS = tuple(sorted(path.name.partition(".")[0] for path in _TEMPLATES.glob("*.py.txt")))
@@ -20,7 +21,7 @@ def run(argv: Sequence[str]) -> int:
     parser = CommandParser("new", run.__doc__, folders=False)
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=f"what to write: {', '.join(KINDS)}")
     parser.add_argument("name", metavar="NAME", help="its name, as in KIND=NAME: lower-case letters, digits and _")
-    parser.add_config_dir_option(default="myconf")
+    parser.add_argument("--config-dir", default="myconf", metavar="DIR", help="default: %(default)s")
     arguments = parser.parse_args(argv)
     kind = arguments.kind
     name = arguments.name
@@ -39,9 +40,9 @@ def run(argv: Sequence[str]) -> int:
         template = (_TEMPLATES / f"{kind}.{ending}.txt").read_text(encoding="utf-8")
         file.parent.mkdir(parents=True, exist_ok=True)
         write_new(file, template.replace("TEMPLATE_CLASS", class_name).replace("TEMPLATE_NAME", name).encode())
-    out = make_console()
-    out.print(f"wrote {' and '.join(map(str, files.values()))}", markup=False)
-    out.print(advice, markup=False)
+    out = Terminal()
+    out.print(f"wrote {' and '.join(map(str, files.values()))}")
+    out.print(advice)
     return 0
 
 

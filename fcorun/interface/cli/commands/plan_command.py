@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.markup import escape
-
 from fcorun.base.errors import UserError
 from fcorun.base.system.files import write_atomically
 from fcorun.experiment.configuration.compose import compose
-from fcorun.experiment.configuration.search_path import use_config_dir, warn_overridden
-from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file, make_console
+from fcorun.experiment.configuration.search_path import warn_overridden
+from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file
+from fcorun.interface.cli.commands.study_command import split_options
+from fcorun.interface.cli.terminal import Terminal
 
 _SELECT = "select"  # the first word of a plan of a selection
 _INFER_KEYS = "level=0.95, cluster=auto|none|group, errors=robust|model"
@@ -34,25 +34,21 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--infer", nargs="*", metavar="KEY=VALUE", help=f"intervals of the coefficients after the run: {_INFER_KEYS}"
     )
-    parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     check_output_file(arguments.out, [".yaml", ".yml"], arguments.force)
-    from fcorun.interface.cli.commands.study_command import split_options
-
     options = None
     metric = None
     overrides = arguments.overrides
     selects = overrides[0] == _SELECT
-    with use_config_dir(arguments.config_dir):
-        warn_overridden()
-        if selects:
-            from fcorun.studies.selection.selection_result import SelectOptions
+    warn_overridden()
+    if selects:
+        from fcorun.studies.selection.selection_result import SelectOptions
 
-            options, overrides, out = split_options(SelectOptions, overrides[1:])
-            if out is not None:
-                raise UserError("out=DIR is where a study leaves its files: give it to fcorun site run, and here "
-                                "--out FILE")  # fmt: skip
-        config = compose(overrides)
+        options, overrides, out = split_options(SelectOptions, overrides[1:])
+        if out is not None:
+            raise UserError("out=DIR is where a study leaves its files: give it to fcorun site run, and here "
+                            "--out FILE")  # fmt: skip
+    config = compose(overrides)
     if selects:
         metric = config.get("metric")
         config = {**config, "metric": None}
@@ -72,9 +68,9 @@ def run(argv: Sequence[str]) -> int:
         raise UserError("--bound is for secure sums: give --secure, too")
     plan = Plan.from_experiment(prepare(config), bounds if arguments.secure else None, options, metric, infer)
     write_atomically(arguments.out, plan.to_text(arguments.out.name))
-    console = make_console()
+    console = Terminal()
     for line in plan.describe():
-        console.print(escape(line))
-    console.print(escape(f"\n{arguments.out}: send it to the owners of the sites, who check and accept it:"))
-    console.print(escape(f"  fcorun site check {arguments.out} data.path=FILE"))
+        console.print(line)
+    console.print(f"\n{arguments.out}: send it to the owners of the sites, who check and accept it:")
+    console.print(f"  fcorun site check {arguments.out} data.path=FILE")
     return 0

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from rich.markup import escape
-
 from fcorun.base.config import CurveAxis, FigureStyle
 from fcorun.base.errors import UserError, WriteError, suggest_name
 from fcorun.base.metrics import from_summaries
@@ -15,7 +13,8 @@ from fcorun.base.records.formats import frame_csv, read_summary
 from fcorun.base.records.record import Record, load_records
 from fcorun.base.records.sweep_settings import SweepSettings, load_settings
 from fcorun.base.system.files import write_atomically
-from fcorun.interface.cli.commands.common_command import CommandParser, load_records_in, make_console, select_latest
+from fcorun.interface.cli.commands.common_command import CommandParser, load_records_in, select_latest
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import build_table, sort_records
 from fcorun.reports.pictures.layout import FORMATS
 from fcorun.reports.pictures.run_curves import RunView
@@ -42,10 +41,10 @@ def run(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     all_records = load_records_in(arguments.folders)
     _check_axis(arguments.x, all_records)
-    out = make_console()
+    out = Terminal()
     if arguments.out is not None:
         for path in _draw_all(arguments.out, select_latest(all_records, out), arguments):
-            out.print(escape(str(path)))
+            out.print(str(path))
         return 0
     drawn_folders = set()
     try:
@@ -53,11 +52,11 @@ def run(argv: Sequence[str]) -> int:
             records = load_records(folder)
             if len(records) > 1:
                 for path in _draw_sweep(folder, select_latest(records, out), arguments, load_settings(folder)):
-                    out.print(escape(str(path)))
+                    out.print(str(path))
             remaining = [record for record in records if record.folder not in drawn_folders]
             if len(remaining) >= _PROGRESS_RECORDS:
-                out.print(escape(f"{folder}: the curves of {len(remaining)} records follow, about half a second each; "
-                                 "--out FOLDER draws the pictures of the sweep alone"))  # fmt: skip
+                out.print(f"{folder}: the curves of {len(remaining)} records follow, about half a second each; "
+                          "--out FOLDER draws the pictures of the sweep alone")  # fmt: skip
             for count, record in enumerate(remaining, start=1):
                 if _draw_record(record, arguments):
                     drawn_folders.add(record.folder)

@@ -9,7 +9,9 @@ from fcorun.base.errors import UserError, escape_controls, suggest_name
 from fcorun.base.records.formats import frame_csv, read_json, read_summary
 from fcorun.base.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record, load_records
 from fcorun.base.system.files import write_atomically
+from fcorun.base.trust import locate, locate_user_class
 from fcorun.data.tables.column_roles import is_prediction_column
+from fcorun.experiment.configuration.search_path import user_class_paths
 from fcorun.interface.cli.commands.common_command import TABLE_WRITERS, CommandParser, check_output_file
 
 
@@ -29,13 +31,11 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--at", type=float, metavar="TIME", help="add the probability of no event up to TIME, of objective=cox"
     )
-    parser.add_config_dir_option()
-    parser.add_trust_option()
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the predictions (.csv, .parquet)")
-    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    trust_help = "import classes that the record names, and that are neither fcorun's nor your own, from DIR"
+    parser.add_argument("--trust", metavar="DIR", help=trust_help)
+    parser.add_output_options("write the predictions (.csv, .parquet)")
     arguments = parser.parse_args(argv)
-    if arguments.out is not None:
-        check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
+    check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
     record = find_record(arguments.record)
     if (record.folder / "mask.nii.gz").is_file() and not arguments.rows.endswith(".npz"):
         raise UserError(f"{record.folder} is a model of images: give an .npz whose X has a row an image, of the voxels "
@@ -45,7 +45,11 @@ def run(argv: Sequence[str]) -> int:
     from fcorun.data.tables.readers import read_dataframe
     from fcorun.results.models.predict import predict
 
-    _import_objective(record, arguments.config_dir, arguments.trust)
+    target = str(record.flat_config.get("objective.class"))
+    if target in user_class_paths():
+        locate_user_class(target, "objective.class")
+    elif arguments.trust is not None:
+        locate(target, "objective.class", arguments.trust)
     client_column = arguments.client or record.flat_config.get("data.client")
     data = read_summary(record.folder).get("data", {})
     kinds = read_columns(str(record.folder))
@@ -120,19 +124,6 @@ def _explain_missing(name: str, client_column: str | None, frame: Any, rows: str
     if name == client_column:
         return "the predictions name the clients anyway: leave it out"
     return f"there is no such column in {rows}; {suggest_name(name, list(map(str, frame.columns)))}"
-
-
-def _import_objective(record: Record, config_dir: str | None, trust: str | None) -> None:
-    """Import the class of a record's objective if the user's own folder names it, or else from the folder ``trust``."""
-    from fcorun.base.trust import locate, locate_user_class
-    from fcorun.experiment.configuration.search_path import use_config_dir, user_class_paths
-
-    target = str(record.flat_config.get("objective.class"))
-    with use_config_dir(config_dir):
-        if target in user_class_paths():
-            locate_user_class(target, "objective.class")
-        elif trust is not None:
-            locate(target, "objective.class", trust)
 
 
 def find_record(folder: Path) -> Record:

@@ -1,15 +1,12 @@
 """fcorun report: one page of HTML to send."""
 
 from collections.abc import Sequence
-from pathlib import Path
-
-from rich.markup import escape
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import load_records
 from fcorun.base.system.files import write_atomically
-from fcorun.experiment.configuration.search_path import use_config_dir
-from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file, make_console, select_latest
+from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file, select_latest
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page.write import REPORT_FILE, SHORT_FILE, key_comments
 
 
@@ -20,13 +17,10 @@ def run(argv: Sequence[str]) -> int:
     performance on held-out rows; --short writes these alone, on one sheet."""
     parser = CommandParser("report", run.__doc__)
     parser.add_metric_options()
-    parser.add_argument("--out", type=Path, metavar="FILE",
-                        help=f"the page, .html; default: {REPORT_FILE} in DIR, if only one DIR is given")  # fmt: skip
+    parser.add_output_options(f"the page, .html; default: {REPORT_FILE} in DIR, if only one DIR is given")
     parser.add_argument("--short", action="store_true",
                         help="one sheet of A4 about a run or a selection on a table: question, result, performance; "
                         f"default FILE: {SHORT_FILE} in DIR")  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     if arguments.short and (arguments.metric or arguments.tail_rounds):
         option = "--metric" if arguments.metric else "--tail-rounds"
@@ -34,38 +28,29 @@ def run(argv: Sequence[str]) -> int:
     for folder in arguments.folders:
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}; give one that holds records")
-    file_name = SHORT_FILE if arguments.short else REPORT_FILE
-    path = _choose_path(arguments.out, arguments.folders, arguments.force, file_name)
+    path = arguments.out
+    if path is not None:
+        check_output_file(path, (".html", ".htm"), arguments.force)
+    elif len(arguments.folders) == 1:
+        path = arguments.folders[0] / (SHORT_FILE if arguments.short else REPORT_FILE)
+    else:
+        raise UserError("the page of several folders belongs to none of them: give --out FILE.html")
     from fcorun.reports.page.build_page import build_page
     from fcorun.reports.page.short import build_short_page
 
-    out = make_console()
-    with use_config_dir(arguments.config_dir):
-        records = load_records(*arguments.folders)
-        if arguments.short:
-            page = build_short_page(arguments.folders, records)
-        else:
-            page = build_page(
-                arguments.folders,
-                records,
-                comments=key_comments(records),
-                metric=arguments.metric,
-                tail_rounds=arguments.tail_rounds,
-            )
-        write_atomically(path, page)
+    out = Terminal()
+    records = load_records(*arguments.folders)
+    if arguments.short:
+        page = build_short_page(arguments.folders, records)
+    else:
+        page = build_page(
+            arguments.folders,
+            records,
+            comments=key_comments(records),
+            metric=arguments.metric,
+            tail_rounds=arguments.tail_rounds,
+        )
+    write_atomically(path, page)
     runs = len(select_latest(records, out))
-    out.print(escape(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {runs} {'run' if runs == 1 else 'runs'}"))
+    out.print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {runs} {'run' if runs == 1 else 'runs'}")
     return 0
-
-
-def _choose_path(path: Path | None, folders: Sequence[Path], force: bool, file_name: str) -> Path:
-    """Return the file of the page, by default ``file_name`` in the only folder.
-
-    Raises UserError for a file that cannot be written.
-    """
-    if path is not None:
-        check_output_file(path, (".html", ".htm"), force)
-        return path
-    if len(folders) > 1:
-        raise UserError("the page of several folders belongs to none of them: give --out FILE.html")
-    return folders[0] / file_name

@@ -1,12 +1,7 @@
 """fcorun results: a table of records."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
-
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from fcorun.base.metrics import structure_metrics
 from fcorun.base.records.formats import frame_csv, frame_parquet
@@ -17,9 +12,9 @@ from fcorun.interface.cli.commands.common_command import (
     CommandParser,
     check_output_file,
     load_records_in,
-    make_console,
     select_latest,
 )
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import build_table, sort_records
 from fcorun.reports.latex import format_best_latex
 from fcorun.reports.paired_tests import MIN_SEEDS, PairedDifferences, compare_pairs, smallest_p_value
@@ -31,7 +26,6 @@ from fcorun.reports.sweep_report import (
     format_number,
     key_header,
     metric_header,
-    print_full_width,
     warn_unequal_rounds,
 )
 
@@ -47,15 +41,11 @@ def run(argv: Sequence[str]) -> int:
     table to a file if --out is given."""
     parser = CommandParser("results", run.__doc__)
     parser.add_metric_options()
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="also write the table (.csv, .parquet), or the best points (.tex)"
-    )
-    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_output_options("also write the table (.csv, .parquet), or the best points (.tex)")
     parser.add_argument("--paired", action="store_true", help="also test whether algorithms differ, seed by seed")
     arguments = parser.parse_args(argv)
-    if arguments.out is not None:
-        check_output_file(arguments.out, list(_WRITERS), arguments.force)
-    out = make_console()
+    check_output_file(arguments.out, list(_WRITERS), arguments.force)
+    out = Terminal()
     root = arguments.folders[0] if len(arguments.folders) == 1 else None
     settings = load_settings(*arguments.folders)
     settings = settings.with_overrides(metric=arguments.metric, tail_rounds=arguments.tail_rounds)
@@ -68,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
         records_by_data.setdefault(tuple(data), []).append(record)
     for data, data_records in records_by_data.items():
         if len(records_by_data) > 1:
-            out.print(escape(" ".join(f"{key}={value}" for key, value in zip(runs.data_keys, data, strict=True))))
+            out.print(" ".join(f"{key}={value}" for key, value in zip(runs.data_keys, data, strict=True)))
         data_runs = build_table(data_records, settings.tail_rounds, root=root)
         _print_runs(data_runs, metric if settings.metric else None, out)
     if arguments.paired:
@@ -82,36 +72,33 @@ def run(argv: Sequence[str]) -> int:
             content = "the best points"
         else:
             content = f"{len(runs)} runs, {len(runs.frame.columns)} columns"
-        out.print(escape(f"{arguments.out}: {content}"))
+        out.print(f"{arguments.out}: {content}")
     return 0
 
 
-def _print_runs(runs: RunTable, metric: str | None, out: Console) -> None:
+def _print_runs(runs: RunTable, metric: str | None, out: Terminal) -> None:
     """Print the runs on one data set, judged by ``metric``, or if they lack it by their own default metric."""
     metric = runs.resolve_metric(metric if metric in runs.tail_metrics else None)
     shown_metrics = list(dict.fromkeys((metric, *structure_metrics(metric), "objective")))
     measured = [name for name in shown_metrics if name in runs.tail_metrics]
-    print_full_width(_table_of_runs(runs, metric, measured), out)
+    _print_table(runs, metric, measured, out)
     if not measured:  # no run has come to its end
         return
     has_ties = runs.best_points(metric)["tied"].map(len).any()
     out.print(best_marks_caption(runs, metric, shown_metrics, has_ties=has_ties))
     for line in best_point_notes(runs, metric):
-        out.print(escape(line))
+        out.print(line)
 
 
-def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDifferences], out: Console) -> None:
+def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDifferences], out: Terminal) -> None:
     """Print a row for each pair of algorithms: the seeds, the median difference, and the p-values."""
     if not pairs:
         out.print("paired: no two algorithms have finished on the same data")
         return
     has_several_problems = len({pair.problem for pair in pairs}) > 1
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    if has_several_problems:
-        table.add_column("data", no_wrap=True)
-    table.add_column(f"difference of {metric}", no_wrap=True)
-    for name in ("seeds", "median", "first better", "p", "p, Holm"):
-        table.add_column(name, justify="right", no_wrap=True)
+    texts = ["data"] if has_several_problems else []
+    texts.append(f"difference of {metric}")
+    lines = []
     for pair in pairs:
         n_seeds = len(pair.differences)
         cells = [pair.problem] if has_several_problems else []
@@ -127,8 +114,8 @@ def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDiffe
             cells += ["the seeds change nothing", ""]
         else:
             cells += ["too few seeds", ""]
-        table.add_row(*map(escape, cells))
-    print_full_width(table, out)
+        lines.append(cells)
+    out.print_table([*texts, "seeds", "median", "first better", "p", "p, Holm"], lines, texts)
     out.print(
         "differences by seed at the best point of each algorithm; p: two-sided sign-flip test of the mean, from "
         f"{MIN_SEEDS} seeds on; Holm: corrected for all pairs; the same seeds chose the best points, which favours "
@@ -142,8 +129,8 @@ def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDiffe
         out.print(line)
 
 
-def _table_of_runs(runs: RunTable, metric: str, shown_metrics: Sequence[str]) -> Table:
-    """Return a table with a row for each run: its keys, its end, and tail averages. Best points are marked."""
+def _print_table(runs: RunTable, metric: str, shown_metrics: Sequence[str], out: Terminal) -> None:
+    """Print a row for each run: its keys, its end, and tail averages. Best points are marked."""
     best_points = runs.best_points(metric)
     marks = {}
     for tied_points in best_points["tied"]:
@@ -158,14 +145,11 @@ def _table_of_runs(runs: RunTable, metric: str, shown_metrics: Sequence[str]) ->
         *(metric_header(runs, name) for name in shown_metrics),
         "folder",
     ]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in headers:
-        is_text = header in ("algo", "data", "status", "folder")
-        table.add_column(header, no_wrap=True, justify="left" if is_text else "right")
     # of the clients' personal models, or for runs without such models of the global one
+    lines = []
     tail_values = [runs.tail_values(name) for name in shown_metrics]
     for position, row in enumerate(runs.to_dicts()):
         row["status"] = describe_end(row)
         values = [*(row[name] for name in columns), *(float(tail[position]) for tail in tail_values), row["folder"]]
-        table.add_row(marks.get(position, ""), *(escape(format_number(value)) for value in values))
-    return table
+        lines.append([marks.get(position, ""), *(format_number(value) for value in values)])
+    out.print_table(headers, lines, texts=("algo", "data", "status", "folder"))

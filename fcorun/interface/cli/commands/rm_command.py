@@ -3,11 +3,10 @@
 import sys
 from collections.abc import Sequence
 
-from rich.markup import escape
-
 from fcorun.base.errors import UserError, escape_controls
 from fcorun.base.records.record import RunFolder
-from fcorun.interface.cli.commands.common_command import CommandParser, load_records_in, make_console
+from fcorun.interface.cli.commands.common_command import CommandParser, load_records_in
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.sweep_report import STATUSES
 
 
@@ -21,13 +20,13 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--status", action="append", required=True, choices=STATUSES[:-1], help=status_help)
     parser.add_argument("--yes", action="store_true", help="remove without asking")
     arguments = parser.parse_args(argv)
-    out = make_console()
+    out = Terminal()
     records = [
         record for record in load_records_in(arguments.folders) if record.status.get("status") in arguments.status
     ]
     for record in records:
         status = record.status
-        out.print(escape(f"{status['status']}: {record.folder}  {status.get('label', '')}  {status.get('reason', '')}"))
+        out.print(f"{status['status']}: {record.folder}  {status.get('label', '')}  {status.get('reason', '')}")
     if not records:
         out.print(f"no record is {' or '.join(arguments.status)}")
         return 0

@@ -4,16 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from fcorun.base.config import build
 from fcorun.base.errors import UserError, describe_few_events, words_of
 from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
-from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file, make_console
-from fcorun.reports.sweep_report import format_number, print_full_width
+from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file
+from fcorun.interface.cli.terminal import Terminal
+from fcorun.reports.sweep_report import format_number
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreIntervals, ScoreOptions
 from fcorun.results.scores.score import list_scores
 
@@ -42,13 +39,9 @@ def run(argv: Sequence[str]) -> int:
                         help="the confidence level of intervals of scores; default: 0.95")  # fmt: skip
     parser.add_argument("--at", type=float, metavar="TIME",
                         help="calibration of the risk of an event up to TIME, with 95 %% intervals")  # fmt: skip
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write all intervals, also by client (.csv)")
-    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    parser.add_output_options("write all intervals, also by client (.csv)")
     arguments = parser.parse_args(argv)
-    if arguments.out is not None:
-        check_output_file(arguments.out, [".csv"], arguments.force)
-    elif arguments.force:
-        raise UserError("--force replaces the file of --out: give --out FILE too, or leave --force out")
+    check_output_file(arguments.out, [".csv"], arguments.force)
     if arguments.at is not None and arguments.other is not None:
         raise UserError("--at is of one record: leave OTHER out")
     values = {name: getattr(arguments, name) for name in ("resample", "samples", "level")}
@@ -65,14 +58,14 @@ def run(argv: Sequence[str]) -> int:
                 calibration = calibrate_record(arguments.record, arguments.at, options.level)
         else:
             intervals = compare_records([arguments.record, arguments.other], options)
-    console = make_console()
+    console = Terminal()
     _print_intervals(intervals, console)
     if calibration is not None:
         _print_calibration(calibration, console)
         _write_calibration(arguments.record, calibration, console)
     if arguments.out is not None:
         write_atomically(arguments.out, intervals.to_csv())
-        console.print(escape(f"{arguments.out}: {len(intervals.rows)} intervals"))
+        console.print(f"{arguments.out}: {len(intervals.rows)} intervals")
     return 0
 
 
@@ -82,27 +75,25 @@ def _word_with_dashes(option: str) -> str:
     return f"--{key} {value}" if key in ("resample", "samples", "level", "at") else option
 
 
-def _print_intervals(intervals: ScoreIntervals, console: Console) -> None:
+def _print_intervals(intervals: ScoreIntervals, console: Terminal) -> None:
     """Print the intervals of all rows, main scores by client, and the warnings."""
-    console.print(escape(intervals.title))
-    console.print(escape(intervals.describe_sources()))
+    console.print(intervals.title)
+    console.print(intervals.describe_sources())
     for models in dict.fromkeys(row.models for row in intervals.rows):
         rows = [row for row in intervals.rows if row.models == models]
-        console.print(escape(f"\n{' and '.join(dict.fromkeys(models))} model, all clients"))
-        print_full_width(_tabulate_scores([row for row in rows if not row.client], intervals), console)
+        console.print(f"\n{' and '.join(dict.fromkeys(models))} model, all clients")
+        _print_scores([row for row in rows if not row.client], intervals, console)
         _print_clients([row for row in rows if row.client and row.method == BOOTSTRAP], console)
     for sentence in intervals.warnings:
-        console.print(escape(f"warning: {sentence}"))
+        console.print(f"warning: {sentence}")
 
 
-def _tabulate_scores(rows: Sequence[IntervalRow], intervals: ScoreIntervals) -> Table:
-    """Return a table with a line for each score and method."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def _print_scores(rows: Sequence[IntervalRow], intervals: ScoreIntervals, console: Terminal) -> None:
+    """Print a line for each score and method."""
     headers = ["score", "value", f"{100 * intervals.level:g} % interval"]
     if intervals.names:
         headers = ["score", "first", "second", "difference", headers[-1], "p"]
-    for header in headers:
-        table.add_column(header, no_wrap=True, justify="left" if header == "score" else "right")
+    lines = []
     for row in rows:
         name = row.score if row.method == BOOTSTRAP else f"{row.score} ({_METHODS[row.method]})"
         values = [format_number(value) for value in row.values]
@@ -111,8 +102,8 @@ def _tabulate_scores(rows: Sequence[IntervalRow], intervals: ScoreIntervals) -> 
         cells = [name, *values, _interval(row)]
         if intervals.names:
             cells.append(_p_value(row.p_value))
-        table.add_row(*(escape(cell) for cell in cells))
-    return table
+        lines.append(cells)
+    console.print_table(headers, lines)
 
 
 def _interval(row: "IntervalRow | ObservedRisk") -> str:
@@ -125,7 +116,7 @@ def _p_value(value: float | None) -> str:
     return f"{value:.3f}" if value >= _MIN_P_VALUE else f"<{_MIN_P_VALUE}"
 
 
-def _print_clients(rows: Sequence[IntervalRow], console: Console) -> None:
+def _print_clients(rows: Sequence[IntervalRow], console: Terminal) -> None:
     """Print main scores of each client with intervals."""
     clients = list(dict.fromkeys(row.client for row in rows))
     if not clients:
@@ -135,25 +126,23 @@ def _print_clients(rows: Sequence[IntervalRow], console: Console) -> None:
     scores = [score.name for score in main_scores if score.name in present][:_MAX_SCORES]
     by_name = {(row.client, row.score): row for row in rows}
     has_events = rows[0].events is not None
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("client", "n", *(["events"] if has_events else []), *scores):
-        table.add_column(header, no_wrap=True, justify="left" if header == "client" else "right")
+    lines = []
     for client in clients[:_MAX_CLIENTS]:
         first = by_name[client, scores[0]]
         cells = [client, str(first.n), *([str(first.events)] if has_events else [])]
         for name in scores:
             row = by_name[client, name]
             cells.append(f"{format_number(row.estimate)} ({_interval(row)})")
-        table.add_row(*(escape(cell) for cell in cells))
+        lines.append(cells)
     console.print("")
-    print_full_width(table, console)
+    console.print_table(["client", "n", *(["events"] if has_events else []), *scores], lines)
     if len(clients) > _MAX_CLIENTS:
         console.print(f"and {len(clients) - _MAX_CLIENTS} more clients, which --out FILE.csv has too")
     if sentence := describe_few_events({row.client: row.events for row in rows if row.events is not None}):
-        console.print(escape(sentence))
+        console.print(sentence)
 
 
-def _print_calibration(calibration: "SurvivalCalibration", console: Console) -> None:
+def _print_calibration(calibration: "SurvivalCalibration", console: Terminal) -> None:
     """Print the predicted and the observed risk of all rows, of their groups, and of each client."""
     from fcorun.results.survival import ALL_ROWS, GROUP
 
@@ -161,26 +150,25 @@ def _print_calibration(calibration: "SurvivalCalibration", console: Console) -> 
     shown = [("all rows", *calibration.select("", ALL_ROWS)), *groups]
     clients = calibration.clients[:_MAX_CLIENTS]
     shown += [(client, *calibration.select(client, ALL_ROWS)) for client in clients]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    observed_header = f"observed ({100 * calibration.level:g} %)"
-    for header in ("rows", "n", "events", "censored before", "at risk", "predicted", observed_header):
-        table.add_column(header, no_wrap=True, justify="left" if header == "rows" else "right")
+    lines = []
     for name, group in shown:
         observed = group.observed
         counts = [str(count) for count in (group.n, observed.events, observed.censored, observed.at_risk)]
         risk = f"{format_number(observed.risk)} ({_interval(observed)})" if observed.risk == observed.risk else "-"
-        table.add_row(*(escape(cell) for cell in (name, *counts, format_number(group.predicted), risk)))
+        lines.append((name, *counts, format_number(group.predicted), risk))
     console.print(
         f"\nrisk of an event up to {calibration.at:g}, observed by Kaplan and Meier; groups by predicted risk"
     )
-    print_full_width(table, console)
+    observed_header = f"observed ({100 * calibration.level:g} %)"
+    headers = ("rows", "n", "events", "censored before", "at risk", "predicted", observed_header)
+    console.print_table(headers, lines)
     if len(calibration.clients) > _MAX_CLIENTS:
         console.print(f"and {len(calibration.clients) - _MAX_CLIENTS} more clients, which calibration.csv has too")
     for sentence in calibration.warnings:
-        console.print(escape(f"warning: {sentence}"))
+        console.print(f"warning: {sentence}")
 
 
-def _write_calibration(folder: Path, calibration: "SurvivalCalibration", console: Console) -> None:
+def _write_calibration(folder: Path, calibration: "SurvivalCalibration", console: Terminal) -> None:
     """Write calibration.csv and calibration.png into the folder of a record."""
     from fcorun.reports.pictures.picture import render_pictures
     from fcorun.reports.pictures.survival_calibration_picture import SurvivalView
@@ -190,4 +178,4 @@ def _write_calibration(folder: Path, calibration: "SurvivalCalibration", console
     files = render_pictures(SurvivalView(calibration, record.picture_title), style=style)
     for name, content in {"calibration.csv": calibration.to_csv(), **files}.items():
         write_atomically(folder / name, content)
-        console.print(escape(str(folder / name)))
+        console.print(str(folder / name))

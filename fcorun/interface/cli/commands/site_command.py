@@ -9,12 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-
 from fcorun.base.config import build
-from fcorun.base.errors import UserError, escape_controls, suggest_name
-from fcorun.interface.cli.commands.common_command import CommandParser, make_console
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.interface.cli.commands.common_command import CommandParser
+from fcorun.interface.cli.terminal import Terminal
 
 _NOTICE_SECONDS = 10.0
 _WAIT_SECONDS = 600.0
@@ -64,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
     if arguments.wait is not None and not 0 <= arguments.wait < math.inf:
         raise UserError(f"--wait {arguments.wait:g}: give a number of seconds, 0 or more")
     if arguments.step == "ledger":
-        return _show_ledger(arguments, make_console())
+        return _show_ledger(arguments, Terminal())
     if arguments.plan is None:
         raise UserError(f"fcorun site {arguments.step} needs a plan: fcorun site {arguments.step} PLAN ...")
     from fcorun.base.system.machine import set_up_jax
@@ -72,26 +70,26 @@ def run(argv: Sequence[str]) -> int:
 
     set_up_jax()
     arguments.plan = Path(arguments.plan)
-    return _STEPS[arguments.step](Plan.read(arguments.plan), arguments, make_console())
+    return _STEPS[arguments.step](Plan.read(arguments.plan), arguments, Terminal())
 
 
-def _check(plan: Any, arguments: Any, console: Console) -> int:
+def _check(plan: Any, arguments: Any, console: Terminal) -> int:
     """Compare a site's file with the plan and its policy, and print what the site would say; send nothing."""
     from fcorun.sites.site.acceptance import describe_site, find_differences
     from fcorun.sites.tables.ledger import check_differences
 
     site = _open_sites(plan, {"": _read_site_keys(arguments.rest)}, console)[""]
     for line in (*plan.describe(), "", *describe_site(site)):
-        console.print(escape(line))
+        console.print(line)
     check_differences(find_differences(site))
-    console.print(escape("\nnothing was sent. To accept this plan, with a folder of the site or its kit (--kit KIT):"))
+    console.print("\nnothing was sent. To accept this plan, with a folder of the site or its kit (--kit KIT):")
     path = shlex.quote(str(arguments.plan))
     keys = shlex.join(arguments.rest)
-    console.print(escape(f"  fcorun site accept {path} --at DIR {keys}"))
+    console.print(f"  fcorun site accept {path} --at DIR {keys}")
     return 0
 
 
-def _accept(plan: Any, arguments: Any, console: Console) -> int:
+def _accept(plan: Any, arguments: Any, console: Terminal) -> int:
     """Note at a site that its owner accepts the digest of the plan, for these rows and this policy.
 
     A kit then takes the jobs that run plans, and no others that bring code. The kit of a server has no rows: nothing is
@@ -115,7 +113,7 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
             raise UserError(f"{arguments.kit} is the kit of a server, which has no rows: leave "
                             f"{' '.join(arguments.rest)} out")  # fmt: skip
         restrict_kit(arguments.kit, [_SERVER_CLASS])
-        console.print(escape(f"{arguments.kit} takes jobs that run plans, and no code: start the server anew"))
+        console.print(f"{arguments.kit} takes jobs that run plans, and no code: start the server anew")
         return 0
     fingerprints = [text for text in arguments.rest if text.startswith(_FINGERPRINTS)]
     overlaps = [text for text in arguments.rest if text.startswith(_OVERLAP)]
@@ -128,7 +126,7 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
     data = digest_of_rows(options)  # before the rows are read
     site = _open_sites(plan, {"": (options, policy)}, console)[""]
     for line in (*plan.describe(), "", *describe_site(site)):
-        console.print(escape(line))
+        console.print(line)
     folder = _required(arguments, "at") if arguments.kit is None else site_folder(arguments.kit)
     differences = find_differences(site, folder)
     if not overlaps:
@@ -137,19 +135,19 @@ def _accept(plan: Any, arguments: Any, console: Console) -> int:
         restrict_kit(arguments.kit, [_SITE_CLASS])
     path = accept(folder, plan, options, policy, others, shown_data=data, overlap=bool(overlaps))
     for sentence in differences:
-        console.print(escape(f"given away by overlap=allow: {sentence}; sums of both plans differ by these rows"))
-    console.print(escape(f"\naccepted: {plan.digest}, noted in {path}"))
+        console.print(f"given away by overlap=allow: {sentence}; sums of both plans differ by these rows")
+    console.print(f"\naccepted: {plan.digest}, noted in {path}")
     if arguments.kit is not None:
-        console.print(escape(f"{arguments.kit} takes jobs that run plans, and no code: start the site anew"))
+        console.print(f"{arguments.kit} takes jobs that run plans, and no code: start the site anew")
     if plan.secure is not None:
         console.print(f"fingerprint of this site's key: {site_fingerprint(folder)}")
         if not others and policy.keys == "pinned":
             console.print("tell it to the owners of the other sites, and enter theirs: the same command with "
-                          "'fingerprints={SITE: FINGERPRINT, ...}'", markup=False)  # fmt: skip
+                          "'fingerprints={SITE: FINGERPRINT, ...}'")  # fmt: skip
     return 0
 
 
-def _try(plan: Any, arguments: Any, console: Console) -> int:
+def _try(plan: Any, arguments: Any, console: Terminal) -> int:
     """Compute the plan with all sites in this process, and compare the result with that of the pooled rows."""
     from fcorun.sites.server.site_study import try_plan
     from fcorun.sites.site.acceptance import list_warnings
@@ -166,24 +164,21 @@ def _try(plan: Any, arguments: Any, console: Console) -> int:
     sites = _open_sites(plan, keys_of, console)
     folder = _output_folder(plan, arguments)
 
-    def show(line: str) -> None:
-        console.print(escape(line))
-
     for name, site in sites.items():
         for warning in list_warnings(site.table):
-            show(f"site '{name}': {warning}")
+            console.print(f"site '{name}': {warning}")
     if plan.select is None:
-        _, comparison = try_plan(plan, sites, folder, log=show)
+        _, comparison = try_plan(plan, sites, folder, log=console.print)
     else:
         from fcorun.sites.server.selection_trial import try_selection
 
-        _, comparison = try_selection(plan, sites, folder, log=show)
+        _, comparison = try_selection(plan, sites, folder, log=console.print)
     for line in (*comparison.describe(), str(folder)):
-        show(line)
+        console.print(line)
     return 0
 
 
-def _serve(plan: Any, arguments: Any, console: Console) -> int:
+def _serve(plan: Any, arguments: Any, console: Terminal) -> int:
     """Answer the server's requests from a shared folder until the run ends."""
     from fcorun.sites.site.acceptance import open_durable_site, open_log, state_folder
     from fcorun.sites.transport.folder import FolderSite, read_stop, refuse_all
@@ -203,18 +198,15 @@ def _serve(plan: Any, arguments: Any, console: Console) -> int:
     except UserError as error:
         refuse_all(folder, name, error, state_folder(at, plan), log)
         raise
-    console.print(escape(f"site '{name}' answers the requests in {folder}"))
+    console.print(f"site '{name}' answers the requests in {folder}")
 
-    def show(line: str) -> None:
-        console.print(escape(f"  {line}"))
-
-    served = FolderSite(folder, name, site, show, log=log, run=plan.digest[:16])
+    served = FolderSite(folder, name, site, lambda line: console.print(f"  {line}"), log=log, run=plan.digest[:16])
     served.serve(_wait_seconds(arguments), earlier_stop=stop)
     console.print("the run has ended")
     return 0
 
 
-def _run(plan: Any, arguments: Any, console: Console) -> int:
+def _run(plan: Any, arguments: Any, console: Terminal) -> int:
     """Compute the plan with the sites of a kit, or with those that answer from a shared folder."""
     names = [name for name in (arguments.sites or "").split(",") if name]
     if (arguments.kit is None) == (arguments.folder is None) or not names:
@@ -228,12 +220,9 @@ def _run(plan: Any, arguments: Any, console: Console) -> int:
     if arguments.kit is not None:
         from fcorun.sites.server.kit_study import submit_plan
 
-        def show(line: str) -> None:
-            console.print(escape(line))
-
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Potential secret")  # the digest of the plan
-            submit_plan(plan, arguments.kit, names, folder, wait_seconds, on_status=show)
+            submit_plan(plan, arguments.kit, names, folder, wait_seconds, on_status=console.print)
     else:
         from fcorun.sites.server.site_study import check_messages_of_record, run_plan
         from fcorun.sites.transport.folder import FolderConnections
@@ -242,12 +231,12 @@ def _run(plan: Any, arguments: Any, console: Console) -> int:
         connections = FolderConnections(arguments.folder, names, plan.digest[:16], wait_seconds, show_missing)
         check_messages_of_record(plan, folder, connections)
         with connections.telling_sites():
-            run_plan(plan, connections, folder, log=lambda line: console.print(escape(line)))
-    console.print(escape(str(folder)))
+            run_plan(plan, connections, folder, log=console.print)
+    console.print(str(folder))
     return 0
 
 
-def _show_ledger(arguments: Any, console: Console) -> int:
+def _show_ledger(arguments: Any, console: Terminal) -> int:
     """Print all plans that the sites of an owner have answered; ``policy=FILE`` may name another ledger."""
     from fcorun.sites.plan.policy import Policy
     from fcorun.sites.tables.ledger import Ledger
@@ -257,20 +246,20 @@ def _show_ledger(arguments: Any, console: Console) -> int:
         raise UserError(f"fcorun site ledger takes no {' '.join(texts)}: it has one key, policy=FILE")
     policy = Policy.read(texts[0].removeprefix(_POLICY) if texts else None)
     for line in Ledger(policy.ledger_folder).describe():
-        console.print(escape(line))
+        console.print(line)
     return 0
 
 
 class _WaitingNotice:
     """Says which sites are waited for, at most every few seconds."""
 
-    def __init__(self, console: Console):
+    def __init__(self, console: Terminal):
         self.console = console
         self.due = time.monotonic() + _NOTICE_SECONDS
 
     def __call__(self, sites: Sequence[str]) -> None:
         if time.monotonic() > self.due:
-            self.console.print(escape(f"waiting for {', '.join(sites)}"))
+            self.console.print(f"waiting for {', '.join(sites)}")
             self.due = time.monotonic() + _NOTICE_SECONDS
 
 
@@ -285,7 +274,7 @@ def _wait_seconds(arguments: Any) -> float:
     return _WAIT_SECONDS if arguments.wait is None else arguments.wait
 
 
-_STEPS: dict[str, Callable[[Any, Any, Console], int]] = {
+_STEPS: dict[str, Callable[[Any, Any, Terminal], int]] = {
     "check": _check,
     "accept": _accept,
     "try": _try,
@@ -310,7 +299,7 @@ def _required(arguments: Any, option: str) -> Path:
     return value
 
 
-def _open_sites(plan: Any, keys: Mapping[str, tuple[Any, Any]], console: Console) -> dict[str, Any]:
+def _open_sites(plan: Any, keys: Mapping[str, tuple[Any, Any]], console: Terminal) -> dict[str, Any]:
     """Return the sites with their tables read, from the options and the policy of each site by name.
 
     Several obstacles are printed, a line each. Raises UserError for any.
@@ -332,7 +321,7 @@ def _open_sites(plan: Any, keys: Mapping[str, tuple[Any, Any]], console: Console
         raise UserError(sentences[0])
     if sentences:
         for sentence in sentences:
-            console.print(f"obstacle: {escape_controls(sentence)}", markup=False)
+            console.print(f"obstacle: {sentence}")
         raise UserError(f"{len(sentences)} obstacles, listed above: mend the files, the policies (policy=FILE) or "
                         "the plan")  # fmt: skip
     return sites

@@ -5,13 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from rich.markup import escape
-
 from fcorun.base.config import build
 from fcorun.base.errors import UserError
 from fcorun.experiment.configuration.compose import compose
-from fcorun.experiment.configuration.search_path import use_config_dir, warn_overridden
-from fcorun.interface.cli.commands.common_command import CommandParser, make_console
+from fcorun.experiment.configuration.search_path import warn_overridden
+from fcorun.interface.cli.commands.common_command import CommandParser
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page import write as html_report
 
 T = TypeVar("T")
@@ -34,35 +33,29 @@ def run_study(
     """
     parser = CommandParser(name, description, folders=False)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help=f"those of a run, and: {keys}")
-    parser.add_config_dir_option()
     arguments = parser.parse_args(argv)
     from fcorun.base.system.machine import require_single_host, set_up_jax
 
     set_up_jax()
     options_class, plan_study = import_kind()
-    with use_config_dir(arguments.config_dir):
-        warn_overridden()
-        options, overrides, out = split_options(options_class, arguments.overrides)
-        config = compose(overrides)
-        require_single_host(f"fcorun {name}", config["hosts"])
-        console = make_console(config.get("verbose", True) is not False)
-
-        def show(line: str) -> None:
-            console.print(escape(line))
-
-        plan = plan_study(config, overrides, options, out)
-        for line in plan.messages:
+    warn_overridden()
+    options, overrides, out = split_options(options_class, arguments.overrides)
+    config = compose(overrides)
+    require_single_host(f"fcorun {name}", config["hosts"])
+    show = Terminal(config.get("verbose", True) is not False).print
+    plan = plan_study(config, overrides, options, out)
+    for line in plan.messages:
+        show(line)
+    if config.get("dry_run") is True:
+        for line in plan.describe_progress():
             show(line)
-        if config.get("dry_run") is True:
-            for line in plan.describe_progress():
-                show(line)
-            return 0
-        result = plan.run(show)
-        report_lines = []
-        if has_page and config.get("report") is not False:
-            report_lines = html_report.write_report(result.folder)
-        for line in (*plan.describe(result), *report_lines):
-            show(line)
+        return 0
+    result = plan.run(show)
+    report_lines = []
+    if has_page and config.get("report") is not False:
+        report_lines = html_report.write_report(result.folder)
+    for line in (*plan.describe(result), *report_lines):
+        show(line)
     return 0 if result.is_complete else 1
 
 

@@ -1,14 +1,10 @@
 """fcorun weights: the coefficients of linear models by name."""
 
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import Record
@@ -18,15 +14,15 @@ from fcorun.interface.cli.commands.common_command import (
     CommandParser,
     check_output_file,
     load_records_in,
-    make_console,
     select_latest,
 )
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.coefficient_summary import stability_warnings, summarize_coefficients
 from fcorun.reports.pictures import brain
 from fcorun.reports.pictures.coefficient_picture import ModelView
 from fcorun.reports.pictures.picture import render_pictures
 from fcorun.reports.run_table import DataFrame
-from fcorun.reports.sweep_report import format_number, print_full_width
+from fcorun.reports.sweep_report import format_number
 from fcorun.results.models.coefficients import (
     coefficient_files,
     format_by_client,
@@ -44,15 +40,19 @@ def run(argv: Sequence[str]) -> int:
     brain.png. With --out, write one table of all of them instead: how often each coefficient was chosen over seeds,
     its median and its range."""
     parser = CommandParser("weights", run.__doc__)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="one table of all records (.csv, .parquet)")
+    parser.add_output_options("one table of all records (.csv, .parquet)")
     parser.add_argument("--over", action="append", default=[], metavar="KEY",
                         help="with --out, a key whose values are repetitions, as seeds are, such as data.validation; "
                         "may be given several times")  # fmt: skip
     parser.add_argument("--clients", action="store_true", help="the clients' personal models, a column each, instead")
-    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     arguments = parser.parse_args(argv)
-    out = make_console()
-    _check_options(arguments)
+    out = Terminal()
+    if arguments.out is None and arguments.over:
+        raise UserError("--over is of one table of all records: give --out FILE too")
+    if arguments.out is not None and arguments.clients:
+        raise UserError("--clients writes a table into each record, and --out FILE has shared models alone: leave one "
+                        "of them out")  # fmt: skip
+    check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
     all_records = load_records_in(arguments.folders)
     if arguments.out:
         all_records = select_latest(all_records, out)
@@ -66,11 +66,11 @@ def run(argv: Sequence[str]) -> int:
     if not records:
         raise UserError(reasons[0])
     for reason in reasons:
-        out.print(f"left out: {escape(reason)}")
+        out.print(f"left out: {reason}")
     if arguments.out is None:
         for record in records:
             for path in _write_coefficients(record, arguments.clients):
-                out.print(escape(str(path)))
+                out.print(str(path))
         return 0
     frame, keys = summarize_coefficients(records, arguments.over)
     write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](frame))
@@ -79,22 +79,8 @@ def run(argv: Sequence[str]) -> int:
         out.print(line)
     cutoffs = sorted({f"{float(record.flat_config['cutoff']):g}" for record in records})
     out.print(f"chosen: the share of runs in which |w| > cutoff={' or '.join(cutoffs)}; values as trained")
-    out.print(escape(f"{arguments.out}: {len(records)} runs, {len(frame)} rows"))
+    out.print(f"{arguments.out}: {len(records)} runs, {len(frame)} rows")
     return 0
-
-
-def _check_options(arguments: Namespace) -> None:
-    """Raise UserError for options that exclude or need each other, and for a file that cannot be written."""
-    if arguments.out is None:
-        if arguments.over:
-            raise UserError("--over is of one table of all records: give --out FILE too")
-        if arguments.force:
-            raise UserError("--force replaces the file of --out: give --out FILE too, or leave --force out")
-        return
-    if arguments.clients:
-        raise UserError("--clients writes a table into each record, and --out FILE has shared models alone: leave one "
-                        "of them out")  # fmt: skip
-    check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
 
 
 def _reason_to_skip(record: Record, clients: bool) -> str:
@@ -136,23 +122,21 @@ def _write_coefficients(record: Record, clients: bool) -> list[Path]:
     return [record.folder / name for name in files]
 
 
-def _print_summary(frame: DataFrame, keys: list[str], out: Console) -> None:
+def _print_summary(frame: DataFrame, keys: list[str], out: Terminal) -> None:
     """Print the coefficients that were chosen most often at each point, ties by the size of their median."""
     coefficients = frame[frame["parameter"] != "bias"]
     for values, point in coefficients.groupby(keys, sort=False, dropna=False):
         title = " ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
         chosen = point[point["chosen"] > 0]
-        out.print(escape(f"{title}: {len(chosen)} of {len(point)} coefficients chosen at least once in "
-                         f"{point['runs'].max()} runs"))  # fmt: skip
+        out.print(f"{title}: {len(chosen)} of {len(point)} coefficients chosen at least once in "
+                  f"{point['runs'].max()} runs")  # fmt: skip
         ranked = chosen.assign(size=chosen["median"].abs()).sort_values(["chosen", "size"], ascending=False)
         columns = ["feature", "class", "chosen", "median", "min", "max"]
         if point["class"].nunique() <= 1:
             columns.remove("class")
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            table.add_column(column, no_wrap=True, justify="left" if column in ("feature", "class") else "right")
+        lines = []
         for row in ranked.head(_MAX_PRINTED).to_dict("records"):
-            table.add_row(*(escape(format_number(row[column])) for column in columns))
-        print_full_width(table, out)
+            lines.append([format_number(row[column]) for column in columns])
+        out.print_table(columns, lines, texts=("feature", "class"))
         if len(ranked) > _MAX_PRINTED:
             out.print(f"and {len(ranked) - _MAX_PRINTED} more")
