@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from traceback import extract_tb
+from traceback import extract_tb, print_exception
 from typing import TYPE_CHECKING, Any
 
 import hydra
@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from fcorun.base.errors import UserError, WriteError, words_of_command
+from fcorun.base.errors import HostLost, UserError, WriteError, describe_error, escape_controls, words_of_command
 from fcorun.base.system.files import interruptible_at_once
 from fcorun.experiment.configuration.compose import (
     HYDRA_1_3,
@@ -28,8 +28,8 @@ from fcorun.experiment.configuration.compose import (
     resolve_settings,
     to_plain_values,
 )
+from fcorun.experiment.configuration.hydra_errors import describe_hydra_error, is_user_error
 from fcorun.experiment.configuration.search_path import packaged_config_dir
-from fcorun.interface.cli.error_report import report_error
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
@@ -51,6 +51,26 @@ def run_sweep_command(arguments: list[str]) -> None:
             report_error(error, arguments)
     if any(isinstance(error, KeyboardInterrupt) for error in failures):
         raise KeyboardInterrupt
+
+
+def report_error(error: BaseException, arguments: Sequence[str]) -> int:
+    """Print an error as one line; return the exit code. With debug=true in ``arguments``, print its traceback too."""
+    debug = any(text.lstrip("+").lower() == "debug=true" for text in arguments)
+    if debug:
+        print_exception(error)
+    if isinstance(error, KeyboardInterrupt):
+        print("interrupted; the same command resumes from the last checkpoint", file=sys.stderr)
+        return 130
+    if isinstance(error, HostLost):
+        message = f"failed: {error}"
+    elif is_user_error(error):
+        message = describe_hydra_error(error)
+    elif isinstance(error, WriteError):
+        message = str(error)
+    else:
+        message = describe_error(error) + ("" if debug else " (debug=true shows the traceback)")
+    print(escape_controls(f"fcorun: {message}"), file=sys.stderr)
+    return 2 if is_user_error(error) else 1
 
 
 def compose_and_run(arguments: list[str]) -> list[BaseException]:

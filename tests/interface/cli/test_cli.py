@@ -16,7 +16,7 @@ from fcorun.data.datasets import table
 from fcorun.experiment import prepare
 from fcorun.experiment.configuration.search_path import packaged_config_dir
 from fcorun.interface.cli import main
-from fcorun.interface.cli.usage import help_text, read_headings
+from fcorun.interface.cli.main import help_text, read_headings
 
 GROUPS = ("algo", "data", "mirror", "objective", "reg")
 pytestmark = pytest.mark.undrawn

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fcorun import compose, run
-from fcorun.interface.cli.completion import INFER_KEYS, completions
+from fcorun.interface.cli.main import INFER_KEYS, completions
 from fcorun.results.models.inference_options import InferenceOptions
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fcorun import ExperimentWarning, compose, load_records, run
-from fcorun.interface.cli.completion import completions
+from fcorun.interface.cli.main import completions
 
 
 @pytest.fixture(scope="module")
