@@ -28,14 +28,16 @@ from fcorun.experiment.bound_regularizer import attach_graph, bind_regularizer, 
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import (
+    check_generated_clients,
     check_hessian,
     check_imputed_rows,
     check_nodes,
     check_relaxed_rows,
+    check_rows_on_disk,
     check_whole_batches,
+    choose_shard,
     warn_undetermined_levels,
 )
-from fcorun.experiment.stored_rows import check_generated_clients, check_rows_on_disk, choose_shard
 from fcorun.methods.algorithms.algorithm import Algorithm, ProblemConstants
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.objectives.least_squares import LeastSquares

@@ -1,4 +1,10 @@
-"""The gap between the objective at the end of a run and the optimum, for runs whose rates fcorun resolved."""
+"""How far a run has ended from the optimum: the gap of its objective, and the movement that its coefficients lack.
+
+The gap is assessed for runs whose rates fcorun resolved. An objective that hardly falls may hide coefficients that are
+far from the optimum's. A point is optimal if steps of proximal gradient on all rows leave it in place. Accelerated
+steps, which fit any regularizer, are taken from the end of the run, and the largest change of a coefficient is
+reported.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +24,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import are_convex
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.objectives.least_squares import LeastSquares
+from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_duality_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector
@@ -29,6 +36,10 @@ _MAX_NUMBERS_READ = 2e9  # by the solver that continues from the end of a run
 _MAX_CONTINUED_ITERATIONS = 2000  # of that solver
 _CLOSED_FORM = "closed form"  # the kind of certificate of least squares without a regularizer
 _MAX_CLOSED_FORM_SIZE = 2**24  # entries of the largest matrix of features solved in closed form
+STEPS = solver.STEPS_PER_CERTIFICATE
+SMALL_MOVEMENT = 0.02  # relative to the largest coefficient: a smaller movement counts as standing still
+_MAX_ENTRIES_SINGLE_RUN = 2e6  # entries of the features for which a single run takes the steps, about half a second
+_MAX_ENTRIES_OF_EACH_RUN = 2e5  # entries for which each of many runs takes them, about a tenth of a second
 
 
 @dataclass(frozen=True)
@@ -91,11 +102,15 @@ def can_assess_gap(experiment: PreparedExperiment, resolved_values: dict | None)
 
 def aims_at_optimum(experiment: PreparedExperiment) -> bool:
     """Return whether the run minimizes a convex F + psi with one model for all clients."""
-    algo, reg = experiment.algo, experiment.reg
+    return _has_optimum(experiment) and not experiment.ignores_regularizer
+
+
+def _has_optimum(experiment: PreparedExperiment) -> bool:
+    """Return whether a run by rounds trains one model for all clients, of a problem with a certified optimum."""
+    algo = experiment.algo
     if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
         return False
-    minimizes_psi = bool(algo.traits.psi_sides) or isinstance(reg, NoRegularizer)
-    return minimizes_psi and are_convex(experiment.objective, reg) and experiment.mirror.domain_contains(reg)
+    return are_convex(experiment.objective, experiment.reg) and experiment.mirror.domain_contains(experiment.reg)
 
 
 def explain_unassessed_gap(experiment: PreparedExperiment, data: FederatedData) -> str:
@@ -104,20 +119,16 @@ def explain_unassessed_gap(experiment: PreparedExperiment, data: FederatedData) 
     The sentence is empty if ``reference`` or ``gap`` measures the gap already, or ``reference`` could not: the problem
     has no certified optimum, or its rows are not in memory.
     """
-    algo, reg, names = experiment.algo, experiment.reg, experiment.names
-    if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
-        return ""
-    if experiment.settings.reference or experiment.settings.gap or data.train.why_not_in_memory:
-        return ""
-    if not are_convex(experiment.objective, reg) or not experiment.mirror.domain_contains(reg):
+    names, settings = experiment.names, experiment.settings
+    if not _has_optimum(experiment) or settings.reference or settings.gap or data.train.why_not_in_memory:
         return ""
     if experiment.ignores_regularizer:
         alternatives = suggest_algorithms(experiment, build_schedule(experiment, data))
-        advice = word(f", `algo={' or '.join(alternatives)}` reaches the minimum") if alternatives else ""
+        advice = f", `algo={' or '.join(alternatives)}` reaches the minimum" if alternatives else ""
         return word(f"`algo={names['algo']}` {IGNORES_PSI}: its solution does not minimize F + psi with "
-                f"`reg={names['reg']}`; `reference=true` measures how far it is above the "
-                f"minimum{advice}")  # fmt: skip
-    could_be_auto = any("or auto" in marks for marks in field_marks(type(algo)).values())
+                    f"`reg={names['reg']}`; `reference=true` measures how far it is above the "
+                    f"minimum{advice}")  # fmt: skip
+    could_be_auto = any("or auto" in marks for marks in field_marks(type(experiment.algo)).values())
     reason = ", for its rates were given" if could_be_auto else ""
     return word(f"how near the optimum it ended is not known{reason}: `reference=true` measures it")
 
@@ -239,3 +250,61 @@ def _solve_in_closed_form(problem: Problem, batch: Batch) -> float | None:
 def compile_solver(problem: Keyed[Problem], n_features: int) -> solver.SolverPrograms:
     """Return the solver's programs for a problem on ``n_features`` features, compiled once for each key."""
     return solver.compile_programs(problem.value, n_features)
+
+
+# The movement of the coefficients, which is the KKT residual in their units.
+
+
+def can_measure_movement(experiment: PreparedExperiment, data: FederatedData, *, single_run: bool) -> bool:
+    """Return whether the run minimizes a convex F + psi of a linear model on rows in memory with few enough entries."""
+    if not aims_at_optimum(experiment) or not is_linear_model(type(experiment.objective)):
+        return False
+    if data.train.why_not_in_memory:
+        return False
+    max_size = _MAX_ENTRIES_SINGLE_RUN if single_run else _MAX_ENTRIES_OF_EACH_RUN
+    return data.train.x.size * max(len(data.classes), 1) <= max_size
+
+
+def measure_movement(experiment: PreparedExperiment, data: FederatedData, solution: dict[str, np.ndarray]) -> float:
+    """Measure by how much 50 accelerated proximal gradient steps move a coefficient at most, as a share of the largest.
+
+    Coefficients of features are compared in units of the features' sizes. The movement of the intercept is divided by
+    the intercept or by the largest coefficient, whichever is larger. Returns 0 where the objective is not finite.
+    """
+    with jax.enable_x64(True):
+        problem = build_problem(experiment, data)
+        batch = gather_rows(data, experiment.settings.client_weighting)
+        start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
+        compiled = compile_solver(Keyed(experiment.batch_key, problem), batch.x.shape[1])
+        *_, last = solver.minimize(problem, batch, 1e-9, STEPS, start=start, compiled=compiled)
+        feature_sizes = np.sqrt(np.asarray(batch.weight @ jnp.square(problem.features(batch.x, jnp.float64))))
+        before, after = _scale_weights(start, feature_sizes), _scale_weights(last.w, feature_sizes)
+        if not np.isfinite(last.objective):
+            return 0.0
+    largest_weight = max(float(np.abs(before["weights"]).max()), float(np.abs(after["weights"]).max()))
+    movement = 0.0
+    for name, values in before.items():
+        largest = max(largest_weight, float(np.abs(values).max()), float(np.abs(after[name]).max()))
+        if largest > 0:
+            movement = max(movement, float(np.abs(after[name] - values).max()) / largest)
+    return movement
+
+
+def describe_movement(experiment: PreparedExperiment, data: FederatedData, movement: float, *, falling: bool) -> str:
+    """Return a sentence on a ``movement`` of the coefficients, with advice; empty for a small one.
+
+    Args:
+        falling: whether the objective was still falling when the run ended.
+    """
+    if movement <= SMALL_MOVEMENT:
+        return ""
+    return (f"the objective has nearly stopped falling, but the coefficients have not reached the optimum: {STEPS} "
+            f"more steps of a solver on all rows change one of them by {float(f'{100 * movement:.2g}'):g} % of the "
+            f"largest: {advise(experiment, data, falling)}")  # fmt: skip
+
+
+def _scale_weights(w: Vector, feature_sizes: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the parameters as arrays, with the weights of features multiplied by the features' sizes."""
+    arrays = {name: np.asarray(values) for name, values in w.items()}
+    arrays["weights"] = arrays["weights"].reshape(len(feature_sizes), -1) * feature_sizes[:, None]
+    return arrays

@@ -39,8 +39,8 @@ from fcorun.experiment.experiment import (
     metric_phrase,
     minimized_metric,
 )
+from fcorun.experiment.optimality_gap import can_measure_movement, describe_movement, measure_movement
 from fcorun.experiment.requirements import warn_unapplied_psi
-from fcorun.experiment.stationarity import can_measure_movement, describe_movement, measure_movement
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.results.model_outputs import Arrays

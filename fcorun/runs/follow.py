@@ -19,7 +19,7 @@ from fcorun.experiment.experiment import (
     describe_unresolved_gap,
     explain_growth,
 )
-from fcorun.experiment.identification import identification_metrics
+from fcorun.experiment.optimum import identification_metrics
 from fcorun.methods.algorithms.algorithm import Baseline, PyTree
 from fcorun.methods.communication.contracts import MessageBytes
 from fcorun.runs.several_hosts import run_rounds

@@ -20,7 +20,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.engine import CompiledPrograms, message_bytes
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
-from fcorun.experiment.relative_strength import resolve_strength
+from fcorun.experiment.optimum import resolve_strength
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.solver import gather_rows

@@ -21,7 +21,7 @@ from fcorun.engine.engine import Engine, build_traffic, depends_on_seed, message
 from fcorun.experiment import build
 from fcorun.experiment.build import check_metric_measured, load_data
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.stored_rows import ROWS_MEMORY_SHARE, check_round_memory
+from fcorun.experiment.requirements import ROWS_MEMORY_SHARE, check_round_memory
 from fcorun.experiment.tracker import NoTracker, log_to_tracker
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.results.models.fitted_record import FittedRecord
@@ -226,7 +226,7 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
         if name not in numbers_before:
             resolved_values[f"objective.{name}"] = value
     if job.experiment.reg.relative_or_none is not None:
-        from fcorun.experiment.relative_strength import resolve_strength
+        from fcorun.experiment.optimum import resolve_strength
 
         job.experiment = job.experiment.with_resolved(reg=resolve_strength(job.experiment, data))
     try:

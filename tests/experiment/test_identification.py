@@ -8,8 +8,7 @@ from helpers import fails, not_none, ragged, small
 
 from fcorun import run
 from fcorun.experiment.build import load_data
-from fcorun.experiment.identification import count_errors, find_pattern, identification_metrics
-from fcorun.experiment.optimum import compute_optimum
+from fcorun.experiment.optimum import compute_optimum, count_errors, find_pattern, identification_metrics
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks.problems import snapshots
 from fcorun.methods.regularizers import L1, L2, Nuclear

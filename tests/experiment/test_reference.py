@@ -12,8 +12,8 @@ from fcorun import grid, run
 from fcorun.base.errors import WriteError
 from fcorun.experiment import optimum
 from fcorun.experiment.build import build_problem
+from fcorun.experiment.optimum import compute_strength_max
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.relative_strength import compute_client_strength_max, compute_strength_max
 from fcorun.methods.problem import solver, strength_max
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.reports.build_table import build_table
@@ -167,7 +167,7 @@ def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch,
         return fit_intercept(problem, w, batch)
 
     monkeypatch.setattr(strength_max, "fit_intercept", counted)
-    largest = compute_client_strength_max(experiment, data, "")
+    largest = compute_strength_max(experiment, data, of_each_client=True)
     assert largest == pytest.approx(max(strengths), rel=1e-9)
     assert sorted(batch_sizes) == [1, 4, 16, 32]
 

@@ -6,8 +6,8 @@ from helpers import ragged
 
 from fcorun import run
 from fcorun.experiment.build import load_data
+from fcorun.experiment.optimality_gap import can_measure_movement, measure_movement
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.stationarity import can_measure_movement, measure_movement
 
 SIZES = (40, 60)
 X = np.random.default_rng(4).standard_normal((100, 4)) @ np.diag([1, 1, 1, 0.2])

@@ -11,10 +11,8 @@ from sites_in_process import remote_engine
 
 from fcorun.engine.remote.certificate import SCALE
 from fcorun.experiment import build
-from fcorun.experiment.optimum import compute_optimum
+from fcorun.experiment.optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES, compute_optimum, compute_strength_max
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.relative_strength import compute_strength_max
-from fcorun.experiment.site_optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.server import Server

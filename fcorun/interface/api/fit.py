@@ -12,8 +12,8 @@ from fcorun.base.errors import UserError
 from fcorun.base.system.machine import use_precision
 from fcorun.experiment import build
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
+from fcorun.experiment.optimum import resolve_strength
 from fcorun.experiment.prepare import replace_plugins
-from fcorun.experiment.relative_strength import resolve_strength
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_duality_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector

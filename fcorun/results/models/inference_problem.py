@@ -17,8 +17,8 @@ from fcorun.data.datasets.in_memory import InMemoryTable
 from fcorun.data.datasets.sites import Sites
 from fcorun.experiment.build import bind_objective, build_problem, load_data
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.optimum import resolve_strength
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.relative_strength import resolve_strength
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.gamma import Gamma
 from fcorun.methods.objectives.least_squares import LeastSquares

@@ -14,7 +14,7 @@ from fcorun.base.records.formats import read_yaml
 from fcorun.base.system.files import state_dir
 from fcorun.data.datasets.dataset import Features
 from fcorun.data.rows.rows import Rows
-from fcorun.experiment.site_optimum import MAX_GRADIENTS
+from fcorun.experiment.optimum import MAX_GRADIENTS
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.sites.plan.obstacles import Obstacles
 from fcorun.sites.plan.plan import Plan

@@ -14,7 +14,7 @@ from fcorun.base.metrics import IGNORES_PSI
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.relative_strength import compute_client_strength_max, compute_strength_max
+from fcorun.experiment.optimum import compute_strength_max
 from fcorun.experiment.requirements import are_convex
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import solver
@@ -343,7 +343,7 @@ def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_na
     unit_strength = experiment.with_resolved(reg=reg.with_value(param_name, 1.0))
     description = "the smallest strength at which all penalized coefficients are 0, on all training rows"
     if experiment.algo.traits.personal_psi:
-        strength = compute_client_strength_max(unit_strength, data, advice)
+        strength = compute_strength_max(unit_strength, data, advice, of_each_client=True)
         description += ", for each client alone"
     else:
         strength = compute_strength_max(unit_strength, data, advice)

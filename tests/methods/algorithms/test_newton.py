@@ -11,8 +11,8 @@ import fcorun
 from fcorun import run
 from fcorun.base.config import numeric_fields
 from fcorun.experiment.build import build_problem, load_data
+from fcorun.experiment.optimum import resolve_strength
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.relative_strength import resolve_strength
 from fcorun.methods.problem import penalized_quadratic, solver
 from fcorun.methods.problem.problem import Vector
 from fcorun.methods.problem.solver import gather_rows
