@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from fcorun.sites.transport import audit
-from fcorun.sites.transport.audit import AuditLog
-from fcorun.sites.transport.delivery import answer_bytes
+from fcorun.sites.transport import delivery
+from fcorun.sites.transport.delivery import AuditLog, answer_bytes
 from fcorun.sites.transport.messages import Envelope, Message
 
 
@@ -28,14 +27,14 @@ def test_a_torn_last_line_is_not_continued(tmp_path):
 
 
 def test_lines_of_two_plans_at_once_follow_each_other(tmp_path, monkeypatch):
-    read_last_line = audit._read_last_line
+    read_last_line = delivery._read_last_line
 
     def read_slowly(file):
         line = read_last_line(file)
         time.sleep(0.001)  # so that the other plan writes, if it may
         return line
 
-    monkeypatch.setattr(audit, "_read_last_line", read_slowly)
+    monkeypatch.setattr(delivery, "_read_last_line", read_slowly)
 
     def serve(plan):
         log = AuditLog(tmp_path / "sent.jsonl", plan)
@@ -57,7 +56,7 @@ def test_an_answer_that_cannot_be_logged_does_not_leave(tmp_path):
 
     request = Message("end", envelope=Envelope("a", 0, ("north",)))
     (tmp_path / "sent.jsonl").mkdir()  # as good as a full disk
-    sent = answer_bytes(Site(), "north", request.to_bytes(), AuditLog(tmp_path / "sent.jsonl"))
+    sent = answer_bytes(Site().answer, "north", request.to_bytes(), AuditLog(tmp_path / "sent.jsonl"))
     refusal = Message.from_bytes(sent, "north")
     assert refusal.name == "refusal"
     assert "the site cannot write its log (Is a directory)" in refusal.about["sentence"]

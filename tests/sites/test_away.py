@@ -20,10 +20,9 @@ from fcorun.sites.plan.messages.shelf import list_kinds
 from fcorun.sites.server.site_study import pool_rows, run_plan
 from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_batch import resolve_numbers
+from fcorun.sites.transport.connections import InProcessConnections, JournaledConnections
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.folder import FolderConnections, FolderSite, read_left_out
-from fcorun.sites.transport.in_process import InProcessConnections
-from fcorun.sites.transport.journal import JournaledConnections
 from fcorun.sites.transport.messages import Message, SiteLost, number_request
 
 __all__ = ["fcorun"]  # a fixture

@@ -21,14 +21,14 @@ from fcorun.results.site_scores.site_sums import check_sums, expected_sums
 from fcorun.results.survival import baseline_hazard, survival_probabilities
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions, TablePolicy
+from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.server.selection_trial import try_selection
 from fcorun.sites.server.site_study import mask_sites, run_plan, try_plan
 from fcorun.sites.site.score_sums import ScoreSums
 from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_folds import SiteFolds
 from fcorun.sites.tables.fold_rules import check_folds
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.studies.selection.selection_result import SelectOptions
 
 NAMES = ("a", "b", "c")
@@ -118,7 +118,7 @@ def test_few_events_of_a_client_in_a_fold_are_refused(events, is_refused):
     table = Site(plan, SiteOptions("a.csv"), Policy(min_rows=1, min_cell=1)).table
     fold = np.where(table.masks[0], np.arange(60) % 2, -1)
     with fails("client 'a0' has fewer than 3 events in a fold, or in all others") if is_refused else nullcontext():
-        check_folds(plan, replace(table, policy=TablePolicy()), fold)
+        check_folds(plan, replace(table, policy=Policy()), fold)
 
 
 @pytest.mark.parametrize("events", [20, 0])

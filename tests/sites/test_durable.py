@@ -8,11 +8,11 @@ from helpers import fails
 from toy_site import ToySite, toy_rows
 
 from fcorun.base.errors import UserError, WriteError
-from fcorun.sites.plan.table_options import OwnTableError
+from fcorun.sites.plan.obstacles import OwnTableError
 from fcorun.sites.transport import durable
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.delivery import answer_bytes, read_refusal
 from fcorun.sites.transport.durable import DurableSite, is_in_use
-from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message, number_request
 
 
@@ -112,10 +112,10 @@ def test_a_request_without_a_number_is_refused(site):
 def test_a_stored_answer_names_its_site_and_the_site_keeps_its_name(site):
     site.close()
     with closing(DurableSite(ToySite(toy_rows(0)), site.folder, name="north")) as first:
-        sent = answer_bytes(first, "north", request(0).to_bytes())
+        sent = answer_bytes(first.answer, "north", request(0).to_bytes())
         assert first.answer(request(0)).site == "north"
     with closing(DurableSite(ToySite(toy_rows(0)), site.folder, name="north")) as again:
-        assert answer_bytes(again, "north", request(0).to_bytes()) == sent
+        assert answer_bytes(again.answer, "north", request(0).to_bytes()) == sent
         assert computed(again) == 0
     with fails("this site has answered as 'north', and is started as 'east'", "--name north"):
         DurableSite(ToySite(toy_rows(0)), site.folder, name="east")
@@ -150,7 +150,7 @@ def test_a_cell_that_hinders_a_restart_is_told_to_the_owner_alone(site, monkeypa
         raise OwnTableError("the cell 'Ms Smith' is no number", "the table cannot be read")
 
     monkeypatch.setattr(ToySite, "load_state", fail)
-    assert read_refusal(answer_bytes(site, "north", request(0).to_bytes())) == "the table cannot be read"
+    assert read_refusal(answer_bytes(site.answer, "north", request(0).to_bytes())) == "the table cannot be read"
 
 
 def test_a_site_whose_state_cannot_be_loaded_does_not_keep_the_folder(tmp_path, monkeypatch):
@@ -167,17 +167,17 @@ def test_a_site_whose_state_cannot_be_loaded_does_not_keep_the_folder(tmp_path, 
 
 def test_the_server_learns_no_path_of_a_site(site, caplog):
     site.answer(request(0))
-    refusals = [answer_bytes(site, "north", request(3, run="b").to_bytes())]
+    refusals = [answer_bytes(site.answer, "north", request(3, run="b").to_bytes())]
 
     class Opened:
         def answer(self, request):
             return DurableSite(ToySite(toy_rows(0)), site.folder, rows="other rows").answer(request)
 
-    refusals.append(answer_bytes(Opened(), "north", request(0).to_bytes()))
+    refusals.append(answer_bytes(Opened().answer, "north", request(0).to_bytes()))
     site.close()
-    refusals.append(answer_bytes(Opened(), "north", request(0).to_bytes()))
+    refusals.append(answer_bytes(Opened().answer, "north", request(0).to_bytes()))
     (site.folder / "last_answer.npz").write_bytes(b"x")
-    refusals.append(answer_bytes(Opened(), "north", request(0).to_bytes()))
+    refusals.append(answer_bytes(Opened().answer, "north", request(0).to_bytes()))
     sentences = [read_refusal(refusal) for refusal in refusals]
     for words, sentence in zip(("not begun", "another process", "other data", "damaged"), sentences, strict=True):
         assert sentence is not None

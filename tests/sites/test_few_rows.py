@@ -25,7 +25,7 @@ from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.server.site_study import mask_sites, run_plan
 from fcorun.sites.site.site import Site
 from fcorun.sites.tables.row_folds import draw_row_folds
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.studies.selection.selection_result import SelectOptions
 
 NAMES = ("a", "b", "c")

@@ -10,10 +10,10 @@ from toy_site import ToySite, toy_rows, toy_study
 from fcorun.base.errors import UserError
 from fcorun.data.rows.away_sites import AwayRule
 from fcorun.sites.transport import folder as folder_module
-from fcorun.sites.transport.audit import AuditLog
+from fcorun.sites.transport.connections import InProcessConnections
+from fcorun.sites.transport.delivery import AuditLog
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.folder import FolderConnections, FolderSite, read_stop, refuse_all
-from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message, OwnerError, SiteLost, SiteRefusal, number_request
 
 NAMES = ("east", "north", "west")

@@ -15,7 +15,7 @@ from fcorun.sites.plan.messages.shelf import list_kinds
 from fcorun.sites.plan.plan import FORMAT, Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.site_study import mask_sites, run_plan
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import REFUSAL, Envelope, Message
 from fcorun.studies.selection.selection_result import SelectOptions
 

@@ -18,7 +18,7 @@ from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_study import Comparison, pool_rows, try_plan
 from fcorun.sites.site.site import Site
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -24,9 +24,9 @@ from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_intervals import SiteSums
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.site.masking import MaskedSite
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.delivery import check_sender, sign_answer
 from fcorun.sites.transport.durable import DurableSite
-from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import REFUSAL, Message, SiteRefusal, number_request
 
 JUNK = [None, -1, 0, 10**30, "x", "reference", "null", [], {}, [[]], [None], True, 1e308, -0.5, 0.5, "x" * 2000]

@@ -27,7 +27,7 @@ from fcorun.sites.server.site_intervals import SiteSums
 from fcorun.sites.server.site_study import mask_sites, run_plan, try_plan
 from fcorun.sites.site.interval_sums import IntervalSums
 from fcorun.sites.site.request_checks import RequestCounts
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.selection_result import SelectOptions
 

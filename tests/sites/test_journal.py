@@ -7,8 +7,7 @@ import pytest
 from toy_site import ToySite, toy_rows, toy_study
 
 from fcorun.base.errors import UserError
-from fcorun.sites.transport.in_process import InProcessConnections
-from fcorun.sites.transport.journal import JournaledConnections
+from fcorun.sites.transport.connections import InProcessConnections, JournaledConnections
 
 NAMES = ("east", "north")
 

@@ -20,7 +20,7 @@ from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.site.acceptance import accept, site_folder
 from fcorun.sites.site.site import Site
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
 
 NAMES = ("site-1", "site-2", "site-3")
@@ -29,10 +29,10 @@ NAMES = ("site-1", "site-2", "site-3")
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("nvflare") is None, reason="NVFLARE is not installed: pip install 'fcorun[sites]'")
 def test_a_study_over_nvflare_gives_the_record_of_the_study_in_one_process(tmp_path):
-    from simulated_study import SimulatedSite
+    from simulated_study import SimulatedSite, simulate_job
 
     from fcorun.sites.server.kit_study import StudyServer
-    from fcorun.sites.transport.submission import export_job, simulate_job
+    from fcorun.sites.transport.nvflare import export_job
 
     options = ("data=sites", "data.target=y", "data.standardize=pooled", "precision=float64", "eval_every=10")
     plan = Plan.from_experiment(

@@ -27,8 +27,8 @@ from fcorun.sites.site.acceptance import open_site
 from fcorun.sites.site.masking import MaskedConnections, MaskedSite, _add_answers
 from fcorun.sites.site.masks import fingerprint_of, make_key, open_key, public_key_of
 from fcorun.sites.site.site import Site
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.durable import DurableSite
-from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message, number_request
 
 __all__ = ["fcorun"]  # a fixture

@@ -11,7 +11,7 @@ from toy_site import ToySite, toy_rows, toy_study
 
 from fcorun.base.errors import UserError
 from fcorun.data.rows.away_sites import AwayRule
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import SiteLost, SiteRefusal
 
 pytestmark = pytest.mark.skipif(
@@ -233,7 +233,7 @@ def test_a_refusal_ends_the_job_and_once_it_is_mended_the_next_job_goes_on(modul
 def export(folder, run="a", rounds=4, features=3):
     from toy_collab import ToyCollabServer, ToyCollabSite
 
-    from fcorun.sites.transport.submission import export_job
+    from fcorun.sites.transport.nvflare import export_job
 
     return export_job(folder, ToyCollabServer(run, rounds, features), ToyCollabSite(features), SITES)
 

@@ -20,9 +20,9 @@ from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.server.selection_trial import try_selection
 from fcorun.sites.server.site_study import run_plan, try_plan
 from fcorun.sites.site.acceptance import accept, open_site, result_folder
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.folder import FolderConnections, FolderSite
-from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.selection_result import SelectOptions
 

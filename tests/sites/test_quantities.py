@@ -6,7 +6,7 @@ from three_sites import plan_of, sites_of, write_tables
 
 from fcorun.sites.plan.messages.table_messages import describe_fills
 from fcorun.sites.server.server import Server
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
 
 

@@ -19,7 +19,7 @@ from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.server.site_study import run_plan, try_plan
 from fcorun.sites.site.acceptance import accept, open_site, result_folder
 from fcorun.sites.site.site_results import pack_result, predict_held_out
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
 
 __all__ = ["fcorun"]  # a fixture

@@ -17,16 +17,16 @@ from fcorun.data.tables.columns import LevelColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.experiment.prepare import prepare
 from fcorun.results.models.predictions import predictions_csv
+from fcorun.sites.plan.obstacles import OwnTableError
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import OwnTableError
 from fcorun.sites.server.selection_trial import try_selection
 from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.tables.fold_rules import check_filled_levels
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.folder import FolderConnections, FolderSite
-from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.path_fit import PathFit
 from fcorun.studies.selection.select import plan_selection

@@ -22,7 +22,7 @@ from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.site.score_sums import ScoreSums
 from fcorun.sites.site.site import Site
 from fcorun.sites.tables.table_description import merge_small_cells
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
 
 

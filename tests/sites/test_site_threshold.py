@@ -17,7 +17,7 @@ from fcorun.results.site_scores.site_scores import BinnedChoice, choose_edge
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.tables.table_description import merge_small_cells
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 
 
 @pytest.mark.slow

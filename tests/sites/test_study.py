@@ -30,11 +30,10 @@ from fcorun.sites.server.site_study import (
 )
 from fcorun.sites.site.acceptance import accept, open_durable_site, open_log, open_site
 from fcorun.sites.site.site import Site
-from fcorun.sites.transport.audit import AuditLog
-from fcorun.sites.transport.delivery import answer_bytes
+from fcorun.sites.transport.connections import InProcessConnections
+from fcorun.sites.transport.delivery import AuditLog, answer_bytes
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.folder import FolderConnections, FolderSite
-from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import Message, SiteLost, number_request
 
 
@@ -244,7 +243,7 @@ def test_the_log_has_a_line_for_all_that_was_sent(tmp_path):
     last = max(shared.glob("*-end.request.npz")).read_bytes()
     request = Message.from_bytes(last, "the server")
     for content in (last, replace(request, name="round").to_bytes(), b"junk"):
-        sent = answer_bytes(sites["a"], "a", content, logs["a"])
+        sent = answer_bytes(sites["a"].answer, "a", content, logs["a"])
         line = json.loads(logs["a"].path.read_text().splitlines()[-1])
         assert line["sha256"] == hashlib.sha256(sent).hexdigest()
         assert line["message"] == ("end" if content == last else "refusal")

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from fcorun.base.errors import UserError
-from fcorun.sites.transport import submission
 from fcorun.sites.transport.messages import SiteLost
 
 pytestmark = pytest.mark.skipif(
@@ -63,6 +62,8 @@ class FakeServer:
 @pytest.fixture
 def submit(tmp_path, monkeypatch):
     """Return a function that submits a job whose repetitions end as given."""
+    from fcorun.sites.transport import nvflare
+
     kit = tmp_path / "kit" / "startup"
     kit.mkdir(parents=True)
     (tmp_path / "fcorun-a").mkdir()
@@ -79,12 +80,12 @@ def submit(tmp_path, monkeypatch):
         def session(kit, user):
             yield server
 
-        monkeypatch.setattr(submission, "_session", session)
-        monkeypatch.setattr(submission, "_POLL_SECONDS", 0.0)
-        monkeypatch.setattr(submission, "_CONNECT_SECONDS", 0.0)
+        monkeypatch.setattr(nvflare, "_session", session)
+        monkeypatch.setattr(nvflare, "_POLL_SECONDS", 0.0)
+        monkeypatch.setattr(nvflare, "_CONNECT_SECONDS", 0.0)
         told = []
         try:
-            result = submission.submit_job(
+            result = nvflare.submit_job(
                 tmp_path / "fcorun-a",
                 kit.parent,
                 tmp_path / "results",

@@ -20,7 +20,7 @@ from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.server.site_study import run_plan, share_programs
 from fcorun.sites.site.acceptance import open_checked_site
 from fcorun.sites.site.site import Site
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.studies.selection.selection_result import SelectOptions
 
 N, D = 60, 8

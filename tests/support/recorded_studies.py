@@ -15,7 +15,7 @@ from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.server.site_study import mask_sites, run_plan
 from fcorun.sites.site.site import Site
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.selection_result import SelectOptions
 

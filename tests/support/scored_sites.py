@@ -14,7 +14,7 @@ from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.site_study import mask_sites, run_plan
 from fcorun.sites.site.site import Site
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 
 ILL = ("objective=logistic", "data.target=ill", "data.task=binary", "data.positive=yes")
 WARD = ("objective=logistic", "data.target=ward", "data.task=multiclass", "data.only=[age,dose]", "algo=feddualavg")

@@ -1,6 +1,18 @@
-"""The site of a study in NVFLARE's simulator, where all sites share one root folder."""
+"""A study in NVFLARE's simulator, where all sites share one root folder."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from fcorun.base.records.formats import json_text
 from fcorun.sites.server.kit_study import StudySite
+from fcorun.sites.transport.delivery import check_site_names, poll
+from fcorun.sites.transport.kits import COLLAB_CLASSES
+from fcorun.sites.transport.nvflare import find_result
 
 
 class SimulatedSite(StudySite):
@@ -11,3 +23,39 @@ class SimulatedSite(StudySite):
 
     def open_log(self, name, root):
         return super().open_log(name, root / "local" / name)
+
+
+def simulate_job(job: Path, workspace: Path, sites: Sequence[str], allowed: Sequence[str], seconds: float) -> Path:
+    """Run a job with a server and sites that are processes of this machine, and return the folder of its result.
+
+    Args:
+        job: the folder of the job.
+        workspace: the folder for all files of the simulation, which removes earlier ones. Its log is beside the folder.
+        sites: the names of the sites.
+        allowed: the beginnings of the paths of the job's own classes.
+        seconds: the longest time of the run.
+
+    Raises UserError or SiteLost with the sentence of a run that failed.
+    """
+    from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+
+    local = workspace / "local"
+    local.mkdir(parents=True, exist_ok=True)
+    policy = {"format_version": 2, "class_allow_list": [*DEFAULT_CLASS_ALLOW_LIST, *COLLAB_CLASSES, *allowed]}
+    (local / "resources.json").write_text(json_text(policy), encoding="utf-8")
+    clients = ",".join(check_site_names(sites))
+    command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), "-c", clients]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    log_path = workspace.with_name(f"{workspace.name}.log")
+    with log_path.open("wb") as log:
+        process = subprocess.Popen([*command, "-t", str(len(sites))], stdout=log, stderr=log, env=environment)
+        try:
+            for _ in poll(seconds):
+                if process.poll() is not None:
+                    break
+        finally:
+            if process.poll() is None:
+                for running in (*psutil.Process(process.pid).children(recursive=True), process):
+                    running.kill()
+                process.wait()
+    return find_result(workspace, f"{log_path} says why")

@@ -11,7 +11,7 @@ from fcorun.experiment.build import build_engine
 from fcorun.methods.problem.curvature import curvature_bounds
 from fcorun.sites.site.few_rows import FewRowsRule
 from fcorun.sites.site.site_batch import SiteBatch
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
 
 

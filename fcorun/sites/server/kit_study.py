@@ -13,12 +13,9 @@ from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.sites.plan.plan import Plan, digest_of_text
 from fcorun.sites.server.site_study import END_MARK, record_folder_of, run_plan
 from fcorun.sites.site.acceptance import Acceptance, open_durable_site, open_log, site_folder
-from fcorun.sites.transport.audit import AuditLog
-from fcorun.sites.transport.connections import AnsweringSite
-from fcorun.sites.transport.delivery import check_site_names
-from fcorun.sites.transport.journal import JournaledConnections
-from fcorun.sites.transport.nvflare import CollabServer, CollabSite
-from fcorun.sites.transport.submission import export_job, submit_job
+from fcorun.sites.transport.connections import AnsweringSite, JournaledConnections
+from fcorun.sites.transport.delivery import AuditLog, check_site_names
+from fcorun.sites.transport.nvflare import CollabServer, CollabSite, export_job, submit_job
 
 _RECORD, _PLAN_SOURCE = "record", "the plan of the job"
 

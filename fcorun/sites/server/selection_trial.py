@@ -21,8 +21,7 @@ from fcorun.sites.server.site_study import mask_sites, pool_rows, relative_diffe
 from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_batch import resolve_numbers
 from fcorun.sites.tables.fold_encoding import pool_cells
-from fcorun.sites.transport.connections import Request
-from fcorun.sites.transport.in_process import InProcessConnections
+from fcorun.sites.transport.connections import InProcessConnections, Request
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.fitting import fit_batch
 from fcorun.studies.selection.path import find_path_parameter

@@ -30,9 +30,8 @@ from fcorun.sites.site.shared_programs import SharedPrograms
 from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_batch import resolve_numbers
 from fcorun.sites.site.site_results import pack_result
-from fcorun.sites.transport.connections import Connections
+from fcorun.sites.transport.connections import Connections, InProcessConnections
 from fcorun.sites.transport.folder import FolderConnections
-from fcorun.sites.transport.in_process import InProcessConnections
 from fcorun.sites.transport.messages import LAST_REQUEST
 from fcorun.studies.selection.selection_report import describe_selection
 from fcorun.studies.selection.study import Log

@@ -12,8 +12,7 @@ from fcorun.sites.plan.messages.run_messages import RoundMessage
 from fcorun.sites.plan.messages.shelf import list_kinds
 from fcorun.sites.plan.planned_selection import REFIT
 from fcorun.sites.plan.table_options import FILLS
-from fcorun.sites.transport.connections import Connections, ConnectionsWrapper, Request
-from fcorun.sites.transport.journal import SUMS_FILES
+from fcorun.sites.transport.connections import SUMS_FILES, Connections, ConnectionsWrapper, Request
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.selection_result import ALL_ROWS
 from fcorun.studies.selection.study import FITS

@@ -27,7 +27,7 @@ from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading, list_
 from fcorun.sites.tables.planned_table import read_planned_table
 from fcorun.sites.tables.rare_values import number_values
 from fcorun.sites.tables.table_rows import SiteTable
-from fcorun.sites.transport.audit import AuditLog
+from fcorun.sites.transport.delivery import AuditLog
 from fcorun.sites.transport.durable import DurableSite
 
 if TYPE_CHECKING:

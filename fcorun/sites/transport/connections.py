@@ -2,23 +2,22 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from fcorun.base.errors import UserError
+from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.base.system.files import write_atomically
 from fcorun.data.rows.away_sites import AwayRule
-from fcorun.sites.transport.messages import Message, number_request
+from fcorun.sites.transport.delivery import AnsweringSite, check_sender, digest_of, sign_answer
+from fcorun.sites.transport.messages import Message, SiteLost, SiteRefusal, number_request
 
 ALL_SITES = "all sites"  # stands for the name of a site where an answer is the sum over all sites
-
-
-class AnsweringSite(Protocol):
-    """A site as a transport sees it."""
-
-    def answer(self, request: Message) -> Message:
-        """Return the answer to a request. Raises UserError if the site refuses."""
-        ...
+SUMS_FILES = "sums-*.npz"  # of fits (``sums_of_folds``), in the folder of a run; they stay with the server
+_DIGEST, _SITE = "digest", "site/"
 
 
 @dataclass(frozen=True)
@@ -121,3 +120,95 @@ class ConnectionsWrapper(Connections):
     @next_number.setter
     def next_number(self, number: int) -> None:
         self.connections.next_number = number
+
+
+@dataclass
+class InProcessConnections(Connections):
+    """Connections to sites in this process, whose messages are checked and counted as on the way to another machine.
+
+    Attributes:
+        site_by_name: the sites by name.
+        bytes_sent: the bytes of the answers of each site so far, with their envelopes.
+        run: the identity of the run.
+        next_number: the number of the next request.
+    """
+
+    site_by_name: Mapping[str, AnsweringSite]
+    bytes_sent: dict[str, int] = field(default_factory=dict)
+    run: str = "trial"
+    next_number: int = 0
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return tuple(sorted(self.site_by_name))
+
+    def send(self, request: Request) -> dict[str, Message]:
+        """Have the sites answer one after the other, as ``Connections.send`` says."""
+        asked = self.list_addressees(request)
+        message = self.address(request).deliver("the server")
+        answers, lost = {}, None
+        for site in asked:
+            try:
+                answer = sign_answer(self.site_by_name[site].answer(message), message, site)
+            except SiteLost as error:
+                lost = error
+                continue
+            except UserError as error:
+                raise SiteRefusal(f"site '{site}': {error}") from error
+            arrived = answer.deliver(f"site '{site}'")
+            check_sender(arrived, site)
+            self.bytes_sent[site] = self.bytes_sent.get(site, 0) + answer.n_bytes
+            answers[site] = replace(arrived, envelope=None, site=None)
+        if lost is not None and not (request.away and request.away.suffices(len(answers), len(asked))):
+            raise lost
+        self.next_number += 1
+        return answers
+
+
+@dataclass
+class JournaledConnections(ConnectionsWrapper):
+    """Connections that answer from files what they were asked before.
+
+    A server whose requests depend on earlier answers alone repeats its computation after a kill, without the sites,
+    and asks them from the first request on that has no file. The sites answer a repeated request with stored bytes.
+    A site that was left out of an answer has none in the file, and stays left out.
+
+    Attributes:
+        connections: the connections to the sites.
+        folder: the folder of the run, which holds a file for each request.
+    """
+
+    connections: Connections
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def send(self, request: Request) -> dict[str, Message]:
+        digest = digest_of(self.address(request).to_bytes())
+        path = self.folder / f"{self.next_number:06d}.npz"
+        stored = self._read(path, digest)
+        if stored is not None:
+            self.next_number += 1
+            return stored
+        answers = self.connections.send(request)
+        contents = {_SITE + site: np.frombuffer(answer.to_bytes(), np.uint8) for site, answer in answers.items()}
+        contents[_DIGEST] = np.frombuffer(digest.encode(), np.uint8)
+        write_atomically(path, npz_bytes(contents), durable=True)
+        return answers
+
+    def _read(self, path: Path, digest: str) -> dict[str, Message] | None:
+        """Return the stored answers to a request; None without a file. Raises UserError for another request."""
+        try:
+            arrays = read_npz(path)
+            same = arrays.pop(_DIGEST).tobytes() == digest.encode()
+        except FileNotFoundError:
+            return None
+        except READ_ERRORS as error:
+            raise UserError(f"{path} cannot be read ({error}): restore the file from a copy, or begin a new run"
+                            ) from error  # fmt: skip
+        if not same:
+            raise UserError(f"{path} answers another request than this command's: give the command that began the run, "
+                            "or begin a new run")  # fmt: skip
+        sites = ((name.removeprefix(_SITE), array) for name, array in arrays.items())
+        return {site: Message.from_bytes(array.tobytes(), str(path)) for site, array in sites}

@@ -1,21 +1,91 @@
-"""Requests and answers as bytes, as every transport between machines carries them."""
+"""Requests and answers as bytes, as every transport between machines carries them, and the log of what a site sent."""
 
 import hashlib
+import json
 import logging
+import os
 import re
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import filelock
 
 from fcorun.base.errors import UserError, escape_controls
 from fcorun.base.system.files import check_interrupted
-from fcorun.sites.transport.audit import AuditLog
-from fcorun.sites.transport.connections import AnsweringSite
-from fcorun.sites.transport.messages import REFUSAL, ForeignAnswer, Message, OwnerError, SiteRefusal
+from fcorun.sites.transport.messages import REFUSAL, Envelope, ForeignAnswer, Message, OwnerError, SiteRefusal
 
 _SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MAX_SENTENCE, _MAX_NAME = 500, 100
 _log = logging.getLogger(__name__)
+
+
+class AnsweringSite(Protocol):
+    """A site as a transport sees it."""
+
+    def answer(self, request: Message) -> Message:
+        """Return the answer to a request. Raises UserError if the site refuses."""
+        ...
+
+
+Answer = Callable[[Message], Message]
+
+
+@dataclass(frozen=True)
+class AuditLog:
+    """A log that is only appended to, one JSON object a line. Each line has the digest of the line before.
+
+    Attributes:
+        path: the file.
+        plan: the digest of the plan.
+        contents: whether lines have the numbers that were sent, too.
+    """
+
+    path: Path
+    plan: str = ""
+    contents: bool = False
+
+    def write(self, answer: Message) -> None:
+        """Append a line on an answer or a refusal before it leaves. Processes that serve other plans wait."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        content = answer.to_bytes()
+        with filelock.FileLock(f"{self.path}.lock"), self.path.open("ab+") as file:
+            last_line, is_torn = _read_last_line(file)
+            line = {
+                "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                "plan": self.plan[:16],
+                "message": answer.name,
+                "about": answer.about,
+                "arrays": {name: [str(array.dtype), *array.shape] for name, array in answer.arrays.items()},
+                "bytes": len(content),
+                "sha256": hashlib.sha256(content).hexdigest(),
+                "line_before": "" if last_line is None else hashlib.sha256(last_line).hexdigest(),
+            }
+            if self.contents:
+                line["contents"] = {name: array.tolist() for name, array in answer.arrays.items()}
+            if is_torn:
+                file.write(b"\n")
+            file.write((json.dumps(line) + "\n").encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _read_last_line(file: BinaryIO) -> tuple[bytes | None, bool]:
+    """Return the last line of a file, None for an empty one, and whether the line has no end, as after a kill."""
+    size = file.seek(0, os.SEEK_END)
+    length = 2**16
+    while True:
+        file.seek(max(size - length, 0))
+        content = file.read()
+        lines = content.splitlines()
+        if not lines:
+            return None, False
+        if len(lines) > 1 or length >= size:
+            return lines[-1], not content.endswith(b"\n")
+        length *= 2
 
 
 def check_site_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -30,15 +100,32 @@ def check_site_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def answer_bytes(site: AnsweringSite, name: str, content: bytes, log: AuditLog | None = None) -> bytes:
+def answer_bytes(answer_message: Answer, name: str, content: bytes, log: AuditLog | None = None) -> bytes:
     """Return the answer of the site ``name`` to a request, or its refusal, after a line in the log on either.
 
-    The refusal for a mistake of a user is its sentence, or its public sentence where the whole one is for the site's
-    owner. The refusal for any other error names the kind of the error alone, because the text of such an error may
-    quote rows; the program's own log has the text. A site that cannot write its log sends no more than that sentence.
+    ``answer_message`` returns the answer of the site to a message, and raises UserError for a refusal. The refusal for
+    a mistake of a user is its sentence, or its public sentence where the whole one is for the site's owner. The refusal
+    for any other error names the kind of the error alone, because the text of such an error may quote rows; the
+    program's own log has the text. A site that cannot write its log sends no more than that sentence.
     """
-    answer = _answer_or_refuse(site, name, content)
-    return (answer if log is None else _logged(answer, log)).to_bytes()
+    envelope = None
+    try:
+        request = Message.from_bytes(content, "the server")
+        envelope = request.envelope
+        if envelope is None or name not in envelope.of:
+            raise UserError("the server's request is not addressed to this site")
+        answer = sign_answer(answer_message(request), request, name)
+        answer.to_bytes()  # raises an error for what is no message
+    except UserError as error:
+        if isinstance(error, OwnerError):
+            _log.error("%s", error)
+        answer = _refuse(public_sentence(error), name, envelope)
+    except Exception as error:
+        _log.exception("The site could not answer.")
+        answer = _refuse(f"the site failed ({type(error).__name__}): its log says why", name, envelope)
+    if log is not None:
+        answer = _logged(answer, log)
+    return answer.to_bytes()
 
 
 def sign_answer(answer: Message, request: Message, name: str) -> Message:
@@ -56,36 +143,25 @@ def _logged(answer: Message, log: AuditLog) -> Message:
     except OSError as error:
         _log.error("%s cannot be written: %s", log.path, error)
         sentence = f"the site cannot write its log ({error.strerror}): its owner makes room, or mends the folder"
-        return Message(REFUSAL, {"sentence": sentence}, envelope=answer.envelope, site=answer.site)
+        return _refuse(sentence, str(answer.site), answer.envelope)
     return answer
-
-
-def _answer_or_refuse(site: AnsweringSite, name: str, content: bytes) -> Message:
-    envelope = None
-    try:
-        request = Message.from_bytes(content, "the server")
-        envelope = request.envelope
-        if envelope is None or name not in envelope.of:
-            raise UserError("the server's request is not addressed to this site")
-        answer = sign_answer(site.answer(request), request, name)
-        answer.to_bytes()  # raises an error for what is no message
-        return answer
-    except OwnerError as error:
-        _log.error("%s", error)
-        sentence = error.public
-    except UserError as error:
-        sentence = str(error)
-    except Exception as error:
-        _log.exception("The site could not answer.")
-        sentence = f"the site failed ({type(error).__name__}): its log says why"
-    return Message(REFUSAL, {"sentence": sentence}, envelope=envelope, site=name)
 
 
 def refusal_bytes(error: UserError, name: str, log: AuditLog) -> bytes:
     """Return the refusal of all requests by the site ``name``, which cannot be opened, after a line in the log."""
-    sentence = error.public if isinstance(error, OwnerError) else str(error)
-    refusal = Message(REFUSAL, {"sentence": sentence}, site=name)
-    return _logged(refusal, log).to_bytes()
+    return _logged(_refuse(public_sentence(error), name), log).to_bytes()
+
+
+def public_sentence(error: UserError) -> str:
+    """Return the sentence of an error at a site as the server may see it."""
+    if isinstance(error, OwnerError):
+        return error.public
+    return str(error)
+
+
+def _refuse(sentence: str, name: str, envelope: Envelope | None = None) -> Message:
+    """Return the refusal of the site ``name`` to a request with this envelope, or to all."""
+    return Message(REFUSAL, {"sentence": sentence}, envelope=envelope, site=name)
 
 
 def read_answer(content: bytes, name: str, request: Message) -> Message:

@@ -20,9 +20,9 @@ from fcorun.base.errors import UserError, escape_controls, first_line
 from fcorun.base.records.formats import json_text
 from fcorun.base.system.files import read_regular_file, write_atomically
 from fcorun.data.rows.away_sites import AwayRule
-from fcorun.sites.transport.audit import AuditLog
 from fcorun.sites.transport.connections import AnsweringSite, Connections, Request
 from fcorun.sites.transport.delivery import (
+    AuditLog,
     answer_bytes,
     check_site_names,
     poll,
@@ -267,7 +267,7 @@ class FolderSite:
                 break
             if request.envelope is None or self.name not in request.envelope.of or self.name in left_out:
                 continue
-            answer = answer_bytes(self.site, self.name, content, self.log)
+            answer = answer_bytes(self.site.answer, self.name, content, self.log)
             sentence = read_refusal(answer)
             if sentence is None:
                 write_atomically(answer_path, answer, durable=True)

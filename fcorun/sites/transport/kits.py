@@ -13,7 +13,6 @@ COLLAB_CLASSES = (
     "nvflare.collab.runtime.controller.CollabController",
     "nvflare.collab.runtime.executor.CollabExecutor",
 )
-OUTCOME_FILE, RESULT_FOLDER = "outcome.json", "fcorun"  # of the result of a job
 _ALLOWED, _PACKAGE = "class_allow_list", "fcorun."
 _ALL_RIGHTS = "*"  # NVFLARE's name of all rights together
 _KEPT_RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
