@@ -16,7 +16,9 @@ from fcorun.data.datasets.sites import Sites
 from fcorun.data.tables.columns import Column, LevelColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.scaling import Scaling
-from fcorun.sites.plan.table_options import OwnTableError, SiteOptions, TablePolicy
+from fcorun.sites.plan.obstacles import OwnTableError
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_data import encode_table
 from fcorun.sites.tables.table_description import merge_small_cells
@@ -62,7 +64,7 @@ def test_rows_that_are_coded_as_other_are_never_few():
     assert message.arrays["levels"][-3:].tolist() == [40, 52, 5]
     tables["bern"]["ward"] = ["secret"] + [None] * 96
     with fails("client 'bern' has values of 'ward' in fewer than 3 training rows"):
-        describe(options_of(validation=0.0, missing="mean"), save({"bern": tables["bern"]}), TablePolicy(min_rows=1))
+        describe(options_of(validation=0.0, missing="mean"), save({"bern": tables["bern"]}), Policy(min_rows=1))
 
 
 def _with_names(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
@@ -182,7 +184,7 @@ def test_a_site_refuses_an_agreement_that_does_not_follow_from_its_table(more, f
     options = options_of(**more)
     tables = frames() if options.missing == "refuse" else with_gaps(frames())
     sites = save({"bern": tables["bern"]})
-    table = read_site_table(options, sites["bern"], TablePolicy())
+    table = read_site_table(options, sites["bern"], Policy())
     agreement = agree(options, describe(options, sites))
     encode_table(table, agreement)
     advice = "or a number such as 999 for a missing value" if "few rows" in words else "describe the table again"
@@ -283,7 +285,7 @@ def test_tables_that_are_not_alike_are_refused(change, more, words):
     tables = frames()
     if change is not None:
         change(tables)
-    policy = TablePolicy(min_rows=1, min_cell=1)
+    policy = Policy(min_rows=1, min_cell=1)
     sites = save(tables)
     if "two columns" in words:
         sites["bern"] = SiteOptions("bern.csv", rename={"age": "only", "dose": "only"})
@@ -401,7 +403,7 @@ def test_a_site_refuses_what_its_policy_forbids(change, more, policy, words):
         change(tables)
     sites = save({"bern": tables["bern"]})
     with pytest.raises(UserError) as refusal:
-        describe(options_of(**more), sites, TablePolicy(**policy))
+        describe(options_of(**more), sites, Policy(**policy))
     error = refusal.value
     public = error.public if isinstance(error, OwnTableError) else str(error)
     assert words in public
@@ -413,17 +415,17 @@ def test_what_is_wrong_in_a_cell_is_told_to_the_owner_alone():
     tables["bern"]["dose"] = ["1.5"] * 96 + ["1.5 approx of Ms Smith"]
     save(tables)
     with pytest.raises(OwnTableError) as error:
-        read_site_table(options_of(), SiteOptions("bern.csv"), TablePolicy())
+        read_site_table(options_of(), SiteOptions("bern.csv"), Policy())
     assert "Smith" in str(error.value)
     assert "Smith" not in error.value.public
     for path, words in (("Bern.csv", "there is no such file"), ("rows.npz", "the columns of a site have names")):
         np.savez("rows.npz", X=np.eye(2), y=np.ones(2))
         with fails(words):
-            read_site_table(options_of(), SiteOptions(path), TablePolicy())
+            read_site_table(options_of(), SiteOptions(path), Policy())
     with fails("data.rename: bern.csv has no column 'aeg'; did you mean 'age'?"):
-        read_site_table(options_of(), SiteOptions("bern.csv", rename={"aeg": "age"}), TablePolicy())
+        read_site_table(options_of(), SiteOptions("bern.csv", rename={"aeg": "age"}), Policy())
     with fails("'days' cannot be called 'age', another column"):
-        read_site_table(options_of(), SiteOptions("bern.csv", rename={"days": "age"}), TablePolicy())
+        read_site_table(options_of(), SiteOptions("bern.csv", rename={"days": "age"}), Policy())
 
 
 def test_another_unit_is_told_to_its_site_alone():
@@ -466,13 +468,13 @@ def test_a_level_that_few_held_out_rows_have_and_no_training_row_has_no_feature(
     table = frames()["bern"]
     sites = save({"bern": table})
     options = options_of(only=["age", "ward"], validation=0.3)
-    masks = read_site_table(options, sites["bern"], TablePolicy()).masks
+    masks = read_site_table(options, sites["bern"], Policy()).masks
     held_out = np.flatnonzero(masks[1])
     table["ward"] = table["ward"].astype(object)
     table.loc[held_out[0], "ward"] = "guessed"
     table.loc[held_out[1:4], "ward"] = "known"
     sites = save({"bern": table})
-    site = read_site_table(options, sites["bern"], TablePolicy())
+    site = read_site_table(options, sites["bern"], Policy())
     agreement = agree(options, describe(options, sites))
     encoding = agreement.encoding
     columns = []

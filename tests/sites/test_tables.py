@@ -9,7 +9,8 @@ from fcorun.base.config import build
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.datasets.table import Table
-from fcorun.sites.plan.table_options import SiteOptions, TablePolicy
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.tables.table_rows import read_site_table
 from fcorun.studies.selection.folds import assign_folds
 
@@ -99,7 +100,7 @@ def test_targets_weights_and_held_out_rows_are_those_of_the_pooled_table(more):
 def test_a_site_holds_out_the_rows_of_a_table_with_the_seed_of_the_split(split_seed, drawn_by):
     frame = frames()["bern"].assign(site="bern")
     (site,) = save({"bern": frame}).values()
-    at_site = read_site_table(options_of(client="site", test=0.25, seed=3, split_seed=split_seed), site, TablePolicy())
+    at_site = read_site_table(options_of(client="site", test=0.25, seed=3, split_seed=split_seed), site, Policy())
     pooled = build(
         Table, {"path": "bern.csv", "target": "cost", "client": "site", "test": 0.25, "seed": drawn_by}, "data"
     )
@@ -111,13 +112,13 @@ def test_labels_of_a_site_that_are_no_64_bit_integers_stay_different():
     table = frames()["bern"].assign(code=np.resize([0.0, 5e200, 1e300], 97))
     (site,) = save({"bern": table}).values()
     options = options_of(task="multiclass", target="code", only=["age"])
-    assert set(read_site_table(options, site, TablePolicy()).rows.y) == {0.0, 5e200, 1e300}
+    assert set(read_site_table(options, site, Policy()).rows.y) == {0.0, 5e200, 1e300}
 
 
 def test_an_infinite_label_of_a_site_is_refused():
     (site,) = save({"bern": frames()["bern"].assign(code=np.resize([0.0, np.inf], 97))}).values()
     with pytest.raises(UserError, match="missing or infinite in row 2"):
-        read_site_table(options_of(task="multiclass", target="code", only=["age"]), site, TablePolicy())
+        read_site_table(options_of(task="multiclass", target="code", only=["age"]), site, Policy())
 
 
 @pytest.mark.slow

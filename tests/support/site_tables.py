@@ -9,7 +9,8 @@ import pandas as pd
 
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.sites import Sites
-from fcorun.sites.plan.table_options import SiteOptions, TablePolicy
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.tables.table_description import describe_table
@@ -85,15 +86,15 @@ def save(tables: dict[str, pd.DataFrame]) -> dict[str, SiteOptions]:
     return options
 
 
-def describe(options: Sites, sites: dict[str, SiteOptions], policy: TablePolicy | None = None) -> dict[str, Message]:
+def describe(options: Sites, sites: dict[str, SiteOptions], policy: Policy | None = None) -> dict[str, Message]:
     """Return the description of each site as it arrives."""
-    policy = policy or TablePolicy()
+    policy = policy or Policy()
     return {name: travel(describe_table(read_site_table(options, site, policy))) for name, site in sites.items()}
 
 
-def go(options: Sites, sites: dict[str, SiteOptions], policy: TablePolicy | None = None) -> Route:
+def go(options: Sites, sites: dict[str, SiteOptions], policy: Policy | None = None) -> Route:
     """Go the whole route."""
-    policy = policy or TablePolicy()
+    policy = policy or Policy()
     tables = {name: read_site_table(options, site, policy) for name, site in sites.items()}
     descriptions = {name: travel(describe_table(table)) for name, table in tables.items()}
     agreement = agree(options, descriptions)

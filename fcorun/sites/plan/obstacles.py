@@ -1,12 +1,27 @@
-"""All obstacles between a site's table, a plan and a policy: the owner reads them at once, a sentence each."""
+"""Errors about a site's table that the owner alone may see, and all of them at once, a sentence each."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fcorun.base.errors import UserError
-from fcorun.sites.plan.table_options import OwnTableError
+from fcorun.sites.transport.delivery import public_sentence
 from fcorun.sites.transport.messages import OwnerError
+
+
+class OwnTableError(OwnerError):
+    """An error about a site's own table, whose sentence may quote cells of the table."""
+
+
+@contextmanager
+def for_owner_alone(public: str) -> Iterator[None]:
+    """Raise OwnTableError with the sentence ``public`` in place of a UserError."""
+    try:
+        yield
+    except OwnTableError:
+        raise
+    except UserError as error:
+        raise OwnTableError(str(error), public) from error
 
 
 class ObstaclesError(OwnTableError):
@@ -19,8 +34,7 @@ class ObstaclesError(OwnTableError):
     def __init__(self, errors: Sequence[UserError]):
         self.errors = list(errors)
         more = len(self.errors) - 1
-        first = self.errors[0]
-        public = first.public if isinstance(first, OwnerError) else str(first)
+        public = public_sentence(self.errors[0])
         super().__init__("; ".join(map(str, self.errors)), f"{public} (and {more} further obstacles)")
 
 

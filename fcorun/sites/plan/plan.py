@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.results.models.inference_options import InferenceOptions
 from fcorun.sites.plan.messages.message_kind import MessageKind, Quantity
 from fcorun.sites.plan.messages.shelf import default_bounds, kinds_of, list_quantities
-from fcorun.sites.plan.plan_checks import at_any_strength, check_away, check_experiment, check_selection
+from fcorun.sites.plan.plan_checks import at_any_strength, check_away, check_experiment
 from fcorun.sites.plan.planned_intervals import PlannedIntervals
 from fcorun.sites.plan.planned_selection import PlannedSelection
 from fcorun.sites.plan.planned_study import PlannedStudy
@@ -56,26 +56,39 @@ class Plan(PlannedStudy):
             metric: the metric that chooses; None: the loss.
             infer: the options of intervals of the coefficients; None: the plan has none.
         """
-        select = None
         if options is not None:
             experiment = at_any_strength(experiment)
         check_experiment(experiment)
+        select = None
         if options is not None:
             select = PlannedSelection.of(options, experiment, metric, bounds is not None)
-            check_selection(experiment, select)
-        check_away(experiment, secure=bounds is not None, selects=select is not None)
+        intervals = None
+        if infer is not None:
+            intervals = PlannedIntervals.of(infer, experiment)
         without = keys_outside_identity()
         if experiment.settings.threshold != DEFAULT_THRESHOLD:  # it changes what leaves a site
             without -= {"threshold"}
         config = {key: value for key, value in experiment.config.items() if key not in without}
-        intervals = None if infer is None else PlannedIntervals.of(infer, experiment)
         plan = cls(json.loads(json.dumps(config)), fcorun_version(), None, select, intervals)
         check_classes(plan.config, "a plan for sites")
-        if bounds is not None:
-            check_secure(experiment)
-            plan = replace(plan, secure=choose_bounds(default_bounds(plan), bounds))
-        assert plan.experiment.identity == experiment.identity
-        return plan
+        return plan._with_bounds(bounds)
+
+    def _with_bounds(self, bounds: dict[str, float] | None) -> "Plan":
+        """Return the plan with these bounds, and the default for other masked messages; None: no message is masked.
+
+        Raises UserError for what cannot be computed at sites.
+        """
+        experiment, is_masked = self.experiment, bounds is not None
+        check_experiment(experiment)
+        if self.select is not None:
+            self.select.check(experiment, is_masked)
+        if self.infer is not None:
+            self.infer.check(experiment)
+        check_away(experiment, secure=is_masked, selects=self.select is not None)
+        if bounds is None:
+            return self
+        check_secure(experiment)
+        return replace(self, secure=choose_bounds(default_bounds(self), bounds))
 
     @cached_property
     def kinds(self) -> dict[str, MessageKind]:
@@ -88,11 +101,13 @@ class Plan(PlannedStudy):
         return list_quantities(self)
 
     def _content(self) -> dict[str, Any]:
-        quantities = [quantity.to_dict() for quantity in self.quantities]
-        content = {"format": FORMAT, "fcorun": self.fcorun, "experiment": self.config}
-        select = None if self.select is None else self.select.to_dict()
-        content |= {"select": select, "secure": self.secure, "quantities": quantities}
-        return content if self.infer is None else content | {_INFER: self.infer.to_dict()}
+        content = {"format": FORMAT, "fcorun": self.fcorun, "experiment": self.config, "select": None}
+        if self.select is not None:
+            content["select"] = asdict(self.select)
+        content |= {"secure": self.secure, "quantities": [quantity.to_dict() for quantity in self.quantities]}
+        if self.infer is not None:
+            content[_INFER] = asdict(self.infer)
+        return content
 
     @cached_property
     def digest(self) -> str:
@@ -147,38 +162,22 @@ class Plan(PlannedStudy):
         if content["fcorun"] != own_version:
             raise UserError(f"{where} was made by fcorun {content['fcorun']}, and this is fcorun {own_version}: all "
                             "sites and the server need the same version")  # fmt: skip
-        select = content["select"]
-        if select is not None:
-            if not isinstance(select, dict):
-                raise UserError(f"{where} is no plan of fcorun: 'select' lists no options")
-            select = build(PlannedSelection, select, "select")
-        infer = content.get(_INFER)
-        if infer is not None:
-            if not isinstance(infer, dict):
-                raise UserError(f"{where} is no plan of fcorun: '{_INFER}' lists no options")
-            infer = build(PlannedIntervals, infer, _INFER)
+        parts: dict[str, Any] = {}
+        for name, kind in (("select", PlannedSelection), (_INFER, PlannedIntervals)):
+            values = content.get(name)
+            if not isinstance(values, dict | None):
+                raise UserError(f"{where} is no plan of fcorun: '{name}' lists no options")
+            parts[name] = None if values is None else build(kind, values, name)
         bounds = content["secure"]
         if bounds is not None:
-            if not isinstance(bounds, dict):
-                raise UserError(f"{where} is no plan of fcorun: 'secure' lists no bounds")
             try:
-                bounds = check_bounds(bounds)
+                check_bounds(bounds)
             except UserError as error:
                 raise UserError(f"{where} is no plan of fcorun: {error}") from error
-        plan = cls(content["experiment"], content["fcorun"], bounds, select, infer)
+        plan = cls(content["experiment"], content["fcorun"], bounds, **parts)
         check_classes(plan.config, where)
-        _check_digest(content, _hash({name: content[name] for name in content if name != "digest"}), where)
-        check_experiment(plan.experiment)
-        if plan.select is not None:
-            plan.select.check(plan.experiment, plan.is_masked)
-            check_selection(plan.experiment, plan.select)
-        if plan.infer is not None:
-            plan.infer.check(plan.experiment)
-        check_away(plan.experiment, secure=plan.is_masked, selects=plan.select is not None)
-        if plan.secure is not None:
-            check_secure(plan.experiment)
-            # with all that a plan masks, or the digest is another
-            plan = replace(plan, secure=choose_bounds(default_bounds(plan), plan.secure))
+        _check_digest(content, digest_of_text(text, where), where)
+        plan = plan._with_bounds(bounds)  # with all that a plan masks, or the digest is another
         _check_digest(content, plan.digest, where)
         return plan
 

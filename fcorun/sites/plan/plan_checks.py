@@ -1,5 +1,6 @@
 """The checks of a plan: what cannot be computed over sites is refused, in one sentence."""
 
+from collections.abc import Mapping
 from copy import copy
 
 import jax
@@ -18,10 +19,16 @@ from fcorun.methods.communication.contracts import Identity, Star
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem.duality_gap import explain_missing_conjugate, has_one_output
 from fcorun.methods.problem.problem import Problem
-from fcorun.sites.plan.planned_selection import PlannedSelection
 
 _FEATURES = 2  # the number of features of a model whose shapes tell its outputs
-_ONE_OUTPUT = "a linear model of one output with psi on its weights"
+ONE_OUTPUT = "a linear model of one output with psi on its weights"
+
+
+def refuse(refusals: Mapping[str, bool], frame: str) -> None:
+    """Raise UserError with the first sentence that applies, in the place of {} in ``frame``."""
+    for sentence, applies in refusals.items():
+        if applies:
+            raise UserError(frame.format(sentence))
 
 
 def check_experiment(experiment: PreparedExperiment) -> None:
@@ -48,7 +55,7 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"algo={names['algo']} declares metrics of clients' states, which stay at their sites: choose another": bool(
             isinstance(algo, Algorithm) and algo.declared_metrics and not algo.metrics_of_server
         ),
-        f"reference=true takes sums of {_ONE_OUTPUT}, and a bound on its curvature, which objective="
+        f"reference=true takes sums of {ONE_OUTPUT}, and a bound on its curvature, which objective="
         f"{names['objective']} with reg={names['reg']} has not here: leave it out": (
             settings.reference and not _has_certified_optimum(experiment)
         ),
@@ -65,10 +72,10 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"objective={names['objective']} takes numbers from all targets where it is auto: give numbers": (
             AUTO in map(str, identity_fields(experiment.objective).values())
         ),
-        f"gap=true takes sums of {_ONE_OUTPUT}, which objective={names['objective']} is not here: leave gap out": (
+        f"gap=true takes sums of {ONE_OUTPUT}, which objective={names['objective']} is not here: leave gap out": (
             settings.gap and not has_one_residual(experiment)
         ),
-        f"reg.relative takes sums of {_ONE_OUTPUT}, which objective={names['objective']} is not here: give "
+        f"reg.relative takes sums of {ONE_OUTPUT}, which objective={names['objective']} is not here: give "
         "reg.strength": has_relative and not has_one_residual(experiment),
         "reg.relative fits the features that reg.factors leave free, on all rows in one place: give reg.strength": (
             has_relative and experiment.reg.has_free_features
@@ -92,9 +99,7 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         "leave it out": settings.clients_at_once != AUTO,
         "debug=true computes clients one by one in one process: leave it out": settings.debug,
     }
-    for sentence, applies in refusals.items():
-        if applies:
-            raise UserError(f"a plan for sites: {sentence}")
+    refuse(refusals, "a plan for sites: {}")
 
 
 def at_any_strength(experiment: PreparedExperiment) -> PreparedExperiment:
@@ -102,17 +107,6 @@ def at_any_strength(experiment: PreparedExperiment) -> PreparedExperiment:
     if experiment.reg.relative_or_none is None:
         return experiment
     return replace_plugins(experiment, experiment.settings, reg=experiment.reg.with_value("strength", 1.0))
-
-
-def check_selection(experiment: PreparedExperiment, select: PlannedSelection) -> None:
-    """Raise UserError for a threshold, and for a path of an unknown largest strength."""
-    threshold = experiment.settings.threshold
-    if threshold != DEFAULT_THRESHOLD:
-        raise UserError(f"a selection over sites: threshold={threshold} is chosen out of fold on pooled rows: leave it "
-                        "out, or plan one run with the chosen strength")  # fmt: skip
-    if select.range is None and not has_one_residual(experiment):
-        raise UserError(f"a selection over sites: the largest strength takes sums of {_ONE_OUTPUT}, which objective="
-                        f"{experiment.names['objective']} is not here: give range=[LOW,HIGH]")  # fmt: skip
 
 
 def _has_two_probabilities(experiment: PreparedExperiment) -> bool:
@@ -172,9 +166,7 @@ def check_away(experiment: PreparedExperiment, secure: bool, selects: bool) -> N
         "reference=true compares with the optimum on the rows of all sites: leave it out (gap=true is measured where "
         "all sites answer)": experiment.settings.reference,
     }
-    for sentence, applies in refusals.items():
-        if applies:
-            raise UserError(f"data.away=skip: {sentence}, or wait for all sites, data.away=wait")
+    refuse(refusals, "data.away=skip: {}, or wait for all sites, data.away=wait")
 
 
 def _has_client_states(experiment: PreparedExperiment) -> bool:

@@ -1,7 +1,7 @@
 """The intervals of a plan: what ``fcorun infer`` does, from sums over sites after the last round."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.sites import Sites
@@ -9,9 +9,10 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.results.models.inference_options import InferenceOptions
 from fcorun.results.models.inference_problem import SHRUNK_BY_RIDGE, InferenceProblem, explain_no_intervals
-from fcorun.sites.plan.plan_checks import has_one_residual
+from fcorun.sites.plan.plan_checks import has_one_residual, refuse
 
 MAX_DERIVATIVES = 50  # Newton steps from the model of the last round, with those that are halved
+_FRAME = "--infer: {}"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class PlannedIntervals:
     @classmethod
     def of(cls, options: InferenceOptions, experiment: PreparedExperiment) -> "PlannedIntervals":
         """Return the intervals of a plan. Raises UserError for options that need rows in one place."""
-        refusals = {
+        refuse({
             "method=split: the halves of the rows are drawn in one place: leave method out": options.method == "split",
             f"method={options.method}: the method follows from reg, debiased with a penalty and wald without one: "
             "leave method out": options.method in ("debiased", "wald"),
@@ -41,8 +42,7 @@ class PlannedIntervals:
             f"imputations={options.imputations} draws values from rows in one place: leave imputations out": (
                 options.imputations > 0
             ),
-        }
-        _refuse(refusals)
+        }, _FRAME)  # fmt: skip
         assert isinstance(experiment.data, Sites)
         cluster = options.cluster
         if cluster == "auto":
@@ -61,7 +61,7 @@ class PlannedIntervals:
         if reason := explain_no_intervals(experiment):
             raise UserError(f"--infer: {reason}")
         is_unweighted = data.weight is None and settings.client_weighting == "examples"
-        _refuse({
+        refuse({
             f"intervals are for one coefficient a feature, which objective={experiment.names['objective']} has not "
             "here: leave --infer out": not has_one_residual(experiment),
             SHRUNK_BY_RIDGE: bool(objective.ridge) and isinstance(experiment.reg, NoRegularizer),
@@ -79,20 +79,9 @@ class PlannedIntervals:
             ),
             "errors=model needs rows of equal weight: leave data.weight and client_weighting out, or give "
             "errors=robust": self.errors == "model" and not is_unweighted,
-        })  # fmt: skip
+        }, _FRAME)  # fmt: skip
 
     def resolve(self, problem: InferenceProblem) -> InferenceOptions:
         """Return the options of ``fcorun infer``."""
         method = "debiased" if problem.has_penalty else "wald"
         return InferenceOptions(method, self.level, self.cluster, self.errors)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the options as plain values."""
-        return asdict(self)
-
-
-def _refuse(refusals: dict[str, bool]) -> None:
-    """Raise UserError for the first sentence that applies."""
-    for sentence, applies in refusals.items():
-        if applies:
-            raise UserError(f"--infer: {sentence}")

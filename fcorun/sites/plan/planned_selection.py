@@ -11,8 +11,10 @@ from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.rows.site_rows import SiteRows
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import are_convex
+from fcorun.sites.plan.plan_checks import ONE_OUTPUT, has_one_residual, refuse
 from fcorun.studies.selection.choice import choose_metric
 from fcorun.studies.selection.path import MIN_RATIO, find_path_parameter
 from fcorun.studies.selection.selection_result import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
@@ -56,7 +58,7 @@ class PlannedSelection(SelectOptions):
         parameter = check_study(experiment, _COMMAND)
         names, reg, data = experiment.names, experiment.reg, experiment.data
         assert isinstance(data, Sites)
-        needs_range = self.range is None
+        needs_range, threshold = self.range is None, experiment.settings.threshold
         refusals = {
             f"{' and '.join(self.second or {})} has several values: give one": bool(self.second),
             f"outer_folds={self.outer_folds}: nested cross-validation needs all rows in one place: leave it out": bool(
@@ -84,10 +86,12 @@ class PlannedSelection(SelectOptions):
             "path: give range=[LOW,HIGH]": needs_range and not are_convex(experiment.objective),
             "range is missing: the largest strength takes a fit of the features that reg.factors leave free, on all "
             "rows in one place: give range=[LOW,HIGH]": needs_range and reg.has_free_features,
+            f"threshold={threshold} is chosen out of fold on pooled rows: leave it out, or plan one run with the "
+            "chosen strength": threshold != DEFAULT_THRESHOLD,
+            f"the largest strength takes sums of {ONE_OUTPUT}, which objective={names['objective']} is not here: give "
+            "range=[LOW,HIGH]": needs_range and not has_one_residual(experiment),
         }
-        for sentence, applies in refusals.items():
-            if applies:
-                raise UserError(f"{_COMMAND}: {sentence}")
+        refuse(refusals, f"{_COMMAND}: {{}}")
 
     @property
     def n_folds(self) -> int:
@@ -132,7 +136,3 @@ class PlannedSelection(SelectOptions):
         return (f"select: {self.points} values of {parameter}{path}, each on all training rows and on those of all but "
                 f"one of {self.n_folds} folds by {self.by}; chosen by {rules[self.rule]} of the rows that folds hold "
                 f"out (rule={self.rule}); then a run with the chosen value on all training rows")  # fmt: skip
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the options as plain values."""
-        return {option.name: getattr(self, option.name) for option in fields(self)}

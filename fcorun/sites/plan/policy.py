@@ -28,12 +28,15 @@ class Policy:
     """The rules of a site. What an answer must keep is checked at the site, before the answer leaves.
 
     Attributes:
-        min_rows: the least number of rows of each set that an answer sums over, and of a batch.
-        min_cell: the least count of a level, of a class, and of a cell of a histogram.
+        min_rows: the least number of rows of each set that an answer sums over: the training, validation or test rows
+            of a client or group, and its training rows with a number in a column with gaps. With missing=indicator
+            also its training rows with a gap. It bounds a batch, too.
+        min_cell: the least count of a level, of a class in a split or fold, of training rows with a gap in a column of
+            text, of held-out rows with and without a gap, of a sum of scores, and of a cell of a histogram.
         alone: whether a Hessian of fewer than three rows for each feature may leave the site; of each client's rows
             where clients fit their own losses; and Hessians of several models where few rows have a rare value.
         by_site: whether results of the rows of this site alone may be in the record.
-        columns: the columns of the file that may be used; None: all.
+        columns: the columns of the file that may be used, by their names in the file; None: all.
         max_rounds: the largest number of rounds of a plan, those of all runs of a selection together.
         max_runs: the largest number of runs of a plan that the site begins.
         keys: whose keys hide the numbers of this site in a secure sum: those alone whose fingerprints the owner has

@@ -38,6 +38,8 @@ def choose_bounds(defaults: Mapping[str, float], chosen: Mapping[str, float]) ->
 
 def check_bounds(bounds: Mapping[str, Any]) -> dict[str, float]:
     """Return bounds as floats. Raises UserError for a bound that is no positive number of a moderate size."""
+    if not isinstance(bounds, Mapping):
+        raise UserError("'secure' lists no bounds")
     for name, bound in bounds.items():
         if isinstance(bound, bool) or not isinstance(bound, int | float) or not 2.0**-50 <= bound <= 2.0**200:
             raise UserError(f"the bound of '{name}' is {bound}: give a number between 1e-15 and 1e60, "

@@ -25,9 +25,10 @@ from fcorun.sites.plan.messages.message_kind import Stage
 from fcorun.sites.plan.messages.run_messages import Evaluate, Numbers
 from fcorun.sites.plan.messages.score_messages import Scores
 from fcorun.sites.plan.messages.table_messages import Load
+from fcorun.sites.plan.obstacles import OwnTableError
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import OwnTableError, SiteOptions
+from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.site.few_rows import FewRowsRule
 from fcorun.sites.site.fold_predictions import SELECTION_FOLDER, FoldPredictions
 from fcorun.sites.site.interval_sums import IntervalSums, count_gaps

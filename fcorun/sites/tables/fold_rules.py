@@ -14,9 +14,9 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.tables.cells import is_missing, to_level_names
 from fcorun.data.tables.encoding import Encoding
-from fcorun.sites.plan.obstacles import Obstacles
+from fcorun.sites.plan.obstacles import Obstacles, OwnTableError
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.table_options import OTHER, OwnTableError
+from fcorun.sites.plan.table_options import OTHER
 from fcorun.sites.tables.table_rows import SiteTable, make_few_rows_error
 
 _WHERE = " in a fold, or in all others"

@@ -7,9 +7,10 @@ import numpy as np
 
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.sites.plan.obstacles import for_owner_alone
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions, TablePolicy, for_owner_alone
+from fcorun.sites.plan.table_options import SiteOptions
 from fcorun.sites.tables.disclosure_rules import (
     check_batches,
     check_classes_of_trained_clients,
@@ -25,7 +26,6 @@ from fcorun.sites.tables.table_rows import SiteTable, read_site_table
 
 def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> SiteTable:
     """Read a site's table for a plan. Raises UserError, or ObstaclesError, where it does not fit plan and policy."""
-    columns = None if policy.columns is None else tuple(policy.columns)
 
     def check_targets(table: SiteTable) -> None:
         if table.rows.y.dtype.kind == "f":  # numbers; labels are checked once the sites have agreed on classes
@@ -43,11 +43,10 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
         checks.append(check_classes_of_trained_clients)
     if plan.infer is not None and plan.infer.cluster == "group":
         checks.append(check_groups)
-    rules = TablePolicy(policy.min_rows, policy.min_cell, columns)
     return read_site_table(
         plan.shared_options,
         options,
-        rules,
+        policy,
         checks,
         draw_folds=partial(draw_row_folds, plan),
         holds_clients_out=plan.select is not None and plan.select.by == "clients",

@@ -4,8 +4,8 @@ import numpy as np
 
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import Rows
+from fcorun.sites.plan.obstacles import OwnTableError
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.table_options import OwnTableError
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.studies.selection.folds import assign_folds
 

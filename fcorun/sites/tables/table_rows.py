@@ -32,8 +32,9 @@ from fcorun.data.tables.splits import (
     attach_groups_and_splits,
 )
 from fcorun.data.tasks.task import whole_as_integers
-from fcorun.sites.plan.obstacles import Obstacles
-from fcorun.sites.plan.table_options import OTHER, OwnTableError, SiteOptions, TablePolicy, for_owner_alone
+from fcorun.sites.plan.obstacles import Obstacles, OwnTableError, for_owner_alone
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.table_options import OTHER, SiteOptions
 from fcorun.sites.tables.effective_rows import effective_number
 from fcorun.sites.tables.rare_values import SummedRows, hide_rare_values
 
@@ -61,7 +62,7 @@ class SiteTable:
     """
 
     options: Sites
-    policy: TablePolicy
+    policy: Policy
     rows: ParsedRows
     kinds: dict[str, Column | None]
     client_rows: ClientRows
@@ -193,7 +194,7 @@ class SiteTable:
 def read_site_table(
     options: Sites,
     site: SiteOptions,
-    policy: TablePolicy,
+    policy: Policy,
     checks: Sequence[Callable[[SiteTable], object]] = (),
     draw_folds: Callable[[SiteTable], np.ndarray | None] | None = None,
     holds_clients_out: bool = False,
@@ -321,7 +322,7 @@ def _find_absent(frame: Any, needed: Sequence[str | None], site: SiteOptions) ->
             yield OwnTableError(f"data.path={site.path}: {absent}; {columns}", absent)
 
 
-def _find_forbidden(columns: Sequence[str | None], site: SiteOptions, policy: TablePolicy) -> Iterator[UserError]:
+def _find_forbidden(columns: Sequence[str | None], site: SiteOptions, policy: Policy) -> Iterator[UserError]:
     """Yield an error for each used column that the policy does not allow."""
     own_names = {shared: site_name for site_name, shared in (site.rename or {}).items()}
     for name in dict.fromkeys(columns):
