@@ -50,7 +50,7 @@ def test_numbers_that_differ_in_a_late_digit_are_two_problems():
 def test_names_of_problems_may_be_long(monkeypatch):
     for k in range(2):
         fake_record(f"s/{k}", fake_config(data__ignore=[f"column{i}" for i in range(30 + k)]))
-    monkeypatch.setattr("fcorun.reports.pictures.picture.Picture.render", lambda *_, **__: b"picture")
+    monkeypatch.setattr("fcorun.reports.pictures.picture.Picture.render", lambda *_, **__: {"png": b"picture"})
     records = load_records("s")
     written = draw_sweep(Path("s"), records, build_table(records))
     assert len(set(written)) == 6

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fake_records import fake_grid, fake_rows
 from figure_checks import draw_best_points, draw_checked_picture
-from helpers import not_none, small
+from helpers import small
 
 from fcorun import UserError, run
 from fcorun.base.metrics import CATALOGUE, Metric
@@ -88,7 +88,7 @@ def test_curves_of_odd_values(values):
 @pytest.mark.parametrize(("format", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
 def test_formats_of_curves(format, begins):
     for table in ([], fake_rows()):
-        assert not_none(run_curves.PICTURE.render(RunView(table, "a", 1e-4), format)).startswith(begins)
+        assert run_curves.PICTURE.render(RunView(table, "a", 1e-4), [format])[format].startswith(begins)
 
 
 # ---------------------------------------------------------------- what curves are drawn against
@@ -154,5 +154,5 @@ def test_a_run_is_drawn_against_the_axis_of_its_configuration():
     record = run(small("x=bytes", "rounds=2"))
     table, label = record.rows, record.status["label"]
     written = (record.folder / "curves.png").read_bytes()
-    assert written == run_curves.PICTURE.render(RunView(table, label, 1e-4, "bytes"))
-    assert written != run_curves.PICTURE.render(RunView(table, label, 1e-4))
+    assert written == run_curves.PICTURE.render(RunView(table, label, 1e-4, "bytes"))["png"]
+    assert written != run_curves.PICTURE.render(RunView(table, label, 1e-4))["png"]

@@ -166,11 +166,19 @@ def add_legend_above(ax: Any, columns: int, **options: Any) -> None:
 def render_figure(figure: Any, format: str = "png") -> bytes:
     """Return a figure as the content of a file, cropped to what is drawn.
 
-    SVG has its texts as texts, and is the same each time.
+    The first file lays the figure out, and further ones have the same places. SVG has its texts as texts, and is the
+    same each time.
     """
+    renderer = figure.canvas.get_renderer()
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)
+        figure.set_layout_engine(None)
+    # not "tight", for which matplotlib draws each file twice
+    box = figure.get_tightbbox(renderer).padded(pt(_PAD))
     buffer = io.BytesIO()
     metadata = {"Date": None} if format == "svg" else None
-    figure.savefig(buffer, format=format, bbox_inches="tight", pad_inches=pt(_PAD), metadata=metadata)
+    figure.savefig(buffer, format=format, bbox_inches=box, metadata=metadata)
     return buffer.getvalue()
 
 

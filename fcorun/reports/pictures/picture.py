@@ -49,11 +49,14 @@ class Picture(Generic[Subject, Content]):
         """Return how another process finds this picture, whose functions may be anonymous."""
         return _load_picture, (self.draw.__module__,)
 
-    def render(self, subject: Subject, format: str = "png", style: str = "paper") -> bytes | None:
-        """Return the picture of a subject as the content of a file; None if there is nothing to draw."""
+    def render(self, subject: Subject, formats: Sequence[str] = ("png",), style: str = "paper") -> dict[str, bytes]:
+        """Return the picture of a subject as files by format; {} if there is nothing to draw."""
         with style_context(style):
             content = self.collect(subject)
-            return None if content is None else render_figure(self.draw(content), format)
+            if content is None:
+                return {}
+            figure = self.draw(content)
+            return {format: render_figure(figure, format) for format in formats}
 
     def render_parts(self, subject: Subject) -> list[tuple[bytes, str]]:
         """Return what a page shows of a subject: the content of each SVG, and its caption."""
@@ -93,16 +96,13 @@ def begin_pictures(
     subject: Any, *, formats: Sequence[str] = ("png",), style: str = "paper"
 ) -> Callable[[], dict[str, bytes]]:
     """Begin to draw the pictures of a subject, and return the function that returns them as ``render_pictures``."""
-    drawings = {}
-    for picture in find_pictures(type(subject)):
-        for format in formats:
-            drawings[f"{picture.name}.{format}"] = draw_later(picture.render, subject, format, style)
+    pictures = find_pictures(type(subject))
+    drawings = [draw_later(picture.render, subject, formats, style) for picture in pictures]
 
     def finish() -> dict[str, bytes]:
         files = {}
-        for name, wait in drawings.items():
-            if content := wait():
-                files[name] = content
+        for picture, wait in zip(pictures, drawings, strict=True):
+            files |= {f"{picture.name}.{format}": content for format, content in wait().items()}
         return files
 
     return finish

@@ -45,7 +45,7 @@ def draw_sweep(
     metric = table.resolve_metric(metric)
     curve_styles = curve_styles_of(table, algos)
     problems = group_by_problem(table, metric)
-    drawings: dict[Path, Callable[[], bytes | None]] = {}
+    drawings: dict[Path, Callable[[], dict[str, bytes]]] = {}
     for problem, positions in problems.items():
         part = table.take(positions)
         view = ProblemView(
@@ -61,13 +61,11 @@ def draw_sweep(
             path = folder / f"{stem.encode()[:_MAX_STEM].decode(errors='ignore')}.{format}"
             if path in drawings:  # names that differ in other characters alone, or further on
                 path = path.with_stem(f"{path.stem}-{len(drawings)}")
-            drawings[path] = draw_later(picture.render, view, format, style)
+            drawings[path] = draw_later(picture.render, view, [format], style)
     written = []
     for path, wait in drawings.items():
-        content = wait()
-        if content is None:
-            path.unlink(missing_ok=True)
-        else:
+        path.unlink(missing_ok=True)
+        for content in wait().values():
             write_atomically(path, content)
             written.append(path)
     if len(problems) > 1:

@@ -116,7 +116,7 @@ def _write_coefficients(record: Record, clients: bool) -> list[Path]:
             weights = np.concatenate([model.weights for model in models], axis=1)
             files["weights_by_client.nii.gz"] = weights_image(grid, weights)
             view = ModelView(replace(models[0], weights=weights, classes=titles), label, cutoff)
-            files["brain_by_client.png"] = brain.PICTURE.render(view, style=style) or b""
+            files["brain_by_client.png"] = brain.PICTURE.render(view, style=style)["png"]
     for name, content in files.items():
         write_atomically(record.folder / name, content)
     return [record.folder / name for name in files]
