@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fcorun.base.records.record import PERSONAL
-from fcorun.reports.pictures.layout import COLOURS, DASHES, legend_name
+from fcorun.reports.pictures.layout import COLOURS, DASHES, legend_name, shorten_name
 from fcorun.reports.pictures.style import pt
 from fcorun.results.models.score_curves import Curves
 
@@ -67,7 +67,7 @@ class CurveView:
     def client_label(self, client: str, text: str) -> str:
         """Return the entry of a client's line in a legend; of many clients the first stands for all."""
         if len(self.clients) <= MAX_NAMED:
-            name = client if len(client) <= _MAX_LETTERS else client[: _MAX_LETTERS - 1] + "…"
+            name = shorten_name(client, _MAX_LETTERS)
             return legend_name(f"{name}: {text}" if text else name)
         return f"each of {len(self.clients)} clients" if client == self.clients[0] else ""
 

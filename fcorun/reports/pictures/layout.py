@@ -11,7 +11,7 @@ from typing import Any, get_args
 from fcorun.base.config import CurveAxis
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE, MetricCatalogue
-from fcorun.reports.pictures.style import current_style, pt
+from fcorun.reports.pictures.style import FONT_SIZE, current_style, pt
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; dashes tell lines apart in print without colours.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
@@ -122,9 +122,15 @@ def legend_name(name: str) -> str:
 
 
 def shorten_name(name: str, max_letters: int) -> str:
-    """Return a name of at most ``max_letters`` letters, with an ellipsis before its last third if it is longer."""
-    if len(name) <= max_letters:
+    """Return a name at most as wide as ``max_letters`` usual letters, with an ellipsis before its last third."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    width, _, _ = text_to_path.get_text_width_height_descent(name, FontProperties(size=FONT_SIZE), ismath=False)
+    n_usual_letters = max(len(name), width / 72 * _LETTERS_PER_INCH)  # W and letters of Asia are wider
+    if n_usual_letters <= max_letters:
         return name
+    max_letters = int(max_letters * len(name) / n_usual_letters)
     n_end = max_letters // 3
     return f"{name[: max_letters - n_end - 1].rstrip()}…{name[len(name) - n_end :].lstrip()}"
 
