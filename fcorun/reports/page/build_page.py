@@ -3,7 +3,7 @@
 import gzip
 import time
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -161,7 +161,8 @@ def _add_runs(
     is_single_run = len(records) == 1
     best: list[int] = []
     blocks = []
-    drawings: dict[Picture, list[str]] = {picture: [] for picture in find_pictures(ProblemView) if picture.title}
+    pictures = [picture for picture in find_pictures(ProblemView) if picture.title]
+    drawings: dict[Picture, list[Callable]] = {picture: [] for picture in pictures}
     notes = []
     for name, positions in problems.items():
         part = table.take(positions)
@@ -171,9 +172,8 @@ def _add_runs(
         blocks += [subheading(name), from_rich_table(best_table, part.varied_keys), bullet_list(notes)]
         best += [positions[i] for row in view.best_rows() for i in row["rows"]]
         if len(part) > 1:
-            parts = [draw_later(picture.render_parts, view) for picture in drawings]
-            for figures, wait in zip(drawings.values(), parts, strict=True):
-                figures += [embed_drawing(svg, caption) for svg, caption in wait()]
+            for picture in pictures:
+                drawings[picture].append(draw_later(picture.render_parts, view))
     if is_single_run:
         reason = records[0].status.get("reason") or ""
         blocks = [runs.result_table(records[0], table), bullet_list([*notes, reason])]
@@ -183,7 +183,8 @@ def _add_runs(
     if page.curves:
         controls = render_template("curves.html", left_out=page.curves["left_out"])
         page.add_section("curves", "Curves", controls, collapsed=is_single_run and has_studies)
-    for picture, figures in drawings.items():
+    for picture in pictures:
+        figures = [embed_drawing(svg, caption) for wait in drawings[picture] for svg, caption in wait()]
         page.add_section(picture.name, picture.title, picture_grid(figures))
     if is_single_run:
         shown = [(records[0].folder.name, records[0])]

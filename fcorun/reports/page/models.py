@@ -13,11 +13,10 @@ from fcorun.data.tasks import find_tasks
 from fcorun.reports.page.elements import bullet_list, collapsible, embed_drawing, embed_picture, html_table, paragraph
 from fcorun.reports.page.page_files import parse_cell, parse_float, read_csv, read_lines
 from fcorun.reports.page.score_intervals import interval_table
-from fcorun.reports.pictures.coefficient_picture import Bars, draw_bar_figure
+from fcorun.reports.pictures.coefficient_picture import Bars, render_bars
 from fcorun.reports.pictures.curve_groups import CurveView
-from fcorun.reports.pictures.layout import render_figure
+from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.picture import find_pictures
-from fcorun.reports.pictures.style import style_context
 from fcorun.results.inference.methods import INTERVALS_TEXT
 from fcorun.results.models.coefficients import describe_cutoff, nonzero_rows
 
@@ -89,8 +88,7 @@ def _draw_largest(caption: str, rows: Sequence[dict[str, Any]], classes: Sequenc
     if len(classes) == 1 and classes[0]:
         label += f"; above 0 speaks for the class '{classes[0]}'"
     bars = Bars(names, [parse_float(row["value"]) for row in rows], own_units)
-    with style_context("paper"):
-        return embed_drawing(render_figure(draw_bar_figure(bars, label), "svg"), caption)
+    return embed_drawing(draw_later(render_bars, bars, label)(), caption)
 
 
 def describe_few_levels(

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.reports.pictures.layout import COLOURS, make_figure
+from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure, shorten_name
 from fcorun.reports.pictures.picture import Picture
-from fcorun.reports.pictures.style import pt
+from fcorun.reports.pictures.style import pt, style_context
 from fcorun.results.models.coefficients import Coefficients, describe_cutoff
 
 _MAX_BARS = 30  # up to so many coefficients are all bars
@@ -122,10 +122,7 @@ def draw_bars(ax: Any, bars: Bars, max_letters: int = _NAME_LETTERS) -> None:
     ys = np.arange(count)[::-1]
     ax.barh(ys, bars.values, height=0.7, color=[_SIGN_COLOURS[int(value > 0)] for value in bars.values])
     ax.axvline(0, color="black", linewidth=pt(0.6))
-    labels = []
-    for name in bars.names:
-        labels.append(name if len(name) <= max_letters else name[: max_letters - 2] + "..")
-    ax.set_yticks(ys, labels, parse_math=False)
+    ax.set_yticks(ys, [shorten_name(name, max_letters) for name in bars.names], parse_math=False)
     ax.set_ylim(-0.6, max(count, 1) - 0.4)
     ax.locator_params(axis="x", nbins=5)
     if bars.own_units is not None and count:
@@ -141,12 +138,13 @@ def draw_bars(ax: Any, bars: Bars, max_letters: int = _NAME_LETTERS) -> None:
         ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", va="center")
 
 
-def draw_bar_figure(bars: Bars, label: str) -> Any:
-    """Return a figure of bars alone; ``label`` is that of their axis."""
-    figure, (ax,) = make_figure(1, 1, height=max(len(bars.names), 6) * _BAR + _NOTES / 2)
-    draw_bars(ax, bars, max_letters=40)
-    ax.set_xlabel(label, parse_math=False)
-    return figure
+def render_bars(bars: Bars, label: str) -> bytes:
+    """Return a picture of bars alone as the content of an SVG; ``label`` is that of their axis."""
+    with style_context("paper"):
+        figure, (ax,) = make_figure(1, 1, height=max(len(bars.names), 6) * _BAR + _NOTES / 2)
+        draw_bars(ax, bars, max_letters=40)
+        ax.set_xlabel(label, parse_math=False)
+        return render_figure(figure, "svg")
 
 
 def _draw_stems(ax: Any, values: np.ndarray, count: int) -> None:

@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 _PROCESSES = 2
-_PRELOADED = ["matplotlib.backends.backend_agg", "matplotlib.figure"]
+_PRELOADED = ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure", "pandas"]
 _PRELOADED += [f"{__package__}.{picture}" for picture in ("run_curves", "coefficient_picture", "rates", "best_curves")]
 _executors: list[ProcessPoolExecutor] = []  # none, or the one of the command
 
