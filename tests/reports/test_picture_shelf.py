@@ -17,6 +17,7 @@ import fcorun.reports.pictures
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.images import VoxelGrid
 from fcorun.data.rows.rows import Rows
+from fcorun.data.tables.columns.spline import SplineColumn
 from fcorun.methods.objectives import Logistic
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures.coefficient_picture import ModelView
@@ -41,7 +42,8 @@ def model_of(voxels: bool) -> ModelView:
     grid = VoxelGrid(np.ones((4, 4, 3), bool), np.diag([3.0, 3, 3, 1])) if voxels else None
     weights = np.random.default_rng(0).standard_normal((48, 1))
     names = tuple(f"x{j}" for j in range(48))
-    return ModelView(Coefficients(names, ("",), weights, np.ones(1), grid=grid), "a run", 1e-4)
+    columns = (SplineColumn("x0", n_knots=4, knots=(0.0, 1.0, 2.0, 4.0)),) if voxels else ()
+    return ModelView(Coefficients(names, ("",), weights, np.ones(1), grid=grid, columns=columns), "a run", 1e-4)
 
 
 def held_out_curves(n: int) -> CurveView:

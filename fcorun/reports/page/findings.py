@@ -5,7 +5,7 @@ from typing import Any
 
 from fcorun.reports.page.elements import bullet_list, collapsible, embed_picture, html_table, paragraph, warning_list
 from fcorun.reports.page.missing_values import gaps_look_unrelated
-from fcorun.reports.page.models import MAX_COEFFICIENTS, describe_few_levels
+from fcorun.reports.page.models import MAX_COEFFICIENTS, describe_few_levels, draw_model_pictures
 from fcorun.reports.page.page_files import parse_float, read_lines
 from fcorun.reports.page.table_model import FittedTableModel, hide_row_numbers
 from fcorun.reports.pictures.forest import format_interval
@@ -71,11 +71,13 @@ def finding_blocks(model: FittedTableModel, max_rows: int = _MAX_ROWS) -> list[s
     blocks = [warning_list(warnings_of(model)), paragraph(finding_sentence(model))]
     if model.has_coefficients_by_class:
         return blocks  # the section of coefficients has a chart by class
+    pictures = draw_model_pictures(model.record)
     if not model.intervals:
         reading = bullet_list(reading_sentences(model))
-        return [*blocks, finding_table(model, max_rows), paragraph(missing_intervals_sentence(model)), reading]
+        no_intervals = paragraph(missing_intervals_sentence(model))
+        return [*blocks, finding_table(model, max_rows), *pictures, no_intervals, reading]
     coefficients = collapsible("The coefficients of the model, with its intercept", finding_table(model))
-    return [*blocks, *_interval_blocks(model, max_rows), coefficients]
+    return [*blocks, *_interval_blocks(model, max_rows), coefficients, *pictures]
 
 
 def reading_sentences(model: FittedTableModel) -> list[str]:

@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import abbreviate
+from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import Record
 from fcorun.data.tasks import find_tasks
 from fcorun.reports.page.elements import bullet_list, collapsible, embed_drawing, embed_picture, html_table, paragraph
 from fcorun.reports.page.page_files import parse_cell, parse_float, read_csv, read_lines
 from fcorun.reports.page.score_intervals import interval_table
-from fcorun.reports.pictures.coefficient_picture import Bars, render_bars
+from fcorun.reports.pictures.coefficient_picture import Bars, ModelView, render_bars
 from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.picture import find_pictures
 from fcorun.results.inference.methods import INTERVALS_TEXT
-from fcorun.results.models.coefficients import describe_cutoff, nonzero_rows
+from fcorun.results.models.coefficients import describe_cutoff, load_coefficients, nonzero_rows
 
 MAX_COEFFICIENTS = 30  # of a model
 MAX_MODELS = 6  # runs whose coefficients or curves are shown
@@ -33,8 +33,8 @@ _MAX_CLIENT_ROWS = 200  # of scores by client
 def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals: bool = True) -> list[str]:
     """Return drawings, tables and brain pictures of the largest coefficients of each run that has any.
 
-    ``records`` has the name and the record of each run. ``with_intervals`` adds the picture and the sentences of
-    ``fcorun infer``.
+    ``records`` has the name and the record of each run. ``with_intervals`` adds the pictures of
+    the model, and the picture and the sentences of ``fcorun infer``.
     """
     models = [(name, record, read_csv(record.folder / "coefficients.csv")) for name, record in records]
     models = [model for model in models if model[2]]
@@ -70,12 +70,24 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
         blocks.append(collapsible(f"{name}: the coefficients as a table", html_table(headers, cells)))
         blocks.append(embed_picture(record.folder / "brain.png", f"{name}: the weights on the brain."))
         if with_intervals:
+            blocks += draw_model_pictures(record)
             blocks.append(embed_picture(record.folder / "inference.png", f"{name}: intervals; inference.csv has all."))
             blocks.append(bullet_list(read_lines(record.folder / INTERVALS_TEXT)))
     if len(models) > MAX_MODELS:
         more = len(models) - MAX_MODELS
         blocks.append(paragraph(f"Coefficients of {more} further best runs are in their coefficients.csv."))
     return blocks
+
+
+def draw_model_pictures(record: Record) -> list[str]:
+    """Return drawings of the titled pictures of a record's linear model; [] of another record."""
+    try:
+        coefficients = load_coefficients(record)
+    except UserError:
+        return []
+    view = ModelView(coefficients, record.picture_title, float(record.flat_config.get("cutoff") or 0))
+    waits = [draw_later(picture.render_parts, view) for picture in find_pictures(ModelView) if picture.title]
+    return [embed_drawing(svg, caption) for wait in waits for svg, caption in wait()]
 
 
 def _draw_largest(caption: str, rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:

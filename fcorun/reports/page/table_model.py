@@ -9,7 +9,6 @@ from typing import Any
 
 from fcorun.base.records.formats import READ_ERRORS, read_json, read_summary
 from fcorun.base.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record
-from fcorun.base.trust import public_path
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.data.tables.label_file import label_column, label_features
 from fcorun.data.tasks import Task, find_task, find_tasks
@@ -17,15 +16,10 @@ from fcorun.reports.page.page_files import parse_float, read_csv
 from fcorun.reports.page.score_intervals import find_intervals, interval_columns
 from fcorun.reports.page.studies import describe_folds
 from fcorun.results.inference.methods import INTERVALS_FILE
+from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.score_intervals.score_table import ScoreIntervals
 
 HELD_OUT_SETS = {"test": "test rows", "validation": "validation rows", "out_of_fold": "out of fold"}
-_RATIOS = {
-    "fcorun.Logistic": "odds ratio",
-    "fcorun.Poisson": "rate ratio",
-    "fcorun.Gamma": "ratio of means",
-    "fcorun.Cox": "hazard ratio",
-}
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,7 @@ class FittedTableModel:
     @property
     def ratio_name(self) -> str:
         """The name of exp(coefficient), or "" of a model whose coefficients are differences."""
-        return _RATIOS.get(public_path(str(self.config.get("objective.class"))), "")
+        return find_ratio_name(str(self.config.get("objective.class")))
 
     @cached_property
     def coefficients(self) -> list[dict[str, Any]]:

@@ -14,8 +14,10 @@ from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.formats import READ_ERRORS, nifti_bytes, read_json, read_mask, read_summary
 from fcorun.base.records.record import Record
+from fcorun.base.trust import public_path
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.images import VoxelGrid
+from fcorun.data.tables.columns import Column
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.data.tables.label_file import label_features
 from fcorun.data.tables.scaling import Scaling
@@ -25,6 +27,12 @@ if TYPE_CHECKING:  # the process that draws pictures does not import JAX
     from fcorun.methods.objectives.objective import Objective
 
 _AT_SITES = "each client's personal model is at its site, in the record and coefficients_by_client.csv there"
+_RATIOS = {
+    "fcorun.Logistic": "odds ratio",
+    "fcorun.Poisson": "rate ratio",
+    "fcorun.Gamma": "ratio of means",
+    "fcorun.Cox": "hazard ratio",
+}
 COLUMNS = ("parameter", "feature", "class", "value", "value_original")
 
 
@@ -46,6 +54,8 @@ class Coefficients:
         scale: the factor from x to the features.
         cutoff_factors: the factor of the cutoff of each feature, see ``find_cutoff_factors``. None: all are 1.
         feature_labels: the names of the features in pictures; empty: ``features``.
+        columns: the columns of a table that the features are made of, or empty.
+        ratio_name: the name of exp(weight), "" of a model whose weights are differences.
         cuts: the lowest class above each intercept, where outputs have intercepts of their own and share their weights:
             ``bias`` is then (cuts,) or (P, cuts) with k = 1. Empty: each output has weights of its own.
     """
@@ -61,6 +71,8 @@ class Coefficients:
     scale: float = 1.0
     cutoff_factors: np.ndarray | None = None
     feature_labels: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    ratio_name: str = ""
     cuts: tuple[str, ...] = ()
 
     @property
@@ -224,7 +236,19 @@ def coefficients_from(
     }
     grid, has_source_units = data.features.voxel_grid, experiment.data.units
     coefficients = build_coefficients(solution, data_summary, has_source_units, grid, has_path_axis)
-    return replace(coefficients, feature_labels=data.features.display_names if data.features.labels else ())
+    return replace(
+        coefficients,
+        feature_labels=data.features.display_names if data.features.labels else (),
+        columns=data.features.encoding.columns if data.features.encoding else (),
+        ratio_name=find_ratio_name(type(experiment.objective)),
+    )
+
+
+def find_ratio_name(objective: type | str) -> str:
+    """Return the name of exp(coefficient) for an objective, its class or the path of it; "" of differences."""
+    if isinstance(objective, type):
+        objective = f"{objective.__module__}.{objective.__qualname__}"
+    return _RATIOS.get(public_path(objective), "")
 
 
 # The magnitude above which a coefficient counts as nonzero: the cutoff, less where units are large.
@@ -352,21 +376,21 @@ def _load(record: Record, parameters: Mapping[str, np.ndarray] | None = None) ->
         parameters = record.solution if parameters is None else parameters
         grid = mask and VoxelGrid(*mask)
         coefficients = build_coefficients(parameters, data_summary, bool(data_summary.get("units", True)), grid)
-        return replace(coefficients, feature_labels=_read_feature_labels(record, coefficients.features))
+        ratio_name = find_ratio_name(str(record.flat_config.get("objective.class")))
+        labels = data_summary.get("labels")
+        if not labels and not (record.folder / ENCODING_FILE).is_file():
+            return replace(coefficients, ratio_name=ratio_name)
+        encoding = Encoding.from_dict(read_json(record.folder / ENCODING_FILE))
+        feature_labels = ()
+        if labels:
+            label_of_feature = label_features(encoding, labels)
+            feature_labels = tuple(label_of_feature.get(name, name) for name in coefficients.features)
+        return replace(coefficients, feature_labels=feature_labels, columns=encoding.columns, ratio_name=ratio_name)
     except (*READ_ERRORS, TypeError) as error:
         raise UserError(
             f"{record.folder} has lost its solution.npz, summary.json, encoding.json or mask.nii.gz, or they are "
             "damaged: give another record"
         ) from error
-
-
-def _read_feature_labels(record: Record, features: Sequence[str]) -> tuple[str, ...]:
-    """Return the label of each feature of a record, empty for data without labels of columns."""
-    columns = record.summary["data"].get("labels")
-    if not columns:
-        return ()
-    labels = label_features(Encoding.from_dict(read_json(record.folder / ENCODING_FILE)), columns)
-    return tuple(labels.get(name, name) for name in features)
 
 
 def mask_image(grid: VoxelGrid) -> bytes:

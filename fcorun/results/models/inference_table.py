@@ -6,14 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fcorun.base.sources.catalogue import parse_source
-from fcorun.methods.objectives.cox import Cox
-from fcorun.methods.objectives.gamma import Gamma
-from fcorun.methods.objectives.logistic import Logistic
-from fcorun.methods.objectives.poisson import Poisson
 from fcorun.results.inference.estimates import adjust_by_holm, intervals
 from fcorun.results.inference.methods import METHODS, MODEL_ERRORS, SOURCES, find_sources
 from fcorun.results.inference.rubin import PooledEstimates
-from fcorun.results.models.coefficients import format_csv
+from fcorun.results.models.coefficients import find_ratio_name, format_csv
 from fcorun.results.models.inference import Inference
 from fcorun.results.models.inference_features import feature_scaling
 from fcorun.results.models.multiple_imputation import describe_imputations
@@ -24,7 +20,6 @@ COLUMNS = (
     *("penalized", "missing_information", "n", "events", "level", "method", "label"),
 )
 INTERCEPT = "(intercept)"
-_RATIOS = {Logistic: "odds ratio", Poisson: "rate ratio", Gamma: "ratio of means", Cox: "hazard ratio"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +154,7 @@ def build_table(inference: Inference) -> InferenceTable:
         n=counts[0],
         events=counts[1],
         method=_method_column(inference),
-        ratio_name=_RATIOS.get(type(problem.objective), ""),
+        ratio_name=find_ratio_name(type(problem.objective)),
         outcome=str(problem.data.classes[1]) if problem.data.classes else "",
         level=inference.options.level,
         title=describe_method(inference),
