@@ -8,7 +8,7 @@ import yaml
 from markdown_blocks import blocks
 
 from fcorun.base.config import build
-from fcorun.sites.plan.messages.shelf import list_kinds
+from fcorun.sites.plan.messages.message_kind import list_kinds
 from fcorun.sites.plan.policy import Policy
 
 SHEET = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "site_owner.md").read_text(encoding="utf-8")

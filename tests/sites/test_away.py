@@ -16,8 +16,9 @@ from three_sites import NAMES, plan_of, sites_of, write_tables
 from fcorun.base.errors import UserError
 from fcorun.data.rows.away_sites import Absences, AwayRule
 from fcorun.experiment.build import build_engine
-from fcorun.sites.plan.messages.shelf import list_kinds
-from fcorun.sites.server.site_study import pool_rows, run_plan
+from fcorun.sites.plan.messages.message_kind import list_kinds
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import pool_rows
 from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_batch import resolve_numbers
 from fcorun.sites.transport.connections import InProcessConnections, JournaledConnections

@@ -8,7 +8,8 @@ from three_sites import NAMES, plan_of, sites_of, write_tables
 
 from fcorun.engine.remote.leaves import expand_sparse, pack_sparse, restore_leaves
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.server.site_study import run_plan, try_plan
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import try_plan
 from fcorun.sites.transport.connections import InProcessConnections
 
 FEDAVG = ("algo=fedavg", "algo.client_lr=0.1")

@@ -21,9 +21,9 @@ from fcorun.results.site_scores.site_sums import check_sums, expected_sums
 from fcorun.results.survival import baseline_hazard, survival_probabilities
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
-from fcorun.sites.server.selection_trial import try_selection
-from fcorun.sites.server.site_study import mask_sites, run_plan, try_plan
+from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import mask_sites, try_plan
 from fcorun.sites.site.score_sums import ScoreSums
 from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_folds import SiteFolds
@@ -105,9 +105,9 @@ def selection_of():
 def test_a_selection_is_that_of_the_pooled_rows(tmp_path):
     plan = selection_of()
     sites = sites_of(plan)
-    _, comparison = try_selection(plan, {name: sites[name] for name in "ac"}, tmp_path / "out")
+    _, comparison = try_plan(plan, {name: sites[name] for name in "ac"}, tmp_path / "out")
     assert comparison.same_choice
-    assert max(comparison.curve, comparison.coefficients) < 1e-10
+    assert max(comparison.curve, comparison.difference) < 1e-10
 
 
 @pytest.mark.parametrize(("events", "is_refused"), [(20, False), (3, True)])

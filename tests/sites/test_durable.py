@@ -8,7 +8,7 @@ from helpers import fails
 from toy_site import ToySite, toy_rows
 
 from fcorun.base.errors import UserError, WriteError
-from fcorun.sites.plan.obstacles import OwnTableError
+from fcorun.sites.plan.site_options import OwnTableError
 from fcorun.sites.transport import durable
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.delivery import answer_bytes, read_refusal

@@ -7,7 +7,7 @@ from recorded_studies import STUDIES, plan_named, record, restorer, sites_of, wr
 
 from fcorun.interface.checks.message_kinds import CHECKS, MessageCase
 from fcorun.interface.checks.property_check import run_checks
-from fcorun.sites.plan.messages.shelf import list_kinds
+from fcorun.sites.plan.messages.message_kind import list_kinds
 
 
 @functools.cache

@@ -21,10 +21,11 @@ from fcorun.results.inference.sums import row_shares
 from fcorun.sites.plan.messages.run_messages import RoundMessage
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
-from fcorun.sites.server.site_study import mask_sites, run_plan
+from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import mask_sites
 from fcorun.sites.site.site import Site
-from fcorun.sites.tables.row_folds import draw_row_folds
+from fcorun.sites.tables.fold_rules import draw_row_folds
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.studies.selection.selection_result import SelectOptions
 

@@ -11,10 +11,11 @@ from three_sites import NAMES, sites_of
 
 from fcorun.experiment.prepare import prepare
 from fcorun.results.models.inference_options import InferenceOptions
-from fcorun.sites.plan.messages.shelf import list_kinds
+from fcorun.sites.plan.messages.message_kind import list_kinds
 from fcorun.sites.plan.plan import FORMAT, Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.server.site_study import mask_sites, run_plan
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import mask_sites
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import REFUSAL, Envelope, Message
 from fcorun.studies.selection.selection_result import SelectOptions

@@ -16,7 +16,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.server import Server
-from fcorun.sites.server.site_study import Comparison, pool_rows, try_plan
+from fcorun.sites.server.trial import Comparison, pool_rows, try_plan
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message

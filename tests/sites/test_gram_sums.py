@@ -5,7 +5,8 @@ import pytest
 from helpers import composed
 
 from fcorun.experiment.prepare import prepare
-from fcorun.sites.plan.gram_sums import add_folds, sums_add_up, unscale_sums
+from fcorun.sites.plan.messages.run_messages import sums_add_up
+from fcorun.sites.server.sums_of_folds import add_folds, unscale_sums
 
 
 def upload_of(x, y, weight):

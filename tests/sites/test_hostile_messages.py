@@ -18,7 +18,7 @@ from fcorun.base.errors import UserError
 from fcorun.engine.remote.loop import RemoteLoop
 from fcorun.experiment import optimum
 from fcorun.results.site_scores import site_scores
-from fcorun.sites.plan.messages.shelf import list_kinds
+from fcorun.sites.plan.messages.message_kind import list_kinds
 from fcorun.sites.server import site_selection
 from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_intervals import SiteSums

@@ -14,7 +14,7 @@ from fcorun.engine.schedule import Schedule
 from fcorun.results.models.inference_options import InferenceOptions
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.site.acceptance import accept, find_differences, open_checked_site, open_durable_site
-from fcorun.sites.tables.effective_rows import effective_number, least_effective_number
+from fcorun.sites.tables.table_rows import effective_number, least_effective_number
 from fcorun.sites.transport.messages import OwnerError
 from fcorun.studies.selection.selection_result import SelectOptions
 

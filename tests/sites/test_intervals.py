@@ -18,13 +18,13 @@ from fcorun.methods.objectives import Cox, LeastSquares, Logistic, Poisson
 from fcorun.results.inference.model_rows import ModelRows
 from fcorun.results.models.inference_counts import count_indicators
 from fcorun.results.models.inference_options import InferenceOptions
-from fcorun.sites.plan.messages.message_kind import Stage
-from fcorun.sites.plan.messages.shelf import list_kinds
+from fcorun.sites.plan.messages.message_kind import Stage, list_kinds
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.planned_intervals import MAX_DERIVATIVES
+from fcorun.sites.plan.planned_study import MAX_DERIVATIVES
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.site_intervals import SiteSums
-from fcorun.sites.server.site_study import mask_sites, run_plan, try_plan
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import mask_sites, try_plan
 from fcorun.sites.site.interval_sums import IntervalSums
 from fcorun.sites.site.request_checks import RequestCounts
 from fcorun.sites.transport.connections import InProcessConnections

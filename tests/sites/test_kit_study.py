@@ -16,7 +16,7 @@ from fcorun.base.errors import UserError
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.site.acceptance import accept, site_folder
 from fcorun.sites.site.site import Site

@@ -22,7 +22,7 @@ from three_sites import plan_of
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.site.acceptance import accept, open_durable_site, open_site, state_folder
 from fcorun.sites.tables.ledger import Ledger, LedgerEntry, describe_differences
 from fcorun.sites.tables.ledger_rows import ReleasedSet, make_tokens

@@ -20,12 +20,19 @@ from fcorun.experiment.prepare import prepare
 from fcorun.sites.plan.plan import Plan, digest_of_text
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.secure_sums import check_bounds, read_bounds, step_of
-from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.server import Server, _check_splits
-from fcorun.sites.server.site_study import mask_sites, try_plan
+from fcorun.sites.server.trial import mask_sites, try_plan
 from fcorun.sites.site.acceptance import open_site
-from fcorun.sites.site.masking import MaskedConnections, MaskedSite, _add_answers
-from fcorun.sites.site.masks import fingerprint_of, make_key, open_key, public_key_of
+from fcorun.sites.site.masking import (
+    MaskedConnections,
+    MaskedSite,
+    _add_answers,
+    fingerprint_of,
+    make_key,
+    open_key,
+    public_key_of,
+)
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.durable import DurableSite

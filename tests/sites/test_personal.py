@@ -16,9 +16,9 @@ from fcorun.experiment.prepare import prepare
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
-from fcorun.sites.server.selection_trial import try_selection
-from fcorun.sites.server.site_study import run_plan, try_plan
+from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import try_plan
 from fcorun.sites.site.acceptance import accept, open_site, result_folder
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.durable import DurableSite
@@ -336,8 +336,8 @@ def test_a_selection_chooses_by_personal_models(tmp_path):
     plan = Plan.from_experiment(prepare(composed(*DITTO, *keys, *reg)), None, select)
     assert not_none(plan.select).metric == "personal_val_loss"
     sites = sites_of(plan)
-    _, comparison = try_selection(plan, sites, tmp_path / "out")
+    _, comparison = try_plan(plan, sites, tmp_path / "out")
     assert comparison.same_choice
     assert comparison.curve < 1e-12
-    assert comparison.coefficients < 1e-12
+    assert comparison.difference < 1e-12
     assert not_none(sites["a"].personal)["client"].tolist() == ["a"]

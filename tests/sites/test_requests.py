@@ -11,11 +11,12 @@ from three_sites import NAMES, plan_of, sites_of, write_tables
 
 from fcorun.base.errors import UserError
 from fcorun.sites.plan.messages.certificate_messages import round_down, round_up
-from fcorun.sites.plan.obstacles import ObstaclesError, OwnTableError
-from fcorun.sites.plan.planned_intervals import PlannedIntervals
+from fcorun.sites.plan.planned_study import PlannedIntervals
 from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.site_options import ObstaclesError, OwnTableError
 from fcorun.sites.server.server import Server
-from fcorun.sites.server.site_study import run_plan, try_plan
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import try_plan
 from fcorun.sites.site.request_checks import RequestCounts
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message

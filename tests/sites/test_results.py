@@ -15,8 +15,9 @@ from three_sites import NAMES, plan_of, sites_of, write_tables
 from fcorun.base.records.formats import npz_bytes
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
-from fcorun.sites.server.site_study import run_plan, try_plan
+from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import try_plan
 from fcorun.sites.site.acceptance import accept, open_site, result_folder
 from fcorun.sites.site.site_results import pack_result, predict_held_out
 from fcorun.sites.transport.connections import InProcessConnections

@@ -17,12 +17,12 @@ from fcorun.data.tables.columns import LevelColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.experiment.prepare import prepare
 from fcorun.results.models.predictions import predictions_csv
-from fcorun.sites.plan.obstacles import OwnTableError
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.server.selection_trial import try_selection
+from fcorun.sites.plan.site_options import OwnTableError
 from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import try_plan
 from fcorun.sites.tables.fold_rules import check_filled_levels
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.durable import DurableSite
@@ -140,9 +140,9 @@ def check_predictions(pooled: pd.DataFrame):
 def test_a_trial_with_masks_compares_with_the_pooled_rows_and_leaves_a_report():
     plan = selection_of("algo=newton", "seed=3", bounds={})  # which draws the folds at neither
     lines = []
-    record, comparison = try_selection(plan, sites_of(plan), "trial", log=lines.append)
+    record, comparison = try_plan(plan, sites_of(plan), "trial", log=lines.append)
     assert comparison.same_choice
-    assert max(comparison.curve, comparison.coefficients) < 1e-8
+    assert max(comparison.curve, comparison.difference) < 1e-8
     assert record.status["status"] == "done"
     assert Path("trial/refit/scores.csv").exists()
     assert "is slightly optimistic; coefficients" in "\n".join(lines)  # sites refuse outer_folds, which are not advised
@@ -151,7 +151,7 @@ def test_a_trial_with_masks_compares_with_the_pooled_rows_and_leaves_a_report():
     assert "selection.csv, curve.csv" in named
     assert all(Path("trial", name).exists() for name in named.removeprefix("trial/ holds ").split(", "))
     with fails("holds this trial already"):
-        try_selection(plan, sites_of(plan), "trial")
+        try_plan(plan, sites_of(plan), "trial")
 
 
 @pytest.mark.parametrize(
@@ -371,10 +371,10 @@ def test_sums_of_folds_give_those_of_all_rows(bounds):
         site.compute_answer = lambda request, compute=site.compute_answer: (
             answered.append(request.name) or compute(request)
         )
-    record, comparison = try_selection(plan, sites, "trial")
+    record, comparison = try_plan(plan, sites, "trial")
     assert answered.count("round") == 2 * len(NAMES)
     assert comparison.same_choice
-    assert max(comparison.curve, comparison.coefficients) < (1e-12 if bounds is None else 1e-8)
+    assert max(comparison.curve, comparison.difference) < (1e-12 if bounds is None else 1e-8)
     about = record.summary["data"]
     assert record.rows[-1]["grad_evals"] == about["examples"] * (about["features"] + 2)  # a gradient, and p products
     cost = read_json(Path("trial/selection.json"))["cost"]
@@ -385,9 +385,9 @@ def test_sums_of_folds_give_those_of_all_rows(bounds):
 @pytest.mark.slow
 def test_a_site_without_training_rows_has_no_sums():
     plan = selection_of("algo=gram", *NUMBERS, f"data.validation=[{NAMES[-1]}]")
-    _, comparison = try_selection(plan, sites_of(plan, Policy(alone="allow")), "trial")
+    _, comparison = try_plan(plan, sites_of(plan, Policy(alone="allow")), "trial")
     assert comparison.same_choice
-    assert comparison.coefficients < 1e-12
+    assert comparison.difference < 1e-12
 
 
 @pytest.mark.slow

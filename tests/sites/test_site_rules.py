@@ -13,17 +13,15 @@ from three_sites import plan_of, sites_of, write_tables
 from fcorun.base.errors import UserError
 from fcorun.data.tables.cells import is_missing
 from fcorun.experiment.prepare import prepare
-from fcorun.sites.plan.obstacles import OwnTableError
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.planned_intervals import PlannedIntervals
+from fcorun.sites.plan.planned_study import PlannedIntervals
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
-from fcorun.sites.server.server import Server
+from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
+from fcorun.sites.server.server import Server, agree
 from fcorun.sites.site.acceptance import describe_site, open_checked_site
 from fcorun.sites.site.site import Site
-from fcorun.sites.tables.disclosure_rules import has_short_batch
-from fcorun.sites.tables.effective_rows import effective_number
-from fcorun.sites.tables.table_union import agree
+from fcorun.sites.tables.planned_table import has_short_batch
+from fcorun.sites.tables.table_rows import effective_number
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.selection_result import SelectOptions

@@ -16,7 +16,7 @@ from fcorun.results.scores.ranking import Ranking
 from fcorun.results.scores.weighted_rows import RowGroups
 from fcorun.results.site_scores.site_scores import compute_site_scores
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.site.score_sums import ScoreSums

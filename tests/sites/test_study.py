@@ -18,16 +18,10 @@ from fcorun.methods.problem.curvature import curvature_bounds
 from fcorun.sites.plan.messages.certificate_messages import round_down, round_up
 from fcorun.sites.plan.plan import Plan, digest_of_text
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.server import Server
-from fcorun.sites.server.site_study import (
-    Comparison,
-    check_messages_of_record,
-    pool_rows,
-    relative_difference,
-    run_plan,
-    try_plan,
-)
+from fcorun.sites.server.site_study import check_messages_of_record, run_plan
+from fcorun.sites.server.trial import Comparison, pool_rows, relative_difference, try_plan
 from fcorun.sites.site.acceptance import accept, open_durable_site, open_log, open_site
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.connections import InProcessConnections

@@ -16,14 +16,13 @@ from fcorun.data.datasets.sites import Sites
 from fcorun.data.tables.columns import Column, LevelColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.scaling import Scaling
-from fcorun.sites.plan.obstacles import OwnTableError
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
+from fcorun.sites.server.server import agree
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_data import encode_table
 from fcorun.sites.tables.table_description import merge_small_cells
 from fcorun.sites.tables.table_rows import read_site_table
-from fcorun.sites.tables.table_union import agree
 from fcorun.sites.transport.messages import Message
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -10,7 +10,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.datasets.table import Table
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.tables.table_rows import read_site_table
 from fcorun.studies.selection.folds import assign_folds
 

@@ -16,8 +16,9 @@ from fcorun.results.models.inference_features import feature_scaling
 from fcorun.results.models.inference_options import InferenceOptions
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
-from fcorun.sites.server.site_study import run_plan, share_programs
+from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import share_programs
 from fcorun.sites.site.acceptance import open_checked_site
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.connections import InProcessConnections

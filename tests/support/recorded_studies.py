@@ -10,10 +10,11 @@ from helpers import composed
 
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.planned_intervals import PlannedIntervals
+from fcorun.sites.plan.planned_study import PlannedIntervals
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
-from fcorun.sites.server.site_study import mask_sites, run_plan
+from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import mask_sites
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message

@@ -12,7 +12,8 @@ from fcorun.experiment.prepare import prepare
 from fcorun.results.models.predictions import predict_splits, tabulate_scores
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.server.site_study import mask_sites, run_plan
+from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.trial import mask_sites
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.connections import InProcessConnections
 

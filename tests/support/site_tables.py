@@ -10,12 +10,12 @@ import pandas as pd
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.sites import Sites
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.server.server import agree, compute_means, fit_scaling
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.tables.table_description import describe_table
 from fcorun.sites.tables.table_rows import read_site_table
-from fcorun.sites.tables.table_union import agree, compute_means, fit_scaling
 from fcorun.sites.transport.messages import Message
 
 SIZES = {"bern": 97, "aarau": 80, "chur": 121}

@@ -9,7 +9,7 @@ from fcorun.data.rows.rows import Rows
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.experiment.build import build_engine
 from fcorun.methods.problem.curvature import curvature_bounds
-from fcorun.sites.site.few_rows import FewRowsRule
+from fcorun.sites.site.request_checks import FewRowsRule
 from fcorun.sites.site.site_batch import SiteBatch
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message

@@ -7,7 +7,7 @@ from helpers import composed
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.site.site import Site
 
 NAMES = ("a", "b", "c")

@@ -16,12 +16,9 @@ from fcorun.base.system.machine import fcorun_version
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.results.models.inference_options import InferenceOptions
-from fcorun.sites.plan.messages.message_kind import MessageKind, Quantity
-from fcorun.sites.plan.messages.shelf import default_bounds, kinds_of, list_quantities
+from fcorun.sites.plan.messages.message_kind import MessageKind, Quantity, default_bounds, kinds_of, list_quantities
 from fcorun.sites.plan.plan_checks import at_any_strength, check_away, check_experiment
-from fcorun.sites.plan.planned_intervals import PlannedIntervals
-from fcorun.sites.plan.planned_selection import PlannedSelection
-from fcorun.sites.plan.planned_study import PlannedStudy
+from fcorun.sites.plan.planned_study import PlannedIntervals, PlannedSelection, PlannedStudy
 from fcorun.sites.plan.secure_sums import check_bounds, check_secure, choose_bounds
 from fcorun.studies.selection.path import find_path_parameter
 from fcorun.studies.selection.selection_result import SelectOptions

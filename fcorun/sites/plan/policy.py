@@ -16,9 +16,9 @@ from fcorun.data.datasets.dataset import Features
 from fcorun.data.rows.rows import Rows
 from fcorun.experiment.optimum import MAX_GRADIENTS
 from fcorun.methods.objectives.least_squares import LeastSquares
-from fcorun.sites.plan.obstacles import Obstacles
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.planned_intervals import MAX_DERIVATIVES
+from fcorun.sites.plan.planned_study import MAX_DERIVATIVES
+from fcorun.sites.plan.site_options import Obstacles
 
 _ROWS_PER_FEATURE = 3  # with fewer rows a Hessian tells much of single rows
 

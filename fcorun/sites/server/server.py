@@ -1,26 +1,279 @@
-"""The server of a study: from a plan and connected sites to a record."""
+"""The server of a study: from a plan and connected sites to what it knows of their rows.
+
+The tables of all sites become one: an agreement follows from their descriptions, and its scaling from sums by client,
+means first, then squared deviations from the means.
+"""
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.rows.away_sites import Absences
 from fcorun.data.rows.site_rows import SiteRows
-from fcorun.data.tables.splits import SPLITS
+from fcorun.data.tables.column_statistics import sum_in_order
+from fcorun.data.tables.columns import Column
+from fcorun.data.tables.columns.column import ColumnDescription
+from fcorun.data.tables.data_warnings import FAR, describe_other_codes, measure_distances
+from fcorun.data.tables.encoding import Encoding, make_encoding, warn_single_levels
+from fcorun.data.tables.partition import numeric_or_text_key
+from fcorun.data.tables.scaling import Scaling
+from fcorun.data.tables.splits import SPLITS, HoldOut
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.secure_sums import sum_errors
+from fcorun.sites.plan.site_options import OTHER
 from fcorun.sites.tables.table_agreement import Agreement
-from fcorun.sites.tables.table_union import agree, compute_means, fit_scaling
+from fcorun.sites.tables.table_description import Description
 from fcorun.sites.transport.connections import ALL_SITES, Connections
 from fcorun.sites.transport.delivery import digest_of
 from fcorun.sites.transport.messages import Message
+
+_WHERE = "the tables of the sites"
+Descriptions = Mapping[str, Description]
+
+
+def agree(options: Sites, answers: Mapping[str, Message]) -> Agreement:
+    """Return the agreement that follows from the description of each site, without a scaling.
+
+    Raises UserError, which names the site, for tables that are not alike, and for options that the rows of all sites
+    together do not allow.
+    """
+    sites = {site: Description.from_message(answers[site], site, options) for site in sorted(answers)}
+    site_of_client: dict[str, str] = {}
+    for site, description in sites.items():
+        for name in description.clients:
+            if name in site_of_client:
+                raise UserError(f"site '{site}' and site '{site_of_client[name]}' both have a client '{name}': give "
+                                "one of the two another name")  # fmt: skip
+            site_of_client[name] = site
+    names = list(site_of_client)
+    clients = [names[k] for k in sorted(range(len(names)), key=numeric_or_text_key(names))]
+    position = {name: m for m, name in enumerate(clients)}
+    order = np.argsort([position[name] for description in sites.values() for name in description.clients])
+    n_rows, weights = (
+        np.concatenate([getattr(description, name) for description in sites.values()])[order]
+        for name in ("n_rows", "weights")
+    )
+    hold_out = HoldOut(options.validation, options.test)
+    hold_out.check_clients(clients)
+    hold_out.check_test_rows(int(n_rows[:, 2].sum()), options.group is not None)
+    if not n_rows[:, 0].any():
+        raise UserError(f"{_WHERE} have no training rows: hold out fewer rows")
+    for m in np.flatnonzero((n_rows[:, 0] > 0) & (weights[:, 0] == 0))[:1]:
+        raise UserError(f"site '{site_of_client[clients[m]]}': all training rows of client '{clients[m]}' have weight "
+                        "0: leave that client out, or give its rows weights")  # fmt: skip
+    if n_rows[:, 1].any() and not weights[:, 1].any():
+        raise UserError(f"{_WHERE}: all validation rows have weight 0: hold out others, or none")
+    training_clients = [name for name, counts in zip(clients, n_rows, strict=True) if counts[0]]
+    classes, warnings = _agree_on_classes(options, sites)
+    kinds = _agree_on_kinds(sites)
+    encoding, column_warnings = _make_encoding(options, sites, kinds, training_clients)
+    warnings += [*column_warnings, *warn_similar_names("clients", clients)]
+    dtypes = {"int8"}  # of levels and indicators, and of truth values
+    for column in encoding.columns:
+        if column.has_numbers:
+            dtypes |= {description.dtypes[column.name] for description in sites.values()} - {"bool"}
+    return Agreement(
+        task=options.task,
+        classes=classes,
+        encoding=encoding,
+        x_dtype=np.result_type(*map(np.dtype, sorted(dtypes))).name,
+        y_dtype=np.result_type(*(description.target_dtype or "int32" for description in sites.values())).name,
+        clients=tuple(clients),
+        site_of_client=tuple(site_of_client[name] for name in clients),
+        n_rows=n_rows,
+        weights=weights,
+        warnings=tuple(warnings),
+    )
+
+
+def _agree_on_classes(options: Sites, sites: Descriptions) -> tuple[tuple, list[str]]:
+    """Return the classes in order, and warnings. Raises UserError for labels that differ or are missing."""
+    task = options.target_task
+    if not task.has_classes:
+        return (), []
+    first_labels = next((description.labels for description in sites.values() if description.labels), [])
+    counts: Counter = Counter()
+    for description in sites.values():
+        if any(type(label) is not type(first_labels[0]) for label in description.labels):
+            raise UserError(f"'{options.target}' has text as labels at some sites, and numbers at others: "
+                            f"{_list_labels(sites)}: write them alike at all sites")  # fmt: skip
+        counts.update(dict(zip(description.labels, description.label_counts.tolist(), strict=True)))
+    by_name = {str(label): label for label in sorted(counts)}
+    names = options.classes
+    if names is None:
+        names = [str(label) for label in options.order_labels(counts)]
+        if task.has_two_classes and len(names) == 2 and str(options.positive) not in names:
+            raise UserError(f"data.positive={options.positive} is no label of any site; "
+                            f"{suggest_name(options.positive, names)}")  # fmt: skip
+    for name in names:
+        if name not in by_name:
+            raise UserError(f"the class '{name}' has no training rows at any site: leave it out of data.classes")
+    if (task.has_two_classes and len(names) != 2) or len(names) < 2:
+        needed = "two" if task.has_two_classes else "two or more"
+        raise UserError(f"the sites together have {len(names)} classes of '{options.target}', and data.task="
+                        f"{options.task} needs {needed}: {_list_labels(sites)}: write them alike at all sites, or give "
+                        "another task")  # fmt: skip
+    warnings = warn_similar_names("labels", names)
+    for site, description in sites.items():
+        absent = [name for name in names if by_name[name] not in description.labels]
+        if absent and description.n_rows[:, 0].any():
+            warnings.append(f"site '{site}' has no training rows of the class {abbreviate(list(map(repr, absent)))}")
+    return tuple(by_name[name] for name in names), warnings
+
+
+def _list_labels(sites: Descriptions) -> str:
+    """Return the labels of each site as text."""
+    texts = []
+    for site, description in sites.items():
+        labels = abbreviate([f"'{label}'" if isinstance(label, str) else str(label) for label in description.labels], 4)
+        texts.append(f"{labels or 'none'} at site '{site}'")
+    return "; ".join(texts)
+
+
+def _agree_on_kinds(sites: Descriptions) -> dict[str, Column]:
+    """Return the columns before a fit, in the order of the first site.
+
+    Raises UserError for columns and kinds that differ between sites.
+    """
+    names = list(dict.fromkeys(name for description in sites.values() for name in description.kinds))
+    kinds = {}
+    for name in names:
+        having = [site for site, description in sites.items() if name in description.kinds]
+        if len(having) < len(sites):
+            lacking = [f"'{site}'" for site in sites if site not in having]
+            raise UserError(f"column '{name}' is at site {abbreviate(list(map(repr, having)))} and not at site "
+                            f"{abbreviate(lacking)}: data.rename={{THEIRS: {name}}} names the column of a site, and "
+                            f"data.ignore=[{name}] leaves it out everywhere")  # fmt: skip
+        site_by_content: dict[str, str] = {}
+        for site, description in sites.items():
+            column = description.kinds[name]
+            if column is not None:
+                site_by_content.setdefault(column.content, site)
+                kinds.setdefault(name, column)
+        if not site_by_content:
+            raise UserError(f"column '{name}' has no value at any site: data.ignore=[{name}] leaves it out")
+        if len(site_by_content) > 1:
+            (one, site), (other, other_site) = sorted(site_by_content.items())
+            raise UserError(f"column '{name}' holds {one} at site '{site}' and {other} at site '{other_site}': write "
+                            f"it alike at all sites, or data.ignore=[{name}] leaves it out")  # fmt: skip
+    return kinds
+
+
+def _make_encoding(
+    options: Sites, sites: Descriptions, kinds: Mapping[str, Column], clients: Sequence[str]
+) -> tuple[Encoding, list[str]]:
+    """Return the encoding of the columns, and warnings; ``clients`` are those with training rows, in order."""
+    columns: list[Column] = []
+    with_rare = []
+    warnings = []
+    for name, column in kinds.items():
+        parts = []
+        for description in sites.values():
+            part = replace(description.columns[name], other=OTHER)
+            n_rare = description.n_rare.get(name, 0)
+            if n_rare:  # rows of rare levels are counted as ``OTHER``
+                level_counts = part.level_counts + Counter({OTHER: n_rare})
+                part = replace(part, n_values=part.n_values + n_rare, level_counts=level_counts)
+            parts.append(part)
+        together = ColumnDescription.combine(parts, clients)
+        fitted = column.fit(together, options.missing, _WHERE)
+        columns.append(fitted)
+        if not column.has_levels:
+            continue
+        warnings += fitted.warn_similar_levels()
+        levels = {site: set(description.columns[name].level_counts) for site, description in sites.items()}
+        warnings += describe_other_codes("site", name, levels)
+        sites_with_rare = [f"'{site}'" for site, description in sites.items() if description.n_rare.get(name)]
+        if sites_with_rare:
+            with_rare.append(f"'{name}' at {abbreviate(sites_with_rare)}")
+            if any(OTHER in names for names in levels.values()):
+                warnings.append(f"rows of rare levels of '{name}' join the level '{OTHER}' that a table has: rename it "
+                                "in the tables to keep it apart")  # fmt: skip
+    if with_rare:
+        warnings.append(f"levels that few training rows of a site have are coded as '{OTHER}' there, where pooled rows "
+                        f"keep them: {abbreviate(with_rare)}")  # fmt: skip
+    constant = []
+    for name in [column.name for column in columns if column.features]:
+        constant_sites = [f"'{site}'" for site, description in sites.items() if description.is_constant[name]]
+        if constant_sites:
+            constant.append(f"'{name}' at {abbreviate(constant_sites)}")
+    if constant:
+        warnings.append("columns are taken as constant at a site whose training rows have one value there, or another "
+                        f"one in few rows, which pooled rows would keep: {abbreviate(constant)}")  # fmt: skip
+    warnings += warn_single_levels(columns)
+    if options.missing == "median":
+        warnings.append("medians come from counts in bins of data.ranges, and are the middles of bins, where those of "
+                        "pooled rows are exact")  # fmt: skip
+    return make_encoding(columns, _WHERE), warnings
+
+
+def compute_means(agreement: Agreement, sums: Mapping[str, Message]) -> np.ndarray:
+    """Return the mean of each feature over the training rows of all sites, (d,), from the sums of each site."""
+    return sum_in_order(_stack(agreement, sums)) / _n_rows(agreement).sum()
+
+
+def fit_scaling(agreement: Agreement, sums: Mapping[str, Message], squares: Mapping[str, Message]) -> Agreement:
+    """Return the agreement with the scaling of the features, and with warnings to sites whose units may differ.
+
+    Args:
+        agreement: the agreement on the features.
+        sums: the answers of the sites with the sums of the features.
+        squares: the answers with the squared deviations from ``compute_means``.
+
+    There are no warnings if the answers are the sums over all sites together.
+    """
+    mean = compute_means(agreement, sums)
+    squares_by_client = _stack(agreement, squares)
+    n_rows = _n_rows(agreement)
+    agreement = replace(agreement, scaling=Scaling.from_squares(mean, squares_by_client, int(n_rows.sum())))
+    if ALL_SITES in sums:
+        return agreement
+    numbers = [column.name for column in agreement.encoding.columns if column.has_numbers]
+    site_of_client = dict(zip(agreement.clients, agreement.site_of_client, strict=True))
+    sites, site_of = np.unique([site_of_client[name] for name in agreement.training_clients], return_inverse=True)
+    belongs = (site_of == np.arange(len(sites))[:, None]).astype(float)
+    n_rows_of_site = np.bincount(site_of, n_rows).astype(int)
+    sums_of_site = belongs @ _stack(agreement, sums)
+    distances, *_ = measure_distances(sums_of_site, belongs @ squares_by_client, n_rows_of_site, mean)
+    site_warnings: dict[str, tuple[str, ...]] = {}
+    for site, far in zip(sites.tolist(), distances > FAR, strict=True):
+        for name, is_far in zip(agreement.feature_names, far, strict=True):
+            if is_far and name in numbers:
+                warning = (f"the mean of '{name}' here is more than {FAR} standard deviations away from that of the "
+                           "other sites: check that the unit is the same")  # fmt: skip
+                site_warnings[site] = (*site_warnings.get(site, ()), warning)
+    return replace(agreement, site_warnings=site_warnings)
+
+
+def _n_rows(agreement: Agreement) -> np.ndarray:
+    """Return the number of training rows of each client that has some."""
+    return agreement.n_rows[:, 0][agreement.n_rows[:, 0] > 0]
+
+
+def _stack(agreement: Agreement, answers: Mapping[str, Message]) -> np.ndarray:
+    """Return the sums of the clients of all sites in the agreed order, (M, d). Raises UserError, which names a site."""
+    by_client: dict[str, np.ndarray] = {}
+    together = ALL_SITES in answers
+    for site, answer in answers.items():
+        clients = [ALL_SITES] if together else agreement.clients_of(site)
+        sums = answer.arrays.get("sums")
+        if sums is None or sums.shape != (len(clients), len(agreement.feature_names)) or sums.dtype != np.float64:
+            raise UserError(f"site '{site}' sent no sums of the agreed features: use the same version of fcorun at all "
+                            "sites")  # fmt: skip
+        if not np.isfinite(sums).all():
+            j = int(np.flatnonzero(~np.isfinite(sums).all(axis=0))[0])
+            raise UserError(f"site '{site}' sent a sum of '{agreement.feature_names[j]}' that is not finite: scale the "
+                            "column")  # fmt: skip
+        by_client |= dict(zip(clients, sums, strict=True))
+    return np.stack([by_client[name] for name in ([ALL_SITES] if together else agreement.training_clients)])
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from fcorun.results.models.inference_table import build_table, describe
 from fcorun.results.models.inference_warnings import find_warnings
 from fcorun.sites.plan.messages.interval_messages import Derivatives
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.planned_intervals import MAX_DERIVATIVES, PlannedIntervals
+from fcorun.sites.plan.planned_study import MAX_DERIVATIVES, PlannedIntervals
 from fcorun.sites.transport.messages import SiteLost, SiteRefusal
 
 

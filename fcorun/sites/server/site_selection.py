@@ -20,7 +20,7 @@ from fcorun.engine.engine import CompiledPrograms, program_key
 from fcorun.experiment.build import build_engine, resolve_auto
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.sites.plan.planned_selection import REFIT, PlannedSelection
+from fcorun.sites.plan.planned_study import REFIT, PlannedSelection
 from fcorun.sites.server.sums_of_folds import SumsOfFolds
 from fcorun.sites.tables.fold_counts import FoldCounts
 from fcorun.sites.tables.fold_encoding import count_shapes, fit_fold, learnt_columns

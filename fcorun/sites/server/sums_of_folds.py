@@ -1,21 +1,29 @@
-"""Connections that compute the sums of ``algo=gram`` over all training rows from those of the folds, if they can."""
+"""Connections that compute the sums of ``algo=gram`` over all training rows from those of the folds, if they can.
+
+A row is a training row of all folds but the one that holds it out. So the mean over all rows is the mean of the folds'
+means, weighted by the weights of their training rows, and no site has to send it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system.files import write_atomically
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.sites.plan.gram_sums import Arrays, add_folds, sums_add_up, unscale_sums
-from fcorun.sites.plan.messages.run_messages import RoundMessage
-from fcorun.sites.plan.messages.shelf import list_kinds
-from fcorun.sites.plan.planned_selection import REFIT
-from fcorun.sites.plan.table_options import FILLS
+from fcorun.sites.plan.messages.message_kind import list_kinds
+from fcorun.sites.plan.messages.run_messages import RoundMessage, sums_add_up
+from fcorun.sites.plan.planned_study import REFIT
+from fcorun.sites.plan.site_options import FILLS
 from fcorun.sites.transport.connections import SUMS_FILES, Connections, ConnectionsWrapper, Request
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.selection_result import ALL_ROWS
 from fcorun.studies.selection.study import FITS
+
+Arrays = dict[str, np.ndarray]
+_WORK = "work"  # the array of an answer that counts gradients and proxes
 
 
 @dataclass
@@ -109,3 +117,40 @@ class SumsOfFolds(ConnectionsWrapper):
         if scaling is not None:
             by_site = {site: unscale_sums(of_site, **scaling) for site, of_site in by_site.items()}
         return {site: Message(RoundMessage.name, arrays=of_site) for site, of_site in by_site.items()}
+
+
+def unscale_sums(arrays: Arrays, mean: np.ndarray, deviation: np.ndarray) -> Arrays:
+    """Return an upload of Gram for features x (N, d), from that for features (x - mean) / deviation.
+
+    The arrays "0", "1" and "2" are the gradient by the weights, the gradient by the bias, and the packed Hessian. A
+    model with weights w and bias b for x predicts the same with the weights deviation * w and the bias b + <mean, w>
+    for the scaled features, of which those with the deviation 0 are 0.
+    """
+    weight_gradient, bias_gradient, packed = (arrays[name][0] for name in "012")
+    rows, columns = np.triu_indices(len(mean) + 1)
+    matrix = np.zeros((len(mean) + 1, len(mean) + 1))
+    matrix[rows, columns] = matrix[columns, rows] = packed
+
+    def transform(vectors):  # derivatives by the parameters for the scaled features, to those for x, row by row
+        return np.concatenate([deviation[:, None] * vectors[:-1] + np.outer(mean, vectors[-1]), vectors[-1:]])
+
+    slopes = transform(np.append(weight_gradient, bias_gradient)[:, None])[:, 0]
+    matrix = transform(transform(matrix).T)
+    leaves = {"0": slopes[:-1], "1": slopes[-1], "2": matrix[rows, columns]}
+    return arrays | {name: np.asarray(leaf, packed.dtype)[None] for name, leaf in leaves.items()}
+
+
+def add_folds(parts: Sequence[tuple[float, Arrays]], n_folds: int) -> Arrays:
+    """Return a site's answer for all training rows, the mean of its answers for the training rows of the folds.
+
+    ``parts`` are the sum of the weights of the training rows of each fold, and the answer for them.
+    """
+    total = sum(weight for weight, _ in parts)
+    added: Arrays = {}
+    for name, first in parts[0][1].items():
+        if name == _WORK:  # each row is a training row of all folds but one
+            added[name] = np.sum([arrays[name] for _, arrays in parts], axis=0) // (n_folds - 1)
+        else:
+            mean = np.sum([weight / total * arrays[name] for weight, arrays in parts], axis=0, dtype=np.float64)
+            added[name] = mean.astype(first.dtype)
+    return added

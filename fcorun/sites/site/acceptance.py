@@ -17,10 +17,9 @@ from fcorun.base.system.files import write_atomically
 from fcorun.data.tables.cells import coerce_numbers
 from fcorun.data.tables.data_warnings import warn_suspicious_columns
 from fcorun.data.tables.splits import SPLITS
-from fcorun.sites.plan.obstacles import Obstacles
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
+from fcorun.sites.plan.site_options import Obstacles, SiteOptions
 from fcorun.sites.site.site import Site
 from fcorun.sites.tables.ledger import Ledger, LedgerEntry
 from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading, list_read_columns
@@ -208,7 +207,7 @@ def digest_of_rows(options: SiteOptions) -> str:
 
 def site_fingerprint(folder: Path) -> str:
     """Return the fingerprint of the key of a site's folder, which is drawn once."""
-    from fcorun.sites.site.masks import fingerprint_of, open_key, public_key_of
+    from fcorun.sites.site.masking import fingerprint_of, open_key, public_key_of
 
     return fingerprint_of(public_key_of(open_key(folder)))
 
@@ -225,8 +224,7 @@ def open_site(folder: Path, plan: Plan) -> "Site | MaskedSite":
     accepted.check_data()  # again, for a change while the table was read
     if not plan.is_masked:
         return site
-    from fcorun.sites.site.masking import MaskedSite
-    from fcorun.sites.site.masks import open_key
+    from fcorun.sites.site.masking import MaskedSite, open_key
 
     return MaskedSite(site, open_key(folder), accepted.fingerprints)
 

@@ -33,8 +33,7 @@ from fcorun.results.models.inference_features import feature_scaling
 from fcorun.results.models.inference_problem import make_model_rows
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.tables.effective_rows import effective_number
-from fcorun.sites.tables.table_rows import SiteTable
+from fcorun.sites.tables.table_rows import SiteTable, effective_number
 
 _SLACK = 1e-5  # between a value and 0 or 1
 Arrays = dict[str, np.ndarray]

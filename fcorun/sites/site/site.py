@@ -25,19 +25,16 @@ from fcorun.sites.plan.messages.message_kind import Stage
 from fcorun.sites.plan.messages.run_messages import Evaluate, Numbers
 from fcorun.sites.plan.messages.score_messages import Scores
 from fcorun.sites.plan.messages.table_messages import Load
-from fcorun.sites.plan.obstacles import OwnTableError
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
-from fcorun.sites.site.few_rows import FewRowsRule
-from fcorun.sites.site.fold_predictions import SELECTION_FOLDER, FoldPredictions
+from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
 from fcorun.sites.site.interval_sums import IntervalSums, count_gaps
-from fcorun.sites.site.request_checks import RequestCounts, check_clients, check_last_model, check_model
+from fcorun.sites.site.request_checks import FewRowsRule, RequestCounts, check_clients, check_last_model, check_model
 from fcorun.sites.site.score_sums import ScoreSums, threshold_of
 from fcorun.sites.site.shared_programs import SharedPrograms
 from fcorun.sites.site.site_batch import SiteBatch, resolve_numbers
 from fcorun.sites.site.site_folds import SiteFolds
-from fcorun.sites.site.site_results import check_result, read_result, write_result
+from fcorun.sites.site.site_results import SELECTION_FOLDER, FoldPredictions, check_result, read_result, write_result
 from fcorun.sites.tables.fold_counts import place_rows
 from fcorun.sites.tables.planned_table import check_targets_of_site, read_planned_table
 from fcorun.sites.tables.table_agreement import Agreement

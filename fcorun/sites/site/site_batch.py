@@ -24,7 +24,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import PyTree
 from fcorun.methods.problem.problem import Batch
 from fcorun.sites.plan.messages.run_messages import Evaluate, RoundMessage
-from fcorun.sites.site.few_rows import FewRowsRule, refuse
+from fcorun.sites.site.request_checks import FewRowsRule, refuse
 from fcorun.sites.site.shared_programs import SharedPrograms
 
 Arrays = dict[str, np.ndarray]

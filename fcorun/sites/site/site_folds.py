@@ -12,12 +12,11 @@ from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.data.tables.column_statistics import sum_in_order
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.planned_selection import REFIT
+from fcorun.sites.plan.planned_study import REFIT
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.tables.fold_counts import FoldCounts, place_rows
 from fcorun.sites.tables.fold_encoding import FoldCells
-from fcorun.sites.tables.fold_rules import check_filled_levels, check_folds
-from fcorun.sites.tables.row_folds import NOT_HELD_OUT
+from fcorun.sites.tables.fold_rules import NOT_HELD_OUT, check_filled_levels, check_folds
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message

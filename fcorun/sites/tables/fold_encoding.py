@@ -23,9 +23,8 @@ from fcorun.data.tables.columns import Column, MissingPolicy
 from fcorun.data.tables.columns.column import ColumnDescription, ColumnFit, Histogram
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
-from fcorun.sites.plan.table_options import FILLS, HISTOGRAM_BINS, INFORMATIVE
-from fcorun.sites.tables.table_agreement import Agreement
-from fcorun.sites.tables.table_checks import check_gaps
+from fcorun.sites.plan.site_options import FILLS, HISTOGRAM_BINS, INFORMATIVE
+from fcorun.sites.tables.table_agreement import Agreement, check_gaps
 from fcorun.sites.tables.table_data import encode_table
 from fcorun.sites.tables.table_description import find_bins, median_edges, merge_small_cells
 from fcorun.sites.tables.table_rows import SiteTable

@@ -1,4 +1,4 @@
-"""The rules on the folds of a site's training rows: each fold, and all others, are sets that answers tell apart.
+"""The folds of a site's training rows, and the rules on them: answers tell the rows of a fold from all others.
 
 The rows of a fold are the difference of two subsets that are summed, so that all rules on sets hold for them, too. The
 site's own table tells whether they hold, but for what ``SiteFolds`` checks. A column whose gaps are filled by one
@@ -12,14 +12,17 @@ from typing import NamedTuple
 import numpy as np
 
 from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.rows import Rows
 from fcorun.data.tables.cells import is_missing, to_level_names
 from fcorun.data.tables.encoding import Encoding
-from fcorun.sites.plan.obstacles import Obstacles, OwnTableError
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.table_options import OTHER
+from fcorun.sites.plan.site_options import OTHER, Obstacles, OwnTableError
 from fcorun.sites.tables.table_rows import SiteTable, make_few_rows_error
+from fcorun.studies.selection.folds import assign_folds
 
 _WHERE = " in a fold, or in all others"
+NOT_HELD_OUT = -1
 
 
 def check_folds(plan: Plan, table: SiteTable, fold: np.ndarray) -> None:
@@ -146,3 +149,50 @@ def _code_levels(table: SiteTable, name: str) -> np.ndarray:
     if name in table.level_counts:
         levels[np.isin(levels, list(table.rare_levels(name)))] = OTHER
     return levels
+
+
+def draw_row_folds(plan: Plan, table: SiteTable) -> np.ndarray | None:
+    """Return the fold, from 0, that holds out each row of the table, (N,); ``NOT_HELD_OUT`` of other rows.
+
+    The folds are those of ``fcorun select`` on pooled rows, which follow from the seed of the folds and the rows of
+    each client alone. Returns None without a selection, and where folds hold out whole clients, which depend on all
+    sites.
+
+    Raises UserError for fewer rows than folds, and OwnTableError for a marked fold that the plan does not list.
+    """
+    fold_names = plan.shared_options.fold_names
+    if plan.select is None or (fold_names is None and plan.select.by == "clients"):
+        return None
+    folds = np.full(len(table.rows.y), NOT_HELD_OUT)
+    training = np.flatnonzero(table.masks[0])
+    if not len(training):
+        return folds
+    if fold_names is not None:
+        assert table.rows.fold is not None
+        marked = table.rows.fold[training]
+        for name in np.unique(marked).tolist():
+            if name not in fold_names:
+                sentence = "a training row is in a fold that data.fold_names of the plan does not list"
+                raise OwnTableError(f"{sentence}, '{name}'", sentence)
+        folds[training] = np.searchsorted(sorted(fold_names), marked)
+        return folds
+    client = table.client_rows.client_index[training]
+    order = np.argsort(client, kind="stable")
+    training = training[order]
+    trained, number = np.unique(client[order], return_inverse=True)
+    labels = []
+    if table.options.target_task.has_classes:
+        labels = table.options.order_labels(np.unique(table.rows.y).tolist())
+    y = table.rows.y[training]
+    if labels:
+        y = np.array([labels.index(label) for label in y.tolist()])
+    group = None if table.rows.group is None else table.rows.group[training]
+    data = FederatedData(
+        train=Rows(np.empty((len(training), 0)), y, number, group=group),
+        task=table.options.task,
+        classes=tuple(labels),
+        clients=tuple(table.clients[m] for m in trained),
+    )
+    seed = plan.shared_options.fold_seed(plan.experiment.settings.seed)
+    folds[training] = assign_folds(data, plan.select.n_folds, plan.select.by, seed)
+    return folds

@@ -14,10 +14,9 @@ from fcorun.base.errors import suggest_name
 from fcorun.data.tables.cells import MISSING_TOKENS
 from fcorun.data.tables.readers import detect_ending, find_file, read_named_columns
 from fcorun.data.tables.splits import SPLITS
-from fcorun.sites.plan.obstacles import OwnTableError
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.table_options import SiteOptions
-from fcorun.sites.tables.row_folds import NOT_HELD_OUT, draw_row_folds
+from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
+from fcorun.sites.tables.fold_rules import NOT_HELD_OUT, draw_row_folds
 from fcorun.sites.tables.table_rows import SiteTable
 
 ROW_ID = "row id"  # the column of ``policy.row_id``, whatever its name in the file

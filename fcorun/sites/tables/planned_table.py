@@ -1,27 +1,31 @@
-"""The table of a site, read as the plan and the policy of its owner say."""
+"""The table of a site, read as the plan and the policy say, and the rules beyond those on the numbers of its rows.
+
+These are on dominance, minibatches, events, groups, and personal models. Dominance: few rows must not outweigh all
+others in a column, less any constant. A sum of products with a column in which one row has another number than all
+others is that row: X'X, the sums of features times targets, and the difference of weighted and plain sums, less a
+multiple of the plain sum.
+"""
 
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
+from fcorun.base.errors import UserError
+from fcorun.data.tables.cells import coerce_numbers
+from fcorun.data.tables.splits import SPLITS
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.sites.plan.obstacles import for_owner_alone
+from fcorun.methods.objectives.huber import Huber
+from fcorun.methods.objectives.quantile import Quantile
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.table_options import SiteOptions
-from fcorun.sites.tables.disclosure_rules import (
-    check_batches,
-    check_classes_of_trained_clients,
-    check_dominance,
-    check_events,
-    check_groups,
-)
-from fcorun.sites.tables.fold_rules import check_folds
-from fcorun.sites.tables.row_folds import draw_row_folds
+from fcorun.sites.plan.site_options import Obstacles, SiteOptions, for_owner_alone
+from fcorun.sites.tables.fold_rules import check_folds, draw_row_folds
 from fcorun.sites.tables.table_description import describe_table
-from fcorun.sites.tables.table_rows import SiteTable, read_site_table
+from fcorun.sites.tables.table_rows import ROWS, SiteTable, least_effective_number, read_site_table
+
+_BOUNDED = (Huber, Quantile)  # losses whose derivatives do not grow with the target
 
 
 def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> SiteTable:
@@ -60,3 +64,146 @@ def check_targets_of_site(experiment: PreparedExperiment, y: np.ndarray) -> None
     """
     with for_owner_alone(f"its targets do not fit objective={experiment.names['objective']}"):
         build.check_targets(experiment, y[:0], y)
+
+
+def check_dominance(plan: Plan, table: SiteTable) -> None:
+    """Raise UserError for numbers that few rows dominate, ObstaclesError for several such columns.
+
+    Of held-out rows, whose losses alone leave, targets and weights are looked at. The rows of a fold are not: ordinary
+    counts have few values above 0 in a dozen rows.
+    """
+    options = table.options
+    # numbers that a plan multiplies by features, with NaN for gaps, and a cure
+    columns: dict[str, tuple[np.ndarray, str]] = {}
+    for name in table.number_columns:
+        columns[name] = coerce_numbers(table.columns[name])[0], f"add '{name}' to data.ignore of the plan"
+    if options.target_task.is_quantity and not isinstance(plan.experiment.objective, _BOUNDED):
+        columns[options.target] = table.rows.y, "objective=huber bounds what a row counts"
+    for role in ("weight", "offset"):
+        if role in table.weight_and_offset:
+            columns[str(getattr(options, role))] = table.weight_and_offset[role], f"plan without data.{role}"
+    obstacles = Obstacles()
+    least = table.policy.min_cell
+    for rows, mask in zip(ROWS, table.masks, strict=True):
+        is_training = rows == ROWS[0]
+        for name, (cells, cure) in columns.items():
+            if not is_training and name not in (options.target, options.weight):
+                continue
+            numbers = cells.astype(np.float64)
+            values = numbers[mask & np.isfinite(numbers)]  # others are gaps, or refused
+            if len(values) < table.policy.min_rows or least_effective_number(values) >= least:  # fewer: another rule
+                continue
+            if not is_training:
+                cure = "hold out more rows or none (data.validation=0, data.test=0)"
+            error = UserError(f"few {rows} rows outweigh all others in the column '{name}': their numbers differ from "
+                              f"the others like fewer than {least} equal rows, the least that policy.min_cell of this "
+                              f"site allows: {cure}, or mend outliers in the file")  # fmt: skip
+            obstacles.add([error])
+    # A target of three numbers, one of which few training rows have, where intervals are planned: at a model of 0, the
+    # Hessian, the gradient and the squared scores are three sums of features, weighted by 1, r and r^2 for residuals r.
+    # They tell the sums over the rows of each of three values.
+    if plan.infer is not None and options.target_task.is_quantity:
+        counts = np.unique(table.rows.y[table.masks[0]], return_counts=True)[1]
+        if len(counts) == 3 and counts.min() < least:
+            error = UserError(f"'{options.target}' has three values, and one of them in fewer than {least} training "
+                              "rows, the least that policy.min_cell of this site allows, which intervals would tell: "
+                              "plan without --infer, or leave the site out")  # fmt: skip
+            obstacles.add([error])
+    obstacles.raise_any()
+
+
+def check_batches(plan: Plan, table: SiteTable) -> None:
+    """Raise UserError for a client whose epochs have a short last batch of few rows, by a plan with minibatches.
+
+    In a selection the rows outside of each fold are trained on, too. ``fcorun.engine.schedule.Schedule`` cuts the
+    batches of an epoch.
+    """
+    settings = plan.experiment.settings
+    if settings.batch_size is None:
+        return
+    minimum = table.policy.min_rows
+    sizes = [(name, rows, "") for name, rows in zip(table.clients, table.n_rows[:, 0].tolist(), strict=True)]
+    if table.fold is not None:
+        for k in range(int(table.fold.max(initial=0)) + 1):
+            rest = table.count_rows(table.fold != k)[:, 0].tolist()
+            sizes += [(name, rows, f" outside of fold {k + 1}") for name, rows in zip(table.clients, rest, strict=True)]
+
+    def find_short(batch_size: int) -> tuple[str, int, str] | None:
+        """Return the first of the sets that batches of this size do not fit."""
+        for size in sizes:
+            if has_short_batch(size[1], batch_size, settings.local_steps, minimum):
+                return size
+        return None
+
+    short = find_short(settings.batch_size)
+    if short is None:
+        return
+    client, rows, where = short
+    fitting = max(settings.batch_size, minimum)
+    while find_short(fitting) is not None:  # batches as large as the largest client always fit
+        fitting += 1
+    raise UserError(f"client '{client}' has {rows} training rows{where}, of which batches of {settings.batch_size} "
+                    f"leave {rows % settings.batch_size} for the last one, fewer than {minimum}, the least that "
+                    f"policy.min_rows of this site allows: plan batch_size=null, or batch_size={fitting}, which fits "
+                    "all clients of this site")  # fmt: skip
+
+
+def has_short_batch(n_rows: int, batch_size: int, local_steps: int | None, minimum: int) -> bool:
+    """Return whether a client draws a batch of fewer rows than ``minimum``, or leaves so few out of its batches.
+
+    Steps that end before the last batch but one leave out more than ``batch_size`` rows.
+    """
+    n_whole, n_last = divmod(n_rows, batch_size)
+    reaches_last = local_steps is None or local_steps >= n_whole
+    return n_whole > 0 and 0 < n_last < minimum and reaches_last
+
+
+def check_events(table: SiteTable) -> None:
+    """Raise UserError for a client with few events, but some, among its rows of a set, and for a site without events.
+
+    A partial likelihood is a sum over events: that of few events tells much of their rows.
+    """
+    minimum = table.policy.min_cell
+    events = table.count_rows(table.rows.y > 0)
+    for m, split in zip(*np.nonzero((events > 0) & (events < minimum)), strict=True):
+        raise UserError(f"client '{table.clients[m]}' has fewer than {minimum} events among its {SPLITS[split]} rows, "
+                        "the least that policy.min_cell of this site allows: give other data.validation and "
+                        "data.test, or leave the client out")  # fmt: skip
+    if table.masks[0].any() and not events[:, 0].any():
+        raise UserError("all training rows of this site are censored, so that they have no part in a partial "
+                        "likelihood: leave the site out")  # fmt: skip
+
+
+def check_groups(table: SiteTable) -> None:
+    """Raise UserError for a site with few groups of training rows, whose squared scores it would withhold."""
+    weight = table.weight_and_offset.get("weight")
+    group = table.rows.group
+    assert group is not None
+    is_counted = table.masks[0] if weight is None else table.masks[0] & (weight > 0)
+    if 0 < len(np.unique(group[is_counted])) < table.policy.min_rows:
+        raise UserError(f"this site has training rows of fewer than {table.policy.min_rows} groups, the least that "
+                        "policy.min_rows of this site allows in a sum of squared scores: plan --infer cluster=none, "
+                        "or leave the site out")  # fmt: skip
+
+
+def check_classes_of_trained_clients(table: SiteTable) -> None:
+    """Raise UserError if a class has some, but fewer than ``policy.min_cell``, held-out rows in one group of clients.
+
+    The groups are the clients with training rows, which have personal models, and the others. Scores of personal models
+    count the classes of the first group, and scores of the shared model those of both: their difference would show a
+    small count of either.
+    """
+    if not table.options.target_task.has_classes:
+        return
+    minimum = table.policy.min_cell
+    trains = (table.n_rows[:, 0] > 0)[table.client_rows.client_index]
+    for split, mask in zip(SPLITS[1:], table.masks[1:], strict=True):
+        sets = {"with": mask & trains, "without": mask & ~trains}
+        if not all(rows.any() for rows in sets.values()):
+            continue
+        for of_clients, rows in sets.items():
+            counts = np.unique(table.rows.y[rows], return_counts=True)[1]
+            if (counts < minimum).any():
+                raise UserError(f"a class of '{table.options.target}' has fewer than {minimum} {split} rows of clients "
+                                f"{of_clients} training rows, the least that policy.min_cell allows: plan an algorithm "
+                                "without personal models, or hold out other clients")  # fmt: skip

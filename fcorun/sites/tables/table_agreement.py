@@ -1,4 +1,9 @@
-"""The agreement on one table: the encoding of columns, the classes, the clients of all sites, and the scaling."""
+"""The agreement on one table, and the checks at a site: whether it can follow from the table and the plan's options.
+
+The agreement is the encoding of columns, the classes, the clients of all sites, and the scaling. A server that sent
+another agreement than all sites made could tell single rows from all others by their gaps, levels or labels. No
+sentence quotes a cell, since the server sees them all.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,9 +12,18 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError
+from fcorun.data.tables.cells import coerce_numbers
+from fcorun.data.tables.columns import Column, LevelColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero
+from fcorun.sites.plan.site_options import OTHER
+from fcorun.sites.tables.table_description import median_edges
+from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message, describe_damage
+
+_NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others
+_FAR = 10  # standard deviations: a fill farther away is of another unit
+_DTYPES = ("int8", "int16", "int32", "int64", "float32", "float64")  # of features, none of which changes a number
 
 
 @dataclass(frozen=True)
@@ -129,3 +143,135 @@ class Agreement:
             problem = f"the server sent no agreement on a table ({describe_damage(error)})"
             raise UserError(f"{problem}: use the same version of fcorun at the server and at all sites") from error
         return agreement
+
+
+def check_agreement(table: SiteTable, agreement: Agreement) -> None:
+    """Raise UserError for an agreement that does not follow from a site's table and the options of the plan."""
+    _check_clients(table, agreement)
+    _check_columns(table, agreement)
+    for column in agreement.encoding.columns:
+        check_gaps(table, column)
+        for fault in column.find_faults():
+            _require(False, fault)
+        if isinstance(column, LevelColumn):
+            name = column.name
+            other = OTHER if OTHER in column.levels else None
+            _require(column.other == other, f"codes rare levels of '{name}' otherwise")
+            _require(table.coded_levels(name) <= set(column.levels), f"lacks a level of '{name}' of this site")
+    _check_classes(table, agreement)
+    # a dtype must be a common one of numbers, and no narrower than this site's numbers
+    numbers = [column.name for column in agreement.encoding.columns if column.has_numbers]
+    of_table = {"int8", *(table.dtypes[name] for name in numbers)} - {"bool"}
+    _require(_holds(agreement.x_dtype, of_table), "has a dtype of features that does not hold this site's")
+    of_table = {"int32" if agreement.classes else table.rows.y.dtype.name}
+    _require(_holds(agreement.y_dtype, of_table), "has a dtype of targets that does not hold this site's")
+    scaling = agreement.scaling
+    if scaling is not None:
+        arrays = (scaling.mean, scaling.deviation, scaling.factor)
+        fits = all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays)
+        _require(fits and (scaling.deviation >= 0).all(), "has means or deviations that are no numbers")
+
+
+def _require(condition: Any, problem: str) -> None:
+    if not condition:
+        raise UserError(f"the agreement that the server sent {problem}: describe the table again, with the same "
+                        "version of fcorun at the server and at all sites")  # fmt: skip
+
+
+def _check_clients(table: SiteTable, agreement: Agreement) -> None:
+    names = agreement.clients
+    _require(set(table.clients) <= set(names), "lacks a client of this site")
+    _require(len(set(names)) == len(names), "has two clients of one name")
+    client_numbers = [names.index(name) for name in table.clients]
+    sites = [agreement.site_of_client[m] for m in client_numbers]
+    alike = len(set(sites)) == 1 and agreement.site_of_client.count(sites[0]) == len(client_numbers)
+    _require(alike, "has other clients of this site than the table")
+    _require(
+        np.array_equal(agreement.n_rows[client_numbers], table.n_rows),
+        "has other numbers of rows of this site's clients",
+    )
+    _require(
+        np.array_equal(agreement.weights[client_numbers], table.weights), "has other weights of this site's clients"
+    )
+
+
+def _check_columns(table: SiteTable, agreement: Agreement) -> None:
+    """Raise UserError for other columns than described, apart from columns of levels that make no feature."""
+    columns = {column.name: column for column in agreement.encoding.columns}
+    _require(len(columns) == len(agreement.encoding.columns), "has two columns of one name")
+    for name, column in columns.items():
+        own = table.kinds.get(name)
+        fits = name in table.kinds and (own is None or type(own) is type(column))
+        _require(fits, f"has a column '{name}' that this site described otherwise")
+    for name in table.kinds:
+        has_indicator = table.options.missing == "indicator" and table.gap_counts[name][:, 0].any()
+        makes_feature = name in table.number_columns or len(table.coded_levels(name)) > 1 or has_indicator
+        _require(name in columns or not makes_feature, f"lacks the column '{name}'")
+
+
+def check_gaps(table: SiteTable, column: Column) -> None:
+    """Raise UserError for a fill or an indicator that ``data.missing`` does not make."""
+    missing = table.options.missing
+    fill = column.fill
+    fits = column.indicator is False
+    if missing == "indicator":
+        has_gaps = bool(table.gap_counts[column.name][:, 0].any())  # other sites may have some
+        fits = column.indicator is True or (fits and not has_gaps)
+    _require(fits, f"indicates gaps of '{column.name}' otherwise than data.missing={missing}")
+    if missing == "refuse" or (column.has_levels and column.indicator):
+        fits = fill is None
+    elif column.has_levels:
+        fits = fill in column.levels
+    else:
+        fits = isinstance(fill, float) and np.isfinite(fill)
+        if isinstance(fill, float) and missing == "median":
+            edges = median_edges(table.options.ranges, column.name)
+            fits = edges[0] <= fill <= edges[-1]
+        if isinstance(fill, float) and fits:
+            if missing != "indicator" and not _is_near(fill, table, column.name, _NEAR):
+                raise UserError(f"the agreement that the server sent fills gaps of '{column.name}' by a number that "
+                                "few rows of this site have, which would mark its rows with a gap: if this or another "
+                                "site has another unit, or a number such as 999 for a missing value (fcorun site check "
+                                "warns of that), mend the file there; else data.missing=indicator marks gaps openly, "
+                                f"and data.ignore=[{column.name}] leaves the column out")  # fmt: skip
+            fits = _is_near(fill, table, column.name, _FAR)
+    _require(fits, f"fills gaps of '{column.name}' otherwise than data.missing={missing}")
+
+
+def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
+    """Return whether a fill is within so many standard deviations of the site's own values of a column.
+
+    A site without a row with a gap, or without a value in training rows, has nothing to tell apart.
+    """
+    values = coerce_numbers(table.rows.frame[name])[0][table.masks[0]]
+    gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+    if not table.gap_counts.get(name, np.zeros((1, 1))).any() or gaps.all():
+        return True
+    mean = float(values[~gaps].mean())
+    deviation = float(values[~gaps].std())
+    return abs(fill - mean) <= deviations * (deviation or abs(mean))
+
+
+def _check_classes(table: SiteTable, agreement: Agreement) -> None:
+    options = table.options
+    classes = agreement.classes
+    _require(agreement.task == options.task, "has another task than the plan")
+    task = options.target_task
+    if not task.has_classes:
+        _require(classes == (), "has classes, where the plan has a regression, or times to events")
+        return
+    of_table = np.unique(table.rows.y[table.masks[0]]).tolist()
+    types = {type(label) for label in (*classes, *table.rows.y[:1].tolist())}
+    _require(len(types) == 1 and set(of_table) <= set(classes), "lacks a class of this site")
+    names = [str(label) for label in classes]
+    if options.classes is not None:
+        fits = names == options.classes
+    else:
+        fits = len(set(names)) == len(names) > 1 and list(classes) == options.order_labels(classes)
+        if task.has_two_classes:
+            fits = fits and len(names) == 2 and names[1] == str(options.positive)
+    _require(fits, "has other classes than the plan, or in another order")
+
+
+def _holds(dtype: str, of_table: set[str]) -> bool:
+    return dtype in _DTYPES and np.result_type(dtype, *of_table) == np.dtype(dtype)

@@ -10,10 +10,8 @@ from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.data.tables.cells import to_level_names
 from fcorun.data.tables.scaling import standardize_clients
 from fcorun.data.tables.splits import ClientRows
-from fcorun.sites.plan.obstacles import for_owner_alone
-from fcorun.sites.plan.table_options import OTHER
-from fcorun.sites.tables.table_agreement import Agreement
-from fcorun.sites.tables.table_checks import check_agreement
+from fcorun.sites.plan.site_options import OTHER, for_owner_alone
+from fcorun.sites.tables.table_agreement import Agreement, check_agreement
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message
 

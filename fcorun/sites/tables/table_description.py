@@ -16,8 +16,7 @@ from fcorun.data.tables.cells import is_missing
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.column import ColumnDescription, Histogram
 from fcorun.data.tables.splits import SPLITS
-from fcorun.sites.plan.obstacles import for_owner_alone
-from fcorun.sites.plan.table_options import HISTOGRAM_BINS
+from fcorun.sites.plan.site_options import HISTOGRAM_BINS, for_owner_alone
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message, describe_damage
 

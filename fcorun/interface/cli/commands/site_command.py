@@ -149,7 +149,7 @@ def _accept(plan: Any, arguments: Any, console: Terminal) -> int:
 
 def _try(plan: Any, arguments: Any, console: Terminal) -> int:
     """Compute the plan with all sites in this process, and compare the result with that of the pooled rows."""
-    from fcorun.sites.server.site_study import try_plan
+    from fcorun.sites.server.trial import try_plan
     from fcorun.sites.site.acceptance import list_warnings
 
     files = [text for text in arguments.rest if "=" not in text]
@@ -167,12 +167,7 @@ def _try(plan: Any, arguments: Any, console: Terminal) -> int:
     for name, site in sites.items():
         for warning in list_warnings(site.table):
             console.print(f"site '{name}': {warning}")
-    if plan.select is None:
-        _, comparison = try_plan(plan, sites, folder, log=console.print)
-    else:
-        from fcorun.sites.server.selection_trial import try_selection
-
-        _, comparison = try_selection(plan, sites, folder, log=console.print)
+    _, comparison = try_plan(plan, sites, folder, log=console.print)
     for line in (*comparison.describe(), str(folder)):
         console.print(line)
     return 0
@@ -304,7 +299,7 @@ def _open_sites(plan: Any, keys: Mapping[str, tuple[Any, Any]], console: Termina
 
     Several obstacles are printed, a line each. Raises UserError for any.
     """
-    from fcorun.sites.plan.obstacles import ObstaclesError
+    from fcorun.sites.plan.site_options import ObstaclesError
     from fcorun.sites.site.acceptance import open_checked_site
 
     sites = {}
@@ -353,7 +348,7 @@ def _read_fingerprints(texts: Sequence[str]) -> dict[str, str]:
 def _read_site_keys(texts: Sequence[str]) -> tuple[Any, Any]:
     """Return the options and the policy of a site from KEY=VALUE texts. Raises UserError for other keys."""
     from fcorun.sites.plan.policy import Policy
-    from fcorun.sites.plan.table_options import SiteOptions
+    from fcorun.sites.plan.site_options import SiteOptions
 
     values: dict[str, Any] = {}
     policy = None

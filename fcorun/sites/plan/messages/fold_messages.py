@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from fcorun.sites.plan.messages.message_kind import SQUARES, MessageKind, Notice, Quantity, Stage
 from fcorun.sites.plan.messages.table_messages import check_same_encoding, describe_fills
 from fcorun.sites.plan.planned_study import PlannedStudy
-from fcorun.sites.plan.table_options import FILLS, INFORMATIVE
+from fcorun.sites.plan.site_options import FILLS, INFORMATIVE
 from fcorun.sites.transport.messages import Message
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import jax
 import numpy as np
 
 from fcorun.sites.plan.messages.message_kind import MEANS, SQUARES, SUMS, MessageKind, Quantity, Stage
-from fcorun.sites.plan.planned_intervals import MAX_DERIVATIVES, PlannedIntervals
-from fcorun.sites.plan.planned_study import PlannedStudy
+from fcorun.sites.plan.planned_study import MAX_DERIVATIVES, PlannedIntervals, PlannedStudy
 from fcorun.sites.transport.messages import Message
 
 if TYPE_CHECKING:

@@ -8,12 +8,14 @@ import numpy as np
 
 from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError
+from fcorun.data.datasets.sites import Sites
 from fcorun.engine.remote.leaves import pack_sparse
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.methods.algorithms.gram import Gram
 from fcorun.methods.communication.contracts import Identity
-from fcorun.sites.plan.gram_sums import sends_sums, sums_add_up
+from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.sites.plan.messages.message_kind import MEANS, MessageKind, Notice, Quantity, Stage
-from fcorun.sites.plan.planned_selection import REFIT
-from fcorun.sites.plan.planned_study import PlannedStudy
+from fcorun.sites.plan.planned_study import REFIT, PlannedStudy
 from fcorun.sites.transport.messages import LAST_REQUEST, WITHHELD, Message
 from fcorun.studies.selection.path import find_path_parameter
 
@@ -156,6 +158,30 @@ class RoundMessage(MessageKind):
         if not site.plan.is_masked and not isinstance(site.experiment.uplink, Identity):
             arrays = pack_sparse(arrays)  # uploads that an uplink has encoded, if they have few nonzeros
         return Message(self.name, about, arrays)
+
+
+def sends_sums(experiment: PreparedExperiment) -> bool:
+    """Return whether the algorithm is Gram and the uplink sends its numbers unchanged.
+
+    A later fit on the same rows may then reuse them.
+    """
+    return type(experiment.algo) is Gram and isinstance(experiment.uplink, Identity)
+
+
+def sums_add_up(experiment: PreparedExperiment) -> bool:
+    """Return whether the sums over all training rows follow from those of the folds, unless a column has levels.
+
+    They do not if all clients have the same weight in the mean, if each fold fills gaps by its own rows, or if each
+    fold scales features by its own rows and the model has a ridge or no intercept.
+    """
+    data, objective = experiment.data, experiment.objective
+    assert isinstance(data, Sites)
+    if type(objective) is not LeastSquares or experiment.settings.client_weighting != "examples":
+        return False
+    if data.missing != "refuse":
+        return False
+    scaled_alike = data.standardize == "none"
+    return scaled_alike or (data.standardize == "pooled" and objective.intercept and objective.ridge == 0)
 
 
 class Evaluate(MessageKind):

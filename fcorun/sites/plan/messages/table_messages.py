@@ -7,7 +7,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.tables.columns import MissingPolicy
 from fcorun.sites.plan.messages.message_kind import SQUARES, MessageKind, Notice, Quantity, Stage
 from fcorun.sites.plan.planned_study import PlannedStudy
-from fcorun.sites.plan.table_options import AGREEMENT_KEYS, HISTOGRAM_BINS
+from fcorun.sites.plan.site_options import AGREEMENT_KEYS, HISTOGRAM_BINS
 from fcorun.sites.transport.messages import Message
 
 if TYPE_CHECKING:
