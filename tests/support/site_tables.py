@@ -9,9 +9,10 @@ import pandas as pd
 
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.sites import Sites
+from fcorun.data.tables.column_statistics import sum_in_order
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
-from fcorun.sites.server.server import agree, compute_means, fit_scaling
+from fcorun.sites.server.server import agree, fit_scaling, stack_sums
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_data import encode_table, load_site_data, sum_features
 from fcorun.sites.tables.table_description import describe_table
@@ -102,10 +103,14 @@ def go(options: Sites, sites: dict[str, SiteOptions], policy: Policy | None = No
     for name, table in tables.items():
         arrived = Agreement.from_message(travel(agreement.for_site(name).to_message()))
         encoded[name] = encode_table(table, arrived)
-    sums = {name: travel(sum_features(table)) for name, table in encoded.items()}
-    mean = compute_means(agreement, sums)
-    squares = {name: travel(sum_features(table, mean)) for name, table in encoded.items()}
-    agreement = fit_scaling(agreement, sums, squares)
+    sums = {name: travel(Message("sums", {}, {"sums": sum_features(table)})) for name, table in encoded.items()}
+    stacked = stack_sums(sums, agreement.training_sites, agreement.feature_names)
+    mean = sum_in_order(stacked) / agreement.n_rows[:, 0].sum()
+    squares = {
+        name: travel(Message("sums", {}, {"sums": sum_features(table, mean)})) for name, table in encoded.items()
+    }
+    squares_by_client = stack_sums(squares, agreement.training_sites, agreement.feature_names)
+    agreement = fit_scaling(agreement, stacked, mean, squares_by_client)
     data = {}
     for name, table in encoded.items():
         arrived = Agreement.from_message(travel(agreement.for_site(name).to_message()))

@@ -37,14 +37,13 @@ class MessageCase:
 
 
 def check_declaration(case: MessageCase) -> None:
-    """Require a declaration: a name, a meaning and a class's description in words, a bound that masks can have."""
+    """Require a declaration: a name, a class's description in words, a bound that masks can have."""
     kind = case.kind
     try:
         Message(kind.name).deliver("the check")
     except UserError as error:
         raise Violation(f"name={kind.name!r} is none of a message: {error}") from error
-    has_words = bool(kind.meaning and type(kind).__doc__)
-    require(has_words, f"'{kind.name}' says in no words what it is: give it a meaning and a docstring")
+    require(bool(type(kind).__doc__), f"'{kind.name}' says in no words what it is: give it a docstring")
     if kind.bound is not None:
         check_bounds({kind.name: kind.bound})
     elif kind.may_withhold:

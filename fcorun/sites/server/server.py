@@ -35,6 +35,7 @@ from fcorun.sites.transport.connections import ALL_SITES, Connections
 from fcorun.sites.transport.delivery import digest_of
 from fcorun.sites.transport.messages import Message
 
+OTHER_VERSION = "use the same version of fcorun at the server and at all sites"
 _WHERE = "the tables of the sites"
 Descriptions = Mapping[str, Description]
 
@@ -215,34 +216,26 @@ def _make_encoding(
     return make_encoding(columns, _WHERE), warnings
 
 
-def compute_means(agreement: Agreement, sums: Mapping[str, Message]) -> np.ndarray:
-    """Return the mean of each feature over the training rows of all sites, (d,), from the sums of each site."""
-    return sum_in_order(_stack(agreement, sums)) / _n_rows(agreement).sum()
-
-
-def fit_scaling(agreement: Agreement, sums: Mapping[str, Message], squares: Mapping[str, Message]) -> Agreement:
+def fit_scaling(agreement: Agreement, sums: np.ndarray, mean: np.ndarray, squares: np.ndarray) -> Agreement:
     """Return the agreement with the scaling of the features, and with warnings to sites whose units may differ.
+
+    There are no warnings if the sums are over all sites together.
 
     Args:
         agreement: the agreement on the features.
-        sums: the answers of the sites with the sums of the features.
-        squares: the answers with the squared deviations from ``compute_means``.
-
-    There are no warnings if the answers are the sums over all sites together.
+        sums: the sums of the features by client, or of all, as ``stack_sums`` returns them.
+        mean: the mean of each feature over the training rows of all sites, (d,).
+        squares: the squared deviations from the mean, in the same way.
     """
-    mean = compute_means(agreement, sums)
-    squares_by_client = _stack(agreement, squares)
-    n_rows = _n_rows(agreement)
-    agreement = replace(agreement, scaling=Scaling.from_squares(mean, squares_by_client, int(n_rows.sum())))
-    if ALL_SITES in sums:
+    n_rows = agreement.n_rows[:, 0][agreement.n_rows[:, 0] > 0]
+    agreement = replace(agreement, scaling=Scaling.from_squares(mean, squares, int(n_rows.sum())))
+    if len(sums) != len(n_rows):
         return agreement
     numbers = [column.name for column in agreement.encoding.columns if column.has_numbers]
-    site_of_client = dict(zip(agreement.clients, agreement.site_of_client, strict=True))
-    sites, site_of = np.unique([site_of_client[name] for name in agreement.training_clients], return_inverse=True)
+    sites, site_of = np.unique(agreement.training_sites, return_inverse=True)
     belongs = (site_of == np.arange(len(sites))[:, None]).astype(float)
     n_rows_of_site = np.bincount(site_of, n_rows).astype(int)
-    sums_of_site = belongs @ _stack(agreement, sums)
-    distances, *_ = measure_distances(sums_of_site, belongs @ squares_by_client, n_rows_of_site, mean)
+    distances, *_ = measure_distances(belongs @ sums, belongs @ squares, n_rows_of_site, mean)
     site_warnings: dict[str, tuple[str, ...]] = {}
     for site, far in zip(sites.tolist(), distances > FAR, strict=True):
         for name, is_far in zip(agreement.feature_names, far, strict=True):
@@ -253,27 +246,26 @@ def fit_scaling(agreement: Agreement, sums: Mapping[str, Message], squares: Mapp
     return replace(agreement, site_warnings=site_warnings)
 
 
-def _n_rows(agreement: Agreement) -> np.ndarray:
-    """Return the number of training rows of each client that has some."""
-    return agreement.n_rows[:, 0][agreement.n_rows[:, 0] > 0]
+def stack_sums(
+    answers: Mapping[str, Message], site_of_client: Sequence[str], feature_names: Sequence[str]
+) -> np.ndarray:
+    """Return the sums of the features over each client's training rows, (M, d); over all together, (1, d), if masked.
 
-
-def _stack(agreement: Agreement, answers: Mapping[str, Message]) -> np.ndarray:
-    """Return the sums of the clients of all sites in the agreed order, (M, d). Raises UserError, which names a site."""
-    by_client: dict[str, np.ndarray] = {}
-    together = ALL_SITES in answers
+    ``site_of_client`` are the sites of the clients with training rows, in order. Raises UserError, which names a site,
+    for anything but sums.
+    """
+    owner = np.array([ALL_SITES] if ALL_SITES in answers else site_of_client)
+    stacked = np.empty((len(owner), len(feature_names)))
     for site, answer in answers.items():
-        clients = [ALL_SITES] if together else agreement.clients_of(site)
+        clients = np.flatnonzero(owner == site)
         sums = answer.arrays.get("sums")
-        if sums is None or sums.shape != (len(clients), len(agreement.feature_names)) or sums.dtype != np.float64:
-            raise UserError(f"site '{site}' sent no sums of the agreed features: use the same version of fcorun at all "
-                            "sites")  # fmt: skip
+        if sums is None or sums.shape != (len(clients), len(feature_names)) or sums.dtype != np.float64:
+            raise UserError(f"site '{site}' sent no sums of the agreed features: {OTHER_VERSION}")
         if not np.isfinite(sums).all():
             j = int(np.flatnonzero(~np.isfinite(sums).all(axis=0))[0])
-            raise UserError(f"site '{site}' sent a sum of '{agreement.feature_names[j]}' that is not finite: scale the "
-                            "column")  # fmt: skip
-        by_client |= dict(zip(clients, sums, strict=True))
-    return np.stack([by_client[name] for name in ([ALL_SITES] if together else agreement.training_clients)])
+            raise UserError(f"site '{site}' sent a sum of '{feature_names[j]}' that is not finite: scale the column")
+        stacked[clients] = sums
+    return stacked
 
 
 @dataclass(frozen=True)
@@ -307,9 +299,9 @@ class Server:
         if options.away_rule is not None:
             _check_splits(agreement, options, "data.away=skip compares sums over some of the sites")
         if options.standardize == "pooled":
-            sums = self._ask_for_sums(agreement)
-            squares = self._ask_for_sums(agreement, compute_means(agreement, sums))
-            agreement = fit_scaling(agreement, sums, squares)
+            sums = self._ask_for_sums(agreement, {})
+            mean = sum_in_order(sums) / agreement.n_rows[:, 0].sum()
+            agreement = fit_scaling(agreement, sums, mean, self._ask_for_sums(agreement, {"around": mean}))
         names = [*agreement.training_clients, *agreement.held_out_clients]
         order = [agreement.clients.index(name) for name in names]
         n_rows, weights = agreement.n_rows[order], agreement.weights[order]
@@ -366,8 +358,9 @@ class Server:
         )
         return data, self._digest_of(data, descriptions)
 
-    def _ask_for_sums(self, agreement: Agreement, around: np.ndarray | None = None) -> dict[str, Message]:
-        return self._send_agreement("sums", agreement, {} if around is None else {"around": around}, {})
+    def _ask_for_sums(self, agreement: Agreement, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        answers = self._send_agreement("sums", agreement, arrays, {})
+        return stack_sums(answers, agreement.training_sites, agreement.feature_names)
 
     def _send_agreement(
         self, name: str, agreement: Agreement, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]

@@ -21,6 +21,7 @@ from fcorun.experiment.build import build_engine, resolve_auto
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.plan.planned_study import REFIT, PlannedSelection
+from fcorun.sites.server.server import OTHER_VERSION, stack_sums
 from fcorun.sites.server.sums_of_folds import SumsOfFolds
 from fcorun.sites.tables.fold_counts import FoldCounts
 from fcorun.sites.tables.fold_encoding import count_shapes, fit_fold, learnt_columns
@@ -37,7 +38,6 @@ from fcorun.studies.selection.study_checks import check_subset_clients
 
 _NUMBERS_FILE = "requests.json"  # of the fits
 _NO_ROWS = SubsetMasks(np.zeros(0, bool), np.zeros(0, bool))  # the server's own
-_OTHER_VERSION = "use the same version of fcorun at the server and at all sites"
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class SiteStudy(Study):
             sent = {key: (array.shape, array.dtype) for key, array in answer.arrays.items()}
             are_counts = all((array >= 0).all() for key, array in answer.arrays.items() if key != "sums")
             if sent != {key: (shapes[key], np.dtype(dtypes[key])) for key in shapes} or not are_counts:
-                raise UserError(f"site '{site}' sent no counts of the values of a fold: {_OTHER_VERSION}")
+                raise UserError(f"site '{site}' sent no counts of the values of a fold: {OTHER_VERSION}")
             for key, array in answer.arrays.items():
                 if key in ("sums", "values") and not of_all:
                     by_client = total.setdefault(key, np.zeros((train.n_clients, array.shape[1]), array.dtype))
@@ -182,23 +182,7 @@ class SiteStudy(Study):
         answers = self.connections.ask("fold_sums", arrays, {"subset": name})
         train = data.train
         assert isinstance(train, SiteRows)
-        if ALL_SITES in answers:
-            return _read_sums(ALL_SITES, answers[ALL_SITES], 1, self.data)
-        sums = np.empty((train.n_clients, self.data.train.x.shape[1]))
-        for site, answer in answers.items():
-            clients = np.flatnonzero(np.array(train.site_of_client) == site)
-            sums[clients] = _read_sums(site, answer, len(clients), self.data)
-        return sums
-
-
-def _read_sums(site: str, answer: Message, n_clients: int, data: FederatedData) -> np.ndarray:
-    """Return the sums of a site's answer. Raises UserError, which names the site, for anything else."""
-    sums = answer.arrays.get("sums")
-    if sums is None or sums.shape != (n_clients, data.train.x.shape[1]) or sums.dtype != np.float64:
-        raise UserError(f"site '{site}' sent no sums of the features of a fold: {_OTHER_VERSION}")
-    if not np.isfinite(sums).all():
-        raise UserError(f"site '{site}' sent sums of features that are not finite: scale the columns")
-    return sums
+        return stack_sums(answers, train.site_of_client, data.features.names)
 
 
 def plan_site_selection(
@@ -273,7 +257,7 @@ def _ask_for_folds(select: PlannedSelection, connections: Connections, data: Fed
                 raise ValueError("classes of another shape")
         except (KeyError, ValueError) as error:
             raise UserError(
-                f"site '{site}' sent no counts of folds ({describe_damage(error)}): {_OTHER_VERSION}"
+                f"site '{site}' sent no counts of folds ({describe_damage(error)}): {OTHER_VERSION}"
             ) from error
         has_class |= classes
         for name, values in counts.to_arrays().items():

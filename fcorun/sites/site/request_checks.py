@@ -17,7 +17,7 @@ from fcorun.engine.remote.row_shares import ShareSums, effective_numbers
 from fcorun.sites.plan.messages.fold_messages import Subset
 from fcorun.sites.plan.messages.run_messages import RoundMessage
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.tables.table_description import Description
+from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message
 
 MAX_WITHHELD = 50  # rounds of a run, or of the runs on a subset, in which a site withholds its upload
@@ -131,14 +131,14 @@ class RequestCounts:
             raise refuse(RoundMessage.name)
 
 
-def check_clients(request: Message, description: Description) -> list[str]:
+def check_clients(request: Message, table: SiteTable) -> list[str]:
     """Return the names of all clients, those with training rows first.
 
     Raises UserError unless the request says of the site's own clients what the site has described.
     """
     names, n_clients = request.about["all_clients"], request.about["n_clients"]
     rows, weights = request.arrays["all_rows"], request.arrays["all_weights"]
-    shape = (len(names), description.n_rows.shape[1])
+    shape = (len(names), table.n_rows.shape[1])
     if not all(isinstance(name, str) for name in names) or type(n_clients) is not int:
         raise ValueError("names of clients are no texts")
     if rows.shape != shape or weights.shape != shape or rows.dtype.kind not in "iu" or (rows < 0).any():
@@ -148,11 +148,11 @@ def check_clients(request: Message, description: Description) -> list[str]:
     if rows.max(initial=0) > _MAX_CLIENT_ROWS or rows.sum() > _MAX_ROWS:
         raise UserError(f"the server names clients of too many rows: sites compute with at most {_MAX_CLIENT_ROWS} "
                         f"of a client, and {_MAX_ROWS} in all: divide large tables into several clients")  # fmt: skip
-    client_numbers = [names.index(name) for name in description.clients]
+    client_numbers = [names.index(name) for name in table.clients]
     trains = rows[:, 0] > 0
     is_ordered = trains[:n_clients].all() and not trains[n_clients:].any()
-    same_rows = np.array_equal(rows[client_numbers], description.n_rows)
-    same_weights = np.allclose(weights[client_numbers], description.weights, rtol=1e-12, atol=0)
+    same_rows = np.array_equal(rows[client_numbers], table.n_rows)
+    same_weights = np.allclose(weights[client_numbers], table.weights, rtol=1e-12, atol=0)
     if len(set(names)) != len(names) or not is_ordered or not same_rows or not same_weights:
         raise UserError("the server says of this site's clients other numbers of rows than the site described: begin "
                         "the run anew")  # fmt: skip

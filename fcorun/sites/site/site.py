@@ -39,7 +39,7 @@ from fcorun.sites.tables.fold_counts import place_rows
 from fcorun.sites.tables.planned_table import check_targets_of_site, read_planned_table
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_data import encode_table, load_site_data, sum_features
-from fcorun.sites.tables.table_description import Description, describe_table
+from fcorun.sites.tables.table_description import describe_table
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message
 
@@ -146,7 +146,7 @@ class Site:
         Secure sums are one row, of all clients of the site.
         """
         encoded = encode_table(self.table, Agreement.from_message(request))
-        sums = sum_features(encoded, request.arrays.get("around")).arrays["sums"]
+        sums = sum_features(encoded, request.arrays.get("around"))
         return sum_in_order(sums)[None] if self.plan.is_masked else sums
 
     def load(self, request: Message) -> None:
@@ -160,9 +160,7 @@ class Site:
         site_data = load_site_data(encoded, agreement)
         self.policy.check_rows(self.plan, site_data.train.sizes.tolist(), site_data.train.x.shape[1])
         self.policy.check_rare_features(self.plan, site_data.train, site_data.features)
-        names = check_clients(
-            request, Description.from_message(self.description, "this site", self.plan.shared_options)
-        )
+        names = check_clients(request, self.table)
         data = place_rows(site_data, names, request.arrays["all_rows"], request.arrays["all_weights"])
         check_targets_of_site(self.plan.experiment, encoded.y)
         build.check_data(self.plan.experiment, data)

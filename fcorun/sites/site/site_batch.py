@@ -19,7 +19,6 @@ from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.personal_models import PERSONAL, SitePersonalModels, split_broadcast
 from fcorun.engine.remote.programs import count_sent_runs
 from fcorun.engine.remote.row_shares import FoldRows
-from fcorun.engine.schedule import Schedule
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import PyTree
 from fcorun.methods.problem.problem import Batch
@@ -70,8 +69,13 @@ class SiteBatch:
 
     def __post_init__(self):
         self.engine, self._programs = self.shared_programs.attach(self.engine, len(self.points))
+        self._schedule = self.federation.schedule.with_seed(self.seed)
+        self._draws = DrawsAhead(self._schedule, self.rows.has_client)
+        sent_points = self.points[: self.n_sent_runs]
+        self._numbers = self.federation.stack_numbers(self.points)
+        self._sent_numbers = self.federation.stack_numbers(sent_points)
         self.next_exchange = (self._next_round(0), 0)
-        self.clients = self.engine.initial_state(self._sent_points, [self.seed] * self.n_sent_runs)["clients"]
+        self.clients = self.engine.initial_state(sent_points, [self.seed] * self.n_sent_runs)["clients"]
 
     @property
     def federation(self) -> Federation:
@@ -111,26 +115,6 @@ class SiteBatch:
         extras = {name: extra[f"{name}_val"] for name in ("weight", "offset") if f"{name}_val" in extra}
         of_client = jax.device_put(client_row_table(offsets, known))
         return FoldRows(extra["x_val"], extra["y_val"], extras, of_client)
-
-    @property
-    def _sent_points(self) -> Sequence[Numbers]:
-        return self.points[: self.n_sent_runs]
-
-    @cached_property
-    def _numbers(self) -> Any:
-        return self.federation.stack_numbers(self.points)
-
-    @cached_property
-    def _sent_numbers(self) -> Any:
-        return self.federation.stack_numbers(self._sent_points)
-
-    @cached_property
-    def _schedule(self) -> Schedule:
-        return self.federation.schedule.with_seed(self.seed)
-
-    @cached_property
-    def _draws(self) -> DrawsAhead:
-        return DrawsAhead(self._schedule, self.rows.has_client)
 
     def _next_round(self, start: int) -> int:
         """Return the first round from ``start`` on whose cohort asks a client of the site; the end where none does."""

@@ -56,12 +56,7 @@ class FoldCounts:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the counts as arrays of a message."""
-        return {
-            "held_out": self.held_out.astype(np.int64),
-            "held_out_weights": self.held_out_weights.astype(np.float64),
-            "train": self.train.astype(np.int64),
-            "train_weights": self.train_weights.astype(np.float64),
-        }
+        return dict(vars(self))
 
     def take(self, clients: Any) -> "FoldCounts":
         """Return the counts of some clients, by a mask or by indices."""

@@ -72,11 +72,10 @@ class Agreement:
         """Return the names of the clients without training rows, in order."""
         return tuple(name for name, counts in zip(self.clients, self.n_rows, strict=True) if not counts[0])
 
-    def clients_of(self, site: str) -> list[str]:
-        """Return the names of a site's clients with training rows, in order."""
-        training = self.training_clients
-        pairs = zip(self.clients, self.site_of_client, strict=True)
-        return [name for name, owner in pairs if owner == site and name in training]
+    @property
+    def training_sites(self) -> tuple[str, ...]:
+        """Return the site of each client with training rows, in order."""
+        return tuple(site for site, counts in zip(self.site_of_client, self.n_rows, strict=True) if counts[0])
 
     def for_site(self, site: str) -> "Agreement":
         """Return what a site receives: the agreement without the clients and warnings of other sites."""

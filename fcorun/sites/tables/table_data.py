@@ -13,7 +13,6 @@ from fcorun.data.tables.splits import ClientRows
 from fcorun.sites.plan.site_options import OTHER, for_owner_alone
 from fcorun.sites.tables.table_agreement import Agreement, check_agreement
 from fcorun.sites.tables.table_rows import SiteTable
-from fcorun.sites.transport.messages import Message
 
 
 @dataclass(frozen=True)
@@ -74,19 +73,19 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
     )
 
 
-def sum_features(encoded: EncodedTable, mean: np.ndarray | None = None) -> Message:
+def sum_features(encoded: EncodedTable, mean: np.ndarray | None = None) -> np.ndarray:
     """Return the sums of the features over each client's training rows, or of their squared deviations from ``mean``.
 
-    The array "sums" (M, d) has the site's clients with training rows in the agreed order.
+    The sums, (M, d), are those of the site's clients with training rows in the agreed order.
     """
     training, client_index = encoded.client_rows.training
     x = encoded.x[training]
     client = np.unique(client_index, return_inverse=True)[1]
     if mean is None:
-        return Message("sums", arrays={"sums": sum_columns_by_client(x, client)})
+        return sum_columns_by_client(x, client)
     if mean.shape != x.shape[1:] or mean.dtype != np.float64 or not np.isfinite(mean).all():
         raise UserError("the mean that the server sent has other features than the agreement: send it again")
-    return Message("sums", arrays={"sums": sum_squares_by_client(x, client, mean)})
+    return sum_squares_by_client(x, client, mean)
 
 
 def load_site_data(encoded: EncodedTable, agreement: Agreement) -> FederatedData:

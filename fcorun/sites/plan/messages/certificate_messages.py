@@ -56,7 +56,6 @@ class Curvature(MessageKind):
     """
 
     name = "curvature"
-    meaning = "five bounds on the curvature of the losses of the site's clients together, rounded"
     stage = Stage.BOUNDS
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
@@ -120,7 +119,6 @@ class Residuals(_CertificateMessage):
     """Sums of losses and residuals at models, and of the products of residuals and features."""
 
     name = "residuals"
-    meaning = "sums of a certificate: losses, residuals and their products with the features"
     stage = Stage.STRENGTH
     keys = frozenset({"models", "gradient"})
     is_kept = True
@@ -207,7 +205,6 @@ class Conjugates(_CertificateMessage):
     """The sum of the conjugates of the losses at scaled residuals."""
 
     name = "conjugates"
-    meaning = "the sum of the conjugates of the losses, for a certificate"
     stage = Stage.REFERENCE
     keys = frozenset({"models"})
 

@@ -23,7 +23,6 @@ class Folds(MessageKind):
     """The folds, which a site draws from its own rows."""
 
     name = "folds"
-    meaning = "the numbers of the rows of each client in each fold of a selection"
     stage = Stage.FOLDS
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
@@ -37,15 +36,19 @@ class Folds(MessageKind):
         return Message(self.name, arrays=site.folds.describe())
 
 
-class FoldValues(MessageKind):
-    """The counts and sums of a fold's training rows that determine fills of gaps and known levels."""
+class _FoldMessage(MessageKind):
+    """A message about the rows that a fold leaves."""
 
-    name = "fold_values"
-    meaning = "counts of levels, and sums or histograms of columns, over the rows that a fold leaves"
     stage = Stage.FOLDS
     keys = frozenset({_SUBSET})
     bound = SQUARES
     names_subset = True
+
+
+class FoldValues(_FoldMessage):
+    """The counts and sums of a fold's training rows that determine fills of gaps and known levels."""
+
+    name = "fold_values"
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
         if study.select is None:
@@ -64,15 +67,10 @@ class FoldValues(MessageKind):
         return Message(self.name, arrays=site.folds.count_values(request))
 
 
-class FoldSums(MessageKind):
+class FoldSums(_FoldMessage):
     """The sums of features over a fold's training rows, by which all sites scale them alike."""
 
     name = "fold_sums"
-    meaning = "the sums of features, and of their squares around a mean, over the rows that a fold leaves"
-    stage = Stage.FOLDS
-    keys = frozenset({_SUBSET})
-    bound = SQUARES
-    names_subset = True
     is_kept = True
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
@@ -95,7 +93,6 @@ class Subset(Notice):
     """The beginning of the runs on a subset of the rows."""
 
     name = "subset"
-    meaning = "the beginning of a fit of a selection, or of its refit"
     stage = Stage.FOLDS
     keys = frozenset({_SUBSET})
     names_subset = True

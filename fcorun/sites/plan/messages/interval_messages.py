@@ -1,13 +1,14 @@
 """The messages of intervals of the coefficients: sums over all training rows, after the last round."""
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import numpy as np
 
 from fcorun.sites.plan.messages.message_kind import MEANS, SQUARES, SUMS, MessageKind, Quantity, Stage
-from fcorun.sites.plan.planned_study import MAX_DERIVATIVES, PlannedIntervals, PlannedStudy
+from fcorun.sites.plan.planned_study import MAX_DERIVATIVES, PlannedStudy
 from fcorun.sites.transport.messages import Message
 
 if TYPE_CHECKING:
@@ -15,27 +16,28 @@ if TYPE_CHECKING:
     from fcorun.sites.site.site import Site
 
 Arrays = dict[str, np.ndarray]
-_PURPOSE = "inference.csv, intervals of the coefficients"
 
 
 class IntervalMessage(MessageKind):
     """A message whose sums give intervals. A site withholds the sums that few rows make up.
 
     Attributes:
+        numbers, times, content: what the plan says of the sums: how many, how often, and what they are.
         most_requests: the largest number of requests in a study.
     """
 
     stage = Stage.INTERVALS
     may_withhold = True
     hides_infinite = True
+    numbers: ClassVar[str]
+    times: ClassVar[str] = "once"
+    content: ClassVar[str]
     most_requests: ClassVar[int] = 1
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
-        return [] if study.infer is None else self.list_for_intervals(study.infer)
-
-    @abstractmethod
-    def list_for_intervals(self, infer: PlannedIntervals) -> list[Quantity]:
-        """Return the numbers that leave a site for intervals with these options."""
+        if study.infer is None:
+            return []
+        return [self.quantity(self.numbers, self.times, self.content, "inference.csv, intervals of the coefficients")]
 
     def limits_of_run(self, study: PlannedStudy) -> dict[str, int]:
         return {self.name: self.most_requests}
@@ -55,13 +57,11 @@ class Moments(IntervalMessage):
     """The moments of the features around a center."""
 
     name = "moments"
-    meaning = "sums of features and of their squares, for intervals of coefficients"
     bound = SQUARES
     most_requests = 2
-
-    def list_for_intervals(self, infer: PlannedIntervals) -> list[Quantity]:
-        content = "weighted sums of features and of their squares, around 0 and around the mean, and numbers of rows"
-        return [self.quantity("2 p + 3", "2 times", content, _PURPOSE)]
+    numbers = "2 p + 3"
+    times = "2 times"
+    content = "weighted sums of features and of their squares, around 0 and around the mean, and numbers of rows"
 
     def sum_rows(self, sums: "IntervalSums", received: Arrays) -> Arrays:
         return sums.moments(sums.read_point(received))
@@ -71,15 +71,12 @@ class ValueCountsMessage(IntervalMessage):
     """The counts of rows and events by which indicators are known."""
 
     name = "value_counts"
-    meaning = "counts of the rows where a feature is 0 and where it is 1, and of their events, for intervals"
     bound = SUMS
-
-    def list_for_intervals(self, infer: PlannedIntervals) -> list[Quantity]:
-        content = ("counts of all rows and events, and of rows where a feature is 0 and where it is 1, and of their "
-                   "events, each at least min_cell or none but that of all rows, though the difference of such a "
-                   "count and that of all rows or events may be smaller; whether features have other values, and more "
-                   "than two; counts of gaps")  # fmt: skip
-        return [self.quantity("6 for each feature, 1 for each column, and 2", "once", content, _PURPOSE)]
+    numbers = "6 for each feature, 1 for each column, and 2"
+    content = ("counts of all rows and events, and of rows where a feature is 0 and where it is 1, and of their "
+               "events, each at least min_cell or none but that of all rows, though the difference of such a count and "
+               "that of all rows or events may be smaller; whether features have other values, and more than two; "
+               "counts of gaps")  # fmt: skip
 
     def sum_rows(self, sums: "IntervalSums", received: Arrays) -> Arrays:
         if received:
@@ -91,14 +88,11 @@ class Derivatives(IntervalMessage):
     """The sums of losses, gradients and Hessians on the way to the optimum."""
 
     name = "derivatives"
-    meaning = "sums of losses, gradients and Hessians at a model, for intervals"
     bound = MEANS
     most_requests = MAX_DERIVATIVES
-
-    def list_for_intervals(self, infer: PlannedIntervals) -> list[Quantity]:
-        content = "sums of losses, gradients and Hessians, at models on the way to the optimum and at the estimates"
-        size, times = "1 + p + p (p + 1) / 2, a Hessian of p parameters", f"at most {MAX_DERIVATIVES} times"
-        return [self.quantity(size, times, content, _PURPOSE)]
+    numbers = "1 + p + p (p + 1) / 2, a Hessian of p parameters"
+    times = f"at most {MAX_DERIVATIVES} times"
+    content = "sums of losses, gradients and Hessians, at models on the way to the optimum and at the estimates"
 
     def sum_rows(self, sums: "IntervalSums", received: Arrays) -> Arrays:
         return sums.derivatives(sums.read_point(received))
@@ -108,15 +102,17 @@ class SquaredScoresMessage(IntervalMessage):
     """The sums of squared scores, for robust standard errors."""
 
     name = "squared_scores"
-    meaning = "the sum over rows or groups of the products of their gradients' entries, for intervals"
     bound = MEANS
+    numbers = "p (p + 1) / 2 + 1"
+    content = "the sum over {units} of the products of their gradients' entries, at the optimum"
 
-    def list_for_intervals(self, infer: PlannedIntervals) -> list[Quantity]:
-        if infer.errors != "robust":
+    def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
+        if study.infer is None or study.infer.errors != "robust":
             return []
-        units = "groups" if infer.cluster == "group" else "rows"
-        content = f"the sum over {units} of the products of their gradients' entries, at the optimum"
-        return [self.quantity("p (p + 1) / 2 + 1", "once", content, _PURPOSE)]
+        units = "groups" if study.infer.cluster == "group" else "rows"
+        return [
+            replace(listed, content=listed.content.format(units=units)) for listed in super().list_quantities(study)
+        ]
 
     def sum_rows(self, sums: "IntervalSums", received: Arrays) -> Arrays:
         return sums.squared_scores(sums.read_point(received))

@@ -72,7 +72,6 @@ class MessageKind(ABC):
 
     Attributes:
         name: the name in messages, plans, logs and names of files, of lower-case letters and underscores.
-        meaning: what an answer has, or what a request begins or ends, in words.
         stage: the stage of a study in which it is first asked for.
         keys: the small values of a request; other ones are refused.
         bound: the bound on each number of a site's answer where a plan has secure sums; None: no mask hides an answer.
@@ -87,7 +86,6 @@ class MessageKind(ABC):
     """
 
     name: ClassVar[str]
-    meaning: ClassVar[str]
     stage: ClassVar[Stage]
     keys: ClassVar[frozenset[str]] = frozenset()
     bound: ClassVar[float | None] = None

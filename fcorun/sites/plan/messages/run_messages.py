@@ -29,7 +29,6 @@ class StartMessage(Notice):
     """The beginning of the runs of a batch, with the numbers that the server has resolved."""
 
     name = "start"
-    meaning = "the beginning of a run"
     stage = Stage.BOUNDS
     keys = frozenset({"numbers", "seed", "curvature"})
     is_kept = True
@@ -96,7 +95,6 @@ class RoundMessage(MessageKind):
     """A round: what clients receive, and the mean of what they send."""
 
     name = "round"
-    meaning = "a round: what clients receive, and the means of what they send"
     stage = Stage.ROUNDS
     keys = frozenset({"round", "exchange"})
     bound = MEANS
@@ -188,7 +186,6 @@ class Evaluate(MessageKind):
     """The sums of an evaluation of the present models."""
 
     name = "evaluate"
-    meaning = "sums of losses and scores of a model, by split"
     stage = Stage.EVALUATIONS
     bound = MEANS
     is_kept = True
@@ -215,7 +212,6 @@ class Result(Notice):
     """The result of the run, which a site keeps as a record in its folder."""
 
     name = "result"
-    meaning = "the result of a run, for the sites"
     stage = Stage.SCORES
 
     def resume(self, site: "Site", request: Message) -> None:
@@ -226,7 +222,6 @@ class End(Notice):
     """The end of the runs, after which another run may begin."""
 
     name = LAST_REQUEST
-    meaning = "the end of a run"
     stage = Stage.END
 
     def resume(self, site: "Site", request: Message) -> None:

@@ -45,7 +45,6 @@ class ScoreCounts(_ScoreMessage):
     """The counts of the shared model's scores by which a rule chooses the threshold between two classes."""
 
     name = "score_counts"
-    meaning = "counts of the scores of the last model over the validation rows, in bins by class"
     absence = "threshold chosen without the rows of site {site}"
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
@@ -64,7 +63,6 @@ class Scores(_ScoreMessage):
     """The sums of losses and scores."""
 
     name = "scores"
-    meaning = "sums of losses and scores of the last models over the rows of each split, and counts in bins"
     keys = frozenset({"edge"})
     is_kept = True
     absence = "scores.csv without the rows of site {site}"
@@ -91,7 +89,6 @@ class Calibration(_ScoreMessage):
     """The sums of a calibration of the models whose scores were sent."""
 
     name = "calibration"
-    meaning = "sums for the calibration of the last models over the rows of each split"
     absence = "no calibration in scores.csv without site {site}"
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:

@@ -50,7 +50,6 @@ class Keys(MessageKind):
     """The exchange of public keys, before all other messages of a study with secure sums."""
 
     name = "keys"
-    meaning = "the public keys of the sites, from which masks follow"
     stage = Stage.TABLES
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
@@ -69,7 +68,6 @@ class Describe(MessageKind):
     """The description of a site's table."""
 
     name = "describe"
-    meaning = "the clients, their numbers of rows, the columns, and the counts of levels and classes"
     stage = Stage.TABLES
     keys = frozenset({"plan"})
 
@@ -97,7 +95,6 @@ class SumsMessage(MessageKind):
     """The sums of encoded features, by which all sites scale them alike."""
 
     name = "sums"
-    meaning = "the sums of features, and of their squares around a mean, by client"
     stage = Stage.TABLES
     keys = AGREEMENT_KEYS
     bound = SQUARES
@@ -122,7 +119,6 @@ class Load(Notice):
     """The agreement of all sites, by which a site encodes its rows."""
 
     name = "load"
-    meaning = "the encoding of the columns that all sites use"
     stage = Stage.TABLES
     keys = AGREEMENT_KEYS | {"all_clients", "n_clients"}
     is_kept = True
