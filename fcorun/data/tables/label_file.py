@@ -1,14 +1,12 @@
 """The file ``data.labels``: names as people say them, units and roles of the columns of a table and of features."""
 
-import csv
-import io
 from collections.abc import Mapping
 from typing import Any
 
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.data.tables.column_roles import ColumnRoles
 from fcorun.data.tables.encoding import Encoding
-from fcorun.data.tables.readers import UTF_8_HINT, find_file
+from fcorun.data.tables.readers import READ_ERRORS, explain_damage, find_file, read_named_columns
 
 COLUMNS = ("column", "label", "unit", "role")
 _LISTS = ("ignore", "keep")  # roles that several columns may have
@@ -22,30 +20,18 @@ def read_label_file(path: str) -> dict[str, dict[str, str]]:
     Raises UserError for a file that is missing, for other columns than ``COLUMNS``, and for a column listed twice.
     """
     where = f"`data.labels={path}`"
+    file = find_file(path, "data.labels=", (".csv",))
     try:
-        text = find_file(path, "data.labels=", (".csv",)).read_text(encoding="utf-8-sig").strip("\r\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{where}: cannot be read as text; {UTF_8_HINT}") from error
-    header = text.partition("\n")[0]
-    delimiter = ";" if header.count(";") > header.count(",") else ","
-    try:
-        lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
-    except csv.Error as error:
-        raise UserError(f"{where}: cannot be read ({error}): check its quotation marks") from error
-    rows = [[cell.strip() for cell in line] for line in lines]
-    rows = [row for row in rows if any(row)]
-    names = rows.pop(0) if rows else []
-    unknown = [name for name in names if name not in COLUMNS]
-    if "column" not in names or unknown or len(set(names)) < len(names):
-        raise UserError(f"{where} has the columns {', '.join(names) or 'none'}: give column, label, unit and role, "
-                        "each once, of which only column is needed")  # fmt: skip
+        frame = read_named_columns(file, ".csv", None, COLUMNS, where=where)[0].frame
+    except READ_ERRORS as error:
+        raise explain_damage(where, ".csv", error) from error
+    if "column" not in frame or not {*frame} <= {*COLUMNS}:
+        raise UserError(f"{where} has the columns {', '.join(frame)}: give column, label, unit and role, each once, of "
+                        "which only column is needed")  # fmt: skip
     labels: dict[str, dict[str, str]] = {}
-    for row in rows:
-        words = dict(zip(names, row, strict=False))
-        column = words.pop("column", "")
-        if len(row) > len(names):
-            raise UserError(f"{where}: the line of '{column}' has more than {len(names)} cells: put a label with "
-                            "commas between quotation marks")  # fmt: skip
+    for row in frame.dropna(how="all").fillna("").to_dict("records"):
+        words = {str(key): str(value).strip() for key, value in row.items()}
+        column = words.pop("column")
         if column in labels:
             raise UserError(f"{where} lists the column '{column}' twice: leave one line out")
         if words.get("role") and words["role"] not in ROLES:

@@ -81,14 +81,14 @@ def test_line_separators_and_empty_rows_are_no_lines():
         ("column\nage\nage\n", "data.labels=labels.csv lists the column 'age' twice: leave one line out"),
         (
             "column,label\nage,a, b\n",
-            "the line of 'age' has more than 2 cells: put a label with commas between",
+            "data.labels=labels.csv: cannot be read as .csv (",
         ),
         ("column,role\nage,target\nbmi,target\n", "'age' and 'bmi' both have the role target: give the role to one of"),
-        ("", "data.labels=labels.csv has the columns none: give column"),
-        ("column,label,label\nage,a,b\n", "give column, label, unit and role, each once"),
+        ("", "data.labels=labels.csv: cannot be read as .csv ("),
+        ("column,label,label\nage,a,b\n", "data.labels=labels.csv: two columns are called 'label'"),
         (
             'column,label,role\nage,"Age,\nlab,a code,ignore\n',
-            "cannot be read (unexpected end of data): check its quot",
+            "data.labels=labels.csv: cannot be read as .csv (",
         ),
     ],
 )
