@@ -195,10 +195,10 @@ def test_filled_gaps_and_unseen_levels_are_warned_about_by_row():
     assert row_warnings == [
         [],
         ["lab empty: filled by 2.5 and marked as missing",
-         "sex 'M' unknown, did you mean 'm'?: coded as none, which counts as 'f'",
-         "ward 'X  Y' unknown, did you mean 'x y'?: coded as none"],
-        ["sex 'd' unknown: coded as none, which counts as 'f'", "ward empty: marked as missing"],
-        ["sex empty: filled by 'f'", "ward 'moon' unknown: coded as none"],
+         "sex 'M' unknown (did you mean 'm'?): coded as none of its levels, with 0, as 'f' is",
+         "ward 'X  Y' unknown (did you mean 'x y'?): coded as none of its levels, with 0"],
+        ["sex 'd' unknown: coded as none of its levels, with 0, as 'f' is", "ward empty: marked as missing"],
+        ["sex empty: filled by 'f'", "ward 'moon' unknown: coded as none of its levels, with 0"],
     ]  # fmt: skip
     np.testing.assert_array_equal(x, Encoding(columns).apply(new))
     warnings: list[str] = []

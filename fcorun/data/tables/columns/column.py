@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from fcorun.base.errors import UserError
-from fcorun.data.tables.column_statistics import sum_in_order
+from fcorun.data.rows.rows import sum_in_order
 
 MissingPolicy = Literal["refuse", "mean", "median", "indicator"]
 
@@ -211,10 +211,6 @@ class Column(ABC):
     def describe_fill(self) -> str:
         """Return the fill in words."""
 
-    @abstractmethod
-    def describe_absent_fill(self, missing: MissingPolicy) -> str:
-        """Return in words what a client without a value of the column gets."""
-
     def to_dict(self) -> dict[str, Any]:
         """Return the column as plain values."""
         return {
@@ -305,9 +301,17 @@ class Column(ABC):
     ) -> ColumnDescription:
         """Describe cells of training rows, sorted by the number of their client."""
 
-    @abstractmethod
+    def find_informative(self, description: ColumnDescription) -> list[bool]:
+        """Return whether each feature but for the indicator may differ from 0 in the described rows."""
+        return [True] * len(self.value_features)
+
     def fit_part(self, description: ColumnDescription, missing: MissingPolicy) -> ColumnFit:
         """Return what the described part of the training rows teaches. The part has a value of the column."""
+        informative = self.find_informative(description)
+        has_indicator = self.indicator and description.has_gaps
+        if self.indicator:
+            informative.append(has_indicator)
+        return ColumnFit(self.find_fill(description, missing, has_indicator), tuple(informative))
 
     @abstractmethod
     def encode_cells(self, cells: Shaped[np.ndarray, " N"], fill: float | str | None) -> list[np.ndarray]:

@@ -13,7 +13,6 @@ from fcorun.data.tables.cells import is_missing, to_level_names
 from fcorun.data.tables.columns.column import (
     Column,
     ColumnDescription,
-    ColumnFit,
     EncodedCells,
     MissingPolicy,
     TrainingRows,
@@ -82,11 +81,6 @@ class LevelColumn(Column):
     def describe_fill(self) -> str:
         return f"'{self.fill}'"
 
-    def describe_absent_fill(self, missing: MissingPolicy) -> str:
-        if missing == "indicator":
-            return "no level"
-        return "the most frequent level of the others"
-
     def to_dict(self) -> dict[str, Any]:
         values = super().to_dict()
         if self.other is not None:  # which records of pooled tables do not have
@@ -146,39 +140,28 @@ class LevelColumn(Column):
         features = [(values == level).astype(np.int8) for level in self.encoded_levels]
         if not unseen_rows:
             return EncodedCells(features, gaps)
-        return EncodedCells(features, gaps, self._warn_unseen(unseen_rows), self._warn_rows(unseen_rows))
+        return EncodedCells(features, gaps, *self._warn_unseen(unseen_rows))
 
-    def _warn_unseen(self, unseen_rows: Mapping[str, list[int]]) -> str:
-        """Return a warning about the levels that the column does not have, with the rows of each."""
+    def _warn_unseen(self, unseen_rows: Mapping[str, list[int]]) -> tuple[str, dict[int, str]]:
+        """Return a warning about the levels that the column does not have, and one for each row with such a level."""
         problem = "that no training row has"
+        kind = "unknown"
         coding = "coded as none of its levels, with 0"
         if self.other is not None:
             problem = "that are rare or unseen"
+            kind = "rare or unknown"
             coding = f"coded as '{self.other}'"
         elif len(self.levels) <= 2:
             coding += f", as '{next(iter(self.levels))}' is"
         descriptions = []
+        row_warnings = {}
         for level, rows in sorted(unseen_rows.items()):
             similar = find_spelling(level, self.levels)
             question = "" if similar is None else f" (did you mean '{similar}'?)"
             descriptions.append(f"'{level}' in {describe_rows(rows)}{question}")
-        return f"column '{self.name}' has levels {problem}, {abbreviate(descriptions, _SHOWN)}: they are {coding}"
-
-    def _warn_rows(self, unseen_rows: Mapping[str, list[int]]) -> dict[int, str]:
-        """Return a warning for each row with a level that the column does not have."""
-        kind = "unknown"
-        coding = "coded as none"
-        if self.other is not None:
-            kind = "rare or unknown"
-            coding = f"coded as '{self.other}'"
-        elif len(self.levels) <= 2:
-            coding += f", which counts as '{next(iter(self.levels))}'"
-        warnings = {}
-        for level, rows in unseen_rows.items():
-            similar = find_spelling(level, self.levels)
-            question = "" if similar is None else f", did you mean '{similar}'?"
-            warnings |= dict.fromkeys(rows, f"{self.name} '{level}' {kind}{question}: {coding}")
-        return warnings
+            row_warnings |= dict.fromkeys(rows, f"{self.name} '{level}' {kind}{question}: {coding}")
+        listed = abbreviate(descriptions, _SHOWN)
+        return f"column '{self.name}' has levels {problem}, {listed}: they are {coding}", row_warnings
 
     def read_cells(self, features: Shaped[np.ndarray, "N f"], has_gap: Bool[np.ndarray, " N"]) -> np.ndarray:
         """Return the number of each row's level, -1 in gaps, (N,)."""
@@ -202,15 +185,11 @@ class LevelColumn(Column):
         level_counts = Counter(dict(zip(self.levels, counts, strict=True)))
         return ColumnDescription(not has_value.all(), int(has_value.sum()), level_counts=level_counts)
 
-    def fit_part(self, description: ColumnDescription, missing: MissingPolicy) -> ColumnFit:
-        """Return the most frequent level, and which levels the rows have: a single one tells nothing."""
+    def find_informative(self, description: ColumnDescription) -> list[bool]:
+        """Return which levels the rows have: a single one tells nothing."""
         counts = description.level_counts
         tells_levels = sum(count > 0 for count in counts.values()) > 1
-        informative = [tells_levels and counts[level] > 0 for level in self.encoded_levels]
-        has_indicator = self.indicator and description.has_gaps
-        if self.indicator:
-            informative.append(has_indicator)
-        return ColumnFit(self.find_fill(description, missing, has_indicator), tuple(informative))
+        return [tells_levels and counts[level] > 0 for level in self.encoded_levels]
 
     def encode_cells(self, cells: Int[np.ndarray, " N"], fill: float | str | None) -> list[np.ndarray]:
         if fill is not None:

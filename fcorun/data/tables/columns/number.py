@@ -12,7 +12,6 @@ from fcorun.data.tables.cells import coerce_numbers, require_numbers
 from fcorun.data.tables.columns.column import (
     Column,
     ColumnDescription,
-    ColumnFit,
     EncodedCells,
     MissingPolicy,
     TrainingRows,
@@ -40,10 +39,6 @@ class NumberColumn(Column):
 
     def describe_fill(self) -> str:
         return f"{self.fill:.6g}"
-
-    def describe_absent_fill(self, missing: MissingPolicy) -> str:
-        statistic = "median" if missing == "median" else "mean"
-        return f"the {statistic} of the others"
 
     def read_values(self, series: Any) -> np.ndarray:
         return coerce_numbers(series)[0]
@@ -97,12 +92,6 @@ class NumberColumn(Column):
         names, number = np.unique(client, return_inverse=True)
         sums = sum_columns_by_client(np.where(is_gap, 0.0, cells)[:, None], number)[:, 0]
         return ColumnDescription(has_gaps, n_values, dict(zip(names.tolist(), sums.tolist(), strict=True)))
-
-    def fit_part(self, description: ColumnDescription, missing: MissingPolicy) -> ColumnFit:
-        informative = [True] * len(self.value_features)
-        if self.indicator:
-            informative.append(description.has_gaps)
-        return ColumnFit(self.find_fill(description, missing, self.indicator), tuple(informative))
 
     def encode_cells(self, cells: Float[np.ndarray, " N"], fill: float | str | None) -> list[np.ndarray]:
         return [np.where(np.isnan(cells), fill, cells)]  # type: ignore[arg-type]
