@@ -15,8 +15,7 @@ from fcorun.base.system.files import cached_by_key, interruptible_at_once
 from fcorun.base.system.machine import current_hosts, use_precision
 from fcorun.data.datasets.dataset import FederatedData, load_dataset
 from fcorun.data.rows.site_rows import SiteRows
-from fcorun.data.tables.data_warnings import warn_class_like_target
-from fcorun.data.tables.event_times import warn_clients_without_events
+from fcorun.data.tables.data_warnings import warn_class_like_target, warn_clients_without_events
 from fcorun.data.tasks import Binary, Survival
 from fcorun.engine.client_times import ClientTimes
 from fcorun.engine.device_rows import SubsetView

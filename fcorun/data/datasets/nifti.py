@@ -28,9 +28,8 @@ from fcorun.data.datasets.images import (
 )
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.cells import parse_numbers
-from fcorun.data.tables.column_roles import ParsedRows
+from fcorun.data.tables.column_roles import ParsedRows, read_metadata
 from fcorun.data.tables.readers import READ_ERRORS, TEXT_ENDINGS, detect_separator, explain_damage, find_file
-from fcorun.data.tables.splits import attach_groups_and_splits
 from fcorun.data.tasks import Task, find_task
 
 Names = list[str]
@@ -128,7 +127,7 @@ class Nifti(Dataset):
         metadata = pd.DataFrame({name: columns[name] for name in (self.group, self.split, self.fold) if name})
         rows = ParsedRows(x, _numbers(y), client, row=row, metadata=metadata)
         table = self._table
-        data = table.to_federated_data(attach_groups_and_splits(rows, table.roles, self.path), warn_of_columns=False)
+        data = table.to_federated_data(read_metadata(rows, table.roles, self.path), warn_of_columns=False)
         warnings = [*data.warnings]
         if arrays["gaps"]:
             gaps = int(arrays["gaps"])

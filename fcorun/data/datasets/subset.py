@@ -98,7 +98,8 @@ def restandardize_rows(
     if by == "per_client":
         client = data.train.known_client
         has_training = np.isin(client, client[train])
-        return standardize_per_client(x, client, ~np.where(has_training, train, known))[0]
+        held_out = ~np.where(has_training, train, known)
+        return standardize_per_client(x, client, held_out, data.client_names)[0]
     return x
 
 

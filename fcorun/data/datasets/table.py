@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 
 from fcorun.base.config import AUTO, Count, Index, PathOption, Positive, SplitSeed
-from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names, word
+from fcorun.base.errors import UserError, suggest_name, warn_similar_names, word
 from fcorun.base.system.files import file_digest
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData, shard_for_host
 from fcorun.data.rows.disk_matrix import DiskMatrix
@@ -19,7 +19,7 @@ from fcorun.data.tables.array_files import (
     is_array_folder,
     stays_on_disk,
 )
-from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
+from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, read_metadata
 from fcorun.data.tables.columns import COLUMN_KINDS, Column
 from fcorun.data.tables.columns.infer_kind import infer_kind
 from fcorun.data.tables.columns.spline import LEAST_KNOTS, MOST_KNOTS, SplineColumn
@@ -29,8 +29,6 @@ from fcorun.data.tables.data_warnings import (
     warn_constant_features,
     warn_leaks,
     warn_missing_codes,
-    warn_nothing_held_out,
-    warn_scaled_by_held_out_rows,
     warn_suspicious_columns,
 )
 from fcorun.data.tables.encoding import (
@@ -40,18 +38,15 @@ from fcorun.data.tables.encoding import (
     fit_encoding,
     read_encoding,
 )
-from fcorun.data.tables.event_times import read_signed_times
-from fcorun.data.tables.imputation.missing_by_outcome import MissingByOutcome, compare_gaps
+from fcorun.data.tables.imputation.missing_by_outcome import compare_gaps
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
 from fcorun.data.tables.partition import assign_rows_to_clients
 from fcorun.data.tables.readers import detect_ending, find_file, read_table
 from fcorun.data.tables.scaling import Scaling, standardize
 from fcorun.data.tables.splits import (
-    DEFAULT_VALIDATION,
     ClientRows,
     HoldOut,
-    attach_groups_and_splits,
     check_groups_and_folds,
     summarize_groups,
     warn_groups_across_clients,
@@ -160,7 +155,7 @@ class Table(Dataset):
         Clients are numbered in this order, those without training rows after the others; a held-out row may have none.
         """
         rows = read_table(self.path, self.roles, record=self.encoding, resident=self.resident)
-        return self.to_federated_data(attach_groups_and_splits(rows, self.roles, self.path))
+        return self.to_federated_data(read_metadata(rows, self.roles, self.path))
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """Load the rows of one host's clients.
@@ -189,11 +184,17 @@ class Table(Dataset):
 
             frame = pd.DataFrame(rows.x, columns=list(rows.encoding.feature_names))
             rows = replace(rows, frame=frame, encoding=None)
-        rows, weight_and_offset = take_weight_and_offset(rows, self.roles, self.path)
         columns = self._choose_columns(rows)
-        divided = self._divide_rows(rows)
-        encoded = self._encode_rows(divided, columns, warn_of_columns)
-        return self._assemble(divided, encoded, weight_and_offset)
+        y, classes, client_rows, group_warnings = self._divide_rows(rows)
+        x, features, warnings = self._encode_rows(rows, y, classes, client_rows, columns, warn_of_columns)
+        return FederatedData(
+            **client_rows.split(rows, x, y),
+            features=features,
+            task=self.target_task.name,
+            classes=classes,
+            warnings=self._warnings(rows, classes, [*warnings, *group_warnings]),
+            keep=() if rows.repeated_columns is None else tuple(self.keep or ()),
+        ).validate()
 
     def _choose_columns(self, rows: ParsedRows) -> dict[str, Column] | Encoding | None:
         """Return the columns before a fit, or the encoding to apply; None where columns have no names."""
@@ -217,15 +218,15 @@ class Table(Dataset):
                                 f"none: leave `data.{option}` out")  # fmt: skip
         return None
 
-    def _divide_rows(self, rows: ParsedRows) -> "_DividedRows":
-        """Return the rows with their targets, their clients and their splits.
+    def _divide_rows(self, rows: ParsedRows) -> tuple[np.ndarray, tuple, ClientRows, list[str]]:
+        """Return the targets (N,), the labels by class index, the clients and splits, and warnings about groups.
 
         Raises UserError for targets that do not fit the task, if no training rows are left, or only one class of them,
         and for options that the rows do not allow.
         """
         target = f"target '{self.target}'" if self.target else "target y"
-        times = rows.y if self.event is None else read_signed_times(rows, self.roles, self.path)
-        y, classes = self.target_task.encode_targets(times, word(f"`data.task={self.task}`: {target} of {self.path}"))
+        where = word(f"`data.task={self.task}`: {target} of {self.path}")
+        y, classes = self.target_task.encode_targets(rows.y, where)
         names, client_index = self.assign_clients(rows, y)
         y, classes = self.target_task.order_classes(y, classes, self, f"{target} of {self.path}")
         hold_out = HoldOut(self.validation, self.test)
@@ -243,13 +244,7 @@ class Table(Dataset):
             raise UserError(f"{options} leaves training rows of one class only: hold out fewer rows")
         if rows.group is not None:
             warnings += summarize_groups(rows.group, str(self.group), *client_rows.masks[1:])
-            named = [name for option in (self.validation, self.test) if isinstance(option, list) for name in option]
-            lost = [name for name in client_rows.held_out_clients() if name and name not in named]
-            if lost:
-                warnings.append(word(f"`data.group={self.group}`: all groups of client {abbreviate(lost)} are held "
-                                "out, so that it takes no part in training: another `data.split_seed` draws "
-                                "others"))  # fmt: skip
-        return _DividedRows(rows, y, classes, client_rows, warnings)
+        return y, classes, client_rows, warnings
 
     def assign_clients(self, rows: ParsedRows, y: np.ndarray) -> tuple[list[str], np.ndarray]:
         """Return the names of the clients, and the index of each row's client, (N,), for rows with targets ``y``."""
@@ -280,11 +275,15 @@ class Table(Dataset):
         return ClientRows(client_names, client_index, (~(validation | test), validation, test)), warnings
 
     def _encode_rows(
-        self, divided: "_DividedRows", columns: dict[str, Column] | Encoding | None, warn_of_columns: bool
-    ) -> "_EncodedRows":
-        """Return the features of the rows, and what training rows have taught of them."""
-        rows = divided.rows
-        client_rows = divided.client_rows
+        self,
+        rows: ParsedRows,
+        y: np.ndarray,
+        classes: tuple,
+        client_rows: ClientRows,
+        columns: dict[str, Column] | Encoding | None,
+        warn_of_columns: bool,
+    ) -> tuple[Any, Features, list[str]]:
+        """Return the features of the rows, (N, d), what training rows have taught of them, and warnings."""
         encoding: Encoding | None = rows.encoding
         x = rows.x
         warnings: list[str] = []
@@ -294,7 +293,7 @@ class Table(Dataset):
             warnings = columns.warn_unused(rows.frame)
         elif columns is not None:
             encoding = fit_encoding(
-                rows.frame, columns, client_rows, missing=self.missing, warnings=warnings, where=self._where
+                rows.frame, columns, client_rows.training, missing=self.missing, warnings=warnings, where=self._where
             )
         if encoding is not None and columns is not None:
             x = encoding.apply(rows.frame, warnings, self._where)
@@ -304,29 +303,20 @@ class Table(Dataset):
         trained, client = np.unique(client_index, return_inverse=True)
         trained_names = np.array(client_rows.client_names)[trained].tolist()
         x_train = x[training]
-        y_train = divided.y[training]
+        y_train = y[training]
         training_gaps = {name: mask[training] for name, mask in gaps.items()}
-        warnings += divided.warnings
         if warn_of_columns:
-            ignorable = encoding.column_of_feature if encoding and self.target and not self.encoding else {}
             warnings += warn_suspicious_columns(x, names)
-            warnings += warn_constant_features(x_train, names, ignorable)
-            warnings += warn_leaks(x_train, y_train, divided.classes, names)
+            warnings += warn_constant_features(x_train, names)
+            warnings += warn_leaks(x_train, y_train, classes, names)
         if warn_of_columns and rows.client is not None and not isinstance(columns, Encoding):
             frame = None if rows.frame is None else rows.frame.iloc[training]
             warnings += warn_client_differences(x_train, encoding, frame, client, client_names=trained_names)
-        missing = MissingByOutcome()
-        if training_gaps:
-            offsets = np.searchsorted(client, np.arange(len(trained) + 1))
-            missing = compare_gaps(
-                training_gaps,
-                y_train,
-                offsets,
-                task=self.target_task,
-                classes=divided.classes,
-                client_names=trained_names,
-            )
-        warnings += missing.warnings
+        offsets = np.searchsorted(client, np.arange(len(trained) + 1))
+        missing, gap_warnings = compare_gaps(
+            training_gaps, y_train, offsets, task=self.target_task, classes=classes, client_names=trained_names
+        )
+        warnings += gap_warnings
         cells = None
         if isinstance(columns, dict) and encoding is not None:  # nothing is learnt where an encoding was given
             cells = TrainingCells.from_features(x_train, encoding, training_gaps, client.astype(np.int32), self.missing)
@@ -342,27 +332,12 @@ class Table(Dataset):
             encoding=encoding,
             value_range=value_range,
             gaps={name: int(mask.sum()) for name, mask in gaps.items()},
-            missing=missing.rows,
+            missing=missing,
             cells=cells,
             labels={} if self.labels is None else read_label_file(self.labels),
             first_index=rows.first_index,
         )
-        return _EncodedRows(x, features, warnings)
-
-    def _assemble(
-        self, divided: "_DividedRows", encoded: "_EncodedRows", weight_and_offset: dict[str, np.ndarray]
-    ) -> FederatedData:
-        """Return the rows by split and client, with all warnings."""
-        rows = divided.rows
-        client_rows = divided.client_rows
-        return FederatedData(
-            **client_rows.split(rows, encoded.x, divided.y, **weight_and_offset),
-            features=encoded.features,
-            task=self.target_task.name,
-            classes=divided.classes,
-            warnings=self._warnings(rows, divided.classes, encoded.warnings, client_rows),
-            keep=() if rows.repeated_columns is None else tuple(self.keep or ()),
-        ).validate()
+        return x, features, warnings
 
     def infer_column(self, series: Any, clients: np.ndarray | None) -> Column:
         """Return the column, before a fit, of the cells of a pandas.Series; ``clients`` names the client of each row.
@@ -381,8 +356,8 @@ class Table(Dataset):
             return SplineColumn(name, n_knots=(self.splines or {})[name])
         return COLUMN_KINDS[kind](name)
 
-    def _warnings(self, rows: ParsedRows, classes: tuple, more: list[str], client_rows: ClientRows) -> tuple[str, ...]:
-        """Return all warnings: about the file, ``more`` about its columns, its target, and the split."""
+    def _warnings(self, rows: ParsedRows, classes: tuple, more: list[str]) -> tuple[str, ...]:
+        """Return all warnings: about the file, its target, and ``more`` about its columns and groups."""
         clients = [] if rows.client is None else np.unique(rows.client).tolist()
         warnings = [*warn_similar_names("labels", classes), *warn_similar_names("clients", clients)]
         warnings += [*rows.warnings, *more]
@@ -399,23 +374,8 @@ class Table(Dataset):
             )
         warnings = [f"{self._where}: {warning}" for warning in warnings]
 
-        fraction = DEFAULT_VALIDATION if self.validation is None else self.validation
-        nothing_held_out = client_rows.is_training.all() and rows.validation is None
-        if nothing_held_out and not isinstance(fraction, list):
-            if rows.group is None:
-                warnings += warn_nothing_held_out(fraction, np.bincount(client_rows.client_index))
-            elif fraction:
-                n_groups = len(np.unique(rows.group))
-                warnings.append(
-                    word(
-                        f"`data.validation={fraction}` holds out none of the {n_groups} groups of "
-                        f"`data.group={self.group}`: nothing is measured on held-out rows; give more"
-                    )
-                )
         if isinstance(rows.x, DiskMatrix):
             warnings.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK_WARNING}")
-        if self.standardize == "per_client":
-            warnings += warn_scaled_by_held_out_rows(client_rows.held_out_clients())
         return tuple(warnings)
 
     def sources(self) -> Any:
@@ -440,31 +400,6 @@ class Table(Dataset):
             files = find_arrays(self.path, (*ARRAY_NAMES, *arrays))
             return {name: file_digest(file) for name, file in files.items()}
         return file_digest(find_file(self.path, arrays=True))
-
-
-class _DividedRows(NamedTuple):
-    """The rows of a table with their targets, clients and splits.
-
-    Attributes:
-        rows: the rows of the file.
-        y, classes: their targets, (N,), and the labels by class index.
-        client_rows: their clients and splits.
-        warnings: sentences about groups of rows.
-    """
-
-    rows: ParsedRows
-    y: np.ndarray
-    classes: tuple
-    client_rows: ClientRows
-    warnings: list[str]
-
-
-class _EncodedRows(NamedTuple):
-    """The features of the rows of a table, (N, d), in memory or on disk; what is known of them; and warnings."""
-
-    x: Any
-    features: Features
-    warnings: list[str]
 
 
 class ArrayOptions(TypedDict, total=False):

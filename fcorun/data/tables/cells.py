@@ -198,9 +198,9 @@ def column_as_text(series: Any) -> np.ndarray:
     return text.astype(str)
 
 
-def require_finite_numbers(series: Any, where: str) -> np.ndarray:
-    """Return a column as finite numbers, shape (N,). Raises UserError, which begins with ``where``."""
-    values = require_numbers(series, where)
+def require_finite_numbers(series: Any, where: str, meaning: str = "") -> np.ndarray:
+    """Return a column as finite numbers, shape (N,). Raises UserError as ``require_numbers`` does."""
+    values = require_numbers(series, where, meaning)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int((~np.isfinite(values)).argmax()) + 1
         raise UserError(f"{where} is missing or infinite in row {row}; fill it in or drop the row")

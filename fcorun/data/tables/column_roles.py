@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError, suggest_name, word
-from fcorun.data.tables.cells import column_as_text, is_missing, names_as_text, require_numbers, to_plain_array
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.data.tables.cells import column_as_text, is_missing, names_as_text, require_finite_numbers, to_plain_array
 
 # columns of predictions.csv and of the predictions of new rows (fcorun.results.models.predictions and predict)
 _PREDICTION_COLUMNS = (
@@ -18,7 +19,8 @@ _PREDICTION_COLUMNS = (
 )
 _PREDICTION_PREFIXES = ("probability_", "survival_at_")
 _MAX_LISTED = 30  # an error lists all columns of a file with no more than these
-_WIDE_OFFSETS = 20  # with a log link, means that differ by a factor of 5e8
+_NUMBERS = ("weight", "offset", "event")  # roles of columns of numbers
+SPLITS = ("train", "validation", "test")
 
 
 def is_prediction_column(name: str) -> bool:
@@ -71,35 +73,23 @@ class ColumnRoles:
         return [*names, *(name for name in self.keep or () if name not in others)]
 
     def check(self) -> None:
-        """Raise UserError for a column with two roles."""
-        for option, column in self.metadata.items():
-            for other, name in (("target", self.target), ("client", self.client)):
-                if column == name:
-                    raise UserError(f"`data.{option}={column}` is `data.{other}` too: name another column")
-        if self.event is not None and self.event in (self.weight, self.offset):
-            raise UserError(
-                f"`data.event={self.event}` is `data.weight` or `data.offset` too: name two different columns"
-            )
-        if self.weight is not None and self.weight == self.offset:
-            raise UserError(f"`data.offset={self.offset}` is `data.weight` too: name two different columns")
-        for option in ("ignore", "keep"):
-            for name in getattr(self, option) or ():
-                if name in (self.only or ()):
-                    raise UserError(f"`data.{option}` and `data.only` both name '{name}': name it in one of them")
+        """Raise UserError for a column with two roles that exclude each other, and for a kept one with a taken name."""
+        numbers = [option for option in _NUMBERS if option in self.metadata]
+        exclusive = [*combinations(["target", "client", *numbers], 2)]
+        exclusive += [(first, other) for first in ("target", "client") for other in ("group", "split", "fold", "keep")]
+        exclusive += [(first, other) for first in ("target", "client", *self.metadata) for other in ("ignore", "only")]
+        exclusive += [("ignore", "only"), ("keep", "only")]
+        columns = {role.name: getattr(self, role.name) for role in fields(self)}
+        for first, other in exclusive:
+            named = {option: columns[option] or [] for option in (first, other)}
+            first_names, other_names = ([names] if isinstance(names, str) else names for names in named.values())
+            for name in first_names:
+                if name in other_names:
+                    raise UserError(f"`data.{first}` and `data.{other}` both name '{name}': name it in one of them")
         for name in self.keep or ():
             if is_prediction_column(str(name)):
                 raise UserError(f"`data.keep={name}` is the name of a column that predictions have anyway: rename "
                                 "yours, or leave it out")  # fmt: skip
-        for name in self.only or ():
-            for option, column in self.metadata.items():
-                if name == column:
-                    raise UserError(f"`data.{option}={name}` is in `data.only` too, and is no feature: leave it out of "
-                                    "`data.only`, or give the table a second column with these values")  # fmt: skip
-        for name in self.ignore or ():
-            for option, column in self.metadata.items():
-                if name == column:
-                    raise UserError(f"`data.{option}={name}` is in `data.ignore` too, and is no feature anyway: "
-                                    "leave it out of `data.ignore`")  # fmt: skip
 
     def select_features(self, frame: Any, path: str) -> list[str]:
         """Return the columns of a pandas.DataFrame that are features, in order.
@@ -110,10 +100,6 @@ class ColumnRoles:
         available = [name for name in frame.columns if name not in (self.target, self.client)]
         for option in ("ignore", "only", "keep"):
             for name in getattr(self, option) or ():
-                if name in (self.target, self.client):
-                    raise UserError(
-                        f"`data.{option}`: '{name}' is the target or the client, and no feature; leave it out"
-                    )
                 if name not in available:
                     suggestion = suggest_columns(name, frame[available])
                     raise UserError(f"`data.{option}`: {path} has no column '{name}'; {suggestion}")
@@ -133,14 +119,12 @@ class ColumnRoles:
         Raises UserError for a column that is missing, and for a target or a client with gaps.
         """
         for option, name in self.metadata.items():
-            if name not in frame or name in (self.target, self.client):
+            if name not in frame:
                 suggestion = suggest_columns(name, frame.drop(columns=[self.target, self.client], errors="ignore"))
                 raise UserError(f"`data.{option}={name}`: there is no such column in {path}; {suggestion}")
         if self.target is None:
             suggestion = suggest_columns("", frame)
             raise UserError(f"`data.target` has no value: name the column of {path} to predict, {suggestion}")
-        if self.target == self.client:
-            raise UserError(f"`data.client={self.client}` is `data.target` too: name two different columns")
         for option, column in (("target", self.target), ("client", self.client)):
             if column is None:
                 continue
@@ -172,11 +156,13 @@ class ParsedRows:
 
     Attributes:
         x: features, shape (N, d), a real dtype, finite. Empty if the columns are still in ``frame``.
-        y: targets as the file has them, shape (N,): finite real numbers, booleans or text.
+        y: targets as the file has them, shape (N,): finite real numbers, booleans or text; signed times, t for an event
+            at t and -t for a row that is censored at t, where a column of events is given.
         client: the client of each row, text, shape (N,), or None.
         validation, test: masks of the held-out rows that the file marks, shape (N,), or None.
         group: the name of each row's group, text, shape (N,), or None.
         fold: the name of the fold that holds each row out, text, "" for none, shape (N,), or None.
+        weight, offset: the weight of each row and the term of its linear predictor, float64, shape (N,), or None.
         row: the number of each row in the file, counted from 0, where the file has other rows too; None: in order.
         frame: a pandas.DataFrame of the feature columns before they are encoded, or None if ``x`` holds the features.
         warnings: sentences about how the file was read.
@@ -194,6 +180,8 @@ class ParsedRows:
     test: np.ndarray | None = None
     group: np.ndarray | None = None
     fold: np.ndarray | None = None
+    weight: np.ndarray | None = None
+    offset: np.ndarray | None = None
     row: np.ndarray | None = None
     frame: Any = None
     warnings: tuple[str, ...] = ()
@@ -203,55 +191,60 @@ class ParsedRows:
     first_index: int | None = None
 
 
-def take_weight_and_offset(rows: ParsedRows, roles: ColumnRoles, path: str) -> tuple[ParsedRows, dict[str, Any]]:
-    """Return the rows with warnings about weights and offsets, and the values of these columns.
+def read_metadata(rows: ParsedRows, roles: ColumnRoles, path: str) -> ParsedRows:
+    """Return the rows with the groups, folds, splits, weights, offsets and signed times that their metadata give.
 
-    The values are float64 arrays (N,) under the keys "weight" and "offset". ``path`` is the file, for errors.
-
-    Raises UserError for a missing column, missing or infinite values, and negative weights.
+    Raises UserError for a row without a group or a split, a split that is not one of ``SPLITS``, weights, offsets and
+    events that are no such numbers, and times to events that are not positive.
     """
-    weight = roles.weight
-    offset = roles.offset
-    values = {}
-    for option, column in roles.metadata.items():
-        if option not in ("weight", "offset"):
+    values: dict[str, np.ndarray] = {}
+    for option, name in roles.metadata.items():
+        column = rows.metadata[name]
+        if option in _NUMBERS:
+            meaning = "1 for an event, 0 for a censored row" if option == "event" else ""
+            values[option] = require_finite_numbers(column, f"`data.{option}={name}`", meaning).astype(np.float64)
             continue
-        if rows.metadata is None:
-            raise UserError(f"`data.{option}={column}`: there is no such column in {path}; the file names no columns: "
-                            "leave it out")  # fmt: skip
-        if column not in rows.metadata:
-            suggestion = suggest_name(column, list(rows.metadata))
-            raise UserError(f"`data.{option}={column}`: there is no such column in {path}; {suggestion}")
-        series = rows.metadata[column]
-        values[option] = require_numbers(series, f"`data.path={path}`: column '{column}'").astype(np.float64)
-        finite = np.isfinite(values[option])
-        if not finite.all():
-            row = int((~finite).argmax()) + 1
-            raise UserError(f"`data.{option}={column}` is missing or infinite in row {row}: fill it in or drop the row")
-    if weight is not None and values["weight"].min() < 0:
+        values[option] = column_as_text(column)
+        if option != "fold" and "" in values[option]:
+            row = values[option].tolist().index("") + 1
+            raise UserError(f"`data.{option}={name}`: row {row} of {path} has no value there; fill it in or drop it")
+    if "weight" in values and values["weight"].min() < 0:
         row = int((values["weight"] < 0).argmax())
-        raise UserError(
-            f"`data.weight={weight}`: row {row + 1} of {path} has {values['weight'][row]:g}; give weights of 0 or more"
-        )
+        raise UserError(f"`data.weight={roles.weight}`: row {row + 1} of {path} has {values['weight'][row]:g}; give "
+                        "weights of 0 or more")  # fmt: skip
+    y = rows.y
+    if "event" in values:
+        y = _sign_times(y, values.pop("event"), roles, path)
+    if "split" in values:
+        split = values.pop("split")
+        where = f"`data.split={roles.split}`"
+        if rows.validation is not None or rows.test is not None:
+            raise UserError(f"{where}: {path} marks its rows by the arrays validation and test: leave `data.split` out")
+        unknown = ~np.isin(split, SPLITS)
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise UserError(f"{where}: row {row + 1} of {path} has '{split[row]}'; write train, validation or test")
+        if not (split == "train").any():
+            raise UserError(f"{where}: no row of {path} is marked train; leave some to train on")
+        values |= {"validation": split == "validation", "test": split == "test"}
+    return replace(rows, y=y, **values)  # type: ignore[arg-type]
 
-    warnings = list(rows.warnings)
-    if weight is not None:
-        warnings.append(
-            word(
-                f"`data.weight={weight}` weighs the rows in training and its metrics; scores.csv counts each row "
-                "once, and features are standardized by the rows as they are"
-            )
-        )
-    if offset is not None:
-        width = float(np.ptp(values["offset"]))
-        if width > _WIDE_OFFSETS:
-            warnings.append(
-                word(
-                    f"`data.offset={offset}` spans {width:g}, and is added to the linear predictor, with a log link to "
-                    "the logarithm of the mean: if it is an exposure such as days, give its logarithm"
-                )
-            )
-    return replace(rows, warnings=tuple(warnings)), values
+
+def _sign_times(y: np.ndarray, events: np.ndarray, roles: ColumnRoles, path: str) -> np.ndarray:
+    """Return signed times, float64 (N,), of the times ``y`` and the events, 0 or 1. Raises UserError for others."""
+    where = f"`data.target={roles.target}`"
+    if y.dtype.kind not in "fiu":
+        raise UserError(f"{where} holds '{y[0]}', and `data.event` asks for times: give numbers")
+    times = y.astype(np.float64)
+    if times.min() <= 0:
+        row = int((times <= 0).argmax())
+        raise UserError(f"{where}: row {row + 1} of {path} has {times[row]:g}, and times must be positive: correct it")
+    unknown = ~np.isin(events, (0, 1))
+    if unknown.any():
+        row = int(unknown.argmax())
+        raise UserError(f"`data.event={roles.event}`: row {row + 1} of {path} has {events[row]:g}: write 1 for an "
+                        "event at the time of `data.target`, and 0 for a row that is censored then")  # fmt: skip
+    return np.where(events == 1, times, -times)
 
 
 def check_unique_names(names: Sequence[str], where: str) -> None:

@@ -9,12 +9,11 @@ from jaxtyping import Float, Int
 
 from fcorun.base.errors import abbreviate, describe_rows, normalize_name, word
 from fcorun.base.system.machine import free_host_memory
-from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
+from fcorun.data.rows.rows import Rows, sum_columns_by_client, sum_squares_by_client
 from fcorun.data.tables.cells import is_missing, to_level_names
 from fcorun.data.tables.encoding import Encoding
 
 _FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target that looks like classes
-_MAX_CLASSES = 10  # distinct whole numbers of a target that looks like classes
 # numbers that stand for missing values in many files: -9, and with both signs 77, 777, ... 999999, one digit repeated
 _MISSING_CODES = np.array(
     [sign * int(digit * count) for sign in (-1, 1) for digit in "789" for count in (2, 3, 4, 5, 6)] + [-9]
@@ -121,6 +120,7 @@ def warn_missing_tokens(tokens: Mapping[str, Sequence[str]], frame: Any) -> list
     return warnings
 
 
+_MAX_CLASSES = 10  # distinct whole numbers of a target that looks like classes
 IF_CLASSES = "if they are classes, give"  # the end of a warning about a target
 
 
@@ -186,33 +186,17 @@ def describe_positive_class(classes: Sequence, positive: object) -> list[str]:
             f"'{second}'; `data.positive={first}` makes '{first}' the positive class")]  # fmt: skip
 
 
-def warn_constant_features(
-    x: np.ndarray, features: Sequence[str] = (), columns: Mapping[str, str] | None = None
-) -> list[str]:
-    """Return a warning about the features of the training rows x (N, d) that have one value.
-
-    ``columns`` has the column of each feature by the feature's name, where the user can leave columns out.
-    """
+# The guide on data promises it: a column of one value counts in the density of a solution, and may be chosen.
+def warn_constant_features(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
+    """Return a warning about the features of the training rows x (N, d) that have one value."""
     if len(x) < 2:
         return []
     constant = np.flatnonzero(x.min(axis=0) == x.max(axis=0)).tolist()
     if not constant:
         return []
-    if not features:
-        advice = "; leave it out"
-    elif columns:
-        varying = {columns[name] for j, name in enumerate(features) if j not in constant}
-        names = [name for name in dict.fromkeys(columns[features[j]] for j in constant) if name not in varying]
-        advice = (
-            word(f"; `data.ignore=[{','.join(names)}]` leaves {'it' if len(names) == 1 else 'them'} out")
-            if names
-            else ""
-        )
-    else:
-        advice = ""
     listed = abbreviate([_column_name(j, features) for j in constant])
     return [f"one value in all training rows of {listed}: nothing can be learned from that, but it counts in density "
-            f"and may be chosen{advice}"]  # fmt: skip
+            "and may be chosen: leave it out"]  # fmt: skip
 
 
 # In the birth weights of R's MASS, the weight ``bwt`` tells all rows of ``low``, which is ``bwt`` below 2,500 g.
@@ -242,22 +226,14 @@ def warn_leaks(x: Any, y: Int[np.ndarray, " N"], classes: Sequence[Any], feature
             "not recorded after the outcome, or because of it"]  # fmt: skip
 
 
-def warn_nothing_held_out(fraction: float, sizes: np.ndarray) -> list[str]:
-    """Return a warning about a fraction of each client's rows, of ``sizes`` (M,), that rounds down to no row."""
-    if not fraction:
+def warn_clients_without_events(train: Rows, client_names: Sequence[str]) -> list[str]:
+    """Return a warning if clients have no event among their training rows, whose signed times are ``train.y``."""
+    without = np.flatnonzero(train.sum_by_client(train.y > 0) == 0)
+    if not len(without):
         return []
-    needed = int(np.ceil(1 / fraction - 1e-9))
-    return [word(f"`data.validation={fraction}` holds out no row, for every client has fewer than {needed} rows (the "
-            f"largest {sizes.max()}): nothing is measured on held-out rows; give more, or a list of "
-            "clients")]  # fmt: skip
-
-
-def warn_scaled_by_held_out_rows(clients: Sequence[str]) -> list[str]:
-    """Return a warning about clients without training rows, where each client standardizes its features."""
-    if not clients:
-        return []
-    return [word(f"`data.standardize=per_client`: {abbreviate(list(map(repr, clients)))} without training rows are "
-            "scaled by the mean and deviation of their held-out rows, which a new row would not have")]  # fmt: skip
+    names = abbreviate([client_names[m] for m in without])
+    return [f"no training row of {'client' if len(without) == 1 else 'clients'} {names} has an event: such rows have "
+            "no part in a partial likelihood"]  # fmt: skip
 
 
 # Warnings about clients whose columns seem to be written otherwise than those of the others: units, levels. The four

@@ -13,7 +13,7 @@ from fcorun.base.errors import UserError, abbreviate, describe_rows, suggest_nam
 from fcorun.base.records.formats import read_json
 from fcorun.data.tables.cells import find_complete_columns, is_missing
 from fcorun.data.tables.columns import COLUMN_KINDS, Column, MissingPolicy
-from fcorun.data.tables.splits import ClientRows
+from fcorun.data.tables.columns.column import TrainingRows
 
 # Columns, and the encoding of them all.
 
@@ -70,10 +70,7 @@ class Encoding:
 
     def find_gaps(self, frame: Any) -> dict[str, np.ndarray]:
         """Return the mask of the rows of a pandas.DataFrame without a value, (N,), for each column with such rows."""
-        complete = find_complete_columns(frame)
-        names = [column.name for column in self.columns if column.name not in complete]
-        masks = {name: is_missing(frame[name]) for name in names}
-        return {name: mask for name, mask in masks.items() if mask.any()}
+        return find_gaps(frame[[column.name for column in self.columns]])
 
     def apply(
         self,
@@ -120,6 +117,13 @@ class Encoding:
         return x
 
 
+def find_gaps(frame: Any) -> dict[str, np.ndarray]:
+    """Return the mask of the rows of a pandas.DataFrame without a value, (N,), for each column with such rows."""
+    complete = find_complete_columns(frame)
+    masks = {name: is_missing(frame[name]) for name in frame if name not in complete}
+    return {name: mask for name, mask in masks.items() if mask.any()}
+
+
 def read_encoding(folder: str) -> Encoding:
     """Read the encoding of a record. Raises UserError for a record without one."""
     try:
@@ -164,7 +168,7 @@ def _describe_filled(column: Column, gaps: np.ndarray, row_warnings: list[list[s
 def fit_encoding(
     frame: Any,
     kinds: Mapping[str, Column],
-    client_rows: ClientRows,
+    training_rows: TrainingRows,
     *,
     missing: MissingPolicy,
     warnings: list[str],
@@ -176,38 +180,16 @@ def fit_encoding(
     features, for a column without a value in any training row, for gaps if ``missing`` is "refuse", and where no
     feature is left.
     """
-    rows_by_client = client_rows.training_rows()
-    clients_without: dict[str, list[str]] = {}  # a value, by column
-    complete = find_complete_columns(frame)
-    for name in [name for name in frame if name not in complete]:
-        gaps = is_missing(frame[name])
-        if not gaps.any():
-            continue
-        clients = [f"'{client}'" for client, rows in rows_by_client.items() if gaps[rows].all()]
-        first = f"row {int(gaps.argmax()) + 1}"
-        if len(clients) == len(rows_by_client):
-            raise UserError(f"{where}: column '{name}' has no value in any training row (its first gap is in {first}): "
-                            f"`data.ignore=[{name}]` leaves it out")  # fmt: skip
-        if missing == "refuse":
-            absent = f", and no value at all at {abbreviate(clients)}" if clients else ""
-            raise UserError(f"{where}: column '{name}' is missing in {first}, in {gaps.sum()} of {len(gaps)} rows"
-                            f"{absent}: give `data.missing=mean`, median or indicator, or `data.ignore=[{name}]`"
-                            )  # fmt: skip
-        if clients:
-            clients_without[name] = clients
-    training_rows = client_rows.training
+    if missing == "refuse":
+        for name, gaps in find_gaps(frame).items():
+            raise UserError(f"{where}: column '{name}' is missing in row {int(gaps.argmax()) + 1}, in {gaps.sum()} of "
+                            f"{len(gaps)} rows: give `data.missing=mean`, median or indicator, or "
+                            f"`data.ignore=[{name}]`")  # fmt: skip
     columns = []
     for name, series in frame.items():
         description = kinds[name].describe(series, training_rows, missing, where)
         columns.append(kinds[name].fit(description, missing, where))
         warnings += columns[-1].warn_similar_levels()
-    descriptions: dict[str, list[str]] = {}
-    for name, clients in clients_without.items():
-        fill = kinds[name].describe_absent_fill(missing)
-        descriptions.setdefault(fill, []).append(f"'{name}' at {abbreviate(clients)}")
-    for fill, names in descriptions.items():
-        warnings.append(f"some clients have no value of a column, and get {fill}: {abbreviate(names)}")
-    warnings += _warn_numbers_as_text(frame, kinds, client_rows.client_of_row())
     coded = [column.describe_coding() for column in columns if column.has_levels and column.value_features]
     if coded:
         warnings.append(f"text columns are coded as features of 0 and 1: {abbreviate(coded, _SHOWN)}")
@@ -235,18 +217,3 @@ def warn_single_levels(columns: Sequence[Column]) -> list[str]:
     if not single:
         return []
     return [f"text columns with one level in the training rows make no feature: {abbreviate(single)}"]
-
-
-def _warn_numbers_as_text(frame: Any, kinds: Mapping[str, Column], client_of_row: np.ndarray) -> list[str]:
-    """Return a warning about columns of numbers some of which, but not all, are stored as text."""
-    descriptions = []
-    for name, dtype in frame.dtypes.items():
-        if kinds[name].has_numbers and dtype.kind == "O":
-            present = ~is_missing(frame[name])
-            is_text = np.array([isinstance(value, str) for value in frame[name]]) & present
-            if is_text.any() and not is_text[present].all():
-                clients = sorted(set(client_of_row[is_text].tolist()))
-                descriptions.append(f"'{name}' of client {abbreviate(clients)}")
-    if not descriptions:
-        return []
-    return [f"numbers that are stored as text are read as numbers: {abbreviate(descriptions)}"]

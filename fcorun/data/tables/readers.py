@@ -331,7 +331,7 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
         file = find_file(path, arrays=True)
         ending = detect_ending(file, where)
     has_named_columns = ending in NAMED_COLUMN_ENDINGS
-    for option in ("target", "client", "ignore", "only", "keep"):
+    for option in ("target", "client", "ignore", "only", "keep", "weight", "offset", "event"):
         column = getattr(roles, option)
         if column is not None and not has_named_columns:
             raise UserError(

@@ -4,7 +4,7 @@ Of "pooled", summary.json has the mean and the deviation of all training rows. O
 of each client.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +15,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import read_json
 from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
-from fcorun.data.tables.column_statistics import deviation_from_sums, sum_in_order
+from fcorun.data.rows.rows import deviation_from_sums, sum_columns_by_client, sum_in_order, sum_squares_by_client
 from fcorun.data.tables.splits import ClientRows
 
 
@@ -169,7 +168,9 @@ def standardize(
         if isinstance(x, DiskMatrix):
             raise UserError(f"`data.standardize=per_client` needs rows in memory, and those of {path} stay on "
                             "disk: give pooled, or none")  # fmt: skip
-        return standardize_clients(x, client_rows)
+        names = [*client_rows.client_names, ""]
+        x, scalings = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training, names)
+        return x, scalings.to_dict()
     if record is None:
         training, client_index = client_rows.training
         client = np.unique(client_index, return_inverse=True)[1]
@@ -182,28 +183,22 @@ def standardize(
     return scaling.transform(x), scaling.to_dict()
 
 
-def standardize_clients(x: np.ndarray, client_rows: ClientRows) -> tuple[np.ndarray, dict[str, Any]]:
-    """Standardize features (N, d) by the rows of each client, and return them with the scalings as a dict."""
-    x, by_client = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training)
-    names = [*client_rows.client_names, ""]
-    clients = tuple(names[m] for m in by_client["client_index"])
-    return x, ClientScalings(clients, by_client["n_rows"], by_client["mean"], by_client["deviation"]).to_dict()
-
-
 def standardize_per_client(
-    x: Shaped[np.ndarray, "N d"], client_index: Int[np.ndarray, " N"], held_out: Bool[np.ndarray, " N"]
-) -> tuple[Float[np.ndarray, "N d"], dict[str, np.ndarray]]:
+    x: Shaped[np.ndarray, "N d"],
+    client_index: Int[np.ndarray, " N"],
+    held_out: Bool[np.ndarray, " N"],
+    names: Sequence[str],
+) -> tuple[Float[np.ndarray, "N d"], ClientScalings]:
     """Standardize ``x`` (N, d) by the mean and deviation of each client's training rows; constant features become 0.
 
     Held-out rows are standardized by the training rows of their client, or by all rows of a client without training
-    rows. Integers become float64; floats keep their dtype.
-
-    Returns:
-        The standardized features, and the statistics of the clients in order: "client_index" (M,), "mean" and
-        "deviation" (M, d), and the numbers of training rows "n_rows" (M,).
+    rows. Integers become float64; floats keep their dtype. ``names`` are those of the clients by index.
     """
     scaled = np.empty(x.shape, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
-    statistics: dict[str, list] = {"client_index": [], "mean": [], "deviation": [], "n_rows": []}
+    clients = []
+    n_rows = []
+    means = []
+    deviations = []
     order = np.argsort(client_index, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(client_index[order])) + 1):
         training = rows[~held_out[rows]]
@@ -213,11 +208,11 @@ def standardize_per_client(
         deviation = np.where(varies & (deviation > np.finfo(float).tiny), deviation, 0.0)
         mean = known.mean(axis=0, dtype=np.float64)
         scaled[rows] = (x[rows] - mean) * reciprocal_or_zero(deviation)
-        statistics["client_index"].append(client_index[rows[0]])
-        statistics["mean"].append(mean)
-        statistics["deviation"].append(deviation)
-        statistics["n_rows"].append(len(training))
-    return scaled, {name: np.array(values) for name, values in statistics.items()}
+        clients.append(names[client_index[rows[0]]])
+        n_rows.append(len(training))
+        means.append(mean)
+        deviations.append(deviation)
+    return scaled, ClientScalings(tuple(clients), np.array(n_rows), np.array(means), np.array(deviations))
 
 
 def reciprocal_or_zero(values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

@@ -1,7 +1,7 @@
 """Groups of rows: the client of each row, the rows to hold out for validation and test, and rows that stay together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,11 +12,10 @@ from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.rows.rows import Rows, renumber_clients
 from fcorun.data.tables.cells import column_as_text
-from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, suggest_columns
+from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows
 from fcorun.data.tables.columns.column import TrainingRows
 from fcorun.data.tables.columns.infer_kind import holds_dates
 
-SPLITS = ("train", "validation", "test")
 DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or an option says otherwise
 _MANY_VALUES = 100  # a text column with more values may name groups
 _FEW_VISITS = 1.5  # mean rows of a value of a feature that may name groups
@@ -96,60 +95,43 @@ class HoldOut:
         Raises UserError for rows of both splits, for a split that the file and an option both give, and for names of
         clients where rows have none.
         """
-        group = rows.group
-        marked = (rows.validation, rows.test)
-        for split, option, mask in zip(("validation", "test"), (self.validation, self.test), marked, strict=True):
-            if mask is not None and option is not None:
+        masks: dict[str, np.ndarray] = {}
+        options = {"validation": self.validation, "test": self.test}
+        for split, marked in (("validation", rows.validation), ("test", rows.test)):
+            option = options[split]
+            if marked is not None and option is not None:
                 raise UserError(f"`data.{split}={option}`: {path} marks its {split} rows itself; leave "
                                 f"`data.{split}` out, or the array out of the file")  # fmt: skip
-
-        def draw(split: str, option: FractionOrClients, excluded: np.ndarray | None) -> np.ndarray:
-            """Return the mask of one split, without the ``excluded`` rows where a fraction is drawn."""
-            if isinstance(option, list):
+            if marked is not None:
+                masks[split] = marked
+            elif isinstance(option, list):
                 if rows.client is None and option:
-                    raise UserError(
-                        f"`data.{split}={option}`: the rows have no named clients; "
-                        f"give `data.client=...` or a fraction of the rows, `data.{split}=0.2`"
-                    )
-                mask = np.isin(np.array([*client_names, ""])[client_index], option)
-                if group is None:
-                    return mask
-                return np.isin(group, group[mask])
-            fraction = option or 0.0
-            if group is None:
-                return hold_out(client_index, client_names, fraction, split=split, seed=seed, excluded=excluded)
-            uniforms = draw_uniform_per_group(group, random_stream(seed, "table", "group"))
-            mask = uniforms < fraction if split == "test" else uniforms >= 1 - fraction
-            if excluded is None:
-                return mask
-            return mask & ~excluded
-
-        validation_option = DEFAULT_VALIDATION if self.validation is None else self.validation
-        marked_validation, marked_test = marked
-        # validation rows that are fixed by the file or by clients' names are no candidates for the test
-        if marked_validation is not None:
-            fixed_validation = marked_validation
-        elif isinstance(validation_option, list):
-            fixed_validation = draw("validation", validation_option, None)
-        else:
-            fixed_validation = None
-        test = draw("test", self.test, fixed_validation) if marked_test is None else marked_test
-        if fixed_validation is None:
-            validation = draw("validation", validation_option, test if test.any() else None)
-        else:
-            validation = fixed_validation
-        if (validation & test).any():
-            row = int((validation & test).argmax()) + 1
-            if group is not None and isinstance(self.test, list) and isinstance(self.validation, list):
-                raise UserError("`data.validation` and `data.test` name clients that share group "
-                                f"'{group[row - 1]}': name these clients in one of them")  # fmt: skip
-            named = [
-                f"data.{split}" for split, option in (("validation", self.validation), ("test", self.test)) if option
-            ]
-            given = f", by the file and by {' and '.join(named)}" if named else ""
-            raise UserError(f"`data.path={path}`: row {row} is held out for validation and for the test{given}: hold "
-                            "it out for one of them")  # fmt: skip
-        return validation, test
+                    raise UserError(f"`data.{split}={option}`: the rows have no named clients; give "
+                                    f"`data.client=...` or a fraction of the rows, `data.{split}=0.2`")  # fmt: skip
+                masks[split] = np.isin(np.array([*client_names, ""])[client_index], option)
+                if rows.group is not None:
+                    masks[split] = np.isin(rows.group, rows.group[masks[split]])
+        # rows that the file or clients' names hold out are no candidates for the other split
+        for split, other, default in (("test", "validation", 0.0), ("validation", "test", DEFAULT_VALIDATION)):
+            if split in masks:
+                continue
+            option = options[split]
+            fraction = default if option is None else option
+            excluded = masks.get(other, np.zeros(len(client_index), bool))
+            if rows.group is None:
+                drawn = hold_out(client_index, client_names, fraction, split=split, seed=seed, excluded=excluded)
+            else:
+                uniforms = draw_uniform_per_group(rows.group, random_stream(seed, "table", "group"))
+                is_drawn = uniforms < fraction if split == "test" else uniforms >= 1 - fraction
+                drawn = is_drawn & ~excluded
+            masks[split] = drawn
+        both = masks["validation"] & masks["test"]
+        if both.any():
+            row = int(both.argmax())
+            group = "" if rows.group is None else f", of group '{rows.group[row]}',"
+            raise UserError(f"`data.path={path}`: row {row + 1}{group} is held out for validation and for the test, by "
+                            "the file, `data.validation` or `data.test`: hold it out for one of them")  # fmt: skip
+        return masks["validation"], masks["test"]
 
 
 def hold_out(
@@ -181,47 +163,6 @@ def hold_out(
     if excluded is None:
         return held_out
     return held_out & ~excluded
-
-
-def attach_groups_and_splits(rows: ParsedRows, roles: ColumnRoles, path: str) -> ParsedRows:
-    """Return the rows with the groups, splits and folds that their metadata has.
-
-    Raises UserError for a missing column, a row without a group or split, and a split that is not one of ``SPLITS``.
-    """
-    values = {}
-    for option, name in roles.metadata.items():
-        if option not in ("group", "split", "fold"):
-            continue
-        if name not in rows.metadata:
-            suggestion = suggest_columns(name, rows.metadata)
-            raise UserError(f"`data.{option}={name}`: there is no such column in {path}; {suggestion}")
-        values[option] = column_as_text(rows.metadata[name])
-        if option != "fold" and "" in values[option]:
-            row = values[option].tolist().index("") + 1
-            raise UserError(f"`data.{option}={name}`: row {row} of {path} has no value there; fill it in or drop it")
-    if "split" in values:
-        marked = (rows.validation, rows.test)
-        validation, test = split_masks(values["split"], f"`data.split={roles.split}`", path, marked)
-        rows = replace(rows, validation=validation, test=test)
-    return replace(rows, group=values.get("group"), fold=values.get("fold"))
-
-
-def split_masks(
-    split: Shaped[np.ndarray, " N"], option: str, path: str, marked: tuple[np.ndarray | None, np.ndarray | None]
-) -> tuple[Bool[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
-    """Return the masks of the validation and the test rows, shape (N,) each, from a column of names in ``SPLITS``.
-
-    Raises UserError, which begins with ``option``, for other names, and where the file already has ``marked`` rows.
-    """
-    if any(mask is not None for mask in marked):
-        raise UserError(f"{option}: {path} marks its rows by the arrays validation and test: leave `data.split` out")
-    unknown = ~np.isin(split, SPLITS)
-    if unknown.any():
-        row = int(unknown.argmax())
-        raise UserError(f"{option}: row {row + 1} of {path} has '{split[row]}'; write train, validation or test")
-    if not (split == "train").any():
-        raise UserError(f"{option}: no row of {path} is marked train; leave some to train on")
-    return split == "validation", split == "test"
 
 
 def check_groups_and_folds(
@@ -382,30 +323,13 @@ class ClientRows:
         rows = np.flatnonzero(self.masks[split])
         return rows[np.argsort(self.client_index[rows], kind="stable")]
 
-    def training_rows(self) -> dict[str, np.ndarray]:
-        """Return the indices of each client's training rows, for the clients that have some."""
-        rows, client = self.training
-        rows_by_client = np.split(rows, np.flatnonzero(np.diff(client)) + 1)
-        return {self.client_names[int(self.client_index[rows[0]])]: rows for rows in rows_by_client if len(rows)}
-
-    def held_out_clients(self) -> list[str]:
-        """Return the names of the clients that have held-out rows and no training rows."""
-        n_rows = np.bincount(self.client_index, minlength=len(self.client_names))
-        n_training = np.bincount(self.client_index, self.is_training, len(self.client_names))
-        return [name for m, name in enumerate(self.client_names) if n_rows[m] and not n_training[m]]
-
-    def client_of_row(self) -> np.ndarray:
-        """Return the name of each row's client, "" for a row of no client, shape (N,)."""
-        return np.array([*self.client_names, ""])[self.client_index]
-
-    def split(self, rows: ParsedRows, x: Any, y: np.ndarray, **columns: np.ndarray) -> dict[str, Any]:
+    def split(self, rows: ParsedRows, x: Any, y: np.ndarray) -> dict[str, Any]:
         """Return the rows of each split, and the names of clients, as the arguments of ``FederatedData``.
 
         Args:
-            rows: the rows of the table, with their groups and folds.
+            rows: the rows of the table, with their groups, folds, weights and offsets.
             x: their features, (N, d), which may stay on disk.
             y: their targets, (N,).
-            columns: the weights and the offsets, each (N,).
         """
         number = np.where(self.client_index == len(self.client_names), -1, self.client_index)
         number, trained, others = renumber_clients(number, self.is_training)
@@ -413,11 +337,12 @@ class ClientRows:
             x,
             y,
             number,
+            weight=rows.weight,
+            offset=rows.offset,
             row=np.arange(len(y), dtype=np.int32) if rows.row is None else rows.row,
             group=rows.group,
             fold=rows.fold,
             repeated_columns=rows.repeated_columns,
-            **columns,
         )
         train, validation, test = (all_rows.take(self.sort_rows(split)) for split in range(len(SPLITS)))
         return {

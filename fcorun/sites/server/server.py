@@ -17,8 +17,8 @@ from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.rows.away_sites import Absences
+from fcorun.data.rows.rows import sum_in_order
 from fcorun.data.rows.site_rows import SiteRows
-from fcorun.data.tables.column_statistics import sum_in_order
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.column import ColumnDescription
 from fcorun.data.tables.data_warnings import FAR, describe_other_codes, measure_distances

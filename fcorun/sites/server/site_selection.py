@@ -13,8 +13,8 @@ from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.sites import Sites
+from fcorun.data.rows.rows import sum_in_order
 from fcorun.data.rows.site_rows import SiteRows
-from fcorun.data.tables.column_statistics import sum_in_order
 from fcorun.data.tables.scaling import Scaling
 from fcorun.engine.engine import CompiledPrograms, program_key
 from fcorun.experiment.build import build_engine, resolve_auto

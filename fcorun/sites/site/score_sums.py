@@ -8,7 +8,7 @@ import numpy as np
 
 from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.tables.splits import SPLITS
+from fcorun.data.tables.column_roles import SPLITS
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays

@@ -14,7 +14,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.tables.column_statistics import sum_in_order
+from fcorun.data.rows.rows import sum_in_order
 from fcorun.engine.remote.certificate import CertificateSums
 from fcorun.engine.remote.leaves import name_leaves
 from fcorun.experiment import build

@@ -8,8 +8,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import restandardize_rows, take_subset
-from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
-from fcorun.data.tables.column_statistics import sum_in_order
+from fcorun.data.rows.rows import sum_columns_by_client, sum_in_order, sum_squares_by_client
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import REFIT

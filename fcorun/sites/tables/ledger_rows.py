@@ -12,8 +12,8 @@ import numpy as np
 
 from fcorun.base.errors import suggest_name
 from fcorun.data.tables.cells import MISSING_TOKENS
+from fcorun.data.tables.column_roles import SPLITS
 from fcorun.data.tables.readers import detect_ending, find_file, read_named_columns
-from fcorun.data.tables.splits import SPLITS
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
 from fcorun.sites.tables.fold_rules import NOT_HELD_OUT, draw_row_folds
@@ -61,7 +61,7 @@ def divide_rows(plan: Plan, table: SiteTable) -> tuple[tuple[ReleasedSet, ...], 
         folds = np.full(len(table.rows.y), NOT_HELD_OUT)
     client = table.client_rows.client_index
     split = table.masks[1] + 2 * table.masks[2]
-    weight = table.weight_and_offset.get("weight", np.ones(len(client)))
+    weight = np.ones(len(client)) if table.rows.weight is None else table.rows.weight
     shape = len(table.clients), len(SPLITS), int(folds.max(initial=NOT_HELD_OUT)) + 2, 2
     code = np.ravel_multi_index((client, split, folds + 1, (weight > 0).astype(np.int64)), shape)
     codes, numbers = np.unique(code, return_inverse=True)

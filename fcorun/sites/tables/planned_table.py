@@ -80,8 +80,9 @@ def check_dominance(plan: Plan, table: SiteTable) -> None:
     if options.target_task.is_quantity and not isinstance(plan.experiment.objective, _BOUNDED):
         columns[options.target] = table.rows.y, "objective=huber bounds what a row counts"
     for role in ("weight", "offset"):
-        if role in table.weight_and_offset:
-            columns[str(getattr(options, role))] = table.weight_and_offset[role], f"plan without data.{role}"
+        numbers = getattr(table.rows, role)
+        if numbers is not None:
+            columns[str(getattr(options, role))] = numbers, f"plan without data.{role}"
     obstacles = Obstacles()
     least = table.policy.min_cell
     for rows, mask in zip(ROWS, table.masks, strict=True):
@@ -176,7 +177,7 @@ def check_events(table: SiteTable) -> None:
 
 def check_groups(table: SiteTable) -> None:
     """Raise UserError for a site with few groups of training rows, whose squared scores it would withhold."""
-    weight = table.weight_and_offset.get("weight")
+    weight = table.rows.weight
     group = table.rows.group
     assert group is not None
     is_counted = table.masks[0] if weight is None else table.masks[0] & (weight > 0)

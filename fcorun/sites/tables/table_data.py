@@ -8,7 +8,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
 from fcorun.data.tables.cells import to_level_names
-from fcorun.data.tables.scaling import standardize_clients
+from fcorun.data.tables.scaling import standardize_per_client
 from fcorun.data.tables.splits import ClientRows
 from fcorun.sites.plan.site_options import OTHER, for_owner_alone
 from fcorun.sites.tables.table_agreement import Agreement, check_agreement
@@ -102,9 +102,12 @@ def load_site_data(encoded: EncodedTable, agreement: Agreement) -> FederatedData
         x = agreement.scaling.transform(x)
         standardized = agreement.scaling.to_dict()
     elif table.options.standardize == "per_client":
-        x, standardized = standardize_clients(x, encoded.client_rows)
+        client_rows = encoded.client_rows
+        names = [*client_rows.client_names, ""]
+        x, scalings = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training, names)
+        standardized = scalings.to_dict()
     return FederatedData(
-        **encoded.client_rows.split(table.rows, x, encoded.y, **table.weight_and_offset),
+        **encoded.client_rows.split(table.rows, x, encoded.y),
         features=Features(agreement.feature_names, standardized=standardized, encoding=agreement.encoding),
         task=agreement.task,
         classes=agreement.classes,

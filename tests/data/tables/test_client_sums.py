@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
-from fcorun.data.tables.column_statistics import deviation_from_sums, sum_in_order
+from fcorun.data.rows.rows import deviation_from_sums, sum_columns_by_client, sum_in_order, sum_squares_by_client
 from fcorun.data.tables.scaling import Scaling
 
 

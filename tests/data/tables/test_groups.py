@@ -111,7 +111,7 @@ def test_a_group_of_two_clients_is_refused_unless_kept():
     assert 0.0 in patients_by_split(data)["validation"]
     assert "1 groups have rows of several clients ('P0'" in "\n".join(data.warnings)
     patients_by_split(table(frame, group_across="keep").load())
-    with fails("data.validation and data.test name clients that share group 'P0': name these clients in one"):
+    with fails("of group 'P0', is held out for validation and for the test"):
         table(frame, group_across="keep", validation=["a"], test=["b"]).load()
 
 
@@ -146,8 +146,8 @@ def test_columns_mark_splits_and_folds():
     ("options", "phrases"),
     [
         ({"group": "patent"}, ["data.group=patent", "did you mean 'patient'"]),
-        ({"group": "site"}, ["data.group=site is data.client too"]),
-        ({"only": None, "ignore": ["patient", "part"]}, ["data.group=patient is in data.ignore too"]),
+        ({"group": "site"}, ["data.client and data.group both name 'site'"]),
+        ({"only": None, "ignore": ["patient", "part"]}, ["data.group and data.ignore both name 'patient'"]),
         ({"group": None, "group_across": "keep"}, ["data.group_across=keep needs data.group"]),
     ],
 )

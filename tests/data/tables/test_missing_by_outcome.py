@@ -75,14 +75,15 @@ def test_targets_that_are_constant_within_clients_have_no_test():
 def test_counts_and_shares_by_client():
     gaps = {"lab": np.array([1, 0, 0, 0, 1, 1, 0, 0]) > 0, "age": np.zeros(8, bool)}
     y = np.array([1, 1, 0, 0, 1, 1, 0, 1])
-    found = compare_gaps(gaps, y, np.array([0, 4, 8]), task=Binary(), classes=("no", "yes"), client_names=["a", "b"])
-    assert [(row["column"], row["client"], row["rows"], row["missing"]) for row in found.rows] == [
+    options: dict = {"task": Binary(), "classes": ("no", "yes"), "client_names": ["a", "b"]}
+    rows, warnings = compare_gaps(gaps, y, np.array([0, 4, 8]), **options)
+    assert [(row["column"], row["client"], row["rows"], row["missing"]) for row in rows] == [
         ("lab", "", 8, 3), ("lab", "a", 4, 1), ("lab", "b", 4, 2)]  # fmt: skip
-    whole = found.rows[0]
+    whole = rows[0]
     assert (whole["outcome"], whole["events"], whole["missing_among_events"], whole["share_among_events"]) == (
         "yes", 5, 3, 0.6)  # fmt: skip
     assert (whole["others"], whole["missing_among_others"], whole["share_among_others"]) == (3, 0, 0.0)
-    assert found.warnings == ()  # eight rows say nothing
+    assert warnings == []  # eight rows say nothing
 
 
 @pytest.mark.parametrize("task", ["binary", "regression"])

@@ -14,7 +14,7 @@ from fcorun.data.datasets.lowrank import LowRank
 from fcorun.data.datasets.random_least_squares import RandomLeastSquares
 from fcorun.data.datasets.table import Table
 from fcorun.data.rows.rows import Rows
-from fcorun.data.tables.splits import hold_out, split_masks
+from fcorun.data.tables.splits import hold_out
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 SITE = np.repeat(["a", "b", "c"], [20, 31, 9])
@@ -106,8 +106,9 @@ def test_an_npz_marks_its_rows():
     assert not_none(data.client_of_row("test")).tolist() == ["a", "b"]
     with fails("data.test=0.2: t.npz marks its test rows itself; leave data.test out"):
         Table("t.npz", test=0.2).load()
-    with fails("data.split=part: t.npz marks its rows by the arrays validation and test: leave data.split out"):
-        split_masks(np.repeat("train", 6), "data.split=part", "t.npz", (marks["validation"], None))
+    np.savez("marked.npz", X=X, y=Y, client=CLIENT, part=np.repeat("train", 6), **marks)
+    with fails("data.split=part: marked.npz marks its rows by the arrays validation and test: leave data.split out"):
+        Table("marked.npz", split="part").load()
     np.savez("t.npz", X=X, y=Y, test=marks["test"])  # held-out rows belong to no client
     data = Table("t.npz", clients=2, validation=0.5).load()
     assert not_none(data.test).y.tolist() == [4, 5]

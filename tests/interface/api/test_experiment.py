@@ -243,15 +243,15 @@ def test_a_warning_is_shown_once():
 @pytest.mark.slow
 def test_a_selection_shows_a_warning_on_its_data_once():
     x, y, clients = draw_rows()
-    frame = pd.DataFrame(x, columns=list("abc")).assign(y=y, clinic=clients, w=np.linspace(1.0, 2.0, len(y)))
-    data = from_frame(frame, "y", client="clinic", weight="w")
+    frame = pd.DataFrame(x, columns=list("abc")).assign(y=y, clinic=clients, d=1.0)
+    data = from_frame(frame, "y", client="clinic")
     experiment = Experiment(algorithm=FedDualAvg(), data=data, regularizer=L1(0.1), rounds=2)
     for study in (experiment.select, experiment.stability):
         options: Any = {"folds": 2} if study == experiment.select else {"subsamples": 2, "refit": True}
         with pytest.warns(fcorun.ExperimentWarning) as shown:
             study(study.__name__, points=3, **options)
         sentences = [str(warning.message) for warning in shown]
-        assert sum("weighs the rows" in sentence for sentence in sentences) == 1
+        assert sum("one value in all training rows" in sentence for sentence in sentences) == 1
 
 
 @pytest.mark.slow

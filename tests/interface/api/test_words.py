@@ -159,8 +159,9 @@ def test_a_named_task_does_not_warn(named):
 @pytest.mark.slow
 def test_warnings_of_a_study_name_arguments():
     x = np.random.default_rng(0).standard_normal((60, 3))
-    data = from_arrays(x, x[:, 0], np.repeat(["a", "b", "c"], 20), sample_weight=np.ones(60))
+    data = from_arrays(x, np.where(x[:, 0] > 0, "yes", "no"), np.repeat(["a", "b", "c"], 20))
     experiment = Experiment(algorithm=FedDualAvg(), data=data, regularizer=L1(), rounds=2)
     with pytest.warns(fcorun.ExperimentWarning) as caught:
         experiment.stability("study", subsamples=4, points=2)
-    assert str(caught[0].message).startswith('name="arrays": sample_weight weighs the rows')
+    assert str(caught[0].message).startswith('name="arrays": of the classes')
+    assert 'positive="no" makes' in str(caught[0].message)

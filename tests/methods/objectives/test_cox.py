@@ -296,5 +296,5 @@ def test_events_that_are_text_are_explained(tmp_path):
     frame = pd.DataFrame({"age": [1.0, 2, 3, 4], "time": [1.0, 2, 3, 4], "died": ["no", "1", "0", "1"]})
     frame.to_csv(tmp_path / "rows.csv", index=False)
     options = ["data=table", f"data.path={tmp_path}/rows.csv", "data.target=time", "data.event=died", "data.clients=1"]
-    with fails("column 'died' holds 'no' in row 1", "make it a number, 1 for an event, 0 for a censored row"):
+    with fails("data.event=died holds 'no' in row 1", "make it a number, 1 for an event, 0 for a censored row"):
         load_data(prepare(compose([*options, "objective=cox", "algo=newton", "reg=none"])))

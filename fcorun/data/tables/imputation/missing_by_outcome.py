@@ -10,7 +10,6 @@ over all permutations within clients.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -32,14 +31,6 @@ _NEGLIGIBLE = 1e-20  # probabilities below this share of the largest are left ou
 _ROUNDING = 1e-9  # two probabilities that differ by less are equal
 
 
-@dataclass(frozen=True)
-class MissingByOutcome:
-    """The rows of missing.csv, and a warning if gaps depend on the outcome."""
-
-    rows: tuple[dict[str, Any], ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
 def compare_gaps(
     gaps: Mapping[str, Bool[np.ndarray, " N"]],
     y: Shaped[np.ndarray, " N"],
@@ -48,10 +39,11 @@ def compare_gaps(
     task: Task,
     classes: Sequence,
     client_names: Sequence[str],
-) -> MissingByOutcome:
+) -> tuple[tuple[dict[str, Any], ...], list[str]]:
     """Count the gaps of each column by outcome, over all clients and for each client with a gap, and test both.
 
-    There are no rows by client for more than 200 clients.
+    Returns the rows of missing.csv, and a warning if gaps depend on the outcome. There are no rows by client for more
+    than 200 clients.
 
     Args:
         gaps: the mask of the gaps of each column, over N training rows sorted by client.
@@ -78,7 +70,7 @@ def compare_gaps(
                 if is_gap[client_slice].any():
                     of_client = compare(is_gap[client_slice], values[client_slice], [slice(None)])
                     rows.append({"column": column, "client": name, "outcome": outcome, **of_client})
-    return MissingByOutcome(tuple(rows), tuple(_warn_of_gaps(findings)))
+    return tuple(rows), _warn_of_gaps(findings)
 
 
 def _compare_shares(is_gap: np.ndarray, is_event: np.ndarray, clients: Sequence[slice]) -> dict[str, Any]:
