@@ -157,9 +157,9 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def begin_empty_pictures(job, coefficients):
-    """Return the function that returns a run's pictures by file name, all of them empty."""
+    """Return functions that return a run's pictures by file name, all of them empty."""
     names = ["curves.png"] if coefficients is None else ["curves.png", "coefficients.png"]
-    return lambda: dict.fromkeys(names, b"")
+    return [lambda: dict.fromkeys(names, b"")]
 
 
 @pytest.fixture(autouse=True)

@@ -14,11 +14,9 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods import algorithms
 from fcorun.methods.algorithms.algorithm import Algorithm, Method, RunConditions
 from fcorun.methods.algorithms.gossip import GossipAlgorithm
-from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.methods.regularizers.regularizer import Constraint
 
-_SCALE_RATIO = 3  # features whose sizes differ by more than this factor slow a run down
 _MORE_ROUNDS = "more rounds may help"
 
 
@@ -30,20 +28,24 @@ def advise(experiment: PreparedExperiment, data: FederatedData, falling: bool) -
     """
     schedule = build_schedule(experiment, data)
     steps_advice = _advise_on_uneven_steps(experiment, schedule)
-    scale_advice = _advise_on_feature_scales(experiment, data)
-    if steps_advice:  # with equal steps the run would have another limit point
-        rounds_advice = _MORE_ROUNDS if falling or scale_advice else ""
-    else:
-        rounds_advice = _advise_on_limit_point(experiment, schedule, _takes_mean_of_all(experiment, data), falling)
-    return ", and ".join(filter(None, (steps_advice, scale_advice, rounds_advice)))
+    if not steps_advice:
+        return _advise_on_limit_point(experiment, data, schedule, falling)
+    if falling:  # with equal steps the run would have another limit point
+        return f"{steps_advice}, and {_MORE_ROUNDS}"
+    return steps_advice
 
 
 def advise_on_divergence(experiment: PreparedExperiment) -> str:
     """Return a clause that names the settings that may keep a run from diverging, of those that it has."""
-    advice = _advise_on_rates(experiment)
-    if experiment.topology.has_nodes and not isinstance(experiment.uplink, Identity):
-        advice += word(", or a smaller `topology.mixing_step`, or messages that are compressed less")
-    return advice
+    rates = list_rates(experiment.algo)
+    if rates:
+        return word(f"try a smaller {' or '.join(rates)}")
+    cause = "no rate of this algorithm is known by its name (..._lr): look for very large values in the data"
+    if is_of_fcorun(experiment.algo):
+        cause = "this algorithm has no rate: look for very large values in the data"
+        if experiment.algo.traits.local_fits:
+            cause += " and for clients whose fits leave no residuals"
+    return cause
 
 
 def list_rates(algo: Method) -> list[str]:
@@ -54,26 +56,6 @@ def list_rates(algo: Method) -> list[str]:
         if field.name.endswith("_lr") or is_step_size:
             rates.append(f"`algo.{field.name}`")
     return rates
-
-
-def _advise_on_rates(experiment: PreparedExperiment) -> str:
-    """Return a clause that names settings of the algorithm and the data that may keep a run from diverging."""
-    rates = list_rates(experiment.algo)
-    if rates:
-        return word(f"try a smaller {' or '.join(rates)}")
-    settings = []
-    if getattr(experiment.data, "standardize", "") == "none":
-        settings.append("`data.standardize=pooled`")
-    if experiment.settings.precision == "float32":
-        settings.append("`precision=float64`")
-    if experiment.objective.ridge == 0:
-        settings.append("`objective.ridge=0.01`")
-    cause = "no rate of this algorithm is known by its name (..._lr): look for very large values in the data"
-    if is_of_fcorun(experiment.algo):
-        cause = "this algorithm has no rate: look for very large values in the data"
-        if experiment.algo.traits.local_fits:
-            cause += " and for clients whose fits leave no residuals"
-    return f"{cause}, or try {' or '.join(settings)}" if settings else cause
 
 
 def _advise_on_uneven_steps(experiment: PreparedExperiment, schedule: Schedule) -> str:
@@ -91,31 +73,19 @@ def _advise_on_uneven_steps(experiment: PreparedExperiment, schedule: Schedule) 
     return word(f"{cause}give `local_epochs=null local_steps={steps}`")
 
 
-def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedData) -> str:
-    """Return advice where features that are not standardized differ in scale; empty where they do not.
-
-    The scales of features at sites are not known.
-    """
-    if getattr(experiment.data, "standardize", "") != "none" or data.train.stays_at_sites:
-        return ""
-    sizes = np.append(np.sqrt(np.mean(np.square(data.train.x, dtype=np.float64), axis=0)), 1.0)
-    if sizes.max() <= _SCALE_RATIO * sizes[sizes > 0].min():
-        return ""
-    if _is_smooth(experiment) and not experiment.objective.ridge:
-        return word("`data.standardize=pooled` makes steps longer")
-    return word("`data.standardize=pooled` makes another problem, which takes fewer rounds")
-
-
 def _is_smooth(experiment: PreparedExperiment) -> bool:
     """Return whether the problem has no regularizer, so that its objective is smooth."""
     return isinstance(experiment.reg, NoRegularizer)
 
 
-def _advise_on_limit_point(experiment: PreparedExperiment, schedule: Schedule, mean_of_all: bool, falling: bool) -> str:
-    """Return a clause on whether the algorithm can reach the optimum, and on algorithms that do.
-
-    ``mean_of_all`` says whether each exchange takes one mean over all clients.
-    """
+def _advise_on_limit_point(
+    experiment: PreparedExperiment, data: FederatedData, schedule: Schedule, falling: bool
+) -> str:
+    """Return a clause on whether the algorithm can reach the optimum, and on algorithms that do."""
+    topology = experiment.topology
+    mean_of_all = not topology.connects_clients  # whether each exchange takes one mean over all clients
+    if topology.connects_clients:  # as on a complete graph of equal clients
+        mean_of_all = topology.describe(connect_clients(experiment, data)).get("spectral_gap", 0) > 1 - 1e-9
     algo, name = experiment.algo, experiment.names["algo"]
     assert isinstance(algo, Algorithm)
     traits = algo.traits
@@ -175,11 +145,3 @@ def _all_subclasses(cls: type[Algorithm]) -> Iterator[type[Algorithm]]:
     for subclass in cls.__subclasses__():
         yield subclass
         yield from _all_subclasses(subclass)
-
-
-def _takes_mean_of_all(experiment: PreparedExperiment, data: FederatedData) -> bool:
-    """Return whether an exchange takes one mean over all clients, as on a complete graph of equal clients."""
-    if not experiment.topology.connects_clients:
-        return True
-    description = experiment.topology.describe(connect_clients(experiment, data))
-    return description.get("spectral_gap", 0) > 1 - 1e-9

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,16 @@ import numpy as np
 
 from fcorun.base.config import IDENTITY_SECTIONS
 from fcorun.base.errors import UserError, first_line, word
-from fcorun.base.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
+from fcorun.base.metrics import COUNTERS, OPTIONAL_COUNTERS, aggregate, to_json
 from fcorun.base.records.formats import csv_text, json_text, npz_bytes
-from fcorun.base.records.record import BASELINE_HAZARD_FILE, PERSONAL, PREDICTIONS_FILE, SHARED
+from fcorun.base.records.record import (
+    AT_SITES,
+    AWAY_FILE,
+    BASELINE_HAZARD_FILE,
+    PERSONAL,
+    PREDICTIONS_FILE,
+    SHARED,
+)
 from fcorun.base.sources.catalogue import describe_source
 from fcorun.base.system.files import check_interrupted
 from fcorun.base.system.machine import describe_environment
@@ -42,6 +49,7 @@ from fcorun.experiment.experiment import (
 from fcorun.experiment.optimality_gap import can_measure_movement, describe_movement, measure_movement
 from fcorun.experiment.requirements import warn_unapplied_psi
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.results.model_outputs import Arrays
 from fcorun.results.models.chosen_thresholds import ChosenThresholds, choose_thresholds, fixed_thresholds
@@ -149,7 +157,7 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
 
 # The end of a run: final warnings, the summary, and the files that complete the record.
 
-Pictures = Callable[[], dict[str, bytes]]  # draws pictures, and returns them by file name
+Drawings = list[Callable[[], dict[str, bytes]]]  # of which each waits for pictures, and returns them by file name
 
 
 def finish_run(
@@ -181,9 +189,9 @@ def finish_run(
     coefficients = None
     if not (job.divergence_round or personal_only(job.rows)) and is_linear_model(type(job.experiment.objective)):
         coefficients = coefficients_from(solution, data, job.experiment)
-    pictures = None
+    drawings: Drawings = []
     if job.with_pictures:
-        pictures = _begin_pictures(job, coefficients)  # of the rows before the relaxation replaces them
+        drawings = _begin_pictures(job, coefficients)  # of the rows before the relaxation replaces them
     if not (job.divergence_round or job.experiment.settings.imputations):
         _add_reasons_for_doubt(job, data, lasso, coefficients)
     status, reason = "done", ""
@@ -197,47 +205,72 @@ def finish_run(
     if relaxed is not None:
         summary |= {"relaxed": relaxed.summary, "certificate": None}
     try:
-        for name, content in {"metrics.csv": csv_text(job.rows), **files}.items():
-            _write_next(job, name, content)
+        _write_files(job, {"metrics.csv": csv_text(job.rows), **files})
         if not job.divergence_round:
             start = time.perf_counter()
             held_out = score_splits(job, data, solution, models)
             summary |= held_out.summary
             summary["seconds"]["scores"] = time.perf_counter() - start
-            _write_held_out(job, held_out)
-            pictures = _add_curves(job, data, held_out.curves, pictures)
+            _write_files(job, held_out.files)
+            if held_out.note:
+                job.run_folder.log(held_out.note)
+            for warning in held_out.warnings:
+                job.add_reason(warning)
+            if drawings and held_out.curves is not None:
+                drawings.append(_begin_curves(job, data, held_out.curves))
         if isinstance(data.train, SiteRows):
-            from fcorun.runs.site_notes import note_sites
-
             notes, site_files = note_sites(job, data, data.train)
             summary |= notes
-            for name, content in site_files.items():
-                _write_next(job, name, content)
-        if data.features.encoding is not None:
-            _write_next(job, ENCODING, json_text(data.features.encoding.to_dict()))
-        if data.features.missing:
-            _write_next(job, MISSING_FILE, csv_text(data.features.missing))
-        for name, values in _collect_arrays(data, solution, models).items():
-            _write_next(job, f"{name}.npz", npz_bytes(values))
+            _write_files(job, site_files)
+        _write_files(job, _collect_files(data, solution, models))
         if coefficients is not None:
-            for name, content in coefficient_files(coefficients).items():
-                _write_next(job, name, content)
-        _write_end(job, (status, reason or job.reason), summary, pictures)
+            _write_files(job, coefficient_files(coefficients))
+        _write_end(job, (status, reason or job.reason), summary, drawings)
     except Exception as error:
         job.fail(error)
     else:
         job.end_status = status
 
 
-def _collect_arrays(data: FederatedData, solution: Arrays, models: Arrays | None) -> dict[str, Arrays]:
-    """Return the contents of the record's .npz files by name, without the ending."""
-    arrays = {"solution": solution}
+def note_sites(job: Job, data: FederatedData, rows: SiteRows) -> tuple[dict[str, Any], dict[str, str]]:
+    """Add notes on the sites to the reason of a run that has ended; ``rows`` are its training rows.
+
+    Returns further sections of summary.json, and the contents of further files by name.
+    """
+    sections: dict[str, Any] = {}
+    files = {}
+    if rows.absences.entries:
+        sections["away"] = rows.absences.describe()
+        files[AWAY_FILE] = csv_text([asdict(absence) for absence in rows.absences.entries])
+        for sentence in sections["away"]:
+            job.add_reason(sentence)
+    experiment = job.experiment
+    if not (isinstance(experiment.uplink, Identity) and isinstance(experiment.downlink, Identity)):
+        job.add_reason("bytes_up and bytes_down count the encodings of uplink and downlink, and the messages of sites "
+                       "are longer, since they have the decoded numbers")  # fmt: skip
+    if (data.features.standardized or {}).get("by") == "per_client":
+        job.add_reason("coefficients are per standard deviation of each client, whose means and deviations are at its "
+                       "site alone")  # fmt: skip
+    if experiment.algo.has_personal_models:
+        job.add_reason("each client's personal model is at its site alone, in the record that the site keeps")
+        sections["personal_models"] = AT_SITES
+    return sections, files
+
+
+def _collect_files(data: FederatedData, solution: Arrays, models: Arrays | None) -> dict[str, bytes | str]:
+    """Return the files on the encoding and the gaps of a table, and the record's .npz files, by name."""
+    files: dict[str, bytes | str] = {}
+    if data.features.encoding is not None:
+        files[ENCODING] = json_text(data.features.encoding.to_dict())
+    if data.features.missing:
+        files[MISSING_FILE] = csv_text(data.features.missing)
+    files["solution.npz"] = npz_bytes(solution)
     if models is not None:
-        arrays["personal"] = models | {"client": np.array(data.clients or range(len(data.train.sizes)))}
+        files["personal.npz"] = npz_bytes(models | {"client": np.array(data.clients or range(len(data.train.sizes)))})
     standardized = data.features.standardized or {}
     if standardized.get("by") == "per_client" and not data.train.stays_at_sites:  # too large for summary.json
-        arrays["scaling"] = {name: values for name, values in standardized.items() if name != "by"}
-    return arrays
+        files["scaling.npz"] = npz_bytes({name: values for name, values in standardized.items() if name != "by"})
+    return files
 
 
 def _add_reasons_for_doubt(job: Job, data: FederatedData, solution: Arrays, coefficients: Coefficients | None) -> None:
@@ -257,12 +290,6 @@ def _add_final_warnings(job: Job, separation_warning: str = "", coefficients: Co
     A ``separation_warning`` replaces that of an objective that was still falling. A baseline has its certificate.
     """
     row = job.rows[-1]
-    resolution = job.resolution(row.get("objective", 0.0))
-    for name in GAP_METRICS:
-        was_target = job.stopped and name in (job.experiment.settings.stop or {})
-        if abs(row.get(name, float("inf"))) < resolution and not was_target:
-            precision = job.experiment.settings.precision
-            job.add_reason(f"{name} is rounding: {precision} resolves {resolution:.1g} of the objective")
     job.add_reason(job.experiment.objective.final_warning(row))
     job.add_reason(_warn_of_zero_weights(job.experiment, row, coefficients))
     job.add_reason(warn_unapplied_psi(job.experiment, row))
@@ -306,41 +333,34 @@ def _warn_of_zero_weights(
     experiment: PreparedExperiment, row: dict[str, float], coefficients: Coefficients | None
 ) -> str:
     """Return a warning if the strength of the regularizer has left no weight nonzero; empty for personal models."""
-    cutoff = experiment.settings.cutoff
-    if coefficients is not None and coefficients.exceed(cutoff).any():
+    reg, settings, name = experiment.reg, experiment.settings, experiment.names["reg"]
+    if row.get("density") != 0 or "personal_density" in row or not settings.rounds:
         return ""
-    if row.get("density") != 0 or "personal_density" in row or not experiment.reg.strength_or_none:
+    if not (reg.strength_or_none and reg.sparse and experiment.applies_regularizer):
         return ""
-    if not experiment.settings.rounds:  # the weights are those of the start
+    if coefficients is None or not coefficients.weights.any():
+        return word(f"`reg={name}` made every weight 0: a smaller strength leaves some nonzero")
+    if coefficients.exceed(settings.cutoff).any():
         return ""
-    if not (experiment.reg.sparse and experiment.applies_regularizer):
-        return ""
-    if coefficients is not None and coefficients.weights.any():
-        return word(f"`reg={experiment.names['reg']}` left no weight above `cutoff={cutoff:g}` in magnitude: a "
-                "smaller strength leaves larger ones, a smaller cutoff counts these")  # fmt: skip
-    return word(f"`reg={experiment.names['reg']}` made every weight 0: a smaller strength leaves some nonzero")
+    return word(f"`reg={name}` left no weight above `cutoff={settings.cutoff:g}` in magnitude: a smaller strength "
+                "leaves larger ones, a smaller cutoff counts these")  # fmt: skip
 
 
-def _write_end(job: Job, final: tuple[str, str], summary: dict, pictures: Pictures | None) -> None:
-    """Write the summary of the record, then its pictures, and the status last.
-
-    Args:
-        final: the status and the reason.
-        pictures: draws the pictures; None: the record gets none.
-    """
+def _write_end(job: Job, final: tuple[str, str], summary: dict, drawings: Drawings) -> None:
+    """Write the summary of the record, then its pictures, and the status last, which ``final`` has with its reason."""
     folder, (status, reason) = job.run_folder, final
-    _write_next(job, "summary.json", json_text(summary))
-    if pictures:
+    _write_files(job, {"summary.json": json_text(summary)})
+    if drawings:
         start = time.perf_counter()
+        contents: dict[str, bytes] = {}
         try:
-            contents = pictures()
-        except Exception as error:
-            contents = {}  # the run is computed: a picture that fails costs the pictures alone
+            for wait in drawings:
+                contents |= wait()
+        except Exception as error:  # the run is computed: a picture that fails costs the pictures alone
             reason = "; ".join(filter(None, (reason, f"the pictures could not be drawn ({first_line(error)})")))
-        for name, content in contents.items():
-            _write_next(job, name, content)
+        _write_files(job, contents)
         summary["seconds"]["picture"] = time.perf_counter() - start
-        _write_next(job, "summary.json", json_text(summary))
+        _write_files(job, {"summary.json": json_text(summary)})
     last_round = job.rows[-1]["round"] if job.rows else 0
     folder.log(f"{status} after round {last_round}" + (f": {reason}" if reason else ""))
     divergence = {"round": job.divergence_round} if job.divergence_round else {}
@@ -348,30 +368,16 @@ def _write_end(job: Job, final: tuple[str, str], summary: dict, pictures: Pictur
     folder.delete_checkpoint()
 
 
-def _write_held_out(job: Job, results: SplitResults) -> None:
-    """Write the files of the results on held-out rows, and note warnings about them."""
-    for name, content in results.files.items():
-        _write_next(job, name, content)
-    if results.note:
-        job.run_folder.log(results.note)
-    for warning in results.warnings:
-        job.add_reason(warning)
-
-
-def _add_curves(job: Job, data: FederatedData, curves: "Curves | None", pictures: Pictures | None) -> Pictures | None:
-    """Return a function that draws the pictures of a record, with those of the curves on held-out rows."""
-    if pictures is None or curves is None:
-        return pictures
+def _begin_curves(job: Job, data: FederatedData, curves: "Curves") -> Callable[[], dict[str, bytes]]:
+    """Begin to draw the curves of two classes on held-out rows."""
     from fcorun.reports.pictures.curve_groups import CurveView
     from fcorun.reports.pictures.picture import begin_pictures
 
-    view = CurveView(curves, job.title_held_out_rows(data))
-    of_curves = begin_pictures(view, style=job.experiment.settings.style)
-    return lambda: {**pictures(), **of_curves()}
+    return begin_pictures(CurveView(curves, job.title_held_out_rows(data)), style=job.experiment.settings.style)
 
 
-def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Pictures:
-    """Begin to draw the curves of a run, and the coefficients of a linear model; return what returns the files."""
+def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Drawings:
+    """Begin to draw the curves of a run, and the coefficients of a linear model."""
     from fcorun.reports.pictures.coefficient_picture import ModelView
     from fcorun.reports.pictures.picture import begin_pictures
     from fcorun.reports.pictures.run_curves import RunView
@@ -381,20 +387,14 @@ def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Pictures:
     drawings = [begin_pictures(run_view, style=settings.style)]
     if coefficients is not None:
         drawings.append(begin_pictures(ModelView(coefficients, title, settings.cutoff), style=settings.style))
-
-    def finish() -> dict[str, bytes]:
-        files: dict[str, bytes] = {}
-        for wait in drawings:
-            files |= wait()
-        return files
-
-    return finish
+    return drawings
 
 
-def _write_next(job: Job, name: str, content: bytes | str) -> None:
-    """Write a file of a record, unless the run has been interrupted. Raises KeyboardInterrupt."""
-    check_interrupted()
-    job.run_folder.write_file(name, content)
+def _write_files(job: Job, files: Mapping[str, bytes | str]) -> None:
+    """Write files of a record by name, unless the run has been interrupted. Raises KeyboardInterrupt."""
+    for name, content in files.items():
+        check_interrupted()
+        job.run_folder.write_file(name, content)
 
 
 def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from fcorun.base.config import numeric_fields
 from fcorun.base.errors import UserError
-from fcorun.base.metrics import NO_RANDOMNESS
 from fcorun.base.records.formats import yaml_text
 from fcorun.base.records.record import FINISHED_STATUSES, IN_USE, Record, RunFolder
 from fcorun.base.system.files import Keyed, check_interrupted, defer_interruption, wait_for_first
@@ -181,7 +180,7 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         build_on_all_hosts(engine, jobs[0].experiment)
         batches = [[job] for job in jobs] if is_serial else split_jobs(engine, jobs, n_threads)
         seeds = {job.experiment.settings.seed for job in jobs}
-        _annotate(engine, jobs, several_seeds=len(seeds) > 1)
+        _annotate(engine, jobs)
         traffic = {seed: build_traffic(engine.federation, engine.rounds, seed) for seed in seeds}
         context = BatchContext(engine, traffic, watch, earlier_compile_seconds)
     if len(batches) > 1:
@@ -198,8 +197,8 @@ def _build_engine_once(request: Keyed[tuple[PreparedExperiment, FederatedData]])
     return build.build_engine(*request.value)
 
 
-def _annotate(engine: Engine, jobs: list[Job], *, several_seeds: bool) -> None:
-    """Set the fields of jobs that are known before they run, and warn if several seeds give the same numbers."""
+def _annotate(engine: Engine, jobs: list[Job]) -> None:
+    """Set the fields of jobs that are known before they run."""
     hosts = current_hosts()
     for job in jobs:
         assert isinstance(job.experiment.algo, Algorithm)
@@ -209,8 +208,6 @@ def _annotate(engine: Engine, jobs: list[Job], *, several_seeds: bool) -> None:
         job.depends_on_seed = depends_on_seed(engine.federation)
         job.n_devices = engine.devices
         job.n_hosts = hosts.count if hosts else 1
-        if several_seeds and not job.depends_on_seed:
-            job.add_reason(f"the seed changes nothing: {NO_RANDOMNESS}")
 
 
 def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
@@ -242,16 +239,6 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
     from fcorun.experiment.optimum import compute_optimum
 
     job.optimum = compute_optimum(job.experiment, data)
-    target = (job.experiment.settings.stop or {}).get("suboptimality", float("inf"))
-    resolution = job.resolution(job.optimum["objective"])
-    if target < resolution:
-        precision = job.experiment.settings.precision
-        message = (f"`stop.suboptimality={target:g}`: `precision={precision}` resolves {resolution:.1g} of an "
-                   f"objective of {job.optimum['objective']:.3g}; give a larger target, or "
-                   "`precision=float64`")  # fmt: skip
-        job.fail(UserError(message))
-        watch.on_end(job)
-        return False
     if not job.optimum["certified"]:
         certificate = f"{job.optimum['kind']} {job.optimum['certificate']:.3g}"
         job.add_reason(f"the reference optimum is not certified: {certificate}")

@@ -65,15 +65,13 @@ def test_a_start_at_a_record_is_not_drawn():
 
 
 @pytest.mark.slow
-def test_seeds_that_change_nothing_are_said_to():
+def test_seeds_that_change_nothing_are_noted():
     points = grid(small(*WHOLE, "rounds=2"), {"seed": [0, 1]})
     one, other = run_grid(points)
     np.testing.assert_array_equal(flat(one.solution), flat(other.solution))
     assert rows_of(one).equals(rows_of(other))
     for record in (one, other):
         assert record.summary["drawn"] is False
-        assert "the seed changes nothing: all clients" in record.status["reason"]
     alone = run(points[0], "alone")
-    assert "seed" not in alone.status["reason"]
     assert alone.summary["drawn"] is False
     assert all(record.summary["drawn"] for record in run_grid(grid(small("rounds=2"), {"seed": [0, 1]})))
