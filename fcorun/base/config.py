@@ -1,5 +1,6 @@
 """From plain configuration values, or the arguments of a Python program, to checked objects."""
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -68,9 +69,7 @@ _CONDITIONS = {
     "between 0 and 1": lambda v: 0 <= v <= 1,
     "at most 2": lambda v: v <= 2,
     "less than 1": lambda v: v < 1,
-    "outside identity": lambda v: True,
-    "default outside identity": lambda v: True,
-    "in memory": lambda v: True,
+    **dict.fromkeys(("outside identity", "default outside identity", "in memory"), lambda v: True),
     _THRESHOLD: lambda v: re.fullmatch(_THRESHOLD_RULE, str(v)) is not None,
 }
 AUTO: Any = "auto"  # a value that is computed before the run
@@ -314,10 +313,8 @@ def _check_union(value: Any, args: tuple, key: str) -> Any:
     if isinstance(value, (list, tuple)):  # the last option's error is raised: for a list, the error of the list type
         options.sort(key=lambda option: typing.get_origin(option) is list)
     for option in options[:-1]:
-        try:
+        with contextlib.suppress(UserError):
             return check_value(value, option, key)
-        except UserError:
-            continue
     return check_value(value, options[-1], key)
 
 
@@ -415,12 +412,7 @@ def _explain_wrong_types(check: Callable[[Any], None]) -> Callable[[Any], None]:
             check(plugin)
         except (TypeError, ValueError, AttributeError):
             hints = type_hints(type(plugin))
-            marks = field_marks(type(plugin))
-            given = {}
-            for field in dataclasses.fields(plugin):
-                value = getattr(plugin, field.name)
-                if field.init and "in memory" not in marks[field.name] and not _is_auto(value):
-                    given[field.name] = value
+            given = {name: value for name, value in _given_values(plugin).items() if not _is_auto(value)}
             if any(has_several_values(value, hints[name]) for name, value in given.items()):
                 return
             for name, value in given.items():
@@ -428,6 +420,13 @@ def _explain_wrong_types(check: Callable[[Any], None]) -> Callable[[Any], None]:
             raise
 
     return call
+
+
+def _given_values(plugin: Any) -> dict[str, Any]:
+    """Return the values of the fields that a program may give, without those that hold rows of this process."""
+    marks = field_marks(type(plugin))
+    fields = [field.name for field in dataclasses.fields(plugin) if field.init and "in memory" not in marks[field.name]]
+    return {name: getattr(plugin, name) for name in fields}
 
 
 def _is_auto(value: Any) -> bool:
@@ -459,17 +458,13 @@ def check_plugin(plugin: Any, defaults: Mapping[str, Any], section: str) -> Any:
     if not dataclasses.is_dataclass(cls):
         raise UserError(f"the class {cls.__name__} is no dataclass: write @dataclass(frozen=True) above it")
     hints = type_hints(cls)
-    marks = field_marks(cls)
     values = {}
-    for field in dataclasses.fields(cls):
-        value = getattr(plugin, field.name)
-        if not field.init or "in memory" in marks[field.name]:
-            continue
-        if _is_auto(value) and defaults.get(field.name) is not None:
-            value = defaults[field.name]
-        if _is_auto(value) and not accepts_auto(hints[field.name]):
-            raise UserError(f"{section}: {field.name} has no value: give {cls.__name__}({field.name}=...)")
-        values[field.name] = check_value(to_plain_value(value), hints[field.name], f"{section}.{field.name}")
+    for name, value in _given_values(plugin).items():
+        if _is_auto(value) and defaults.get(name) is not None:
+            value = defaults[name]
+        if _is_auto(value) and not accepts_auto(hints[name]):
+            raise UserError(f"{section}: {name} has no value: give {cls.__name__}({name}=...)")
+        values[name] = check_value(to_plain_value(value), hints[name], f"{section}.{name}")
     return dataclasses.replace(plugin, **values)
 
 

@@ -69,20 +69,17 @@ def read_rows(folder: Path) -> list[dict[str, float]]:
         lines = csv.reader(io.StringIO(read_text(path), newline=""))
         names = next(lines, [])  # none in a run that was not finite at its start
         types = [int if name in INTEGER_COUNTERS else float for name in names]
-        return [_parse_row(names, types, line) for line in lines]
+        rows = []
+        for line in lines:
+            if len(line) != len(names):
+                raise ValueError(f"a line has {len(line)} values for {len(names)} columns")
+            rows.append({name: kind(text) for name, kind, text in zip(names, types, line, strict=True)})
+        return rows
     except FileNotFoundError:
         return []
     except (OSError, ValueError, csv.Error) as error:
         advice = "run it again with `force=true`, or leave the record out"
         raise UserError(f"{path} cannot be read ({error}): {advice}") from error
-
-
-def _parse_row(names: list[str], types: list[type], line: list[str]) -> dict[str, float]:
-    """Return the numbers of a line of metrics.csv by name. Raises ValueError."""
-    if len(line) != len(names):
-        raise ValueError(f"a line has {len(line)} values for {len(names)} columns")
-    values = zip(names, types, line, strict=True)
-    return {name: number_type(text) for name, number_type, text in values}
 
 
 def yaml_text(config: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ a word of ``UNPUBLISHED``. Neither attribute is inherited.
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 UNPUBLISHED = ("ours", "textbook", "yours")
 
 _KEY = re.compile(r"(?<!\w)@(\w[\w:./+-]*)")  # and punctuation behind the key
-_ENTRY = re.compile(r"^@\w+\{([\w:-]+),", re.MULTILINE)  # the beginning of an entry of the catalogue
 # TeX commands other than accents, signs, letters and fonts, since the reader's LaTeX typesets other people's entries
 _HARMLESS = "[cvuHkrbdtijoOlL]|ss|ae|AE|oe|OE|aa|AA|emph|text(?:bf|it|sc|tt)"
 _COMMAND = re.compile(rf"\^\^|\\(?!(?:{_HARMLESS})(?![A-Za-z]))[A-Za-z]+")
@@ -119,34 +117,11 @@ def parse_source(text: str, bibtex: str = "") -> Source:
     return Source(_KEY.sub(replace_key, text), tuple(named.values()))
 
 
-class Catalogue(Mapping[str, BibEntry]):
-    """The entries of catalogue.bib by key, each parsed when it is asked for: a run names few of them.
-
-    The entry of fcorun itself has the key "fcorun".
-    """
-
-    def __init__(self, text: str):
-        starts = [*_ENTRY.finditer(text)]
-        ends = [start.start() for start in starts[1:]] + [len(text)]
-        self._texts = {start[1]: text[start.start() : end] for start, end in zip(starts, ends, strict=True)}
-        self._entries: dict[str, BibEntry] = {}
-
-    def __getitem__(self, key: str) -> BibEntry:
-        if key not in self._entries:
-            (self._entries[key],) = parse_bibtex(self._texts[key])
-        return self._entries[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-
 @cache
-def load_catalogue() -> Catalogue:
-    """Return the catalogue of this package."""
-    return Catalogue(Path(__file__).with_name("catalogue.bib").read_text(encoding="utf-8"))
+def load_catalogue() -> dict[str, BibEntry]:
+    """Return the entries of catalogue.bib by key. That of fcorun itself has the key "fcorun"."""
+    text = Path(__file__).with_name("catalogue.bib").read_text(encoding="utf-8")
+    return {entry.key: entry for entry in parse_bibtex(text)}
 
 
 def entry_from_record(text: str) -> BibEntry:

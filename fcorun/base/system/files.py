@@ -194,44 +194,24 @@ def cached_by_key(compute: Callable[..., T]) -> Callable[..., T]:
 
 
 def cache_dir(name: str) -> Path:
-    """Return a writable folder ``name``.
-
-    It is below $FCORUN_CACHE, the user's cache folder, or a folder of the user in the temporary folder. Raises OSError
-    if none of them can be written to.
-    """
+    """Return a writable folder ``name``, below $FCORUN_CACHE or the user's cache folder, or else a temporary one."""
     from platformdirs import user_cache_dir
 
     cache = Path(os.environ.get("FCORUN_CACHE") or user_cache_dir("fcorun", appauthor=False))
-    for find_base in (lambda: cache, _user_temporary_folder):
-        try:
-            folder = find_base() / name
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
+    with suppress(OSError):
+        folder = cache / name
+        folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             return folder
-    raise OSError("no writable cache folder; set FCORUN_CACHE")
-
-
-def _user_temporary_folder() -> Path:
-    """Return fcorun-UID in the temporary folder, or a new folder if that name belongs to somebody else.
-
-    Programs are loaded from a cache, and on a shared machine everybody can create names in the temporary folder.
-    """
-    user = getattr(os, "getuid", lambda: 0)()  # Windows has no such call, and gives each file the owner 0
-    parent = tempfile.gettempdir()
-    folder = Path(parent) / f"fcorun-{user}"
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    status = folder.lstat()
-    if stat.S_ISDIR(status.st_mode) and status.st_uid == user:
-        return folder
-    return _new_temporary_folder(parent)
+    folder = _temporary_folder() / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @functools.cache  # one for the process
-def _new_temporary_folder(parent: str) -> Path:
-    return Path(tempfile.mkdtemp(prefix="fcorun-", dir=parent))
+def _temporary_folder() -> Path:
+    """Return a new folder of this process. Programs are loaded from it: nobody else can have made it."""
+    return Path(tempfile.mkdtemp(prefix="fcorun-"))
 
 
 def state_dir(name: str) -> Path:
