@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from fcorun.base.errors import UserError
 from fcorun.experiment.configuration.override_text import split_overrides
 from fcorun.experiment.configuration.search_path import plugin_config_dirs, user_config_dir
-from fcorun.experiment.configuration.sweep_algorithms import has_product
+from fcorun.experiment.configuration.sweep_jobs import has_product
 
 NumericOverrides = dict[str, Any]  # key -> number, set in a configuration that is already composed
 

@@ -74,8 +74,8 @@ _CONDITIONS = {
 }
 AUTO: Any = "auto"  # a value that is computed before the run
 UNSET: Any = AUTO  # the default of a field that takes no "auto": the choice's file in conf/ sets it, else the user must
-_TYPE_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "`true` or `false`"}
-_TYPE_NAMES |= {list: "a list", dict: "a mapping"}
+TYPE_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "`true` or `false`"}
+TYPE_NAMES |= {list: "a list", dict: "a mapping"}
 
 # Keys of a section that are no fields of its plug-in: its name, its class, defaults of other keys, its name in figures.
 LABEL_KEYS = ("name", "class", "natural", "title")
@@ -334,7 +334,7 @@ def _check_scalar(value: Any, hint: Any, key: str) -> Any:
         return str(value)
     if type(value) is hint:
         return value
-    raise UserError(f"`{key}={'null' if value is None else value}` must be {_TYPE_NAMES.get(hint, hint)}")
+    raise UserError(f"`{key}={'null' if value is None else value}` must be {TYPE_NAMES.get(hint, hint)}")
 
 
 @functools.cache

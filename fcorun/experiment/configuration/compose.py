@@ -254,29 +254,25 @@ def make_sweep_name(data: str, task_overrides: list[str]) -> str:
     return f"{data}-{hashlib.sha256(repr((sorted(fixed), sorted(axes))).encode()).hexdigest()[:8]}"
 
 
-class PreparedOnce:
-    """A function that prepares the experiment of plain values.
+Prepare = Callable[[dict[str, Any]], "PreparedExperiment"]  # makes the experiment of plain values
 
-    It keeps the result for the next call with the same values: Hydra asks for the identity of a run, to name its
-    folder, before it starts the run.
 
-    Args:
-        prepare: makes the experiment of plain values. Raises UserError.
+def remember_last(prepare: Prepare) -> Prepare:
+    """Return a function that prepares the experiment of plain values, and keeps it for a call with the same values.
+
+    Hydra asks for the identity of a run, to name its folder, before it starts the run.
     """
+    last: list[Any] = []
 
-    def __init__(self, prepare: "Callable[[dict[str, Any]], PreparedExperiment]"):
-        self.prepare = prepare
-        self.values: dict[str, Any] = {}
-        self.experiment: PreparedExperiment | None = None
+    def prepare_once(values: dict[str, Any]) -> "PreparedExperiment":
+        if not last or last[0] != values:
+            last[:] = [values, prepare(values)]
+        return last[1]
 
-    def __call__(self, values: dict[str, Any]) -> "PreparedExperiment":
-        """Prepare the experiment of some values, unless they are those of the last call. Raises UserError."""
-        if self.experiment is None or values != self.values:
-            self.values, self.experiment = values, self.prepare(values)
-        return self.experiment
+    return prepare_once
 
 
-def register_resolvers(prepare_once: PreparedOnce) -> None:
+def register_resolvers(prepare_once: Prepare) -> None:
     """Register the resolvers ${run_id:} and ${sweep_name:} with OmegaConf."""
 
     def run_id(*, _root_: DictConfig) -> str:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union
 
 import yaml
 
-from fcorun.base.config import SECTIONS, Settings, required_fields, type_hints
+from fcorun.base.config import SECTIONS, TYPE_NAMES, Settings, required_fields, type_hints
 from fcorun.base.errors import UserError
 from fcorun.base.sources.catalogue import read_source
 from fcorun.base.trust import locate_user_class
@@ -35,14 +35,8 @@ _COMMON_COMMENTS = {  # keys that many plug-ins have
     "algo.server_lr": "the server's learning rate",
     "reg.strength": "the strength of psi",
 }
-_TYPE_NAMES = {
-    float: "a number",
-    int: "a whole number",
-    str: "text",
-    bool: "true or false",
-    type(None): "null",
-    Any: "any",
-}
+_TYPE_NAMES = {name_type: name.replace("`", "") for name_type, name in TYPE_NAMES.items()}
+_TYPE_NAMES |= {type(None): "null", Any: "any"}
 _PLURAL_TYPE_NAMES = {float: "numbers", int: "whole numbers", str: "texts"}
 _IDENTITY_MARKS = ("outside identity", "default outside identity")  # left out of the text of a type
 
@@ -79,7 +73,9 @@ def read_root_keys() -> dict[str, KeyDoc]:
         if key == "defaults":
             continue
         section, _, name = key.rpartition(".")
-        hints = _class_hints(section, SECTIONS[section].base_class_paths[0]) if section in SECTIONS else root_hints
+        hints = root_hints
+        if section in SECTIONS:
+            hints = type_hints(SECTIONS[section].base_classes[0])
         docs[key] = KeyDoc(comment, value, _type_text(hints.get(name), comment))
     return docs
 
@@ -106,9 +102,9 @@ def read_choice(group: str, name: str) -> ChoiceDoc:
             docs |= read_choice(group, base).keys
     prefix = "" if "@package _global_" in text else f"{section}."
     lines = {key: (comment, value) for key, comment, value in _read_lines(path, prefix)}
-    class_path = lines.get(f"{section}.class", ("", ""))[1]
-    hints = _class_hints(section, class_path)
-    texts = _attribute_texts(locate_user_class(class_path, "")) if hints else {}
+    cls = _find_class(section, lines.get(f"{section}.class", ("", ""))[1])
+    hints = type_hints(cls) if cls else {}
+    texts = _attribute_texts(cls) if cls else {}
     for key, (comment, value) in lines.items():
         if key.startswith(("defaults", "hydra.", "figure")) and not section.startswith("hydra"):
             continue
@@ -121,7 +117,7 @@ def read_choice(group: str, name: str) -> ChoiceDoc:
         comment = _with_common_comment(key, comment)
         type_text = _type_text(hints.get(field) if is_own_field else None, comment)
         docs[key] = KeyDoc(comment, value, type_text or inherited.type_text)
-    return ChoiceDoc(header_comment(path), _with_class_defaults(section, docs))
+    return ChoiceDoc(header_comment(path), docs | _class_defaults(section, docs))
 
 
 def _with_common_comment(key: str, comment: str) -> str:
@@ -158,15 +154,13 @@ def format_default(value: str) -> str:
     return re.sub(r"\$\{oc\.select:([^,}]+),([^}]+)\}", r"the value of \1, else \2", value)
 
 
-def _with_class_defaults(section: str, docs: dict[str, KeyDoc]) -> dict[str, KeyDoc]:
-    """Return the keys of a choice, and the fields of its class that no file holds, with their defaults."""
-    class_path = docs[f"{section}.class"].value if f"{section}.class" in docs else ""
-    hints = _class_hints(section, class_path)
-    if not hints:
-        return docs
+def _class_defaults(section: str, docs: dict[str, KeyDoc]) -> dict[str, KeyDoc]:
+    """Return the fields of the class of a choice that no file holds, with their defaults; ``docs`` has the others."""
+    cls = _find_class(section, docs[f"{section}.class"].value if f"{section}.class" in docs else "")
+    if cls is None:
+        return {}
     documented = docs | read_root_keys()
-    docs = dict(docs)
-    cls = locate_user_class(class_path, "")
+    defaults = {}
     texts = _attribute_texts(cls)
     for field in fields(cls):
         key = f"{section}.{field.name}"
@@ -176,8 +170,8 @@ def _with_class_defaults(section: str, docs: dict[str, KeyDoc]) -> dict[str, Key
         if field.name not in required_fields(cls):
             value = yaml.safe_dump(field.default, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
         comment = _with_common_comment(key, texts.get(field.name, ""))
-        docs[key] = KeyDoc(comment, value, _type_text(hints.get(field.name), comment))
-    return docs
+        defaults[key] = KeyDoc(comment, value, _type_text(type_hints(cls).get(field.name), comment))
+    return defaults
 
 
 def _read_lines(path: Path, prefix: str) -> Iterator[tuple[str, str, str]]:
@@ -204,14 +198,14 @@ def _read_mapping(node: yaml.MappingNode, prefix: str, text: str) -> Iterator[tu
             yield from _read_mapping(value, f"{prefix}{key.value}.", text)
 
 
-def _class_hints(section: str, class_path: str) -> dict[str, Any]:
-    """Return the types of the fields of a section's class; none if the class cannot be imported."""
+def _find_class(section: str, class_path: str) -> Any:
+    """Return a section's class; None if it cannot be imported, or if another key determines it."""
     if not class_path or "$" in class_path or section not in SECTIONS:
-        return {}
+        return None
     try:
-        return type_hints(locate_user_class(class_path, f"{section}.class"))
+        return locate_user_class(class_path, f"{section}.class")
     except UserError:
-        return {}
+        return None
 
 
 def _attribute_texts(cls: type) -> dict[str, str]:
@@ -256,6 +250,4 @@ def _describe_type(hint: Any) -> str:
         return " or ".join(str(arg) for arg in args)
     if origin is list:
         return f"a list of {_PLURAL_TYPE_NAMES.get(args[0], _describe_type(args[0]))}"
-    if origin is dict or hint is dict:
-        return "a mapping"
-    return _TYPE_NAMES.get(hint, str(hint))
+    return _TYPE_NAMES.get(origin or hint, str(hint))

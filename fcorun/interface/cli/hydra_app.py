@@ -19,12 +19,12 @@ from fcorun.base.errors import HostLost, UserError, WriteError, describe_error, 
 from fcorun.base.system.files import interruptible_at_once
 from fcorun.experiment.configuration.compose import (
     HYDRA_1_3,
-    PreparedOnce,
     compose_config,
     compose_with_defaults,
     normalize_overrides,
     override_key,
     register_resolvers,
+    remember_last,
     resolve_settings,
     to_plain_values,
 )
@@ -77,7 +77,7 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
     """Have Hydra compose the arguments of a command line, and run the result; return the errors."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
 
-    prepare_once = PreparedOnce(prepare_experiment)
+    prepare_once = remember_last(prepare_experiment)
     register_resolvers(prepare_once)
     failures: list[BaseException] = []
 

@@ -21,7 +21,7 @@ from fcorun.base.trust import public_path
 from fcorun.experiment.configuration.compose import override_key
 from fcorun.experiment.configuration.override_text import format_override_value, quote_text
 from fcorun.experiment.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
-from fcorun.experiment.configuration.sweep_algorithms import sweep_algorithms
+from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.build_table import build_table

@@ -8,11 +8,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun.base.errors import UserError
 from fcorun.experiment.configuration.compose import (
-    PreparedOnce,
     compose_config,
     make_sweep_name,
     normalize_overrides,
     register_resolvers,
+    remember_last,
     translate_folder,
 )
 from fcorun.experiment.configuration.hydra_errors import is_user_error
@@ -69,7 +69,7 @@ def test_a_sweep_is_named_after_the_data_that_it_runs_on():
     head = "# @package _global_\n"
     (experiments / "one.yaml").write_text(head + "defaults: [override /data: lasso_16]\n")
     (experiments / "two.yaml").write_text(head + "hydra: {sweeper: {params: {data: 'lasso_8,lasso_16'}}}\n")
-    register_resolvers(PreparedOnce(lambda values: pytest.fail("no run is prepared")))
+    register_resolvers(remember_last(lambda values: pytest.fail("no run is prepared")))
     with use_config_dir("mine"):
         for overrides, data in (("one", "lasso_16"), ("two", "several"), ("two data=lasso_8", "lasso_8")):
             folder = compose_config(f"experiment={overrides}".split()).hydra.sweep.dir

@@ -6,7 +6,7 @@ import pytest
 from helpers import fails
 
 from fcorun.experiment.configuration.search_path import use_config_dir
-from fcorun.experiment.configuration.sweep_algorithms import sweep_algorithms
+from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
 
 EXPERIMENT = """# @package _global_
 defaults: [override /algo: fedavg]

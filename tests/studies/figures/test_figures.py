@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from fcorun import UserError
 from fcorun.base.metrics import CATALOGUE, Metric
 from fcorun.experiment.configuration.compose import compose, packaged_config_dir
-from fcorun.experiment.configuration.sweep_algorithms import sweep_algorithms
+from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.reports.run_table import RunTable
