@@ -141,20 +141,14 @@ def split_metrics(score: Metric, priorities: tuple[int | None, int | None] = (No
     for (prefix, split), priority in zip(SPLIT_PREFIXES.items(), priorities, strict=True):
         metrics.append(replace(score, name=prefix + score.name, label=f"{split} {label}", priority=priority))
     for metric in metrics[:]:
-        metrics += _personal_metrics(metric)
-    return metrics
-
-
-def _personal_metrics(metric: Metric) -> list[Metric]:
-    """Return the mean of a metric over personal models; on validation rows also the quantiles over clients."""
-    priority = {"val_loss": 0, "val_accuracy": 1, "train_loss": 2, "train_accuracy": 3}.get(metric.name)
-    label = f"{metric.label} of personal models"
-    mean = replace(metric, name=PERSONAL_PREFIX + metric.name, label=label, priority=priority)
-    metrics = [mean]
-    if metric.name.startswith("val_"):
-        for suffix, level in QUANTILE_SUFFIXES.items():
-            label = f"{mean.label}, {level:.0%} quantile"
-            metrics.append(replace(mean, name=mean.name + suffix, label=label, priority=None))
+        priority = {"val_loss": 0, "val_accuracy": 1, "train_loss": 2, "train_accuracy": 3}.get(metric.name)
+        label = f"{metric.label} of personal models"
+        mean = replace(metric, name=PERSONAL_PREFIX + metric.name, label=label, priority=priority)
+        metrics.append(mean)
+        if metric.name.startswith("val_"):
+            for suffix, level in QUANTILE_SUFFIXES.items():
+                label = f"{mean.label}, {level:.0%} quantile"
+                metrics.append(replace(mean, name=mean.name + suffix, label=label, priority=None))
     return metrics
 
 

@@ -344,14 +344,6 @@ def client_times(experiment: PreparedExperiment, data: FederatedData) -> ClientT
     return ClientTimes(experiment.clock.speeds(names), experiment.clock.deadline)
 
 
-def with_message_times(federation: Federation) -> Federation:
-    """Return the federation of an asynchronous server, whose arrivals depend on the bytes of messages."""
-    with use_precision(federation.precision):
-        sizes = message_bytes(federation, federation.algorithm, federation.uplink)
-    schedule = replace(federation.schedule, message_bytes=(sizes.broadcasts[0], sizes.uploads[0]), arrivals_by_seed={})
-    return replace(federation, schedule=schedule)
-
-
 # The engine.
 
 
@@ -381,8 +373,11 @@ def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_vie
         subset=subset_view,
         clients_at_once=None if settings.clients_at_once == AUTO else settings.clients_at_once,
     )
-    if not experiment.topology.waits_for_cohort:
-        federation = with_message_times(federation)
+    if not experiment.topology.waits_for_cohort:  # then arrivals depend on the bytes of messages
+        with use_precision(federation.precision):
+            sizes = message_bytes(federation, federation.algorithm, federation.uplink)
+        sent = (sizes.broadcasts[0], sizes.uploads[0])
+        federation = replace(federation, schedule=replace(federation.schedule, message_bytes=sent, arrivals_by_seed={}))
     return Engine(federation, settings.rounds, settings.eval_every)
 
 

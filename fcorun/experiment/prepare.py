@@ -37,7 +37,6 @@ from fcorun.experiment.requirements import (
     check_optimum,
     check_relax,
     check_required_psi,
-    full_batch_settings,
 )
 from fcorun.experiment.tracker import NoTracker
 from fcorun.methods.algorithms.algorithm import Baseline, Method, Traits
@@ -104,9 +103,7 @@ def prepare_plugins(
     """
     plugins = dict(plugins)
     names = {section: labels[section].get("name", type(plugins[section]).__name__.lower()) for section in plugins}
-    settings = request_gap(resolve_local_work(settings))
-    if plugins["algo"].traits.deterministic:
-        settings = full_batch_settings(settings, names["algo"])
+    settings = _resolve_settings(settings, plugins["algo"], names["algo"])
     message_traits = plugins["topology"].traits_of_messages(plugins["algo"].traits)
     plugins["uplink"] = plugins["uplink"].resolve_auto(message_traits)
     plugins["downlink"] = plugins["downlink"].resolve_auto(Traits(feedback="ef21"))
@@ -193,22 +190,26 @@ def check_axis(x: str, experiment: PreparedExperiment) -> None:
                             f"{', '.join(choices)}")  # fmt: skip
 
 
-def resolve_local_work(settings: Settings) -> Settings:
-    """Return the settings in which one of ``local_epochs`` and ``local_steps`` is None. Raises UserError."""
+def _resolve_settings(settings: Settings, algo: Method, name: str) -> Settings:
+    """Return the settings with one of ``local_epochs`` and ``local_steps`` None, and with ``gap`` where it is named.
+
+    An algorithm whose clients take all their data at once counts its own steps, and has no ``batch_size``. Raises
+    UserError.
+    """
+    if settings.metric == "gap" or "gap" in (settings.stop or {}):
+        settings = replace(settings, gap=True)
     if settings.local_steps is not None:
         if settings.local_epochs not in (None, 1):
             raise UserError("local_epochs and local_steps exclude each other: set one of them to `null`")
-        return replace(settings, local_epochs=None)
-    if settings.local_epochs is None:
+        settings = replace(settings, local_epochs=None)
+    elif settings.local_epochs is None:
         raise UserError("local_epochs and local_steps are both `null`: set one of them")
-    return settings
-
-
-def request_gap(settings: Settings) -> Settings:
-    """Return the settings with ``gap`` true if ``metric`` or ``stop`` names the duality gap."""
-    if settings.metric == "gap" or "gap" in (settings.stop or {}):
-        return replace(settings, gap=True)
-    return settings
+    if not algo.traits.deterministic:
+        return settings
+    if settings.local_epochs != 1:
+        raise UserError(f"`algo={name}` takes all data of a client and counts its own steps: leave local_epochs and "
+                        "local_steps out, and see the keys of `algo`")  # fmt: skip
+    return replace(settings, batch_size=None)
 
 
 def plugin_to_config(plugin: Any, name: str, title: str | None = None) -> dict[str, Any]:

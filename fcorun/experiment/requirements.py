@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from fcorun.base.config import Settings, is_of_fcorun
@@ -28,20 +27,6 @@ from fcorun.methods.regularizers.regularizer import Constraint, Regularizer
 
 ROWS_MEMORY_SHARE = 0.5  # the share of the allowed memory for the rows of two segments of rounds
 _CURVATURE_COPIES = 2  # copies of a client's rows in float64 that bounds on the curvature of its loss need
-
-# Settings of algorithms whose clients take all their data at once.
-
-
-def full_batch_settings(settings: Settings, algo: str) -> Settings:
-    """Return the settings of an algorithm whose clients take all their data at once and count their own steps.
-
-    Raises UserError if ``local_steps`` or ``local_epochs`` is set.
-    """
-    if settings.local_steps is not None or settings.local_epochs != 1:
-        raise UserError(f"`algo={algo}` takes all data of a client and counts its own steps: leave local_epochs and "
-                        "local_steps out, and see the keys of `algo`")  # fmt: skip
-    return replace(settings, batch_size=None)
-
 
 # Checks that an algorithm and psi fit: methods of the regularizer, a bounded domain, a prox that is computed.
 

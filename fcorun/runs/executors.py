@@ -30,7 +30,6 @@ from fcorun.runs.several_hosts import run_follower
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint, record_failure
 
 PointGroups = Sequence[list[SweepPoint]]  # points of a group differ in numbers and seed only
-_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def run_inline(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
@@ -83,7 +82,7 @@ def run_with_joblib(groups: PointGroups, options: SweepOptions, watch: SweepWatc
     except ImportError as error:
         raise UserError("hydra.launcher.executor=joblib needs joblib: pip install 'fcorun[joblib]'") from error
     n_cores = max(1, available_cores() // options.n_jobs)
-    tasks = (delayed(_run_in_process)(_pack(group), n_cores) for group in groups)
+    tasks = (delayed(_run_in_process)(_Task.of_group(group, n_cores)) for group in groups)
     with _without_current_folder():
         results = Parallel(n_jobs=options.n_jobs, return_as="generator")(tasks)
         _collect_results(groups, _fail_after_a_kill(results, groups), options, watch)
@@ -108,14 +107,13 @@ def _fail_after_a_kill(results: Iterable, groups: PointGroups) -> Iterator[list[
 @contextmanager
 def _without_current_folder() -> Iterator[None]:
     """Keep the current folder out of the ``sys.path`` of processes that are started by Python's -m."""
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
+    before = dict(os.environ)
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         yield
     finally:
-        del os.environ[_SAFE_PATH]
-        if before is not None:
-            os.environ[_SAFE_PATH] = before
+        os.environ.pop("PYTHONSAFEPATH")
+        os.environ.update(before)
 
 
 def run_with_submitit(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
@@ -136,10 +134,10 @@ def run_with_submitit(groups: PointGroups, options: SweepOptions, watch: SweepWa
     n_tasks = int(parameters.get("nodes", 1)) * int(parameters.get("tasks_per_node", 1))
     run_job = _run_in_process
     if n_tasks > 1:
-        run_job = _run_in_task
+        run_job = _run_in_submitit_task
         os.environ.setdefault(SECRET_VARIABLE, secrets.token_hex(32))  # jobs inherit the environment
     with _without_current_folder(), executor.batch():
-        jobs = [executor.submit(run_job, _pack(group), n_cores) for group in groups]
+        jobs = [executor.submit(run_job, _Task.of_group(group, n_cores)) for group in groups]
     waited = (_wait(job, group) for job, group in zip(jobs, groups, strict=True))
     n_collected = _collect_results(groups, waited, options, watch)
     for job in jobs[n_collected:]:
@@ -158,52 +156,46 @@ EXECUTORS = {"inline": run_inline, "joblib": run_with_joblib, "submitit": run_wi
 
 
 @dataclass(frozen=True)
-class _PackedGroup:
+class _Task:
     """A group of points for another process, which imports the plug-ins' classes before it unpickles the points.
 
     Attributes:
-        folder: the current folder of the process that packed the group.
+        folder: the current folder of the process that made the task.
         config: the configuration of the first point.
         points: the pickled points.
+        n_cores: the number of cores that the process may use; None: all.
     """
 
     folder: str
     config: dict[str, Any]
     points: bytes
+    n_cores: int | None
 
-    def unpack(self) -> list[SweepPoint]:
-        """Return the points, after changing to the folder in which they were packed."""
+    @classmethod
+    def of_group(cls, group: list[SweepPoint], n_cores: int | None) -> "_Task":
+        """Return the task of a group."""
+        experiment = group[0].experiment
+        assert experiment is not None
+        config = experiment.config | {"tracker": {"class": class_path(type(experiment.tracker))}}
+        return cls(os.getcwd(), config, pickle.dumps(group), n_cores)
+
+    def start(self) -> list[SweepPoint]:
+        """Prepare this process for the points, and return them."""
+        if self.n_cores is not None:
+            os.environ["FCORUN_CORES"] = str(self.n_cores)
+        set_up_jax()
         os.chdir(self.folder)
         import_classes(self.config)
         return pickle.loads(self.points)
 
 
-def _pack(group: list[SweepPoint]) -> _PackedGroup:
-    """Pack a group for another process."""
-    experiment = group[0].experiment
-    assert experiment is not None
-    config = experiment.config | {"tracker": {"class": class_path(type(experiment.tracker))}}
-    return _PackedGroup(os.getcwd(), config, pickle.dumps(group))
-
-
-def _run_in_process(packed: _PackedGroup, n_cores: int | None) -> list[tuple[str, str]]:
-    """Run a group in this process with ``n_cores`` cores, None for all that it may use.
-
-    Returns the status and the error's text of each point.
-    """
-    _limit_cores(n_cores)
-    group = packed.unpack()
-    set_up_jax()
-    return _run_unpacked(group)
-
-
-def _limit_cores(n_cores: int | None) -> None:
-    if n_cores is not None:
-        os.environ["FCORUN_CORES"] = str(n_cores)
-
-
-def _run_unpacked(group: list[SweepPoint]) -> list[tuple[str, str]]:
+def _run_in_process(task: _Task) -> list[tuple[str, str]]:
     """Run a group in this process; return the status and the error's text of each point."""
+    return _run_started(task.start())
+
+
+def _run_started(group: list[SweepPoint]) -> list[tuple[str, str]]:
+    """Run the points of a task that has started; return the status and the error's text of each."""
     with interruptible():
         run_inline([group], SweepOptions(), SweepWatcher())
     return _results(group)
@@ -218,25 +210,22 @@ def _results(group: list[SweepPoint], failure: BaseException | None = None) -> l
     return results
 
 
-def _run_in_task(packed: _PackedGroup, n_cores: int | None) -> list[tuple[str, str]]:
+def _run_in_submitit_task(task: _Task) -> list[tuple[str, str]]:
     """Run a group in one of several tasks of a submitit job: the first task leads, and the others follow it.
 
     Returns the results of ``_run_in_process`` from the first task.
     """
     from submitit.helpers import TorchDistributedEnvironment
 
-    task = TorchDistributedEnvironment()
-    _limit_cores(n_cores)
-    set_up_jax()
-    group = packed.unpack()
-    task_hosts = HostOptions(f"{task.master_addr}:{task.master_port}", task.world_size, task.rank)
+    job = TorchDistributedEnvironment()
+    group = task.start()
     try:
-        hosts = join_hosts(resolve_hosts({}) or task_hosts)
-        if hosts.rank:
+        options = resolve_hosts({}) or HostOptions(f"{job.master_addr}:{job.master_port}", job.world_size, job.rank)
+        if join_hosts(options).rank:
             with interruptible():
                 run_follower()
             return []
-        return _run_unpacked(group)
+        return _run_started(group)
     except (UserError, HostLost) as error:
         return _results(group, error)
     finally:

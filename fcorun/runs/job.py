@@ -158,22 +158,17 @@ class Progress:
         if started < self.due and not last:
             return
         for job in jobs:
-            progress, time_left = _describe(job, seconds_left)
+            rounds_done, rounds = job.rows[-1]["round"], job.experiment.settings.rounds
+            progress = f"iteration {rounds_done}"  # of a baseline
+            if isinstance(job.experiment.algo, Algorithm):
+                percent = f" ({100 * rounds_done / rounds:.0f} %)" if rounds else ""
+                progress = f"round {rounds_done} of {rounds}{percent}"
+            time_left = "" if seconds_left is None else f", about {format_duration(seconds_left)} left"
             job.run_folder.log(f"{progress}: {job.headline()}{time_left}")
             if not last:  # the final status is about to be written
-                job.run_folder.mark_running(job.label, f"{progress}{time_left}", round=job.rows[-1]["round"])
+                job.run_folder.mark_running(job.label, f"{progress}{time_left}", round=rounds_done)
         ended = time.monotonic()
         self.due = ended + max(_PAUSE, (ended - started) / _SHARE)
-
-
-def _describe(job: Job, seconds_left: float | None) -> tuple[str, str]:
-    """Return the rounds that a run has done, and the time left as text; a baseline's is unknown."""
-    rounds_done, rounds = job.rows[-1]["round"], job.experiment.settings.rounds
-    if not isinstance(job.experiment.algo, Algorithm):
-        return f"iteration {rounds_done}", ""
-    percent = f" ({100 * rounds_done / rounds:.0f} %)" if rounds else ""
-    time_left = "" if seconds_left is None else f", about {format_duration(seconds_left)} left"
-    return f"round {rounds_done} of {rounds}{percent}", time_left
 
 
 def format_duration(seconds: float) -> str:

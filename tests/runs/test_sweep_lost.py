@@ -90,12 +90,12 @@ def test_fail_fast_cancels_the_jobs_of_a_cluster(monkeypatch):
         def batch(self):
             return self
 
-        def submit(self, run_job, error, n_cores):
-            jobs.append(Job(error, n_cores))
+        def submit(self, run_job, task):
+            jobs.append(Job(*task))
             return jobs[-1]
 
     monkeypatch.setattr(submitit, "AutoExecutor", Executor)
-    monkeypatch.setattr(executors, "_pack", lambda group: group[0].overrides)
+    monkeypatch.setattr(executors._Task, "of_group", lambda group, n_cores: (group[0].overrides, n_cores))
     groups = [[SweepPoint.from_error(error, "s", UserError("of before"))] for error in ("", "broken", "", "")]
     for fail_fast, cancelled in ((True, [False, False, True, True]), (False, [False] * 4)):
         jobs.clear()

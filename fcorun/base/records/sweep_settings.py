@@ -6,6 +6,8 @@ from pathlib import Path
 
 import yaml
 
+from fcorun.base.config import build
+from fcorun.base.errors import UserError
 from fcorun.base.records import formats
 from fcorun.base.system.files import write_atomically
 
@@ -68,15 +70,8 @@ def _load_folder(folder: Path) -> SweepSettings:
     Runs outside of the folder are left out.
     """
     try:
-        content = formats.read_yaml(folder / SETTINGS_FILE)
-    except (OSError, yaml.YAMLError):
+        settings = build(SweepSettings, formats.read_yaml(folder / SETTINGS_FILE))
+    except (OSError, yaml.YAMLError, UserError):
         return SweepSettings()
-    values = {name: content[name] for name in ("metric", "x", "style") if isinstance(content.get(name), str)}
-    if type(content.get("tail_rounds")) is int:
-        values["tail_rounds"] = content["tail_rounds"]
-    if isinstance(content.get("algos"), list):
-        values["algos"] = tuple(map(str, content["algos"]))
-    if isinstance(content.get("runs"), list):
-        paths = [Path(str(run)) for run in content["runs"]]
-        values["runs"] = tuple(str(path) for path in paths if not path.is_absolute() and ".." not in path.parts)
-    return SweepSettings(**values)
+    runs = [run for run in settings.runs if not Path(run).is_absolute() and ".." not in Path(run).parts]
+    return replace(settings, algos=tuple(settings.algos), runs=tuple(runs))

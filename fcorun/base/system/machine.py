@@ -368,7 +368,7 @@ def resolve_hosts(values: Mapping[str, Any] | None) -> HostOptions | None:
     if options.count == 1:
         return None
     is_incomplete = None in (options.address, options.count, options.rank)
-    if is_incomplete and (_count_tasks() > 1 or _is_indexed_pod()):
+    if is_incomplete and _is_one_of_several_tasks():
         from fcorun.base.system.cluster import detect_cluster
 
         options = detect_cluster(options)
@@ -396,16 +396,13 @@ def require_single_host(command: str, values: Mapping[str, Any] | None) -> None:
         raise UserError(f"{command} computes on one host: leave hosts.* out and start it once, or give hosts.count=1")
 
 
-def _count_tasks() -> int:
-    """Return the number of tasks that Slurm or Open MPI have started together."""
-    tasks = [os.environ.get("OMPI_COMM_WORLD_SIZE", "")]
+def _is_one_of_several_tasks() -> bool:
+    """Return whether Slurm, Open MPI or an indexed job of Kubernetes has started this process beside others."""
+    counts = [os.environ.get("OMPI_COMM_WORLD_SIZE", "")]
     if "SLURM_STEP_NODELIST" in os.environ:  # unset in a batch script, which is one process
-        tasks.append(os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", ""))
-    return max(int(number) if number.isdecimal() else 1 for number in tasks)
-
-
-def _is_indexed_pod() -> bool:
-    """Return whether this is a pod of an indexed Kubernetes job, and the Kubernetes client is installed."""
+        counts.append(os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", ""))
+    if any(count.isdecimal() and int(count) > 1 for count in counts):
+        return True
     is_indexed = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
     return is_indexed and find_spec("kubernetes") is not None
 

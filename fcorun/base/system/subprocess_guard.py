@@ -1,13 +1,12 @@
 """A guard around a follower's process: the follower computes in a child, and the parent reports how the child ended."""
 
 import os
-import select
 import signal
 import sys
 import threading
 from typing import NoReturn
 
-from fcorun.base.system.files import POLL_SECONDS, SIGNALS
+from fcorun.base.system.files import SIGNALS
 from fcorun.base.system.hosts import RERUN_HINT
 
 _ABORT_MESSAGE = b"JAX distributed service detected fatal errors"  # printed by JAX before it ends a process by abort()
@@ -26,7 +25,7 @@ def continue_in_child() -> None:
         os.close(parent_alive_reader)
         _report_child(child, error_reader, parent_alive_writer)
     signal.set_wakeup_fd(-1)  # that of the parent, which alone reacts to signals and ends this process
-    os.setpgrp()  # a terminal's Ctrl-C and Ctrl-Z go to the parent, which passes them on
+    os.setpgrp()  # a terminal's Ctrl-C goes to the parent, which passes it on
     os.close(error_reader)
     os.close(parent_alive_writer)
     os.dup2(error_writer, 2)
@@ -45,40 +44,18 @@ def _report_child(child: int, error_reader: int, parent_alive_writer: int) -> No
     for kind in SIGNALS:
         if signal.getsignal(kind) != signal.SIG_IGN:
             signal.signal(kind, lambda number, _: os.kill(child, number))
-    if signal.getsignal(signal.SIGTSTP) != signal.SIG_IGN:
-        signal.signal(signal.SIGTSTP, lambda *_: _stop_with_child(child))
-    messages = _read_all(error_reader)
+    with open(error_reader, "rb") as errors:
+        messages = errors.read()  # Python handles signals meanwhile
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.close(parent_alive_writer)
     if code == -signal.SIGABRT and _ABORT_MESSAGE in messages:
-        messages = _before_abort(messages) + f"fcorun: failed: host 0 was lost; {RERUN_HINT}\n".encode()
+        # without the lines on the connection that broke, and the line within which JAX's message begins
+        lines = messages.partition(_ABORT_MESSAGE)[0].splitlines(keepends=True)[:-1]
+        messages = b"".join(line for line in lines if b"coordination_service" not in line)
+        messages += f"fcorun: failed: host 0 was lost; {RERUN_HINT}\n".encode()
         code = 1
     elif code < 0:
         messages += f"fcorun: failed: {signal.Signals(-code).name} ended this host; {RERUN_HINT}\n".encode()
     sys.stderr.flush()
     os.write(2, messages)
     raise SystemExit(code if code >= 0 else 128 - code)
-
-
-def _before_abort(messages: bytes) -> bytes:
-    """Return the lines before JAX's message on its abort, without those on the connection that broke."""
-    lines = messages.partition(_ABORT_MESSAGE)[0].splitlines(keepends=True)[:-1]  # the message begins within a line
-    return b"".join(line for line in lines if b"coordination_service" not in line)
-
-
-def _read_all(pipe: int) -> bytes:
-    """Read a pipe to its end. Signals are handled between two reads."""
-    content = b""
-    while True:
-        if select.select([pipe], [], [], POLL_SECONDS)[0]:
-            block = os.read(pipe, 2**16)
-            if not block:
-                return content
-            content += block
-
-
-def _stop_with_child(child: int) -> None:
-    """Stop the child and this process, as Ctrl-Z asks; let the child continue once this process continues."""
-    os.kill(child, signal.SIGSTOP)
-    os.kill(os.getpid(), signal.SIGSTOP)
-    os.kill(child, signal.SIGCONT)
