@@ -10,7 +10,7 @@ from helpers import fails, small
 from fcorun.base.errors import HostLost
 from fcorun.base.system.hosts import Hosts
 from fcorun.data.datasets.dataset import shard_for_host
-from fcorun.experiment import stored_rows
+from fcorun.experiment import requirements
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.results.model_outputs import compute_predictions
@@ -154,8 +154,8 @@ def test_a_follower_sends_its_errors(join, monkeypatch):
 def test_rows_are_sharded_unless_a_run_needs_all(rows, monkeypatch):
     hosts = Scripted(rank=1)
     hosts.rows = rows
-    monkeypatch.setattr(stored_rows, "current_hosts", lambda: hosts)
-    assert stored_rows.choose_shard(EXPERIMENT) == ((0, 1) if rows == "all" else (1, 2))
+    monkeypatch.setattr(requirements, "current_hosts", lambda: hosts)
+    assert requirements.choose_shard(EXPERIMENT) == ((0, 1) if rows == "all" else (1, 2))
     for overrides, reason in (
         (["reference=true"], "reference=true solves the problem on all rows"),
         (["gap=true"], "gap=true takes sums over all rows"),
@@ -165,10 +165,10 @@ def test_rows_are_sharded_unless_a_run_needs_all(rows, monkeypatch):
     ):
         experiment = prepare(small(*overrides))
         if rows != "own":
-            assert stored_rows.choose_shard(experiment) == (0, 1)
+            assert requirements.choose_shard(experiment) == (0, 1)
             continue
         with fails("hosts.rows=own gives each host only the rows of its own clients", reason):
-            stored_rows.choose_shard(experiment)
+            requirements.choose_shard(experiment)
 
 
 @pytest.mark.slow

@@ -2,8 +2,9 @@
 
 import dataclasses
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb, print_exception
@@ -21,6 +22,7 @@ from fcorun.experiment.configuration.compose import (
     HYDRA_1_3,
     compose_config,
     compose_with_defaults,
+    initialize_hydra,
     normalize_overrides,
     override_key,
     register_resolvers,
@@ -29,7 +31,7 @@ from fcorun.experiment.configuration.compose import (
     to_plain_values,
 )
 from fcorun.experiment.configuration.hydra_errors import describe_hydra_error, is_user_error
-from fcorun.experiment.configuration.search_path import packaged_config_dir
+from fcorun.experiment.configuration.search_path import overridden_files, packaged_config_dir
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
@@ -114,8 +116,9 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
     command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_VERSION_OPTIONS)(task)
 
     def run_hydra(current: list[str]) -> None:
-        with _as_command_line(current):
-            command()
+        if not run_composed_once(current, task):
+            with _as_command_line(current):
+                command()
 
     shows_config = bool({"--cfg", "-c"} & {argument.partition("=")[0] for argument in arguments})
     try:
@@ -136,6 +139,31 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
         if error not in failures:
             failures.append(error)
     return failures
+
+
+def run_composed_once(arguments: list[str], task: Callable[[DictConfig], None]) -> bool:
+    """Run the task with the configuration of a command line without options, and return whether it was run.
+
+    ``hydra.main`` composes twice, the first time to find out whether ``hydra.mode`` asks for a sweep. Settings of
+    Hydra's own, but for the folder of the run, are left to it.
+    """
+    is_plain = "config.yaml" not in overridden_files()
+    for text in arguments:
+        is_plain &= not text.startswith(("-", "~")) and not re.match(r"\+*hydra(?!\.run\.dir=)", text)
+    if not is_plain:
+        return False
+    with initialize_hydra():
+        config = hydra.compose("config", arguments, return_hydra_config=True)
+        if config.hydra.mode is not None or config.hydra.callbacks:
+            return False
+        with open_dict(config.hydra):
+            config.hydra.mode = RunMode.RUN
+            folder = Path(str(config.hydra.run.dir)).absolute()
+            config.hydra.runtime.output_dir = str(folder)
+        HydraConfig.instance().set_config(config)
+        folder.mkdir(parents=True, exist_ok=True)
+        task(config)
+    return True
 
 
 def explain_file_error(error: OSError) -> Exception:
