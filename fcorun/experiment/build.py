@@ -16,7 +16,7 @@ from fcorun.base.system.machine import current_hosts, use_precision
 from fcorun.data.datasets.dataset import FederatedData, load_dataset
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.data_warnings import warn_class_like_target, warn_clients_without_events
-from fcorun.data.tasks import Binary, Survival
+from fcorun.data.tasks import find_task
 from fcorun.engine.client_times import ClientTimes
 from fcorun.engine.device_rows import SubsetView
 from fcorun.engine.engine import Engine, message_bytes
@@ -83,22 +83,22 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
 
     Raises UserError.
     """
-    names, tasks = experiment.names, experiment.objective.tasks
-    if data.target_task.name not in tasks:
+    names = experiment.names
+    tasks = [find_task(name) for name in experiment.objective.tasks]
+    if data.target_task not in tasks:
+        own_tasks = f"`objective={names['objective']}` is for {' and '.join(task.name for task in tasks)} targets"
         if data.target_task.has_events:
-            raise UserError(f"`objective={names['objective']}` is for {' and '.join(tasks)} targets, and "
-                            "`data.event` or `data.task=survival` gives times to events: give "
+            raise UserError(f"{own_tasks}, and `data.event` or `data.task=survival` gives times to events: give "
                             "`objective=cox`")  # fmt: skip
-        if Survival.name in tasks and hasattr(experiment.data, "event"):
+        if any(task.has_events for task in tasks) and hasattr(experiment.data, "event"):
             raise UserError(f"`objective={names['objective']}` takes times to events: name their column by "
                             "`data.target`, and give `data.event`, a column of 1 for events and 0 for censored "
                             "rows")  # fmt: skip
+        or_task = " or `data.task`" if hasattr(experiment.data, "task") else ""
         raise UserError(
-            f"`objective={names['objective']}` is for {' and '.join(tasks)} targets, and "
-            f"`data={names['data']}` has {data.task} ones; choose another objective"
-            + (" or `data.task`" if hasattr(experiment.data, "task") else "")
+            f"{own_tasks}, and `data={names['data']}` has {data.task} ones; choose another objective{or_task}"
         )
-    if len(data.classes) == 2 and Binary.name not in tasks:
+    if len(data.classes) == 2 and not any(task.has_two_classes for task in tasks):
         raise UserError(f"`objective={names['objective']}` is for three classes or more, and the target has two "
                         "classes: give `objective=logistic`")  # fmt: skip
     if len(data.train.y) and not data.train.stays_at_sites:  # a site checks its rows by itself

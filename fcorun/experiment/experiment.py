@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.config import (
@@ -23,12 +25,13 @@ from fcorun.base.config import (
 from fcorun.base.errors import UserError, suggest_name, word
 from fcorun.base.metrics import CATALOGUE, IGNORES_PSI, MORE_ROUNDS_ADVICE, Metric, MetricCatalogue, custom_metrics
 from fcorun.base.plugin_code import PluginCode, find_code
+from fcorun.base.records.record import Record
 from fcorun.base.trust import class_path
-from fcorun.data.datasets.dataset import Dataset
+from fcorun.data.datasets.dataset import Dataset, FederatedData
+from fcorun.data.tables.scaling import Scaling
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.engine.federation import Numbers
 from fcorun.experiment.tracker import Tracker
-from fcorun.experiment.warm_start import WarmStart, load_warm_start
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.clocks.clock import Clock, NoClock
 from fcorun.methods.communication.compressor import Compressor
@@ -36,6 +39,7 @@ from fcorun.methods.communication.contracts import Channel, Star, Topology
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
 from fcorun.methods.objectives.objective import Objective
 from fcorun.methods.problem import solver
+from fcorun.methods.problem.problem import Problem, Vector
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.methods.regularizers.regularizer import Regularizer
 
@@ -167,12 +171,7 @@ def measure_remaining_descent(rows: MetricRows) -> dict | None:
     still_falling = gain > 0 and fall > max(noise, min(_MIN_FALL * size, _MIN_FALL_OF_GAIN * gain))
     if not still_falling:
         return None
-    return {
-        "metric": metric,
-        "evaluations": len(rows) // 10,
-        "fell": float(fall / size),
-        "of_gain": float(fall / gain),
-    }
+    return {"metric": metric, "evaluations": len(rows) // 10, "fell": float(fall / size), "of_gain": float(fall / gain)}
 
 
 def is_descending(rows: MetricRows) -> bool:
@@ -200,6 +199,104 @@ def describe_remaining_descent(descent: Mapping) -> str:
     fall, share_of_gain = 100 * descent["fell"], 100 * descent["of_gain"]
     return (f"not finished: {period} the {metric_phrase(descent['metric'])} was {fall:.2g} % lower than "
             f"{previous_period}, {share_of_gain:.2g} % of all it gained: {MORE_ROUNDS_ADVICE}")  # fmt: skip
+
+
+# Warm starts: runs that start from the solution of a record.
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The record whose solution a run starts from.
+
+    Attributes:
+        record: the record.
+        digest: the first 16 hex digits of the SHA-256 of the parameters' names and numbers.
+    """
+
+    record: Record
+    digest: str
+
+    def solution_for(self, problem: Problem, data: FederatedData) -> dict[str, np.ndarray]:
+        """Return the record's parameters.
+
+        Raises UserError if they are not finite, do not fit the problem or the domain of the mirror map, or if the
+        record's data had other features, labels or standardization than these data.
+        """
+        solution, folder = self.record.solution, self.record.folder
+        if not all(np.isfinite(value).all() for value in solution.values()):
+            raise UserError(f"`start={folder}` has parameters that are not finite: give another record")
+        shapes = {name: value.shape for name, value in solution.items()}
+        if shapes != problem.shapes:
+            raise UserError(f"`start={folder}` has parameters {_format_shapes(shapes)}, and this problem "
+                            f"{_format_shapes(problem.shapes)}: they must be the same")  # fmt: skip
+        dual = problem.to_dual(Vector({name: jnp.asarray(value) for name, value in solution.items()}))
+        if not all(bool(jnp.isfinite(value).all()) for value in dual.values()):
+            raise UserError(f"`start={folder}` lies outside of the domain of the mirror map: leave `mirror` out")
+        self._check_features(data)
+        labels = self.record.summary["data"]["classes"]
+        data_labels = [str(label) for label in data.classes]
+        if labels != data_labels:
+            swapped = len(labels) == 2 and labels == data_labels[::-1]
+            advice = f"; give `data.positive={labels[1]}`" if swapped else ""
+            raise UserError(f"`start={folder}` knows the classes {', '.join(labels) or 'none'}, and these data have "
+                            f"{', '.join(data_labels) or 'none'}: they must be the same{advice}")  # fmt: skip
+        return solution
+
+    def _check_features(self, data: FederatedData) -> None:
+        """Refuse data whose features, or their standardization, differ from the record's. Raises UserError."""
+        summary, folder = self.record.summary["data"], self.record.folder
+        names, data_names = summary["feature_names"], list(data.features.names)
+        if names and data_names and names != data_names:
+            pairs = zip(names, data_names, strict=True)
+            difference = next((f"'{name}' and '{other}'" for name, other in pairs if name != other), "")
+            raise UserError(f"`start={folder}` has other features than these data, {difference} at one position: give "
+                            "the same columns in the same order")  # fmt: skip
+        standardized = summary.get("standardized")
+        mode = standardized["by"] if standardized else "none"
+        data_mode = data.features.standardized["by"] if data.features.standardized else "none"
+        same = mode == data_mode
+        if same and data.features.standardized:
+            same = _same_standardization(standardized, data.features.standardized)
+        if not same:
+            scaling = f" data.scaling={folder}" if mode == "pooled" else ""
+            raise UserError(f"`start={folder}` is of features that were standardized otherwise: give "
+                            f"`data.standardize={mode}{scaling}`")  # fmt: skip
+
+
+def _format_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the names and shapes of parameters as text, sorted by name."""
+    return ", ".join(f"{name} {list(shapes[name])}" for name in sorted(shapes))
+
+
+def _same_standardization(first: dict, second: dict) -> bool:
+    """Return whether features were standardized alike: by each client, or by the same means and deviations."""
+    if second["by"] != "pooled":
+        return True
+    scaling, other = Scaling.from_dict(first), Scaling.from_dict(second)
+    shift = (scaling.mean - other.mean) * scaling.factor  # in deviations
+    return bool((np.abs(shift) <= 1e-9).all()) and np.allclose(scaling.factor, other.factor, rtol=1e-9, atol=0)
+
+
+def load_warm_start(folder: str) -> WarmStart:
+    """Load the warm start from a record. Raises UserError if the folder holds no record of a run that is done."""
+    record = Record(Path(folder))
+    status = record.status.get("status", "no status.json")
+    if status != "done":
+        raise UserError(f"`start={folder}` holds no run that is done ({status}): "
+                        "give the folder of a run that is done, with its status.json")  # fmt: skip
+    try:
+        digest = hashlib.sha256()
+        for name, value in sorted(record.solution.items()):
+            digest.update(name.encode() + value.tobytes())
+        about = record.summary["data"]  # what is compared with the data of a run
+        _ = about["classes"], about["feature_names"]
+        standardized = about.get("standardized")
+        if standardized and standardized["by"] == "pooled":
+            Scaling.from_dict(standardized)
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise UserError(f"`start={folder}` has lost its solution.npz or summary.json, or they are damaged: give "
+                        "another record") from error  # fmt: skip
+    return WarmStart(record, digest.hexdigest()[:16])
 
 
 # An experiment: checked plug-ins that fit each other, and an identity.

@@ -147,10 +147,7 @@ def check_optimum(plugins: dict[str, Any], names: dict[str, str], settings: Sett
     if is_baseline:
         option, convex_sections = f"`algo={names['algo']}`", ("objective", "reg")
     elif settings.reference or settings.gap:
-        option, convex_sections = (
-            "`reference=true`" if settings.reference else "`gap=true`",
-            ("objective", "reg"),
-        )
+        option, convex_sections = ("`reference=true`" if settings.reference else "`gap=true`", ("objective", "reg"))
     elif has_relative_strength:
         option, convex_sections = "reg.relative", ("objective",)
     else:

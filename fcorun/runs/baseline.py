@@ -45,11 +45,7 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
     if not iterate.certified and not job.divergence_round:
         certificate = f"{iterate.certificate_kind} {iterate.certificate:.3g}"
         job.add_reason(f"not certified: {certificate} after {iterate.iteration} iterations")
-    job.certificate = {
-        "kind": iterate.certificate_kind,
-        "value": iterate.certificate,
-        "certified": iterate.certified,
-    }
+    job.certificate = {"kind": iterate.certificate_kind, "value": iterate.certificate, "certified": iterate.certified}
     times = {"steady": time.perf_counter() - start, "batched_with": 1}
     finish_run(job, data, {name: np.asarray(value) for name, value in iterate.w.items()}, None, times=times)
     watch.on_end(job)

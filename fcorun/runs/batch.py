@@ -230,12 +230,7 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
         resumable = [] if engine.federation.data.train.stays_at_sites else jobs  # connections to sites have a journal
         handed_back: list[int] = []  # indices of jobs
         follower = RunFollower(
-            engine,
-            jobs,
-            points,
-            traffic=context.traffic,
-            on_row=context.watch.on_evaluation,
-            stop=context.stop,
+            engine, jobs, points, traffic=context.traffic, on_row=context.watch.on_evaluation, stop=context.stop
         )
         snapshots = follower.follow(start, client_states)
         try:

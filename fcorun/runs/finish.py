@@ -12,14 +12,17 @@ import numpy as np
 from fcorun.base.config import IDENTITY_SECTIONS
 from fcorun.base.errors import UserError, first_line, word
 from fcorun.base.metrics import COUNTERS, OPTIONAL_COUNTERS, aggregate, to_json
-from fcorun.base.records.formats import csv_text, json_text, npz_bytes
+from fcorun.base.records.formats import csv_text, json_text, npz_bytes, read_yaml, yaml_text
 from fcorun.base.records.record import (
     AT_SITES,
     AWAY_FILE,
     BASELINE_HAZARD_FILE,
+    PAGE_FILES,
     PERSONAL,
     PREDICTIONS_FILE,
     SHARED,
+    Record,
+    try_lock,
 )
 from fcorun.base.sources.catalogue import describe_source
 from fcorun.base.system.files import check_interrupted
@@ -29,7 +32,7 @@ from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.encoding import ENCODING_FILE as ENCODING
 from fcorun.data.tables.imputation.missing_by_outcome import MISSING_FILE
 from fcorun.experiment.advice import list_rates
-from fcorun.experiment.build import build_problem, connect_clients
+from fcorun.experiment.build import bind_objective, build_problem, connect_clients
 from fcorun.experiment.classifiers import (
     DEFAULT_THRESHOLD,
     warn_constant_prediction,
@@ -466,3 +469,51 @@ def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict
     if few_levels := find_few_levels(data):
         summary["few_levels"] = few_levels
     return summary
+
+
+# A finished run asked for with another ``threshold``: its rows are scored again, and nothing is trained.
+
+
+def has_other_threshold(record: Record, threshold: float | str) -> bool:
+    """Return whether the scores of a finished record are those of another value of ``threshold``."""
+    if record.status.get("status") != "done":
+        return False
+    section = record.summary.get("threshold") or {"rule": DEFAULT_THRESHOLD}
+    return section["rule"] != threshold
+
+
+def rescore(job: Job, data: FederatedData) -> bool:
+    """Write the files of a finished record that depend on the threshold anew; return False if the record is in use.
+
+    Its report pages are deleted. The summary is written last, so that an interrupted rescoring begins again. Raises the
+    errors of a damaged record.
+    """
+    folder = job.run_folder
+    folder.lock = try_lock(folder.path)
+    if folder.lock is None:
+        return False
+    try:
+        record = Record(folder.path)
+        summary, status = dict(record.summary), record.status
+        models = {name: values for name, values in record.personal.items() if name != "client"}
+        job.experiment = bind_objective(job.experiment, data)
+        results = score_splits(job, data, record.solution, models or None)
+        earlier = (summary.get("threshold") or {}).get("warnings", [])
+        sentences = [text for text in str(status.get("reason", "")).split("; ") if text and text not in earlier]
+        job.reason = "; ".join([*sentences, *results.warnings])
+        for name in PAGE_FILES:  # they show the scores at the other threshold
+            (folder.path / name).unlink(missing_ok=True)
+        files = dict(results.files)
+        if results.curves is not None and (folder.path / "roc.png").exists():  # the pictures mark the threshold
+            files |= _begin_curves(job, data, results.curves)()
+        for name, content in files.items():
+            folder.write_file(name, content)
+        config = read_yaml(folder.path / "config.yaml") | {"threshold": job.experiment.settings.threshold}
+        folder.write_file("config.yaml", yaml_text(config))
+        folder.write_status("done", job.label, job.reason)
+        summary.pop("threshold", None)  # there is none without held-out rows and with the default
+        folder.write_file("summary.json", json_text(summary | results.summary))
+        folder.log(f"scored again with threshold={job.experiment.settings.threshold}")
+    finally:
+        folder.release()
+    return True

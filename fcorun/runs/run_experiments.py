@@ -96,7 +96,7 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
             check_interrupted()
             state = job.run_folder.claim(settings.force, job.label)
             if state == "finished":
-                from fcorun.runs.rescore import has_other_threshold, rescore
+                from fcorun.runs.finish import has_other_threshold, rescore
 
                 if has_other_threshold(Record(job.run_folder.path), settings.threshold):
                     state = "finished" if rescore(job, data) else "locked"

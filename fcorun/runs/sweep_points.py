@@ -147,7 +147,7 @@ def find_existing(points: Sequence[SweepPoint], folder: Path, options: SweepOpti
 
     Removes records of earlier failures of these points.
     """
-    from fcorun.runs.rescore import has_other_threshold  # imports JAX, before which a sweep begins to load its data
+    from fcorun.runs.finish import has_other_threshold  # imports JAX, before which a sweep begins to load its data
 
     first_point_in: dict[Path, SweepPoint] = {}
     for point in points:

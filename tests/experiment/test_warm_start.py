@@ -13,8 +13,8 @@ from fcorun import compose, run
 from fcorun.base.records.record import Record
 from fcorun.data.tables.scaling import Scaling
 from fcorun.experiment.build import build_engine, load_data
+from fcorun.experiment.experiment import _same_standardization, load_warm_start
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.warm_start import _same_standardization, load_warm_start
 from fcorun.reports.build_table import build_table
 
 

@@ -19,10 +19,10 @@ from fcorun.experiment.build import check_metric_measured
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
 from fcorun.interface.cli.main import main as fcorun
-from fcorun.runs import batch, executors
+from fcorun.runs import batch, sweep
 from fcorun.runs import run_experiments as run_module
-from fcorun.runs.executors import _wait
 from fcorun.runs.job import Watcher
+from fcorun.runs.sweep import _wait
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_a_killed_process_fails_the_points_that_have_not_ended():
         raise TerminatedWorkerError("SIGKILL(-9)")
 
     groups: Any = [["a"], ["b", "c"], ["d"]]
-    statuses = [[status for status, _ in group] for group in executors._fail_after_a_kill(results(), groups)]
+    statuses = [[status for status, _ in group] for group in sweep._fail_after_a_kill(results(), groups)]
     assert statuses == [["done"], ["failed", "failed"], ["failed"]]
 
 

@@ -13,7 +13,7 @@ from warm_processes import start_command
 
 from fcorun import UserError, load_records
 from fcorun.interface.cli import console
-from fcorun.runs import executors
+from fcorun.runs import sweep
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_points import SweepOptions, SweepPoint
 
@@ -95,11 +95,11 @@ def test_fail_fast_cancels_the_jobs_of_a_cluster(monkeypatch):
             return jobs[-1]
 
     monkeypatch.setattr(submitit, "AutoExecutor", Executor)
-    monkeypatch.setattr(executors._Task, "of_group", lambda group, n_cores: (group[0].overrides, n_cores))
+    monkeypatch.setattr(sweep._Task, "of_group", lambda group, n_cores: (group[0].overrides, n_cores))
     groups = [[SweepPoint.from_error(error, "s", UserError("of before"))] for error in ("", "broken", "", "")]
     for fail_fast, cancelled in ((True, [False, False, True, True]), (False, [False] * 4)):
         jobs.clear()
-        executors.run_with_submitit(groups, SweepOptions(fail_fast=fail_fast), SweepWatcher())
+        sweep.run_with_submitit(groups, SweepOptions(fail_fast=fail_fast), SweepWatcher())
         assert [job.cancelled for job in jobs] == cancelled
         assert {job.n_cores for job in jobs} == {None}  # a job has its own cores, and not those of this machine
 
@@ -108,7 +108,7 @@ def test_a_lost_host_fails_only_the_points_that_had_not_ended():
     group = [SweepPoint.from_error(name, "s", UserError("of before")) for name in ("done", "broken", "open")]
     for point, status, error in zip(group, ("done", "failed", ""), (None, UserError("own"), None), strict=True):
         point.end_status, point.error = status, error
-    results = executors._results(group, UserError("a host is lost"))
+    results = sweep._results(group, UserError("a host is lost"))
     assert results == [("done", ""), ("failed", "own"), ("failed", "a host is lost")]
 
 

@@ -20,12 +20,7 @@ from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.trust import public_path
 from fcorun.experiment.configuration.hydra_errors import NO_PACKAGE, describe_hydra_error, find_key_of_class
 from fcorun.experiment.configuration.override_text import NOT_READ_AS_TEXT
-from fcorun.experiment.configuration.search_path import (
-    find_choices,
-    packaged_config_dir,
-    read_yaml,
-    use_config_dir,
-)
+from fcorun.experiment.configuration.search_path import find_choices, packaged_config_dir, read_yaml, use_config_dir
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment

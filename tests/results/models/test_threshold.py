@@ -12,7 +12,7 @@ from fcorun.experiment.classifiers import ThresholdRule
 from fcorun.interface.cli.commands import main
 from fcorun.results.models.estimator import read_threshold
 from fcorun.results.models.predict import predict
-from fcorun.runs.rescore import has_other_threshold
+from fcorun.runs.finish import has_other_threshold
 from fcorun.studies.selection.select import select
 from fcorun.studies.selection.selection_result import SelectOptions
 
