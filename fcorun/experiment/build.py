@@ -29,9 +29,8 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import (
     check_generated_clients,
     check_hessian,
-    check_imputed_rows,
     check_nodes,
-    check_relaxed_rows,
+    check_rows_of_linear_fit,
     check_rows_on_disk,
     check_whole_batches,
     choose_shard,
@@ -116,10 +115,7 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     settings = experiment.settings
     if settings.relax is not None or settings.imputations:
         one_output = has_one_output(build_problem(experiment, data), data.train.x.shape[1])
-        if settings.relax is not None:
-            check_relaxed_rows(settings.relax, data, one_output)
-        if settings.imputations:
-            check_imputed_rows(settings.imputations, data, one_output)
+        check_rows_of_linear_fit(settings, data, one_output)
     check_whole_batches(experiment, build_schedule(experiment, data))
     if experiment.algo.traits.hessian or experiment.algo.traits.local_fits:
         check_hessian(experiment, data)

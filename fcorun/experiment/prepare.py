@@ -33,9 +33,8 @@ from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
 from fcorun.experiment.requirements import (
     check_clock,
     check_convex_psi,
-    check_imputations,
+    check_linear_fit,
     check_optimum,
-    check_relax,
     check_required_psi,
 )
 from fcorun.experiment.tracker import NoTracker
@@ -114,10 +113,8 @@ def prepare_plugins(
     check_communication(plugins, names, settings)
     check_optimum(plugins, names, settings)
     check_convex_psi(plugins, names)
-    if settings.relax is not None:
-        check_relax(plugins, names, settings)
-    if settings.imputations:
-        check_imputations(plugins, names, settings)
+    if settings.relax is not None or settings.imputations:
+        check_linear_fit(plugins, names, settings)
     resolved_config = asdict(settings)
     del resolved_config["hosts"]  # hosts belong to one invocation, not to the experiment
     for section in IDENTITY_SECTIONS:

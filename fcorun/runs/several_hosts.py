@@ -124,14 +124,14 @@ def gather_predictions(objective: Objective, data: FederatedData, solution: Arra
         return {}
     hosts = current_hosts()
     assert hosts is not None
-    hosts.broadcast("predict", solution=encode_arrays(solution))
-    shards = [predict_local(objective, data, solution)]
+    hosts.broadcast("predict", solution=_encode_arrays(solution))
+    shards = [_predict_local(objective, data, solution)]
     for rank in hosts.connections:
-        shards.append(decode_arrays(hosts.receive(rank)["predicted"]))
+        shards.append(_decode_arrays(hosts.receive(rank)["predicted"]))
     return {split: np.concatenate([shard[split] for shard in shards]) for split in shards[0]}
 
 
-def predict_local(objective: Objective, data: FederatedData, solution: Arrays) -> Arrays:
+def _predict_local(objective: Objective, data: FederatedData, solution: Arrays) -> Arrays:
     """Predict the rows stored on this host, by split."""
     predictions = {}
     for split, rows in data.splits.items():
@@ -141,13 +141,11 @@ def predict_local(objective: Objective, data: FederatedData, solution: Arrays) -
     return predictions
 
 
-def encode_arrays(arrays: Arrays) -> str:
-    """Encode arrays as text."""
+def _encode_arrays(arrays: Arrays) -> str:
     return base64.b64encode(npz_bytes(arrays)).decode()
 
 
-def decode_arrays(text: str) -> Arrays:
-    """Decode the text of ``encode_arrays``."""
+def _decode_arrays(text: str) -> Arrays:
     return arrays_from_bytes(base64.b64decode(text))
 
 
@@ -245,8 +243,8 @@ class _Follower:
         """Send the predictions of a solution on the rows stored on this host."""
         assert self.experiment is not None
         assert self.data is not None
-        predictions = predict_local(self.experiment.objective, self.data, decode_arrays(solution))
-        self.hosts.send(predicted=encode_arrays(predictions))
+        predictions = _predict_local(self.experiment.objective, self.data, _decode_arrays(solution))
+        self.hosts.send(predicted=_encode_arrays(predictions))
 
     def stop(self) -> None:
         """Do nothing: the rounds of a batch are over on this host as well."""

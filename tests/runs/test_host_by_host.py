@@ -179,8 +179,8 @@ def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
     solution = {name: value[0] for name, value in snapshot.solution.items()}
     hosts.script = [
         {
-            "predicted": several_hosts.encode_arrays(
-                several_hosts.predict_local(EXPERIMENT.objective, shards[1], solution)
+            "predicted": several_hosts._encode_arrays(
+                several_hosts._predict_local(EXPERIMENT.objective, shards[1], solution)
             )
         }
     ]
@@ -196,7 +196,7 @@ def test_the_leader_gathers_the_predictions_of_all_rows(join, monkeypatch):
     second = join({"do": "prepare", "config": EXPERIMENT.config}, command, end, rank=1)
     assert run_follower() == 0
     assert not script
-    follower_predictions = several_hosts.decode_arrays(second.sent[-1]["predicted"])
+    follower_predictions = several_hosts._decode_arrays(second.sent[-1]["predicted"])
     np.testing.assert_array_equal(
         follower_predictions["train"], predictions_of_all["train"][shards[1].train.x.row_range]
     )

@@ -160,7 +160,7 @@ def test_the_seed_is_part_of_the_identity_of_a_solver():
         (("stop={change:1e-5}",), "leave stop out"),
         (("data.standardize=per_client",), "the scale depend on imputed values"),
         (("data.missing=indicator",), "a feature of each gap"),
-        (("algo=ditto",), "averages one model of all clients"),
+        (("algo=ditto",), "is for one model of all clients"),
         (("data.ignore=[age,x0,kind]",), "no column has gaps"),
     ],
 )

@@ -208,13 +208,7 @@ class Record:
         Each row has a set of rows, a ``model`` and a ``client`` (empty for all):
         ``fcorun.results.models.predictions`` writes them.
         """
-        import pandas as pd
-
-        try:
-            text = formats.read_text(self.folder / "scores.csv")
-        except FileNotFoundError:
-            return pd.DataFrame()
-        scores = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+        scores = self._read_table("scores.csv")
         for name in scores:
             if name in ("n", "events"):
                 scores[name] = scores[name].astype(int)
@@ -228,13 +222,9 @@ class Record:
 
         Names of clients, labels of classes and the columns that ``data.keep`` names are text.
         """
-        import pandas as pd
-
-        try:
-            text = formats.read_text(self.folder / "predictions.csv")
-        except FileNotFoundError:
-            return pd.DataFrame()
-        predictions = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+        predictions = self._read_table(PREDICTIONS_FILE)
+        if not len(predictions.columns):
+            return predictions
         is_regression = "classes" in self.summary["data"] and not self.summary["data"]["classes"]
         for name in predictions:
             if name == "row":
@@ -253,10 +243,7 @@ class Record:
 
         The arrays are ``client`` (M,), ``rows`` (M,) of training, ``mean_`` and ``var_`` (M, d).
         """
-        try:
-            return formats.read_npz(self.folder / "scaling.npz")
-        except FileNotFoundError:
-            return {}
+        return self._read_arrays("scaling.npz")
 
     @cached_property
     def solution(self) -> "dict[str, np.ndarray]":
@@ -266,10 +253,19 @@ class Record:
     @cached_property
     def personal(self) -> "dict[str, np.ndarray]":
         """The clients' personal models by parameter, with a leading axis M, and ``client``, their names; or empty."""
-        try:
-            return formats.read_npz(self.folder / "personal.npz")
-        except FileNotFoundError:
-            return {}
+        return self._read_arrays("personal.npz")
+
+    def _read_table(self, name: str) -> "pd.DataFrame":
+        """Read a table, whose cells are texts; empty without the file."""
+        import pandas as pd
+
+        if not (self.folder / name).exists():
+            return pd.DataFrame()
+        return pd.read_csv(io.StringIO(formats.read_text(self.folder / name)), dtype=str, keep_default_na=False)
+
+    def _read_arrays(self, name: str) -> "dict[str, np.ndarray]":
+        """Read named arrays; none without the file."""
+        return formats.read_npz(self.folder / name) if (self.folder / name).exists() else {}
 
     @property
     def has_personal_models_at_sites(self) -> bool:
