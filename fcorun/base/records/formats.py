@@ -115,6 +115,18 @@ class _Loader(_LOADER):
             raise ValueError(f"a number has more than {_MAX_NUMBER:,} characters")
         return text
 
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Return the value of a node. Raises yaml.MarkedYAMLError for a scalar that is not of its tag, or not plain."""
+        try:
+            value = super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, OverflowError) as error:  # from a bad number, boolean or date
+            problem = f"a value is not of its tag ({str(error)[:_MAX_SHOWN]})"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
+        if isinstance(node, yaml.ScalarNode) and not _is_plain(value):
+            problem = f"'{str(node.value)[:_MAX_SHOWN]}' is no text, number, true, false or null"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return value
+
 
 def _refuse_tag(loader: Any, node: Any) -> None:
     raise yaml.MarkedYAMLError(problem=f"the tag {node.tag[:_MAX_SHOWN]} is not read", problem_mark=node.start_mark)
@@ -145,8 +157,6 @@ def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:
         config = yaml.load(content, _Loader)
     except yaml.MarkedYAMLError as error:
         raise yaml.YAMLError(describe_yaml_error(error, path)) from error
-    except (ValueError, LookupError, AttributeError, OverflowError) as error:  # from a bad number, boolean or date
-        raise yaml.YAMLError(f"{path}: a value is not of its tag ({str(error)[:_MAX_SHOWN]})") from error
     except yaml.reader.ReaderError as error:
         text = content.encode() if isinstance(content, str) else content
         line = text.count(b"\n", 0, error.position) + 1

@@ -158,8 +158,8 @@ def run_composed_once(arguments: list[str], task: Callable[[DictConfig], None]) 
             return False
         with open_dict(config.hydra):
             config.hydra.mode = RunMode.RUN
-            folder = Path(str(config.hydra.run.dir)).absolute()
-            config.hydra.runtime.output_dir = str(folder)
+            folder = Path(str(config.hydra.run.dir))
+            config.hydra.runtime.output_dir = str(folder.absolute())
         HydraConfig.instance().set_config(config)
         folder.mkdir(parents=True, exist_ok=True)
         task(config)
