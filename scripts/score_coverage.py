@@ -16,8 +16,8 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 
-from fcorun.results.score_intervals.bootstrap import bootstrap
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows
+from fcorun.results.score_intervals.intervals import bootstrap
 from fcorun.results.score_intervals.score_table import ScoreOptions
 from fcorun.results.scores.ranking import auc_covariance
 from fcorun.results.scores.score import compute_scores

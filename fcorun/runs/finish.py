@@ -55,7 +55,6 @@ from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.results.model_outputs import Arrays
-from fcorun.results.models.chosen_thresholds import ChosenThresholds, choose_thresholds, fixed_thresholds
 from fcorun.results.models.coefficients import (
     Coefficients,
     coefficient_files,
@@ -64,7 +63,10 @@ from fcorun.results.models.coefficients import (
     personal_only,
 )
 from fcorun.results.models.predictions import (
+    ChosenThresholds,
+    choose_thresholds,
     find_few_levels,
+    fixed_thresholds,
     note_too_many_rows,
     predict_splits,
     predictions_csv,
@@ -119,7 +121,7 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
     """
     experiment = job.experiment
     if isinstance(data.train, SiteRows):
-        from fcorun.results.site_scores.site_scores import choose_site_threshold, compute_site_scores
+        from fcorun.results.site_scores import choose_site_threshold, compute_site_scores
 
         kinds = {SHARED: experiment.has_shared_model, PERSONAL: experiment.algo.has_personal_models}
         objective = experiment.objective

@@ -17,7 +17,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.methods.objectives import Cox
 from fcorun.results.models.predictions import predict_splits, tabulate_scores
 from fcorun.results.scores.concordance import Concordance
-from fcorun.results.site_scores.site_sums import check_sums, expected_sums
+from fcorun.results.site_scores import check_sums, expected_sums
 from fcorun.results.survival import baseline_hazard, survival_probabilities
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy

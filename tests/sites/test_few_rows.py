@@ -16,8 +16,7 @@ from fcorun.engine.remote.row_shares import effective_numbers, sum_shares
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.logistic import Logistic
-from fcorun.results.inference.model_rows import ModelRows
-from fcorun.results.inference.sums import row_shares
+from fcorun.results.inference.sums import ModelRows, row_shares
 from fcorun.sites.plan.messages.run_messages import RoundMessage
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy

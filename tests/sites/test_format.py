@@ -10,7 +10,7 @@ from helpers import composed
 from three_sites import NAMES, sites_of
 
 from fcorun.experiment.prepare import prepare
-from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.sites.plan.messages.message_kind import list_kinds
 from fcorun.sites.plan.plan import FORMAT, Plan
 from fcorun.sites.plan.policy import Policy

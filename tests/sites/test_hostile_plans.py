@@ -11,7 +11,7 @@ import pytest
 from hostile_plans import FEATURES, TARGET, HostilePlan, Outcome, find_likeness, make_frame, try_hostile
 
 from fcorun.engine.schedule import Schedule
-from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.site.acceptance import accept, find_differences, open_checked_site, open_durable_site
 from fcorun.sites.tables.table_rows import effective_number, least_effective_number

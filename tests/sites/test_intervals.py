@@ -15,9 +15,9 @@ from fcorun.base.records.formats import json_text, yaml_text
 from fcorun.base.records.record import Record
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.objectives import Cox, LeastSquares, Logistic, Poisson
-from fcorun.results.inference.model_rows import ModelRows
-from fcorun.results.models.inference_counts import count_indicators
-from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.results.inference.sums import ModelRows
+from fcorun.results.models.inference import count_indicators
+from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.sites.plan.messages.message_kind import Stage, list_kinds
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import MAX_DERIVATIVES

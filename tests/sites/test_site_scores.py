@@ -10,11 +10,10 @@ from site_tables import frames
 
 from fcorun.experiment.classifiers import warn_constant_scores
 from fcorun.results.models.predict import predict
-from fcorun.results.scores.auc_interval import EDGES, bound_auc, count_scores, spread_cells
 from fcorun.results.scores.calibration import CalibrationSearch, LogisticCalibration, sum_calibration
-from fcorun.results.scores.ranking import Ranking
+from fcorun.results.scores.ranking import EDGES, Ranking, bound_auc, count_scores, spread_cells
 from fcorun.results.scores.weighted_rows import RowGroups
-from fcorun.results.site_scores.site_scores import compute_site_scores
+from fcorun.results.site_scores import compute_site_scores
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.server import Server

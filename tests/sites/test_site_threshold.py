@@ -12,8 +12,8 @@ from site_tables import frames
 from fcorun.experiment.classifiers import ThresholdRule
 from fcorun.results.models.predict import predict
 from fcorun.results.models.predictions import predict_splits, tabulate_scores
-from fcorun.results.scores.auc_interval import EDGES, count_scores, spread_cells
-from fcorun.results.site_scores.site_scores import BinnedChoice, choose_edge
+from fcorun.results.scores.ranking import EDGES, count_scores, spread_cells
+from fcorun.results.site_scores import BinnedChoice, choose_edge
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.tables.table_description import merge_small_cells

@@ -12,8 +12,7 @@ from helpers import composed
 from fcorun.base.errors import UserError
 from fcorun.data.tables.scaling import Scaling
 from fcorun.experiment.prepare import prepare
-from fcorun.results.models.inference_features import feature_scaling
-from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.results.models.inference_problem import InferenceOptions, feature_scaling
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions

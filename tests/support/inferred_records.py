@@ -11,7 +11,7 @@ from helpers import composed
 from fcorun.base.records.record import Record
 from fcorun.experiment.prepare import prepare
 from fcorun.results.models.inference import infer
-from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.results.models.inference_table import COLUMNS, build_table
 
 CLIENTS = np.repeat([*"abcdefghijkl"], 20)

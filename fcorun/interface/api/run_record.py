@@ -159,9 +159,8 @@ class RunRecord(FittedRecord):
         Raises UserError for a record without a certified solution, and for data that have changed.
         """
         from fcorun.results.models.inference import infer
-        from fcorun.results.models.inference_options import InferenceOptions
-        from fcorun.results.models.inference_table import build_table, describe
-        from fcorun.results.models.inference_warnings import find_warnings
+        from fcorun.results.models.inference_problem import InferenceOptions
+        from fcorun.results.models.inference_table import build_table, describe, find_warnings
 
         if data is not None and not isinstance(data, Dataset):
             raise UserError(f"data is {describe_type(data)}: give what from_arrays or from_frame made of the rows")

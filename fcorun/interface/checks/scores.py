@@ -16,13 +16,13 @@ from fcorun.interface.checks.property_check import (
     require_close,
     skip_unless,
 )
-from fcorun.results.scores.auc_interval import BINS, count_scores
 from fcorun.results.scores.calibration import CalibrationSearch, sum_calibration
 from fcorun.results.scores.concordance import pair_rows_of_clients
 from fcorun.results.scores.number_errors import sum_about_means
+from fcorun.results.scores.ranking import BINS, count_scores
 from fcorun.results.scores.score import Score, all_scores
 from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, WeightedRows, find_terms
-from fcorun.results.site_scores.site_sums import ScoredSet
+from fcorun.results.site_scores import ScoredSet
 
 _ROWS, _CLIENTS = 90, 3
 

@@ -12,8 +12,7 @@ from fcorun.reports.pictures.forest import format_interval
 from fcorun.results.inference.methods import INTERVALS_TEXT
 from fcorun.results.models.coefficients import nonzero_rows
 from fcorun.results.models.inference_problem import explain_imputed, explain_relaxed
-from fcorun.results.models.inference_table import INTERCEPT, format_p
-from fcorun.results.models.inference_warnings import GAPS
+from fcorun.results.models.inference_table import GAPS, INTERCEPT, format_p
 
 _WITH_INTERVALS = {"LeastSquares", "Logistic", "Poisson", "Gamma", "Cox"}  # objectives of fcorun infer
 _PENALTIES_WITH_INTERVALS = {"none", "l1", "elastic_net"}

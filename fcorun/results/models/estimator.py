@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Shaped
+from sklearn.base import BaseEstimator, ClassifierMixin
 
 from fcorun.base.config import build_plugin
 from fcorun.base.errors import UserError, find_spelling
@@ -17,11 +19,11 @@ from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.gamma import Gamma
 from fcorun.methods.objectives.huber import Huber
 from fcorun.methods.objectives.mlp import MLP
-from fcorun.methods.objectives.objective import Objective, is_linear_model
+from fcorun.methods.objectives.objective import Objective, add_intercept, is_linear_model
 from fcorun.methods.objectives.one_vs_rest import OneVsRest
 from fcorun.methods.objectives.poisson import Poisson
 from fcorun.methods.objectives.quantile import Quantile
-from fcorun.results.model_outputs import expected_targets
+from fcorun.results.model_outputs import class_probabilities, expected_targets
 from fcorun.results.models.coefficients import personal_only
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
@@ -238,7 +240,7 @@ def _unfitted_regressor(objective: Any) -> Any | None:
 
 
 def _fitted_shared_weights(model: _SavedModel) -> Any:
-    from fcorun.results.models.shared_weights_classifier import SharedWeightsClassifier
+    from fcorun.results.models.estimator import SharedWeightsClassifier
 
     weights = np.asarray(model.params["weights"], float)[:, None]
     bias = np.asarray(model.params["bias"], float)
@@ -309,3 +311,38 @@ def _fitted_network(model: _SavedModel) -> Any:
     estimator.classes_ = classes
     estimator._label_binarizer = LabelBinarizer().fit(classes)
     return estimator
+
+
+class SharedWeightsClassifier(ClassifierMixin, BaseEstimator):
+    """A fitted model with one column of weights and an intercept for each cut between classes, on raw features.
+
+    scikit-learn has no such model. ``classes_`` are in the order of the record, from the lowest to the highest class.
+
+    Attributes:
+        objective: turns log odds into probabilities.
+        coef_: the weights, (d,).
+        intercept_: the intercepts, (cuts,), or (n, cuts) for rows with offsets of their own.
+        classes_: the labels, (cuts + 1,).
+    """
+
+    coef_: np.ndarray
+    intercept_: np.ndarray
+    classes_: np.ndarray
+
+    def __init__(self, objective: Objective | None = None):
+        self.objective = objective
+
+    def decision_function(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n cuts"]:
+        """Return the log odds of a class above each cut, (n, cuts)."""
+        return add_intercept(np.asarray(X, float) @ self.coef_, np.atleast_2d(self.intercept_))
+
+    def predict_proba(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n classes"]:
+        """Return the probability of each class, (n, classes)."""
+        assert self.objective is not None
+        probabilities = class_probabilities(self.objective, self.decision_function(X))
+        assert probabilities is not None
+        return probabilities
+
+    def predict(self, X: Float[np.ndarray, "n d"]) -> Shaped[np.ndarray, " n"]:
+        """Return the label of the most probable class of each row, (n,)."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]

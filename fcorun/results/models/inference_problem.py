@@ -1,20 +1,22 @@
 """The problem of a record, from its data as they are now, for intervals of its coefficients."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.base.config import Index
 from fcorun.base.errors import UserError, word
 from fcorun.base.records.formats import READ_ERRORS, yaml
 from fcorun.base.records.record import Record, is_refit_of_adaptive_lasso, is_refit_of_stability
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.in_memory import InMemoryTable
 from fcorun.data.datasets.sites import Sites
+from fcorun.data.tables.scaling import Scaling
 from fcorun.experiment.build import bind_objective, build_problem, load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.optimum import resolve_strength
@@ -33,9 +35,95 @@ from fcorun.methods.regularizers.elastic_net import ElasticNet
 from fcorun.methods.regularizers.l1 import L1
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.methods.regularizers.regularizer import Regularizer
-from fcorun.results.inference.model_rows import ModelRows
 from fcorun.results.inference.solution import Penalty
+from fcorun.results.inference.sums import DerivativeSums, ModelRows, SquaredScores
 from fcorun.results.models.coefficients import feature_names
+
+
+@dataclass(frozen=True, eq=False)
+class KeptParameters:
+    """A choice of parameters, in which each prediction stays as it is.
+
+    If the levels of a column add up to 1 in every row, the level with the most rows becomes the reference: its
+    coefficient moves into the intercept or the baseline hazards, and those of the other levels become differences from
+    it.
+
+    Attributes:
+        numbers: the numbers of the parameters that stay (q,).
+        map: the parameters that stay as a function of all parameters (q, p).
+        references: the reference of each level that is compared with one, as numbers of features.
+    """
+
+    numbers: np.ndarray
+    map: np.ndarray
+    references: dict[int, int] = field(default_factory=dict)
+
+    def rows(self, rows: ModelRows) -> ModelRows:
+        """Return rows with the features that stay."""
+        return rows._replace(x=rows.x[:, self.numbers])
+
+    def derivatives(self, sums: DerivativeSums) -> DerivativeSums:
+        """Return the derivatives in the parameters that stay."""
+        hessian = sums.hessian[np.ix_(self.numbers, self.numbers)]
+        return DerivativeSums(sums.loss, sums.gradient[self.numbers], hessian)
+
+    def scores(self, sums: SquaredScores) -> SquaredScores:
+        """Return the scores in the parameters that stay."""
+        return SquaredScores(sums.meat[np.ix_(self.numbers, self.numbers)], sums.count)
+
+
+def choose_parameters(
+    data: FederatedData,
+    candidates: np.ndarray,
+    level_rows: np.ndarray,
+    *,
+    has_intercept: bool,
+    has_baseline_hazards: bool = False,
+) -> KeptParameters:
+    """Return the parameters that stay of ``candidates``, a mask of the features (d,).
+
+    ``level_rows`` (d,) has the number of rows of each level.
+    """
+    n_features = len(candidates)
+    n_parameters = n_features + has_intercept
+    scaling = feature_scaling(data)
+    mean = np.zeros(n_features) if scaling is None else scaling.mean
+    factor = np.ones(n_features) if scaling is None else scaling.factor
+    full_map = np.eye(n_parameters)
+    references: dict[int, int] = {}
+    for group in _level_groups(data) if has_intercept or has_baseline_hazards else []:
+        if not candidates[group].all():
+            continue
+        reference = max(group, key=lambda level: level_rows[level])  # of equal numbers the first level
+        others = [level for level in group if level != reference]
+        references |= dict.fromkeys(others, reference)
+        full_map[others, reference] = -factor[reference] / factor[others]
+        if has_intercept:
+            full_map[n_features, reference] = factor[reference] * (1 - mean[group].sum())
+    stays = candidates.copy()
+    stays[[*references.values()]] = False
+    parameter_numbers = np.flatnonzero(np.append(stays, np.ones(int(has_intercept), bool)))
+    return KeptParameters(parameter_numbers, full_map[parameter_numbers], references)
+
+
+def feature_scaling(data: FederatedData) -> Scaling | None:
+    """Return the standardization by all training rows, or None."""
+    standardized = data.features.standardized
+    return Scaling.from_dict(standardized) if standardized and standardized["by"] == "pooled" else None
+
+
+def _level_groups(data: FederatedData) -> list[list[int]]:
+    """Return the features of each column of text whose levels, a gap included, add up to 1 in every row."""
+    encoding, standardized = data.features.encoding, data.features.standardized
+    if encoding is None or (standardized and standardized["by"] != "pooled"):
+        return []
+    number = {name: index for index, name in enumerate(data.features.names)}
+    groups = []
+    for column in encoding.columns:
+        if column.adds_up_to_one:
+            groups.append([number[name] for name in column.features])
+    return groups
+
 
 OBJECTIVES = (LeastSquares, Logistic, Poisson, Gamma)  # losses of rows
 WITH_INTERVALS = (*OBJECTIVES, Cox)
@@ -274,3 +362,76 @@ def _make_gap(problem: Problem, batch: Batch) -> Callable[[np.ndarray, float], f
         return float(compiled(Vector(w), objective, batch))
 
     return gap
+
+
+@dataclass(frozen=True)
+class InferenceOptions:
+    """Options of ``fcorun infer``.
+
+    Attributes:
+        method: "wald" for problems without a penalty, "debiased" for the debiased lasso, "split" for a selection on one
+            half of the rows and Wald intervals on the other. "auto": debiased with a penalty, wald without.
+        level: the confidence level.
+        cluster: the rows that may depend on each other: none, those of a client, or those of a group (data.group).
+            "auto": those of a group if the data have groups and errors are robust.
+        errors: "robust" standard errors hold if the model is wrong, those of the "model" if its likelihood is right.
+        seed: the seed of the halves of "split", and of the imputations.
+        imputations: the number of data sets with gaps filled by chained equations, of which estimates without a penalty
+            are pooled; 0: gaps are filled as in the record.
+    """
+
+    method: Literal["auto", "debiased", "wald", "split"] = "auto"
+    level: float = 0.95
+    cluster: Literal["auto", "none", "client", "group"] = "auto"
+    errors: Literal["robust", "model"] = "robust"
+    seed: Index = 0
+    imputations: Index = 0
+
+    def __post_init__(self):
+        if self.imputations == 1:
+            raise UserError(
+                "`imputations=1` does not tell how much the imputed values vary: give 2 or more, such as 20"
+            )
+        if not 0 < self.level < 1:
+            raise UserError(f"`level={self.level:g}` must be between 0 and 1, such as 0.95")
+
+
+def resolve_options(options: InferenceOptions, problem: InferenceProblem) -> InferenceOptions:
+    """Return the options without "auto". Raises UserError for options that do not fit the problem."""
+    method, cluster = options.method, options.cluster
+    has_groups = problem.data.train.group is not None
+    if method == "auto":
+        method = "debiased" if problem.has_penalty else "wald"
+    if cluster == "auto":
+        cluster = "group" if has_groups and options.errors == "robust" else "none"
+    if options.errors == "model":
+        _check_model_errors(problem, cluster)
+    if cluster == "group" and not has_groups:
+        raise UserError("`cluster=group`: the record has no groups: give `cluster=client` or none, or run it with "
+                        "`data.group=COLUMN`")  # fmt: skip
+    if method == "wald" and problem.has_penalty:
+        raise UserError("`method=wald`: coefficients that a penalty shrinks, or selected on the same rows, have no "
+                        "valid Wald intervals: give `method=debiased` or split, or a record with "
+                        "`reg=none`")  # fmt: skip
+    if method != "wald" and not problem.has_penalty:
+        raise UserError(f"`method={method}` is for a problem with an l1 penalty, and this record has none: give "
+                        "`method=wald`")  # fmt: skip
+    if method == "split" and cluster == "client":
+        raise UserError("`method=split` halves the rows of each client, which `cluster=client` takes as dependent: "
+                        "give `method=debiased`")  # fmt: skip
+    return replace(options, method=method, cluster=cluster)
+
+
+def _check_model_errors(problem: InferenceProblem, cluster: str) -> None:
+    """Raise UserError for a problem or clusters without model-based standard errors."""
+    weight = problem.rows.weight[problem.rows.weight > 0]
+    refusals = {
+        "are of likelihoods, `objective=logistic, poisson and cox`": not problem.objective.is_log_likelihood,
+        f"take rows as independent, and `cluster={cluster}` does not": cluster != "none",
+        "need rows of equal weight, and `data.weight` or client_weighting gives them different ones": (
+            not np.allclose(weight, weight.mean(), rtol=1e-9, atol=0)
+        ),
+    }
+    for reason, applies in refusals.items():
+        if applies:
+            raise UserError(f"errors=model: model-based standard errors {reason}: give errors=robust")

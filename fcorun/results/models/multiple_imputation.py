@@ -14,9 +14,8 @@ from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.scaling import reciprocal_or_zero
 from fcorun.methods.objectives.gamma import Gamma
 from fcorun.methods.objectives.poisson import Poisson
-from fcorun.results.inference.model_rows import ModelRows
-from fcorun.results.models.inference_features import feature_scaling
-from fcorun.results.models.inference_problem import InferenceProblem
+from fcorun.results.inference.sums import ModelRows
+from fcorun.results.models.inference_problem import InferenceProblem, feature_scaling
 
 _MAX_LEVELS = 10  # of a column of text with gaps
 _MAX_CLIENTS = 50  # with an intercept of their own in each model

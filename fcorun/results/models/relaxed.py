@@ -18,9 +18,8 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.problem.solver import gather_rows
-from fcorun.results.inference.model_rows import ModelRows
 from fcorun.results.inference.solution import Penalty, SingularHessian, check_regular, solve
-from fcorun.results.inference.sums import PooledSums
+from fcorun.results.inference.sums import ModelRows, PooledSums
 from fcorun.results.models.coefficients import nonzero_limits
 from fcorun.results.models.inference_problem import make_model_rows
 

@@ -22,8 +22,12 @@ from fcorun.experiment.prepare import prepare
 from fcorun.experiment.requirements import are_convex
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.regularizers.none import NoRegularizer
-from fcorun.results.models.inference_options import InferenceOptions
-from fcorun.results.models.inference_problem import SHRUNK_BY_RIDGE, InferenceProblem, explain_no_intervals
+from fcorun.results.models.inference_problem import (
+    SHRUNK_BY_RIDGE,
+    InferenceOptions,
+    InferenceProblem,
+    explain_no_intervals,
+)
 from fcorun.sites.plan.plan_checks import ONE_OUTPUT, at_any_strength, has_one_residual, refuse
 from fcorun.studies.selection.choice import choose_metric
 from fcorun.studies.selection.path import MIN_RATIO, find_path_parameter

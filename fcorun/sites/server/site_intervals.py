@@ -17,14 +17,12 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.regularizers.regularizer import Regularizer
 from fcorun.reports.pictures.forest import make_files
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
-from fcorun.results.inference.model_rows import DerivativeSums
 from fcorun.results.inference.solution import NO_OPTIMUM_ADVICE
-from fcorun.results.inference.sums import MomentSums, PooledSums, SquaredScores, ValueCounts
+from fcorun.results.inference.sums import DerivativeSums, MomentSums, PooledSums, SquaredScores, ValueCounts
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.models.inference import Inference, infer_from_sums
 from fcorun.results.models.inference_problem import make_problem
-from fcorun.results.models.inference_table import build_table, describe
-from fcorun.results.models.inference_warnings import find_warnings
+from fcorun.results.models.inference_table import build_table, describe, find_warnings
 from fcorun.sites.plan.messages.interval_messages import Derivatives
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import MAX_DERIVATIVES, PlannedIntervals

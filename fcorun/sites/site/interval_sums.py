@@ -21,16 +21,15 @@ from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import LinearModel
 from fcorun.methods.objectives.poisson import Poisson
 from fcorun.methods.problem.solver import gather_site_rows
-from fcorun.results.inference.model_rows import ModelRows
 from fcorun.results.inference.sums import (
+    ModelRows,
     SquaredScores,
     row_shares,
     score_rows_or_clusters,
     sum_derivatives,
     sum_moments,
 )
-from fcorun.results.models.inference_features import feature_scaling
-from fcorun.results.models.inference_problem import make_model_rows
+from fcorun.results.models.inference_problem import feature_scaling, make_model_rows
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.tables.table_rows import SiteTable, effective_number

@@ -13,12 +13,11 @@ from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays
 from fcorun.results.models.predictions import Predictions, predict_rows
-from fcorun.results.scores.auc_interval import BINS, EDGES, count_scores, spread_cells
 from fcorun.results.scores.calibration import sum_calibration
 from fcorun.results.scores.concordance import pair_rows_of_clients
+from fcorun.results.scores.ranking import BINS, EDGES, count_scores, spread_cells
 from fcorun.results.scores.weighted_rows import ScoredRows, find_terms
-from fcorun.results.site_scores.site_scores import probability_at
-from fcorun.results.site_scores.site_sums import set_prefix
+from fcorun.results.site_scores import probability_at, set_prefix
 from fcorun.sites.plan.messages.score_messages import Scores
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy

@@ -17,8 +17,7 @@ from fcorun.experiment.experiment import PreparedExperiment, describe_remaining_
 from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.methods.algorithms.algorithm import Baseline
-from fcorun.results.models.chosen_thresholds import choose_thresholds, fixed_thresholds
-from fcorun.results.models.predictions import Predictions
+from fcorun.results.models.predictions import Predictions, choose_thresholds, fixed_thresholds
 from fcorun.runs.job import Watcher
 from fcorun.studies.selection import selection_report
 from fcorun.studies.selection.adaptive import check_linear_model, weigh_features

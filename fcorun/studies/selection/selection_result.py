@@ -12,9 +12,8 @@ from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.objective import is_linear_model
-from fcorun.results.models.chosen_thresholds import ChosenThresholds
 from fcorun.results.models.coefficients import Coefficients, coefficients_from
-from fcorun.results.models.predictions import Predictions
+from fcorun.results.models.predictions import ChosenThresholds, Predictions
 from fcorun.studies.selection.adaptive import Pilot
 from fcorun.studies.selection.choice import CrossValidationChoice
 from fcorun.studies.selection.nested import NestedScore

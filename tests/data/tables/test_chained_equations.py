@@ -6,8 +6,7 @@ from scipy.stats import kstest, t
 from sklearn.linear_model import LogisticRegression
 
 from fcorun.data.tables.imputation.chained_equations import IncompleteColumn, draw_levels, draw_numbers, impute
-from fcorun.results.inference.estimates import Estimates, intervals
-from fcorun.results.inference.rubin import pool_estimates
+from fcorun.results.inference.estimates import Estimates, intervals, pool_estimates
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 from fcorun import compose, run
 from fcorun.interface.cli.main import INFER_KEYS, completions
-from fcorun.results.models.inference_options import InferenceOptions
+from fcorun.results.models.inference_problem import InferenceOptions
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,14 @@ from fcorun.base.errors import UserError
 from fcorun.methods.objectives import Gamma, LeastSquares, Logistic, Poisson
 from fcorun.results.inference.estimates import (
     adjust_by_holm,
+    approximate_inverse,
     debiased_estimates,
     intervals,
     small_sample,
     wald_estimates,
 )
-from fcorun.results.inference.l1_quadratics import minimize_l1_quadratics
-from fcorun.results.inference.model_rows import ModelRows
-from fcorun.results.inference.nodewise import approximate_inverse
-from fcorun.results.inference.solution import Penalty, SingularHessian, check_regular, solve
-from fcorun.results.inference.sums import PooledSums, sum_derivatives, sum_scores
+from fcorun.results.inference.solution import Penalty, SingularHessian, check_regular, minimize_l1_quadratics, solve
+from fcorun.results.inference.sums import ModelRows, PooledSums, sum_derivatives, sum_scores
 
 ROW = np.arange(40)
 X = np.column_stack([np.sin(ROW), np.cos(1.7 * ROW), (ROW * 7 % 11) / 11, np.ones(40)])

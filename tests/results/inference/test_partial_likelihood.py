@@ -7,10 +7,8 @@ import pytest
 
 from fcorun.methods.objectives import Cox
 from fcorun.results.inference.estimates import intervals, wald_estimates
-from fcorun.results.inference.model_rows import ModelRows
-from fcorun.results.inference.partial_likelihood import score_rows, sum_partial_likelihood
 from fcorun.results.inference.solution import Penalty, solve
-from fcorun.results.inference.sums import PooledSums, model_based_scores
+from fcorun.results.inference.sums import ModelRows, PooledSums, model_based_scores, score_rows, sum_partial_likelihood
 
 # statsmodels 0.15.0 on ``draw_patients``: PHReg(abs(y), x, status=y > 0, strata=client, ties="breslow").fit(), the same
 # with fit(groups=arange(150) % 40), and with offset=0.3 * x[:, 0] ** 2; ROBUST is the sandwich of its score_residuals.

@@ -5,8 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fcorun.results.inference.estimates import Estimates, intervals
-from fcorun.results.inference.rubin import pool_estimates
+from fcorun.results.inference.estimates import Estimates, intervals, pool_estimates
 
 RNG = np.random.default_rng(4)
 

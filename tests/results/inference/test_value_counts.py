@@ -3,9 +3,8 @@
 import numpy as np
 
 from fcorun.methods.objectives.logistic import Logistic
-from fcorun.results.inference.model_rows import ModelRows
-from fcorun.results.inference.sums import PooledSums, count_values, find_ranges
-from fcorun.results.models.inference_counts import count_indicators
+from fcorun.results.inference.sums import ModelRows, PooledSums, count_values, find_ranges
+from fcorun.results.models.inference import count_indicators
 
 
 def draw_rows(n=60):

@@ -6,12 +6,10 @@ import pytest
 from helpers import fails
 from inferred_records import patients, record_of, table_of
 
-from fcorun.results.inference.model_rows import ModelRows
-from fcorun.results.inference.partial_likelihood import sum_partial_likelihood
+from fcorun.results.inference.sums import ModelRows, sum_partial_likelihood
 from fcorun.results.models.inference import infer
-from fcorun.results.models.inference_options import InferenceOptions
-from fcorun.results.models.inference_table import build_table, describe
-from fcorun.results.models.inference_warnings import find_warnings
+from fcorun.results.models.inference_problem import InferenceOptions
+from fcorun.results.models.inference_table import build_table, describe, find_warnings
 
 COX = ("objective=cox", "data.event=dead")
 NAMES = ["age", "dose", "noise", "ward=heart", "ward=icu"]

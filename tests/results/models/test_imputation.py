@@ -7,9 +7,8 @@ from helpers import fails
 from inferred_records import patients, record_of
 
 from fcorun.results.models.inference import infer
-from fcorun.results.models.inference_options import InferenceOptions
-from fcorun.results.models.inference_table import build_table, describe
-from fcorun.results.models.inference_warnings import find_warnings
+from fcorun.results.models.inference_problem import InferenceOptions
+from fcorun.results.models.inference_table import build_table, describe, find_warnings
 from fcorun.results.models.multiple_imputation import prepare_imputations
 
 FILLED = ("reg=none", "data.missing=mean")

@@ -15,11 +15,10 @@ from inferred_records import patients, record_of, table_of
 
 from fcorun.base.records.record import Record, is_refit_of_adaptive_lasso
 from fcorun.experiment.prepare import prepare
-from fcorun.results.models import inference_warnings
+from fcorun.results.models import inference_table
 from fcorun.results.models.inference import infer
-from fcorun.results.models.inference_options import InferenceOptions
-from fcorun.results.models.inference_table import COLUMNS, INTERCEPT, build_table, describe
-from fcorun.results.models.inference_warnings import find_warnings
+from fcorun.results.models.inference_problem import InferenceOptions
+from fcorun.results.models.inference_table import COLUMNS, INTERCEPT, build_table, describe, find_warnings
 
 
 @pytest.fixture(autouse=True)
@@ -321,14 +320,14 @@ def test_only_rare_levels_without_events_are_to_be_joined(n_rows, advice):
         n_rows=1000,
         explain_withheld=lambda feature: f"no events in {n_rows} rows at its other value",
     )
-    sentence = inference_warnings._warn_of_sparse_indicators(inference)
+    sentence = inference_table._warn_of_sparse_indicators(inference)
     assert advice in sentence
     assert ("join rare levels" in sentence) == (n_rows == 20)
 
 
 def test_linearization_errors_that_are_all_unknown_are_a_warning(monkeypatch):
     """All are NaN if sums are withheld and the losses have no intercept, as for times to events."""
-    monkeypatch.setattr(inference_warnings, "linearization_errors", lambda *_: np.full(2, np.nan))
+    monkeypatch.setattr(inference_table, "linearization_errors", lambda *_: np.full(2, np.nan))
     parameters = SimpleNamespace(map=np.eye(2), numbers=np.arange(2), derivatives=lambda sums: sums)
     inference: Any = SimpleNamespace(
         options=InferenceOptions(method="debiased"),
@@ -338,4 +337,4 @@ def test_linearization_errors_that_are_all_unknown_are_a_warning(monkeypatch):
         problem=SimpleNamespace(n_features=2),
         explain_withheld=lambda parameter: "",
     )
-    assert "could not be checked" in inference_warnings._warn_of_curvature(inference)
+    assert "could not be checked" in inference_table._warn_of_curvature(inference)

@@ -10,9 +10,8 @@ from helpers import fails
 from scipy.special import expit
 
 from fcorun.base.records.formats import columns_csv
-from fcorun.results.score_intervals.bootstrap import Units, bootstrap, number_units
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows
-from fcorun.results.score_intervals.intervals import compare_records, compute_intervals
+from fcorun.results.score_intervals.intervals import Units, bootstrap, compare_records, compute_intervals, number_units
 from fcorun.results.score_intervals.score_table import ScoredRecord, ScoreOptions
 from fcorun.results.scores.calibration import LogisticCalibration
 from fcorun.results.scores.ranking import auc_covariance

@@ -44,9 +44,8 @@ def run(argv: Sequence[str]) -> int:
     set_up_jax()
     from fcorun.reports.pictures.forest import make_files
     from fcorun.results.models.inference import infer
-    from fcorun.results.models.inference_options import InferenceOptions
-    from fcorun.results.models.inference_table import build_table, describe
-    from fcorun.results.models.inference_warnings import find_warnings
+    from fcorun.results.models.inference_problem import InferenceOptions
+    from fcorun.results.models.inference_table import build_table, describe, find_warnings
 
     options, unknown, out = split_options(InferenceOptions, arguments.options)
     if unknown:

@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
         metric = config.get("metric")
         config = {**config, "metric": None}
     from fcorun.experiment.prepare import prepare
-    from fcorun.results.models.inference_options import InferenceOptions
+    from fcorun.results.models.inference_problem import InferenceOptions
     from fcorun.sites.plan.plan import Plan
     from fcorun.sites.plan.secure_sums import read_bounds
 

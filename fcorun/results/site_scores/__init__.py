@@ -1,1 +1,0 @@
-"""The scores of models whose rows stay at sites, from sums over the rows."""
