@@ -294,6 +294,12 @@ class PooledSums:
         counts = count_values(rows, low, high)
         return (low < high) & (counts.at_low + counts.at_high == counts.rows), counts
 
+    def take(self, mask: np.ndarray) -> "PooledSums":
+        """Return the sums over the rows of a mask (n,), whose weights sum to one again."""
+        rows = self.rows.take(mask)
+        cluster = None if self.cluster is None else self.cluster[mask]
+        return replace(self, rows=rows._replace(weight=rows.weight / rows.weight.sum()), cluster=cluster)
+
     def restrict(self, parameter_numbers: np.ndarray) -> "PooledSums":
         """Return the sums of the model whose parameters are those with the indices ``parameter_numbers`` alone."""
         return replace(self, rows=self.rows._replace(x=self.rows.x[:, parameter_numbers]))

@@ -19,7 +19,6 @@ from fcorun.methods.objectives.poisson import Poisson
 from fcorun.results.inference.estimates import Estimates, debiased_estimates, pool_estimates, wald_estimates
 from fcorun.results.inference.solution import PenalizedSolution, Penalty, SingularHessian, solve
 from fcorun.results.inference.sums import (
-    ModelRows,
     PooledSums,
     RowSums,
     SquaredScores,
@@ -38,6 +37,7 @@ from fcorun.results.models.inference_problem import (
 from fcorun.results.models.multiple_imputation import prepare_imputations
 
 MIN_COUNT = 5  # rows, events and rows without an event, of an indicator with an interval
+_NO_CURVATURE = 1e-16  # of a feature that does not vary in any risk set, relative to its variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class IndicatorCounts:
     counts: ValueCounts
     has_events: bool
     has_two_classes: bool
-    hides_few: bool = False
+    hides_few: bool
 
     @property
     def rows(self) -> np.ndarray:
@@ -64,17 +64,16 @@ class IndicatorCounts:
 
         NaN of other features, and where a hidden sum is 0.
         """
-        return np.where(self.is_indicator & self._is_known(self.counts.at_high), self.counts.at_high, np.nan)
+        return self._known(self.counts.at_high)
 
     @property
     def events(self) -> np.ndarray:
         """The number of events of these rows, (d,); NaN like ``rows``, and for a target without events."""
-        is_known = self._is_known(self.counts.target_at_high)
-        return np.where(self.is_indicator & self.has_events & is_known, self.counts.target_at_high, np.nan)
+        return np.where(self.has_events, self._known(self.counts.target_at_high), np.nan)
 
-    def _is_known(self, counts: np.ndarray) -> np.ndarray:
-        """Return whether counts are numbers of rows, and not 0 in place of a few at each site."""
-        return (counts > 0) | (not self.hides_few)
+    def _known(self, counts: np.ndarray) -> np.ndarray:
+        """Return counts of indicators, NaN where they are 0 in place of a few at each site."""
+        return np.where(self.is_indicator & ((counts > 0) | (not self.hides_few)), counts, np.nan)
 
     def explain_few(self, feature: int, reference: int | None, names: tuple[str, ...]) -> str:
         """Return why a feature has too few rows or events for an interval, "" if it has enough.
@@ -82,34 +81,31 @@ class IndicatorCounts:
         The residuals of so few rows, or of rows with almost no events, are all small, and so is a sandwich of them,
         whatever the coefficient. ``reference`` is the level that the feature is compared with, None: all other rows.
         """
-        if not self.is_indicator[feature]:
-            return ""
         counts = self.counts
-        few_at_high = self._describe_few(counts.at_high[feature], counts.target_at_high[feature])
-        if few_at_high:
-            return few_at_high
-        if reference is not None:
-            few = self._describe_few(counts.at_high[reference], counts.target_at_high[reference])
-            return few and f"{few} of {names[reference]}"
-        few = self._describe_few(counts.at_low[feature], counts.target_at_low[feature])
-        return few and f"{few} at its other value"
-
-    def _describe_few(self, n_rows: int, events: float) -> str:
-        """Return the rows, or the events or the rows without one, if these are too few, else ""."""
-        few = describe_few(n_rows, int(events) if self.has_events else None, self.has_two_classes)
-        return f"{few}, where sites report counts below min_cell as 0" if few and self.hides_few else few
+        compared = [(counts.at_high[feature], counts.target_at_high[feature], "")]
+        if reference is None:
+            compared.append((counts.at_low[feature], counts.target_at_low[feature], " at its other value"))
+        else:
+            of_reference = f" of {names[reference]}"
+            compared.append((counts.at_high[reference], counts.target_at_high[reference], of_reference))
+        for n_rows, events, place in compared if self.is_indicator[feature] else ():
+            few = describe_few(n_rows, int(events) if self.has_events else None, self.has_two_classes)
+            if few and self.hides_few:
+                few += ", where sites report counts below min_cell as 0"
+            if few:
+                return few + place
+        return ""
 
 
 def count_indicators(sums: RowSums, objective: LinearModel, n_features: int) -> IndicatorCounts:
     """Return the counts of the features with two values. Takes two passes over rows."""
     is_indicator, counts = sums.two_values()
     has_two_classes = isinstance(objective, Logistic)
-    has_events = has_two_classes or isinstance(objective, (Poisson, Cox))
     return IndicatorCounts(
         is_indicator[:n_features],
         ValueCounts(*counts[:2], *(values[:n_features] for values in counts[2:])),  # without those of an intercept
-        has_events,
-        has_two_classes,
+        has_events=has_two_classes or isinstance(objective, (Poisson, Cox)),
+        has_two_classes=has_two_classes,
         hides_few=sums.hides_few,
     )
 
@@ -120,13 +116,12 @@ def describe_few(n_rows: int, n_events: int | None, has_two_classes: bool) -> st
     ``n_events`` is None for a target without events. ``has_two_classes`` is whether a row has one event at most, and
     rows without an event are needed too.
     """
-    in_rows = f"in {_count(n_rows, 'row')}"
     if n_rows < MIN_COUNT:
         return _count(n_rows, "row")
     if n_events is not None and n_events < MIN_COUNT:
-        return f"{_count(n_events, 'event')} {in_rows}"
+        return f"{_count(n_events, 'event')} in {_count(n_rows, 'row')}"
     if n_events is not None and has_two_classes and n_rows - n_events < MIN_COUNT:
-        return f"{_count(n_rows - n_events, 'row')} without an event {in_rows}"
+        return f"{_count(n_rows - n_events, 'row')} without an event in {_count(n_rows, 'row')}"
     return ""
 
 
@@ -134,9 +129,6 @@ def _count(number: int, name: str) -> str:
     """Return a number of things in words."""
     amount = f"{number:,}" if number else "no"
     return f"{amount} {name}" if number == 1 else f"{amount} {name}s"
-
-
-_NO_CURVATURE = 1e-16  # of a feature that does not vary in any risk set, relative to its variance
 
 
 class RecordDistance(NamedTuple):
@@ -163,7 +155,6 @@ class Inference:
         solution: the certified solution; of "split", the selection on the first half.
         parameters: the parameters that have estimates.
         sums: the sums over the rows that the estimates are computed from, in these parameters.
-        rows: these rows; None for rows that stay at their sites.
         estimates: their estimates.
         deviation: the standard deviation of each feature (d,).
         indicators: the rows and events of the features with two values.
@@ -179,13 +170,12 @@ class Inference:
     solution: PenalizedSolution
     parameters: KeptParameters
     sums: RowSums
-    rows: ModelRows | None
     estimates: Estimates
     deviation: np.ndarray
     indicators: IndicatorCounts
-    gap: float | None = None
-    distance: RecordDistance | None = None
-    n_clusters: int | None = None
+    gap: float | None
+    distance: RecordDistance | None
+    n_clusters: int | None
     gap_counts: dict[str, int] = field(default_factory=dict)
     filled_gaps: dict[str, float] = field(default_factory=dict)
 
@@ -215,41 +205,81 @@ def infer(record: Record, options: InferenceOptions, data: Dataset | None = None
         problem = load_inference_problem(record, data)
         gaps = prepare_imputations(problem, options.imputations) if options.imputations else None
         options = resolve_options(options, problem)
-        if options.method == "split":
-            return _infer_by_split(problem, options)
-        clusters = _clusters(problem, options.cluster)
-        sums = PooledSums(problem.objective, problem.rows, clusters)
-        inference = replace(infer_from_sums(problem, options, sums), filled_gaps=_find_filled_gaps(problem, options))
-        if gaps is None:
+        first = _draw_first_half(problem, options.seed) if options.method == "split" else None
+        sums = PooledSums(problem.objective, problem.rows, _number_clusters(problem, options.cluster))
+        selection = None
+        if first is not None:
+            selection = _solve_with_penalty(problem, sums.take(first), problem.theta)
+            sums = sums.take(~first)
+        inference = infer_from_sums(problem, options, sums, selection)
+        if gaps is not None:
+            fits, parameters = [], inference.parameters
+            for rows in gaps.draw(options.imputations, options.seed):
+                filled, start = replace(sums, rows=rows).restrict(parameters.numbers), inference.estimates.theta
+                fits.append(_fit_without_penalty(problem, options, parameters, filled, inference.n_rows, start=start))
+            pooled = pool_estimates([estimates for _, estimates, _ in fits])
+            return replace(inference, estimates=pooled, gap_counts=gaps.gap_counts)
+        cells = problem.data.features.cells
+        if cells is None:
             return inference
-        estimates = []
-        for rows in gaps.draw(options.imputations, options.seed):
-            sums = PooledSums(problem.objective, inference.parameters.rows(rows), clusters)
-            start = inference.estimates.theta
-            fit = _estimate_unpenalized(problem, options, inference.parameters, sums, inference.n_rows, start=start)
-            estimates.append(fit[1])
-        return replace(inference, estimates=pool_estimates(estimates), gap_counts=gaps.gap_counts)
+        gap_shares = {column.name: float(cells.find_gaps(column).mean()) for column in cells.columns}
+        return replace(inference, filled_gaps=gap_shares)
 
 
-def infer_from_sums(problem: InferenceProblem, options: InferenceOptions, sums: RowSums) -> Inference:
+def infer_from_sums(
+    problem: InferenceProblem, options: InferenceOptions, sums: RowSums, selection: PenalizedSolution | None = None
+) -> Inference:
     """Compute intervals without a penalty, or by the debiased lasso, from sums over the training rows alone.
 
-    Call under enable_x64. Raises UserError for rows that do not determine the coefficients.
+    ``selection`` is a solution with a penalty on other rows, whose features alone are estimated. Call under enable_x64.
+    Raises UserError for rows that do not determine the coefficients.
     """
-    if options.method == "wald":
-        return _infer_without_penalty(problem, options, sums)
-    return _infer_by_debiasing(problem, options, sums)
+    deviation = standard_deviations(sums, len(problem.theta))[: problem.n_features]
+    if not deviation.any():
+        raise UserError("all features are constant, so that no coefficient can be estimated: check the data")
+    candidates, own = _find_informative(problem, sums, deviation), problem.theta
+    if selection is not None:
+        own = selection.theta
+        candidates &= own[: problem.n_features] != 0
+        if not candidates.any():
+            raise UserError("`method=split`: the first half selects no feature that varies in the second: give a "
+                            "record with a smaller `reg.strength`")  # fmt: skip
+    indicators = count_indicators(sums, problem.objective, problem.n_features)
+    parameters = choose_parameters(problem, candidates, indicators.counts.at_high)
+    restricted, n_rows = sums.restrict(parameters.numbers), indicators.counts.rows
+    gap = None
+    if options.method == "debiased":
+        start = own.copy()
+        start[: problem.n_features][~candidates] = 0.0
+        fit = _fit_with_penalty(problem, options, parameters, sums, n_rows, start=start)
+        solved, penalty, numbers = sums, problem.penalty, np.arange(len(own))
+        if problem.gap is not None:
+            gap = problem.gap(fit[0].theta, fit[0].objective)
+    else:
+        own = parameters.map @ own
+        fit = _fit_without_penalty(problem, options, parameters, restricted, n_rows, start=own)
+        solved, penalty, numbers = restricted, Penalty.none(len(own)), parameters.numbers
+    solution, estimates, n_scores = fit
+    distance = None
+    if selection is None:
+        excess = solved.derivatives(own).loss + penalty.value(own) - solution.objective
+        distance = _measure_distance(own - solution.theta, numbers, deviation, excess)
+    return Inference(
+        options=options,
+        problem=problem,
+        solution=selection or solution,
+        parameters=parameters,
+        sums=restricted,
+        estimates=estimates,
+        deviation=deviation,
+        indicators=indicators,
+        gap=gap,
+        distance=distance,
+        n_clusters=n_scores if options.cluster != "none" else None,
+    )
 
 
-def _find_filled_gaps(problem: InferenceProblem, options: InferenceOptions) -> dict[str, float]:
-    """Return the share of rows whose gap has one value, by column; empty for gaps that are imputed several times."""
-    cells = problem.data.features.cells
-    if cells is None or options.imputations:
-        return {}
-    return {column.name: float(cells.find_gaps(column).mean()) for column in cells.columns}
-
-
-def _clusters(problem: InferenceProblem, cluster: str) -> np.ndarray | None:
+def _number_clusters(problem: InferenceProblem, cluster: str) -> np.ndarray | None:
     """Return the number of each row's cluster, or None if rows are independent. Raises UserError for a single one."""
     if cluster == "none":
         return None
@@ -263,83 +293,13 @@ def _clusters(problem: InferenceProblem, cluster: str) -> np.ndarray | None:
     return numbers
 
 
-def _infer_without_penalty(problem: InferenceProblem, options: InferenceOptions, sums: RowSums) -> Inference:
-    deviation = _feature_deviations(problem, sums)
-    indicators = _count_indicators(problem, sums)
-    parameters = _choose_parameters(problem, _find_informative(problem, sums, deviation), indicators)
-    restricted = sums.restrict(parameters.numbers)
-    start = parameters.map @ problem.theta
-    solution, estimates, count = _estimate_unpenalized(
-        problem, options, parameters, restricted, indicators.counts.rows, start=start
-    )
-    excess = restricted.derivatives(start).loss - solution.objective
-    return Inference(
-        options=options,
-        problem=problem,
-        solution=solution,
-        parameters=parameters,
-        sums=restricted,
-        rows=_rows_of(restricted),
-        estimates=estimates,
-        deviation=deviation,
-        indicators=indicators,
-        distance=_measure_distance(start - solution.theta, parameters.numbers, deviation, excess),
-        n_clusters=count,
-    )
-
-
-def _rows_of(sums: RowSums) -> ModelRows | None:
-    """Return the rows of sums; None for rows that stay at their sites."""
-    return sums.rows if isinstance(sums, PooledSums) else None
-
-
-def _infer_by_debiasing(problem: InferenceProblem, options: InferenceOptions, sums: RowSums) -> Inference:
-    deviation = _feature_deviations(problem, sums)
-    start = problem.theta.copy()
-    informative = _find_informative(problem, sums, deviation)
-    start[: problem.n_features][~informative] = 0.0
-    solution = _solve_with_penalty(problem, sums, start)
-    indicators = _count_indicators(problem, sums)
-    parameters = _choose_parameters(problem, informative, indicators)
-    scores = _square_scores(options, sums, solution, indicators.counts.rows)
-    moments = sums.moments(np.zeros(len(problem.theta)))
-    has_clusters = options.cluster != "none"
-    estimates = debiased_estimates(
-        parameters.map @ solution.theta,
-        parameters.derivatives(solution.sums),
-        parameters.scores(scores),
-        rows=_corrected_rows(problem, options, moments.rows),
-        effective_rows=1 / moments.squared_weight,
-        clusters=has_clusters,
-        has_intercept=problem.has_intercept,
-        nonzero=int((solution.theta != 0).sum()),
-    )
-    record_objective = sums.derivatives(problem.theta).loss + problem.penalty.value(problem.theta)
-    difference, every_parameter = problem.theta - solution.theta, np.arange(len(problem.theta))
-    restricted = sums.restrict(parameters.numbers)
-    return Inference(
-        options=options,
-        problem=problem,
-        solution=solution,
-        parameters=parameters,
-        sums=restricted,
-        rows=_rows_of(restricted),
-        estimates=estimates,
-        deviation=deviation,
-        indicators=indicators,
-        gap=None if problem.gap is None else problem.gap(solution.theta, solution.objective),
-        distance=_measure_distance(difference, every_parameter, deviation, record_objective - solution.objective),
-        n_clusters=scores.count if has_clusters else None,
-    )
-
-
-def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inference:
-    """Select features on one half of the rows by the record's problem, and estimate them on the other half."""
+def _draw_first_half(problem: InferenceProblem, seed: int) -> np.ndarray:
+    """Return the mask of a half of the rows of each client, or of a half of the groups. Raises UserError."""
     train = problem.data.train
-    rng = random_stream(options.seed, "infer", "halves")
+    rng = random_stream(seed, "infer", "halves")
     if train.group is not None:
         first = draw_uniform_per_group(train.group, rng) < 0.5
-    else:  # a half of the rows of each client
+    else:
         uniforms = rng.random(len(train))
         first = np.zeros(len(train), bool)
         for begin, end in pairwise(train.offsets.tolist()):
@@ -347,38 +307,10 @@ def _infer_by_split(problem: InferenceProblem, options: InferenceOptions) -> Inf
             first[begin + order[: (end - begin + 1) // 2]] = True
     if first.all() or not first.any():
         raise UserError("`method=split`: the rows have no two halves; give `method=debiased`")
-    clusters = _clusters(problem, options.cluster)
-    selection = _solve_with_penalty(problem, PooledSums(problem.objective, _subset(problem.rows, first)), problem.theta)
-    second_clusters = None if clusters is None else clusters[~first]
-    second = PooledSums(problem.objective, _subset(problem.rows, ~first), second_clusters)
-    deviation = _feature_deviations(problem, second)
-    chosen = (selection.theta[: problem.n_features] != 0) & _find_informative(problem, second, deviation)
-    if not chosen.any():
-        raise UserError("`method=split`: the first half selects no feature that varies in the second: give a record "
-                        "with a smaller `reg.strength`")  # fmt: skip
-    indicators = _count_indicators(problem, second)
-    parameters = _choose_parameters(problem, chosen, indicators)
-    restricted = second.restrict(parameters.numbers)
-    start = parameters.map @ selection.theta
-    _, estimates, count = _estimate_unpenalized(
-        problem, options, parameters, restricted, indicators.counts.rows, start=start
-    )
-    return Inference(
-        options=options,
-        problem=problem,
-        solution=selection,
-        parameters=parameters,
-        sums=restricted,
-        rows=restricted.rows,
-        estimates=estimates,
-        deviation=deviation,
-        indicators=indicators,
-        n_clusters=count,
-        filled_gaps=_find_filled_gaps(problem, options),
-    )
+    return first
 
 
-def _estimate_unpenalized(
+def _fit_with_penalty(
     problem: InferenceProblem,
     options: InferenceOptions,
     parameters: KeptParameters,
@@ -386,8 +318,38 @@ def _estimate_unpenalized(
     n_rows: int,
     *,
     start: np.ndarray,
-) -> tuple[PenalizedSolution, Estimates, int | None]:
-    """Return the optimum without a penalty on some rows, its Wald estimates, and the number of clusters.
+) -> tuple[PenalizedSolution, Estimates, int]:
+    """Return the optimum of a record's problem, its debiased estimates, and the number of scores.
+
+    ``sums`` are those over so many rows, in all parameters of the problem.
+    """
+    solution = _solve_with_penalty(problem, sums, start)
+    scores = _square_scores(options, sums, solution, n_rows)
+    kept = np.ix_(parameters.numbers, parameters.numbers)
+    moments = sums.moments(np.zeros(len(problem.theta)))
+    estimates = debiased_estimates(
+        parameters.map @ solution.theta,
+        parameters.derivatives(solution.sums),
+        SquaredScores(scores.meat[kept], scores.count),
+        rows=_corrected_rows(problem, options, moments.rows),
+        effective_rows=1 / moments.squared_weight,
+        clusters=options.cluster != "none",
+        has_intercept=problem.has_intercept,
+        nonzero=int((solution.theta != 0).sum()),
+    )
+    return solution, estimates, scores.count
+
+
+def _fit_without_penalty(
+    problem: InferenceProblem,
+    options: InferenceOptions,
+    parameters: KeptParameters,
+    sums: RowSums,
+    n_rows: int,
+    *,
+    start: np.ndarray,
+) -> tuple[PenalizedSolution, Estimates, int]:
+    """Return the optimum without a penalty, its Wald estimates, and the number of scores.
 
     ``sums`` are those over so many rows, in the ``parameters``. Raises UserError for too few rows, and for a singular
     Hessian.
@@ -395,15 +357,14 @@ def _estimate_unpenalized(
     if n_rows <= len(start):
         raise UserError(f"{n_rows} rows do not determine {len(start)} parameters without a penalty: give a record "
                         "with `reg=l1`, or fewer features")  # fmt: skip
-    has_clusters = options.cluster != "none"
     try:
         solution = solve(sums, Penalty.none(len(start)), start)
         scores = _square_scores(options, sums, solution, n_rows)
         n_corrected = _corrected_rows(problem, options, n_rows)
-        estimates = wald_estimates(solution.theta, solution.sums, scores, n_corrected, has_clusters)
+        estimates = wald_estimates(solution.theta, solution.sums, scores, n_corrected, options.cluster != "none")
     except SingularHessian as error:
         raise _explain_singular(problem, parameters.numbers[error.parameters], "give `reg=l1`") from error
-    return solution, estimates, scores.count if has_clusters else None
+    return solution, estimates, scores.count
 
 
 def _solve_with_penalty(problem: InferenceProblem, sums: RowSums, start: np.ndarray) -> PenalizedSolution:
@@ -424,20 +385,6 @@ def _explain_singular(problem: InferenceProblem, parameters: Iterable[int], advi
                      f"{advice}")  # fmt: skip
 
 
-def _subset(rows: ModelRows, mask: np.ndarray) -> ModelRows:
-    """Return some rows, whose weights sum to one again."""
-    subset = rows.take(mask)
-    return subset._replace(weight=subset.weight / subset.weight.sum())
-
-
-def _feature_deviations(problem: InferenceProblem, sums: RowSums) -> np.ndarray:
-    """Return the standard deviation of each feature (d,), 0 of a constant one."""
-    deviation = standard_deviations(sums, len(problem.theta))[: problem.n_features]
-    if not deviation.any():
-        raise UserError("all features are constant, so that no coefficient can be estimated: check the data")
-    return deviation
-
-
 def _find_informative(problem: InferenceProblem, sums: RowSums, deviation: np.ndarray) -> np.ndarray:
     """Return whether the rows tell anything of the coefficient of each feature (d,).
 
@@ -453,16 +400,6 @@ def _find_informative(problem: InferenceProblem, sums: RowSums, deviation: np.nd
     return informative
 
 
-def _choose_parameters(problem: InferenceProblem, candidates: np.ndarray, counts: IndicatorCounts) -> KeptParameters:
-    return choose_parameters(
-        problem.data,
-        candidates,
-        counts.counts.at_high,
-        has_intercept=problem.has_intercept,
-        has_baseline_hazards=problem.has_baseline_hazards,
-    )
-
-
 def _square_scores(options: InferenceOptions, sums: RowSums, solution: PenalizedSolution, n_rows: int) -> SquaredScores:
     """Return the variance of the gradient at a solution, from the scores of rows or clusters, or of the model."""
     if options.errors == "model":
@@ -475,17 +412,11 @@ def _corrected_rows(problem: InferenceProblem, options: InferenceOptions, n_rows
     return np.inf if options.errors == "model" or problem.has_baseline_hazards else n_rows
 
 
-def _count_indicators(problem: InferenceProblem, sums: RowSums) -> IndicatorCounts:
-    return count_indicators(sums, problem.objective, problem.n_features)
-
-
 def _measure_distance(
     difference: np.ndarray, parameter_numbers: np.ndarray, deviation: np.ndarray, excess: float
 ) -> RecordDistance:
     """Return the distance for the difference of parameters whose numbers are ``parameter_numbers``."""
-    is_feature = parameter_numbers < len(deviation)
-    sizes = np.abs(difference[is_feature]) * deviation[parameter_numbers[is_feature]]
-    if not len(sizes):
-        return RecordDistance(max(excess, 0.0), 0.0, 0)
+    features = parameter_numbers[parameter_numbers < len(deviation)]
+    sizes = np.abs(difference[: len(features)]) * deviation[features]  # an intercept is the last parameter
     largest = int(sizes.argmax())
-    return RecordDistance(max(excess, 0.0), float(sizes[largest]), int(parameter_numbers[is_feature][largest]))
+    return RecordDistance(max(excess, 0.0), float(sizes[largest]), int(features[largest]))

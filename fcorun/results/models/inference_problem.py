@@ -1,7 +1,7 @@
 """The problem of a record, from its data as they are now, for intervals of its coefficients."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -36,94 +36,8 @@ from fcorun.methods.regularizers.l1 import L1
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.methods.regularizers.regularizer import Regularizer
 from fcorun.results.inference.solution import Penalty
-from fcorun.results.inference.sums import DerivativeSums, ModelRows, SquaredScores
+from fcorun.results.inference.sums import DerivativeSums, ModelRows
 from fcorun.results.models.coefficients import feature_names
-
-
-@dataclass(frozen=True, eq=False)
-class KeptParameters:
-    """A choice of parameters, in which each prediction stays as it is.
-
-    If the levels of a column add up to 1 in every row, the level with the most rows becomes the reference: its
-    coefficient moves into the intercept or the baseline hazards, and those of the other levels become differences from
-    it.
-
-    Attributes:
-        numbers: the numbers of the parameters that stay (q,).
-        map: the parameters that stay as a function of all parameters (q, p).
-        references: the reference of each level that is compared with one, as numbers of features.
-    """
-
-    numbers: np.ndarray
-    map: np.ndarray
-    references: dict[int, int] = field(default_factory=dict)
-
-    def rows(self, rows: ModelRows) -> ModelRows:
-        """Return rows with the features that stay."""
-        return rows._replace(x=rows.x[:, self.numbers])
-
-    def derivatives(self, sums: DerivativeSums) -> DerivativeSums:
-        """Return the derivatives in the parameters that stay."""
-        hessian = sums.hessian[np.ix_(self.numbers, self.numbers)]
-        return DerivativeSums(sums.loss, sums.gradient[self.numbers], hessian)
-
-    def scores(self, sums: SquaredScores) -> SquaredScores:
-        """Return the scores in the parameters that stay."""
-        return SquaredScores(sums.meat[np.ix_(self.numbers, self.numbers)], sums.count)
-
-
-def choose_parameters(
-    data: FederatedData,
-    candidates: np.ndarray,
-    level_rows: np.ndarray,
-    *,
-    has_intercept: bool,
-    has_baseline_hazards: bool = False,
-) -> KeptParameters:
-    """Return the parameters that stay of ``candidates``, a mask of the features (d,).
-
-    ``level_rows`` (d,) has the number of rows of each level.
-    """
-    n_features = len(candidates)
-    n_parameters = n_features + has_intercept
-    scaling = feature_scaling(data)
-    mean = np.zeros(n_features) if scaling is None else scaling.mean
-    factor = np.ones(n_features) if scaling is None else scaling.factor
-    full_map = np.eye(n_parameters)
-    references: dict[int, int] = {}
-    for group in _level_groups(data) if has_intercept or has_baseline_hazards else []:
-        if not candidates[group].all():
-            continue
-        reference = max(group, key=lambda level: level_rows[level])  # of equal numbers the first level
-        others = [level for level in group if level != reference]
-        references |= dict.fromkeys(others, reference)
-        full_map[others, reference] = -factor[reference] / factor[others]
-        if has_intercept:
-            full_map[n_features, reference] = factor[reference] * (1 - mean[group].sum())
-    stays = candidates.copy()
-    stays[[*references.values()]] = False
-    parameter_numbers = np.flatnonzero(np.append(stays, np.ones(int(has_intercept), bool)))
-    return KeptParameters(parameter_numbers, full_map[parameter_numbers], references)
-
-
-def feature_scaling(data: FederatedData) -> Scaling | None:
-    """Return the standardization by all training rows, or None."""
-    standardized = data.features.standardized
-    return Scaling.from_dict(standardized) if standardized and standardized["by"] == "pooled" else None
-
-
-def _level_groups(data: FederatedData) -> list[list[int]]:
-    """Return the features of each column of text whose levels, a gap included, add up to 1 in every row."""
-    encoding, standardized = data.features.encoding, data.features.standardized
-    if encoding is None or (standardized and standardized["by"] != "pooled"):
-        return []
-    number = {name: index for index, name in enumerate(data.features.names)}
-    groups = []
-    for column in encoding.columns:
-        if column.adds_up_to_one:
-            groups.append([number[name] for name in column.features])
-    return groups
-
 
 OBJECTIVES = (LeastSquares, Logistic, Poisson, Gamma)  # losses of rows
 WITH_INTERVALS = (*OBJECTIVES, Cox)
@@ -183,6 +97,70 @@ class InferenceProblem:
     def feature_names(self) -> tuple[str, ...]:
         """The names of the d features."""
         return feature_names(self.data.features.names, self.data.features.shape or self.data.train.x.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class KeptParameters:
+    """A choice of parameters, in which each prediction stays as it is.
+
+    If the levels of a column add up to 1 in every row, the level with the most rows becomes the reference: its
+    coefficient moves into the intercept or the baseline hazards, and those of the other levels become differences from
+    it.
+
+    Attributes:
+        numbers: the numbers of the parameters that stay (q,).
+        map: the parameters that stay as a function of all parameters (q, p).
+        references: the reference of each level that is compared with one, as numbers of features.
+    """
+
+    numbers: np.ndarray
+    map: np.ndarray
+    references: dict[int, int]
+
+    def derivatives(self, sums: DerivativeSums) -> DerivativeSums:
+        """Return the derivatives in the parameters that stay."""
+        hessian = sums.hessian[np.ix_(self.numbers, self.numbers)]
+        return DerivativeSums(sums.loss, sums.gradient[self.numbers], hessian)
+
+
+def choose_parameters(problem: InferenceProblem, candidates: np.ndarray, level_rows: np.ndarray) -> KeptParameters:
+    """Return the parameters that stay of ``candidates``, a mask of the features (d,).
+
+    ``level_rows`` (d,) has the number of rows of each level.
+    """
+    described, n_features = problem.data.features, problem.n_features
+    scaling = feature_scaling(problem.data)
+    mean, factor = np.zeros(n_features), np.ones(n_features)
+    if scaling is not None:
+        mean, factor = scaling.mean, scaling.factor
+    full_map = np.eye(len(problem.theta))
+    references: dict[int, int] = {}
+    has_reference = problem.has_intercept or problem.has_baseline_hazards
+    has_levels = described.encoding is not None and (not described.standardized or scaling is not None)
+    number = {name: index for index, name in enumerate(described.names)}
+    for column in described.encoding.columns if has_reference and has_levels else ():
+        if not column.adds_up_to_one:
+            continue
+        group = [number[name] for name in column.features]
+        if not candidates[group].all():
+            continue
+        reference = max(group, key=lambda level: level_rows[level])  # of equal numbers the first level
+        others = [level for level in group if level != reference]
+        references |= dict.fromkeys(others, reference)
+        full_map[others, reference] = -factor[reference] / factor[others]
+        if problem.has_intercept:
+            full_map[n_features, reference] = factor[reference] * (1 - mean[group].sum())
+    stays = np.ones(len(problem.theta), bool)
+    stays[:n_features] = candidates
+    stays[[*references.values()]] = False
+    numbers = np.flatnonzero(stays)
+    return KeptParameters(numbers, full_map[numbers], references)
+
+
+def feature_scaling(data: FederatedData) -> Scaling | None:
+    """Return the standardization by all training rows, or None."""
+    standardized = data.features.standardized
+    return Scaling.from_dict(standardized) if standardized and standardized["by"] == "pooled" else None
 
 
 def load_inference_problem(record: Record, data: Dataset | None = None) -> InferenceProblem:
@@ -404,8 +382,17 @@ def resolve_options(options: InferenceOptions, problem: InferenceProblem) -> Inf
         method = "debiased" if problem.has_penalty else "wald"
     if cluster == "auto":
         cluster = "group" if has_groups and options.errors == "robust" else "none"
-    if options.errors == "model":
-        _check_model_errors(problem, cluster)
+    weight = problem.rows.weight[problem.rows.weight > 0]
+    refusals = {
+        "are of likelihoods, `objective=logistic, poisson and cox`": not problem.objective.is_log_likelihood,
+        f"take rows as independent, and `cluster={cluster}` does not": cluster != "none",
+        "need rows of equal weight, and `data.weight` or client_weighting gives them different ones": (
+            not np.allclose(weight, weight.mean(), rtol=1e-9, atol=0)
+        ),
+    }
+    for reason, applies in refusals.items():
+        if applies and options.errors == "model":
+            raise UserError(f"errors=model: model-based standard errors {reason}: give errors=robust")
     if cluster == "group" and not has_groups:
         raise UserError("`cluster=group`: the record has no groups: give `cluster=client` or none, or run it with "
                         "`data.group=COLUMN`")  # fmt: skip
@@ -420,18 +407,3 @@ def resolve_options(options: InferenceOptions, problem: InferenceProblem) -> Inf
         raise UserError("`method=split` halves the rows of each client, which `cluster=client` takes as dependent: "
                         "give `method=debiased`")  # fmt: skip
     return replace(options, method=method, cluster=cluster)
-
-
-def _check_model_errors(problem: InferenceProblem, cluster: str) -> None:
-    """Raise UserError for a problem or clusters without model-based standard errors."""
-    weight = problem.rows.weight[problem.rows.weight > 0]
-    refusals = {
-        "are of likelihoods, `objective=logistic, poisson and cox`": not problem.objective.is_log_likelihood,
-        f"take rows as independent, and `cluster={cluster}` does not": cluster != "none",
-        "need rows of equal weight, and `data.weight` or client_weighting gives them different ones": (
-            not np.allclose(weight, weight.mean(), rtol=1e-9, atol=0)
-        ),
-    }
-    for reason, applies in refusals.items():
-        if applies:
-            raise UserError(f"errors=model: model-based standard errors {reason}: give errors=robust")

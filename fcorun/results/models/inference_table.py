@@ -10,7 +10,6 @@ import numpy as np
 from fcorun.base.errors import abbreviate, word
 from fcorun.base.sources.catalogue import parse_source
 from fcorun.methods.objectives.cox import Cox
-from fcorun.methods.objectives.log_link import LogLink
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.results.inference.estimates import PooledEstimates, adjust_by_holm, intervals, linearization_errors
 from fcorun.results.inference.methods import (
@@ -26,11 +25,12 @@ from fcorun.results.models.inference import MIN_COUNT, Inference
 from fcorun.results.models.inference_problem import feature_scaling
 from fcorun.results.models.multiple_imputation import describe_imputations, explain_no_imputation
 
-COLUMNS = (
-    *("feature", "estimate", "standard_error", "low", "high", "p_value", "p_holm"),
+_NUMBERS = (
+    *("estimate", "standard_error", "low", "high", "p_value", "p_holm"),
     *("estimate_standardized", "low_standardized", "high_standardized", "ratio", "ratio_low", "ratio_high"),
-    *("penalized", "missing_information", "n", "events", "level", "method", "label"),
+    *("penalized", "missing_information", "n", "events"),
 )
+COLUMNS = ("feature", *_NUMBERS, "level", "method", "label")
 INTERCEPT = "(intercept)"
 
 
@@ -86,15 +86,13 @@ class InferenceTable:
         if self.ratio_name:
             with np.errstate(over="ignore"):
                 ratios = [np.exp(values) for values in (self.estimate, self.low, self.high)]
-        numbers = (
-            *(self.estimate, self.standard_error, self.low, self.high, self.p_value, self.p_holm),
-            *(self.estimate_standardized, self.low_standardized, self.high_standardized, *ratios, self.penalized),
-            self.missing_information,
-        )
-        columns = [[None if np.isnan(value) else float(value) for value in values] for values in numbers]
-        columns += [[None if np.isnan(count) else int(count) for count in counts] for counts in (self.n, self.events)]
-        levels = [self.level] * len(self.features)
-        return list(zip(self.features, *columns, levels, self.method, self.display_names, strict=True))
+        columns = dict(vars(self), feature=self.features, label=self.display_names)
+        columns |= dict(zip(("ratio", "ratio_low", "ratio_high"), ratios, strict=True))
+        columns["level"] = [self.level] * len(self.features)
+        for name in _NUMBERS:
+            kind = int if name in ("n", "events") else float
+            columns[name] = [None if np.isnan(value) else kind(value) for value in columns[name]]
+        return list(zip(*(columns[name] for name in COLUMNS), strict=True))
 
     def to_csv(self) -> str:
         """Return the content of inference.csv."""
@@ -103,60 +101,51 @@ class InferenceTable:
 
 def build_table(inference: Inference) -> InferenceTable:
     """Return the table of an inference."""
-    problem = inference.problem
-    n_features, n_parameters = problem.n_features, len(problem.theta)
-    parameter_numbers = inference.parameters.numbers
-    is_feature = parameter_numbers < n_features
+    problem, options, parameters = inference.problem, inference.options, inference.parameters
+    n_features, n_parameters, described = problem.n_features, len(problem.theta), problem.data.features
+    is_feature = parameters.numbers < n_features
     trained = inference.estimates
     to_units, deviation = _unit_map(inference)
     in_units = trained.transform(to_units)
 
     def spread(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
         column = np.full(n_parameters, np.nan)
-        column[parameter_numbers] = np.where(mask, values, np.nan)
+        column[parameters.numbers] = np.where(mask, values, np.nan)
         return column
 
-    has_interval = np.array(
-        [
-            not is_feature[k] or not inference.explain_withheld(parameter_numbers[k])
-            for k in range(len(parameter_numbers))
-        ]
-    )
-    low, high, p_values = intervals(in_units, inference.options.level)
-    trained_low, trained_high, _ = intervals(trained, inference.options.level)
-    p_holm = np.full(len(parameter_numbers), np.nan)
+    withheld = np.full(n_parameters, "", object)
+    for feature in parameters.numbers[is_feature]:
+        withheld[feature] = inference.explain_withheld(feature)
+    has_interval = withheld[parameters.numbers] == ""
+    low, high, p_values = intervals(in_units, options.level)
+    trained_low, trained_high, trained_p_values = intervals(trained, options.level)
+    p_holm = np.full(len(is_feature), np.nan)
     is_tested = is_feature & has_interval
     p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
     trained_intercept_is_centred = feature_scaling(problem.data) is not None
     has_standardized = is_feature | trained_intercept_is_centred
-    standardized = problem.data.features.standardized
-    leads_back = not standardized or standardized["by"] == "pooled"  # by one change of units, to those of the source
-    has_units = np.full(len(parameter_numbers), problem.experiment.data.units and leads_back)
-    if inference.options.method == "debiased" and trained_intercept_is_centred:
-        # the intercept in the features' units combines all coefficients, which the theory does not cover
-        has_units[~is_feature] = False
-    # the p value of an intercept without units belongs to the intercept as trained
-    p_values = np.where(has_units, p_values, intervals(trained, inference.options.level)[2])
+    leads_back = not described.standardized or trained_intercept_is_centred  # by one change of units, to the source's
+    has_units = np.full(len(is_feature), problem.experiment.data.units and leads_back)
     penalized = np.full(n_parameters, np.nan)
-    if problem.has_penalty and inference.options.method == "debiased":
-        penalized[parameter_numbers] = np.where(
-            has_units, to_units @ (inference.parameters.map @ inference.solution.theta), np.nan
-        )
+    if options.method == "debiased":
+        if trained_intercept_is_centred:
+            # the intercept in the features' units combines all coefficients, which the theory does not cover
+            has_units[~is_feature] = False
+        penalized = spread(to_units @ (parameters.map @ inference.solution.theta), has_units)
     missing_information = np.full(n_parameters, np.nan)
     if isinstance(in_units, PooledEstimates):
         missing_information = spread(in_units.missing_information, has_interval)
     counts = np.full((2, n_parameters), np.nan)
     counts[:, :n_features] = inference.indicators.rows, inference.indicators.events
-    features = (*problem.feature_names, INTERCEPT) if problem.has_intercept else problem.feature_names
-    described = problem.data.features
-    labels = (*described.display_names, *features[problem.n_features :]) if described.labels else ()
+    intercept = (INTERCEPT,) if problem.has_intercept else ()
     return InferenceTable(
-        features=features,
+        features=(*problem.feature_names, *intercept),
         estimate=spread(in_units.theta, has_units),
         standard_error=spread(in_units.standard_errors, has_units & has_interval),
         low=spread(low, has_units & has_interval),
         high=spread(high, has_units & has_interval),
-        p_value=spread(p_values, has_interval),
+        # the p value of an intercept without units belongs to the intercept as trained
+        p_value=spread(np.where(has_units, p_values, trained_p_values), has_interval),
         p_holm=spread(p_holm, has_interval),
         estimate_standardized=spread(trained.theta * deviation, has_standardized),
         low_standardized=spread(trained_low * deviation, has_standardized & has_interval),
@@ -165,12 +154,12 @@ def build_table(inference: Inference) -> InferenceTable:
         missing_information=missing_information,
         n=counts[0],
         events=counts[1],
-        method=_method_column(inference),
+        method=_method_column(inference, withheld),
         ratio_name=find_ratio_name(type(problem.objective)),
         outcome=str(problem.data.classes[1]) if problem.data.classes else "",
-        level=inference.options.level,
+        level=options.level,
         title=describe_method(inference),
-        labels=labels,
+        labels=(*described.display_names, *intercept) if described.labels else (),
     )
 
 
@@ -191,22 +180,17 @@ def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
     return to_units, deviation
 
 
-def _method_column(inference: Inference) -> tuple[str, ...]:
-    """Return the method of each feature and of the intercept, or why there is no interval."""
-    problem = inference.problem
-    without = "constant within risk sets" if problem.has_baseline_hazards else "constant"
-    column = ["not selected" if inference.options.method == "split" else without] * problem.n_features
-    for feature in np.flatnonzero(inference.deviation == 0):
-        column[feature] = "constant"
-    for feature in inference.parameters.references.values():
-        column[feature] = "reference"
-    if problem.has_intercept:
-        column.append("")
-    errors = "" if inference.options.errors == "robust" else MODEL_ERRORS
-    for parameter in inference.parameters.numbers:
-        withheld = parameter < problem.n_features and inference.explain_withheld(parameter)
-        column[parameter] = withheld or METHODS[inference.options.method] + errors
-    return tuple(column)
+def _method_column(inference: Inference, withheld: np.ndarray) -> tuple[str, ...]:
+    """Return the method of each parameter, or why it has no interval; ``withheld`` are reasons of estimates, (p,)."""
+    options = inference.options
+    without = "constant within risk sets" if inference.problem.has_baseline_hazards else "constant"
+    column = np.full(len(withheld), "not selected" if options.method == "split" else without, object)
+    column[np.flatnonzero(inference.deviation == 0)] = "constant"
+    column[[*inference.parameters.references.values()]] = "reference"
+    method = METHODS[options.method] + ("" if options.errors == "robust" else MODEL_ERRORS)
+    numbers = inference.parameters.numbers
+    column[numbers] = np.where(withheld[numbers] == "", method, withheld[numbers])
+    return tuple(column.tolist())
 
 
 def describe_method(inference: Inference) -> str:
@@ -310,7 +294,7 @@ def find_warnings(inference: Inference) -> list[str]:
     The limits follow from the simulations of ``scripts/coverage.py``: beyond them, intervals of a level of 95 %
     covered less than 93 % of the coefficients, or of those that are not 0.
     """
-    problem, options, rows = inference.problem, inference.options, inference.rows
+    problem, options = inference.problem, inference.options
     n_clusters, n_parameters = inference.n_clusters, len(inference.estimates.theta)
     sentences = []
     if problem.has_chosen_features:
@@ -326,17 +310,6 @@ def find_warnings(inference: Inference) -> list[str]:
         sentences.append(
             word("rows of a group are taken as independent: errors=robust `cluster=group` does not assume that")
         )
-    if rows is not None and isinstance(problem.objective, LogLink) and problem.objective.ceiling is not None:
-        # beyond the ceiling, exp is continued by a parabola
-        exponents = problem.objective.exponent(rows.x @ inference.estimates.theta + rows.offset, rows.y)  # type: ignore[arg-type]
-        share = float(np.mean(np.asarray(exponents) > np.log(problem.objective.ceiling)))
-        if share:
-            sentences.append(
-                word(
-                    f"{100 * share:.3g} % of the rows are beyond `objective.ceiling={problem.objective.ceiling:g}`, "
-                    "where the loss is no longer half the deviance: raise it"
-                )
-            )
     sentences += [_warn_of_events(inference), _warn_of_sparse_indicators(inference)]
     if options.method == "debiased":
         if 2 * n_parameters > inference.n_rows:
@@ -435,7 +408,7 @@ def _warn_of_filled_gaps(inference: Inference) -> str:
         return ""
     of_record = word(" of a record with `reg=none`") if inference.problem.has_penalty else ""
     advice = word(f"fcorun infer with `imputations=30`{of_record} imputes the gaps instead")
-    if inference.rows is None:
+    if inference.problem.data.train.stays_at_sites:
         advice = "sites do not impute gaps"
     elif reason := explain_no_imputation(inference.problem):
         advice = word(f"`imputations=30` does not apply: {reason}") + (
