@@ -90,11 +90,6 @@ class HeldOutRows:
             n_classes=len(self.classes),
         )
 
-    @property
-    def has_rounded_probabilities(self) -> bool:
-        """Return whether a probability is 0 or 1, which log odds never give but for rounding."""
-        return self.probability is not None and bool(np.any((self.probability == 0) | (self.probability == 1)))
-
     @cached_property
     def log_odds(self) -> np.ndarray:
         """The log odds of class 1, (n,), finite: a probability of 1 has those of the largest number below 1."""

@@ -1,7 +1,5 @@
 """The options of intervals of scores, what a record says about its scored rows, and tables of scores with intervals."""
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fcorun.base.errors import UserError
-from fcorun.base.records.formats import columns_csv, read_json, read_summary, read_text
+from fcorun.base.records.formats import csv_text, read_json, read_summary, read_text
 from fcorun.base.records.record import OUT_OF_FOLD, REFIT_FOLDER, SELECTION_FILE, Record
 from fcorun.base.sources.catalogue import parse_source
 
@@ -99,41 +97,25 @@ def read_scored_record(folder: Path) -> ScoredRecord:
     selection = read_json(folder / SELECTION_FILE)
     run = Record(folder / REFIT_FOLDER if selection else folder)
     summary, config = read_summary(run.folder), run.flat_config
-    threshold = _mapping((selection or summary).get("threshold"))
-    shared = threshold.get("shared")
-    seed = config.get("seed")
-    try:
-        names = frozenset(next(csv.reader(io.StringIO(read_text(folder / "scores.csv"), newline="")), []))
-    except (OSError, ValueError, csv.Error):
-        names = None
+    threshold = (selection or summary).get("threshold") or {}
+    names = None
+    if (folder / "scores.csv").is_file():
+        names = frozenset(read_text(folder / "scores.csv").partition("\n")[0].split(","))
     return ScoredRecord(
         folder=folder,
-        seed=seed if isinstance(seed, int) and seed >= 0 else 0,
-        task=_text(_mapping(summary.get("data")).get("task")),
-        group=_text(config.get("data.group")),
-        threshold_rows=_text(threshold.get("chosen_on")),
-        threshold=float(shared) if isinstance(shared, int | float) else None,
-        nested=bool(_mapping(selection.get("nested"))),
+        seed=config.get("seed", 0),
+        task=summary.get("data", {}).get("task", ""),
+        group=config.get("data.group") or "",
+        threshold_rows=threshold.get("chosen_on", ""),
+        threshold=threshold.get("shared"),
+        nested=bool(selection.get("nested")),
         score_names=names,
     )
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCORE_COLUMNS = ("set", "model", "client", "n", "events", "score", "method", "value", "low", "high", "samples")
-DIFFERENCE_COLUMNS = (
-    *("set", "model_a", "model_b", "client", "n", "events", "score", "method", "value_a", "value_b", "difference"),
-    *("low", "high", "p_value", "samples"),
-)
 BOOTSTRAP, DELONG, OBUCHOWSKI = "bootstrap", "delong", "obuchowski"
 SOURCES = {
     BOOTSTRAP: "bootstrap of @efron1979",
@@ -179,13 +161,21 @@ class IntervalRow:
         first, *others = self.values
         return first - others[0] if others else first
 
-    def cells(self) -> tuple:
+    def to_dict(self) -> dict[str, Any]:
         """Return the row of the CSV; "" for what there is none of."""
-        differs = len(self.values) > 1
-        numbers = [*self.values, *([self.estimate] if differs else []), self.low, self.high]
-        tests = [self.p_value] if differs else []
-        cells: list[Any] = [self.split, *self.models, self.client, self.n, self.events, self.score, self.method]
-        return tuple("" if cell is None or cell != cell else cell for cell in [*cells, *numbers, *tests, self.samples])
+        is_difference = len(self.values) > 1
+        suffixes = ("_a", "_b") if is_difference else ("",)
+        cells: dict[str, Any] = {"set": self.split}
+        cells |= {f"model{suffix}": model for suffix, model in zip(suffixes, self.models, strict=True)}
+        cells |= {"client": self.client, "n": self.n, "events": self.events, "score": self.score, "method": self.method}
+        cells |= {f"value{suffix}": value for suffix, value in zip(suffixes, self.values, strict=True)}
+        if is_difference:
+            cells["difference"] = self.estimate
+        cells |= {"low": self.low, "high": self.high}
+        if is_difference:
+            cells["p_value"] = self.p_value
+        cells["samples"] = self.samples
+        return {name: "" if cell is None or cell != cell else cell for name, cell in cells.items()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -206,23 +196,18 @@ class ScoreIntervals:
     warnings: Sequence[str] = ()
     names: tuple[str, ...] = field(default=())
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the CSV."""
-        return DIFFERENCE_COLUMNS if self.names else SCORE_COLUMNS
-
     def to_csv(self) -> str:
         """Return a row for each score and method."""
-        return columns_csv(self.to_columns())
+        return csv_text(row.to_dict() for row in self.rows)
 
     @property
     def frame(self) -> "pd.DataFrame":
         """The intervals as a pandas.DataFrame, with the columns of the CSV."""
         import pandas as pd
 
-        frame = pd.DataFrame(self.to_columns(), columns=list(self.columns))
+        frame = pd.DataFrame([row.to_dict() for row in self.rows])
         text = ("set", "model", "model_a", "model_b", "client", "score", "method")
-        numbers = [name for name in self.columns if name not in (*text, "n", "events")]
+        numbers = [name for name in frame.columns if name not in (*text, "n", "events")]
         frame[numbers] = frame[numbers].replace("", "nan").astype(float)
         return frame
 
@@ -236,8 +221,3 @@ class ScoreIntervals:
         """Return the papers of the methods in one line."""
         methods = dict.fromkeys(row.method for row in self.rows)
         return "; ".join(parse_source(SOURCES[method]).text for method in methods)
-
-    def to_columns(self) -> dict[str, list]:
-        """Return the columns of the CSV; "" where there is no value."""
-        cells = zip(*(row.cells() for row in self.rows), strict=True)
-        return {name: list(column) for name, column in zip(self.columns, cells, strict=True)}

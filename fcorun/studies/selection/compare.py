@@ -6,7 +6,6 @@ All models share the outer folds, but for ``new_client``, whose folds are the cl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows, match_rows, read_held_out_rows
-from fcorun.results.score_intervals.intervals import Findings, tabulate_intervals
+from fcorun.results.score_intervals.intervals import Tabulation
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow
 from fcorun.results.scores.score import all_scores
 from fcorun.studies.selection import selection_report
@@ -267,25 +266,21 @@ def compare_rows(
 ) -> tuple[list[ComparisonRow], list[str]]:
     """Return the scores of all candidates on the same rows, with differences to the shared model, and warnings."""
     shared = rows[SHARED]
-    findings = Findings("rows" if shared.group is None else "groups")
-    tabulate = partial(
-        tabulate_intervals,
-        options=options.score_options,
-        seed=seed,
-        findings=findings,
-    )
+    tabulation = Tabulation("rows" if shared.group is None else "groups", options.score_options, seed)
     table = []
     for name, candidate in rows.items():
         other_folds = name == NEW_CLIENT
         candidate, reference, _ = match_rows(replace(candidate, fold=None) if other_folds else candidate, shared)
         differences = {}
         if name != SHARED:
-            differences = {(row.client, row.score): row for row in _bootstrapped(tabulate([candidate, reference]))}
-        for row in _bootstrapped(tabulate([candidate])):
+            differences = {
+                (row.client, row.score): row for row in _bootstrapped(tabulation.tabulate([candidate, reference]))
+            }
+        for row in _bootstrapped(tabulation.tabulate([candidate])):
             if name == MEAN and all_scores()[row.score].ranks_rows:  # which differ by fold alone
                 continue
             table.append(ComparisonRow.of(name, row, differences.get((row.client, row.score))))
-    return table, [text for text in findings.sentences() if not text.startswith(_OF_SCORES_NOT_SHOWN)]
+    return table, [text for text in tabulation.sentences() if not text.startswith(_OF_SCORES_NOT_SHOWN)]
 
 
 def _bootstrapped(rows: Sequence[IntervalRow]) -> list[IntervalRow]:

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from fcorun.base.records.formats import columns_csv
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows
-from fcorun.results.score_intervals.intervals import Units, bootstrap, compare_records, compute_intervals, number_units
+from fcorun.results.score_intervals.intervals import Units, bootstrap, compare_records, compute_intervals
 from fcorun.results.score_intervals.score_table import ScoredRecord, ScoreOptions
 from fcorun.results.scores.calibration import LogisticCalibration
 from fcorun.results.scores.ranking import auc_covariance
@@ -105,7 +105,7 @@ def test_a_sample_draws_whole_groups_of_each_segment():
     row_segment = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     segments = RowGroups(row_segment)
     names = np.array([7, 2, 7, 2, 7, 5, 5, 9])  # group 7 of another segment is another group
-    units = Units(number_units(names, segments), segments)
+    units = Units(names, segments)
     weights = units.draw_weights(np.random.default_rng(0), 200)
     assert units.counts.tolist() == [2, 3]
     assert (weights[:, 0] == weights[:, 2]).all()
