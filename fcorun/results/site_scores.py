@@ -560,6 +560,4 @@ def _add_calibrations(rows: SiteRows, sets: list[ScoredSet]) -> list[ScoredSet]:
             break
         for k, sums in zip(left, answers, strict=True):
             searches[k].advance(sums, error)
-    for search in searches:
-        search.give_up()
     return [replace(scored, fitted=search.scores) for scored, search in zip(sets, searches, strict=True)]
