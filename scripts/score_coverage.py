@@ -16,12 +16,13 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 
+from fcorun.data.rows.row_groups import RowGroups
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows
 from fcorun.results.score_intervals.intervals import bootstrap
 from fcorun.results.score_intervals.score_table import ScoreOptions
 from fcorun.results.scores.ranking import auc_covariance
 from fcorun.results.scores.score import compute_scores
-from fcorun.results.scores.weighted_rows import RowGroups, WeightedRows
+from fcorun.results.scores.weighted_rows import WeightedRows
 
 SCORES = ("auc", "sensitivity", "brier", "calibration_slope")
 OPTIONS = ScoreOptions()

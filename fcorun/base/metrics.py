@@ -32,7 +32,7 @@ REFERENCE_METRICS = {  # that need a reference optimum
     "pattern_errors": "counts differences from a reference optimum",
 }
 TEST_PREFIX = "test_"  # no metric has this prefix
-RANKING_METRICS = {"auc": "val_auc", "ap": "val_ap"}  # how well scores of two classes rank the validation rows
+RANKING_METRICS = ("val_auc", "val_ap")  # how well scores of two classes rank the validation rows
 TEST_METRIC_REFUSAL = (
     "rows of the test are scored once, when a run ends (scores.csv), and nothing may be chosen by them; "
     "take a metric of the validation rows, such as val_loss"
@@ -177,8 +177,8 @@ def _build_catalogue() -> MetricCatalogue:
         train_accuracy,
         val_loss,
         val_accuracy,
-        Metric(RANKING_METRICS["auc"], "validation AUC", higher=True, bounded=True, priority=8),
-        Metric(RANKING_METRICS["ap"], "validation average precision", higher=True, bounded=True),
+        Metric("val_auc", "validation AUC", higher=True, bounded=True, priority=8),
+        Metric("val_ap", "validation average precision", higher=True, bounded=True),
         Metric("support_f1", "F1 of {support}", priority=4, **support),
         Metric("support_precision", "precision of {support}", **support),
         Metric("support_recall", "recall of {support}", **support),

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Shaped
 
 from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.row_groups import Ranking, RowGroups
 from fcorun.engine.device_rows import SubsetView, client_row_table, row_extras, scatter, targets_to_device, to_device
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.methods.problem.duality_gap import pooled_gap
@@ -18,7 +19,6 @@ from fcorun.methods.problem.problem import Batch, Problem, Vector
 
 _BATCH_NUMBERS = 2**23  # entries of x of the clients whose personal models are evaluated together
 _MAX_PREDICTIONS = 2**23  # of the nodes whose models are evaluated together
-_TINY = np.finfo(float).tiny
 MAX_RANKED_ROWS = 100_000  # sorting more rows would take longer than the rest of an evaluation
 _PREDICTIONS = "predictions of validation rows"  # a key of the metrics until ``add_ranking``
 
@@ -164,8 +164,7 @@ class Evaluation:
         scores = np.asarray(predictions)
         if self.subset is not None:
             scores = scores[..., self.subset.validation_rows]
-        ranking = ranking_metrics(validation.y, scores, validation.mean_weights())
-        return {RANKING_METRICS[name]: values for name, values in ranking.items()} | metrics
+        return rank_runs(validation.y, scores, validation.mean_weights()) | metrics
 
     def split_sums(
         self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
@@ -356,35 +355,22 @@ def recovery_metrics(
 # How predictions rank the rows of two classes: area under the ROC curve, average precision.
 
 
-def ranking_metrics(
-    y: Shaped[np.ndarray, " n"], scores: Float[np.ndarray, "*runs n"], weight: Float[np.ndarray, " n"] | None = None
+def rank_runs(
+    y: Shaped[np.ndarray, " n"], scores: Float[np.ndarray, "*runs n"], weight: Float[np.ndarray, " n"]
 ) -> dict[str, Float[np.ndarray, "*runs"]]:
-    """Return "auc" and "ap" of each run's scores of rows whose classes y are 0 and 1: scikit-learn's roc_auc_score and
-    average_precision_score with these weights (None: 1).
+    """Return the ``RANKING_METRICS`` of each run's scores of rows whose classes y are 0 and 1, with these weights.
 
     Both are NaN where a score is not finite, and without rows of both classes. NumPy computes them, since the sort of
     compiled programs takes twenty times as long on a CPU.
     """
-    weight = np.ones(len(y)) if weight is None else np.asarray(weight, float)
-    positive, negative = weight * (y == 1), weight * (y != 1)
-    by_run = np.array([_rank_run(positive, negative, score) for score in scores.reshape(-1, len(y))]).reshape(-1, 2)
-    return {"auc": by_run[:, 0].reshape(scores.shape[:-1]), "ap": by_run[:, 1].reshape(scores.shape[:-1])}
-
-
-def _rank_run(positive: np.ndarray, negative: np.ndarray, score: np.ndarray) -> tuple[float, float]:
-    """Return the area and the average precision from the weights (n,) of the positive and of the negative rows."""
-    total, others = positive.sum(), negative.sum()
-    if not (total > 0 and others > 0 and np.isfinite(score).all()):
-        return np.nan, np.nan
-    order = np.argsort(score)
-    value = score[order]
-    first = np.flatnonzero(np.append(True, value[1:] != value[:-1]))  # the first row of each distinct score
-    hits, misses = (np.add.reduceat(rows[order], first) for rows in (positive, negative))
-    # the weights of the rows with at least this score
-    true_positive, false_positive = hits[::-1].cumsum()[::-1], misses[::-1].cumsum()[::-1]
-    auc = (hits * (others - false_positive + misses / 2)).sum() / (total * others)
-    precision = true_positive / np.maximum(true_positive + false_positive, _TINY)
-    return float(auc), float((hits * precision).sum() / total)
+    metrics = np.full((2, *scores.shape[:-1]), np.nan)
+    one_group = RowGroups(np.zeros(len(y), int))
+    has_both = weight[y == 1].any() and weight[y != 1].any()
+    for run in np.ndindex(scores.shape[:-1]):
+        if has_both and np.isfinite(scores[run]).all():
+            areas = Ranking(y == 1, scores[run], one_group).score(weight[None])
+            metrics[:, *run] = np.ravel(areas)
+    return dict(zip(RANKING_METRICS, metrics, strict=True))
 
 
 def why_unranked(data: FederatedData, n_view_rows: int = 0) -> str:

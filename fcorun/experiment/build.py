@@ -175,7 +175,7 @@ def explain_unmeasured(metric: str, experiment: PreparedExperiment, data: Federa
     classifies = bool(data.classes) and type(experiment.objective).scores is not Objective.scores
     if "accuracy" in name and not (classifies or name.partition("_")[2] in objective_metrics):
         return f"`objective={names['objective']}` has no accuracy"
-    if name in RANKING_METRICS.values() and name.removeprefix("val_") not in objective_metrics:
+    if name in RANKING_METRICS and name.removeprefix("val_") not in objective_metrics:
         reason = why_unranked(data)
         if reason:
             return f"of `data={names['data']}` nothing is ranked, since {reason}"

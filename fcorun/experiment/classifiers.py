@@ -156,7 +156,7 @@ def warn_constant_prediction(experiment: PreparedExperiment, data: FederatedData
     accuracy = row[f"{split}_accuracy"]
     if abs(accuracy - class_shares.max()) > _ROUNDING:
         return ""
-    better_metrics = [name for name in (f"{split}_loss", *RANKING_METRICS.values()) if name in row]
+    better_metrics = [name for name in (f"{split}_loss", *RANKING_METRICS) if name in row]
     if split == "train":
         better_metrics.append(word("the scores of rows that are held out (`data.test`, `data.validation`)"))
     *others, last = better_metrics

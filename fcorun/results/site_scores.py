@@ -19,6 +19,7 @@ from fcorun.base.errors import UserError, word
 from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.away_sites import AnswersMissing
+from fcorun.data.rows.row_groups import divide
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tasks import Task
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, SENSITIVITY, YOUDEN, ThresholdRule
@@ -28,7 +29,7 @@ from fcorun.results.models.predictions import ChosenThresholds, fixed_thresholds
 from fcorun.results.scores.calibration import MAX_REQUESTS, N_SUMS, CalibrationSearch
 from fcorun.results.scores.ranking import BINS, EDGES, N_BINS, spread_cells
 from fcorun.results.scores.score import scores_of_task
-from fcorun.results.scores.weighted_rows import Sums, divide, list_terms
+from fcorun.results.scores.weighted_rows import Sums, list_terms
 
 _ROUNDING = 1e-3  # of a sum over n rows, relative to n
 _OF_PERSONAL = f"{PERSONAL}_"  # begins the names of sums of the clients' personal models

@@ -11,12 +11,12 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from fcorun import grid, run, run_grid
 from fcorun.base.metrics import CATALOGUE
 from fcorun.engine import evaluate
-from fcorun.engine.evaluate import ranking_metrics
+from fcorun.engine.evaluate import rank_runs
 from fcorun.studies.selection.select import plan_selection, select
 from fcorun.studies.selection.selection_result import SelectOptions
 
 
-def of_rows(y, score, weight=None):
+def of_rows(y, score, weight):
     return [float(each(y, score, sample_weight=weight)) for each in (roc_auc_score, average_precision_score)]
 
 
@@ -27,16 +27,16 @@ def test_they_are_those_of_scikit_learn(different, weighted):
     for rows in (2, 9, 60):
         y = (np.arange(rows) % 3 == 0).astype(int)
         score = rng.integers(0, different, (4, rows)).astype(np.float32)
-        weight = rng.random(rows) * (rng.random(rows) < 0.7) + (np.arange(rows) < 2) if weighted else None
-        found = ranking_metrics(y, score, weight)
+        weight = rng.random(rows) * (rng.random(rows) < 0.7) + (np.arange(rows) < 2) if weighted else np.ones(rows)
+        found = rank_runs(y, score, weight)
         wanted = np.array([of_rows(y, each, weight) for each in score]).T
-        np.testing.assert_allclose([found["auc"], found["ap"]], wanted, rtol=1e-12)
+        np.testing.assert_allclose([found["val_auc"], found["val_ap"]], wanted, rtol=1e-12)
 
 
 def test_where_nothing_can_be_ranked():
     y, score = np.array([0, 1, 1]), np.array([[0.0, np.nan, 1.0], [0.0, 1.0, 2.0]])
-    assert np.isnan(ranking_metrics(y, score)["auc"]).tolist() == [True, False]
-    assert np.isnan(ranking_metrics(np.ones(3), score)["ap"]).all()
+    assert np.isnan(rank_runs(y, score, np.ones(3))["val_auc"]).tolist() == [True, False]
+    assert np.isnan(rank_runs(np.ones(3), score, np.ones(3))["val_ap"]).all()
 
 
 def binary(*overrides):

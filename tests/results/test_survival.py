@@ -11,12 +11,13 @@ import pytest
 from helpers import fails
 
 import fcorun
+from fcorun.data.rows.row_groups import RowGroups
 from fcorun.data.tasks import Survival
 from fcorun.methods.objectives import Cox
 from fcorun.results.models.predictions import find_few_levels
 from fcorun.results.scores.concordance import Concordance
 from fcorun.results.scores.score import compute_scores
-from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, WeightedRows
+from fcorun.results.scores.weighted_rows import ScoredRows, WeightedRows
 from fcorun.results.survival import (
     baseline_hazard,
     baseline_hazards,

@@ -8,11 +8,11 @@ from helpers import fails
 from scored_sites import COST, DITTO, ILL, LOCAL, WARD, compare, of_all_clients, plan_of, scores_of, sites_of
 from site_tables import frames
 
+from fcorun.data.rows.row_groups import Ranking, RowGroups
 from fcorun.experiment.classifiers import warn_constant_scores
 from fcorun.results.models.predict import predict
 from fcorun.results.scores.calibration import CalibrationSearch, LogisticCalibration, sum_calibration
-from fcorun.results.scores.ranking import EDGES, Ranking, bound_auc, count_scores, spread_cells
-from fcorun.results.scores.weighted_rows import RowGroups
+from fcorun.results.scores.ranking import EDGES, bound_auc, count_scores, spread_cells
 from fcorun.results.site_scores import compute_site_scores
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from fcorun.base.errors import UserError, suggest_name
+from fcorun.data.rows.row_groups import RowGroups
 from fcorun.data.tasks import Task, find_tasks
 from fcorun.interface.checks.property_check import (
     Checked,
@@ -21,7 +22,7 @@ from fcorun.results.scores.concordance import pair_rows_of_clients
 from fcorun.results.scores.number_errors import sum_about_means
 from fcorun.results.scores.ranking import BINS, count_scores
 from fcorun.results.scores.score import Score, all_scores
-from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, WeightedRows, find_terms
+from fcorun.results.scores.weighted_rows import ScoredRows, WeightedRows, find_terms
 from fcorun.results.site_scores import ScoredSet
 
 _ROWS, _CLIENTS = 90, 3

@@ -12,6 +12,7 @@ from fcorun.base.errors import FEW_EVENTS
 from fcorun.base.records.formats import columns_csv
 from fcorun.base.records.record import MAX_PREDICTED_ROWS, PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.row_groups import RowGroups
 from fcorun.data.rows.rows import Rows
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tasks import Task
@@ -26,7 +27,7 @@ from fcorun.results.model_outputs import (
     predict_by_client,
 )
 from fcorun.results.scores.score import all_scores, compute_scores
-from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, WeightedRows
+from fcorun.results.scores.weighted_rows import ScoredRows, WeightedRows
 
 # Predictions for rows whose target is known: the splits of a run, or the rows that folds hold out.
 

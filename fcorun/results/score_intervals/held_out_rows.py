@@ -13,8 +13,9 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.records.formats import read_text
 from fcorun.base.records.record import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PREDICTIONS_FILE
+from fcorun.data.rows.row_groups import RowGroups
 from fcorun.data.tasks import Binary, Multiclass, Regression, Survival, Task, find_task
-from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows
+from fcorun.results.scores.weighted_rows import ScoredRows
 
 _SETS = ("test", "validation")  # the first that a record has is scored
 _REQUIRED = ("set", "client", "row", "target", "prediction", "model")

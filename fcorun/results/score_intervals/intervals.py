@@ -11,6 +11,7 @@ from jaxtyping import Float, Shaped
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.records.record import PREDICTIONS_FILE
 from fcorun.base.system.random_streams import random_stream
+from fcorun.data.rows.row_groups import RowGroups
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows, describe_split, match_rows, read_held_out_rows
 from fcorun.results.score_intervals.score_table import (
     BOOTSTRAP,
@@ -24,7 +25,7 @@ from fcorun.results.score_intervals.score_table import (
 )
 from fcorun.results.scores.ranking import auc_covariance
 from fcorun.results.scores.score import all_scores, compute_scores
-from fcorun.results.scores.weighted_rows import RowGroups, WeightedRows
+from fcorun.results.scores.weighted_rows import WeightedRows
 
 MIN_UNITS = 10  # the least number of units of a group whose scores have intervals
 FEW = 30  # rows of the smaller class, events, or units: below, intervals of 95 % cover 92 % or less

@@ -11,10 +11,11 @@ import math
 import numpy as np
 from jaxtyping import Float, Int
 
+from fcorun.data.rows.row_groups import RowGroups, divide
 from fcorun.data.tasks import Task
 from fcorun.results.scores.number_errors import sum_about_means
 from fcorun.results.scores.score import Places, Score, TwoClassScore
-from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, Sums, WeightedRows, divide
+from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows
 
 Numbers = np.ndarray | float
 

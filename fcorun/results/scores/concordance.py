@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float, Int
 
+from fcorun.data.rows.row_groups import divide
 from fcorun.results.scores.score import Places, TimeScore
-from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows, divide
+from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows
 
 _MAX_KEPT = 2**17  # rows whose merges are kept for many weightings; of more rows they are sorted anew
 

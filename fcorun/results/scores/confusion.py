@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from fcorun.data.rows.row_groups import divide
 from fcorun.results.scores.score import ClassScore, Places, TwoClassScore
-from fcorun.results.scores.weighted_rows import Sums, divide
+from fcorun.results.scores.weighted_rows import Sums
 
 
 class Prevalence(TwoClassScore):

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from fcorun.data.rows.row_groups import divide
 from fcorun.results.scores.score import NumberScore, Places
-from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows, divide
+from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows
 
 _ROUNDING = 1e-12  # a sum of squares about the mean below this share of that about a center is rounding error
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from fcorun.data.rows.row_groups import divide
 from fcorun.results.scores.score import ClassScore, Places
-from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows, divide
+from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows
 
 
 class Brier(ClassScore):

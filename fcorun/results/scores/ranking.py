@@ -3,9 +3,10 @@
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from fcorun.data.rows.row_groups import Ranking, RowGroups
 from fcorun.data.tasks import Task
 from fcorun.results.scores.score import Places, Score, TwoClassScore
-from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, Sums, WeightedRows, divide
+from fcorun.results.scores.weighted_rows import ScoredRows, Sums, WeightedRows
 
 
 class Auc(TwoClassScore):
@@ -59,65 +60,6 @@ class AucMacro(Score):
         for ranking in rows.rows.once(_rank_each_class):
             areas.append(ranking.score(rows.weights)[0])
         return np.mean(areas, axis=0)
-
-
-class Ranking:
-    """Rows of two classes in the order of a score, by group; rows of equal score are one tie."""
-
-    def __init__(self, positive: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], groups: RowGroups):
-        self._order = np.lexsort((score, groups.row_group))
-        group = groups.row_group[self._order]
-        value = score[self._order]
-        begins = np.ones(len(value), bool)
-        begins[1:] = (np.diff(group) != 0) | (value[1:] != value[:-1])
-        self._positive = positive[self._order]
-        self._starts = np.flatnonzero(begins)
-        self._ties = RowGroups(group[self._starts])
-
-    def score(self, weights: Float[np.ndarray, "B n"]) -> tuple[Float[np.ndarray, "B G"], Float[np.ndarray, "B G"]]:
-        """Return the AUC and the average precision of each group.
-
-        The AUC is nan for a group of one class, the average precision for one without positive rows.
-        """
-        ties = self._ties
-        positive, negative = self._sum_ties(weights)
-        n_positive = ties.total(positive)
-        n_negative = ties.total(negative)
-        below = self._sum_before(negative) + negative / 2
-        auc = divide(ties.total(positive, below), n_positive * n_negative)
-        flagged = ties.spread(n_positive + n_negative) - self._sum_before(positive + negative)
-        true_positives = ties.spread(n_positive) - self._sum_before(positive)
-        precision = np.divide(true_positives, flagged, out=np.zeros_like(flagged), where=flagged > 0)
-        return auc, divide(ties.total(positive, precision), n_positive)
-
-    def find_placements(self) -> Float[np.ndarray, " n"]:
-        """Return the share of the other class that each row is on the right side of; equal scores count one half.
-
-        The rows are one group with both classes.
-        """
-        positive, negative = self._sum_ties(np.ones((1, len(self._order))))
-        n_negative_below = self._sum_before(negative) + negative / 2
-        n_positive_below = self._sum_before(positive) + positive / 2
-        of_positive = n_negative_below[0] / negative.sum()
-        of_negative = 1 - n_positive_below[0] / positive.sum()
-        tie_of_row = np.repeat(np.arange(len(self._starts)), np.diff(self._starts, append=len(self._order)))
-        placements = np.empty(len(self._order))
-        placements[self._order] = np.where(self._positive, of_positive[tie_of_row], of_negative[tie_of_row])
-        return placements
-
-    def _sum_ties(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weight of the positive and of the negative rows of each tie."""
-        weight = weights[:, self._order]
-        positive = weight * self._positive
-        if len(self._starts) < weight.shape[1]:
-            weight = np.add.reduceat(weight, self._starts, axis=1)
-            positive = np.add.reduceat(positive, self._starts, axis=1)
-        return positive, weight - positive
-
-    def _sum_before(self, values: np.ndarray) -> np.ndarray:
-        """Return the sum over the earlier ties of the same group."""
-        before = np.cumsum(values, axis=1) - values
-        return before - self._ties.spread(before[:, self._ties.starts])
 
 
 def _score_positive(rows: WeightedRows) -> tuple[np.ndarray, np.ndarray]:

@@ -13,55 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float, Int
 
+from fcorun.data.rows.row_groups import RowGroups
 from fcorun.data.tasks import Task
 
 Result = TypeVar("Result")
-
-
-class RowGroups:
-    """Rows in groups: the rows of a group are adjacent, and no group is empty.
-
-    Attributes:
-        row_group: the group of each row, (n,), from 0 to G - 1, never decreasing.
-        starts: the first row of each group, (G,).
-    """
-
-    def __init__(self, row_group: Int[np.ndarray, " n"]):
-        self.row_group = row_group
-        self.starts = np.flatnonzero(np.diff(row_group, prepend=-1))
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    @property
-    def sizes(self) -> Int[np.ndarray, " G"]:
-        """The number of rows of each group."""
-        return np.diff(self.starts, append=len(self.row_group))
-
-    def total(self, weights: Float[np.ndarray, "B n"], values: np.ndarray | float = 1.0) -> Float[np.ndarray, "B G"]:
-        """Return the weighted sum of values over each group; ``values`` have shape (n,) or (B, n)."""
-        if len(self) == 1 and np.ndim(values) == 1:
-            return (weights @ values)[:, None]
-        return np.add.reduceat(weights * values, self.starts, axis=1)
-
-    def spread(self, values: Float[np.ndarray, "... G"]) -> Float[np.ndarray, "... n"]:
-        """Return the value of each row's group; (..., 1), to be broadcast, for a single group."""
-        if len(self) == 1:
-            return values
-        return values[..., self.row_group]
-
-    def center(self, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Return values minus the mean of their group, exactly 0 in groups of equal values."""
-        least = np.minimum.reduceat(values, self.starts)
-        mean = np.add.reduceat(values, self.starts) / self.sizes
-        is_constant = least == np.maximum.reduceat(values, self.starts)
-        return values - np.repeat(np.where(is_constant, least, mean), self.sizes)
-
-
-def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-    """Return numerator / denominator, nan where the denominator is not positive."""
-    out = np.full(np.broadcast_shapes(np.shape(numerator), np.shape(denominator)), np.nan)
-    return np.divide(numerator, denominator, out=out, where=np.asarray(denominator) > np.finfo(float).tiny)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -190,7 +190,7 @@ class ComparisonPlan:
                     raise
                 warnings.append(f"{name} is left out: {error}")
         shared = self.plans[SHARED]
-        if shared.metric in RANKING_METRICS.values():
+        if shared.metric in RANKING_METRICS:
             warnings.append(word(f"mean is left out: it ranks no rows of a client, as `metric={shared.metric}` does"))
             warnings += [
                 f"{name}: its strength is chosen by {selection.metric}, since the folds do not measure "

@@ -233,7 +233,7 @@ def plan_selection(
     if options.by == "clients":
         check_global_model(experiment, data, "`by=clients` has nothing to judge on clients held out: give `by=rows`")
     metric = choose_metric(metric, experiment, data, options.by)
-    if metric in RANKING_METRICS.values():
+    if metric in RANKING_METRICS:
         check_fold_classes(data, subsets, metric)
     all_rows = np.ones(len(fold), bool)
     study = Study.create(

@@ -10,13 +10,14 @@ from helpers import fails
 from scipy.special import expit
 
 from fcorun.base.records.formats import columns_csv
+from fcorun.data.rows.row_groups import RowGroups
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows
 from fcorun.results.score_intervals.intervals import Units, bootstrap, compare_records, compute_intervals
 from fcorun.results.score_intervals.score_table import ScoredRecord, ScoreOptions
 from fcorun.results.scores.calibration import LogisticCalibration
 from fcorun.results.scores.ranking import auc_covariance
 from fcorun.results.scores.score import compute_scores
-from fcorun.results.scores.weighted_rows import RowGroups, WeightedRows
+from fcorun.results.scores.weighted_rows import WeightedRows
 
 QUICK = ScoreOptions(samples=200)
 TASKS = ("binary", "regression", "multiclass", "survival")

@@ -5,11 +5,11 @@ import pytest
 from sklearn import metrics
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
+from fcorun.data.rows.row_groups import Ranking, RowGroups
 from fcorun.data.tasks import find_task
 from fcorun.results.scores.calibration import LogisticCalibration
-from fcorun.results.scores.ranking import Ranking
 from fcorun.results.scores.score import compute_scores
-from fcorun.results.scores.weighted_rows import RowGroups, ScoredRows, WeightedRows
+from fcorun.results.scores.weighted_rows import ScoredRows, WeightedRows
 
 N, LAST = 400, 7  # the last group has one row
 

@@ -1,0 +1,110 @@
+"""Rows in groups, under many weightings at once: their sums, and how a score ranks those of two classes."""
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+
+class RowGroups:
+    """Rows in groups: the rows of a group are adjacent, and no group is empty.
+
+    Attributes:
+        row_group: the group of each row, (n,), from 0 to G - 1, never decreasing.
+        starts: the first row of each group, (G,).
+    """
+
+    def __init__(self, row_group: Int[np.ndarray, " n"]):
+        self.row_group = row_group
+        self.starts = np.flatnonzero(np.diff(row_group, prepend=-1))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def sizes(self) -> Int[np.ndarray, " G"]:
+        """The number of rows of each group."""
+        return np.diff(self.starts, append=len(self.row_group))
+
+    def total(self, weights: Float[np.ndarray, "B n"], values: np.ndarray | float = 1.0) -> Float[np.ndarray, "B G"]:
+        """Return the weighted sum of values over each group; ``values`` have shape (n,) or (B, n)."""
+        if len(self) == 1 and np.ndim(values) == 1:
+            return (weights @ values)[:, None]
+        return np.add.reduceat(weights * values, self.starts, axis=1)
+
+    def spread(self, values: Float[np.ndarray, "... G"]) -> Float[np.ndarray, "... n"]:
+        """Return the value of each row's group; (..., 1), to be broadcast, for a single group."""
+        if len(self) == 1:
+            return values
+        return values[..., self.row_group]
+
+    def center(self, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return values minus the mean of their group, exactly 0 in groups of equal values."""
+        least = np.minimum.reduceat(values, self.starts)
+        mean = np.add.reduceat(values, self.starts) / self.sizes
+        is_constant = least == np.maximum.reduceat(values, self.starts)
+        return values - np.repeat(np.where(is_constant, least, mean), self.sizes)
+
+
+def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """Return numerator / denominator, nan where the denominator is not positive."""
+    out = np.full(np.broadcast_shapes(np.shape(numerator), np.shape(denominator)), np.nan)
+    return np.divide(numerator, denominator, out=out, where=np.asarray(denominator) > np.finfo(float).tiny)
+
+
+class Ranking:
+    """Rows of two classes in the order of a score, by group; rows of equal score are one tie."""
+
+    def __init__(self, positive: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], groups: RowGroups):
+        by_score = np.argsort(score)
+        self._order = by_score[np.argsort(groups.row_group[by_score], kind="stable")]
+        group = groups.row_group[self._order]
+        value = score[self._order]
+        begins = np.ones(len(value), bool)
+        begins[1:] = (np.diff(group) != 0) | (value[1:] != value[:-1])
+        self._positive = positive[self._order]
+        self._starts = np.flatnonzero(begins)
+        self._ties = RowGroups(group[self._starts])
+
+    def score(self, weights: Float[np.ndarray, "B n"]) -> tuple[Float[np.ndarray, "B G"], Float[np.ndarray, "B G"]]:
+        """Return the AUC and the average precision of each group.
+
+        The AUC is nan for a group of one class, the average precision for one without positive rows.
+        """
+        ties = self._ties
+        positive, negative = self._sum_ties(weights)
+        n_positive = ties.total(positive)
+        n_negative = ties.total(negative)
+        below = self._sum_before(negative) + negative / 2
+        auc = divide(ties.total(positive, below), n_positive * n_negative)
+        flagged = ties.spread(n_positive + n_negative) - self._sum_before(positive + negative)
+        true_positives = ties.spread(n_positive) - self._sum_before(positive)
+        precision = np.divide(true_positives, flagged, out=np.zeros_like(flagged), where=flagged > 0)
+        return auc, divide(ties.total(positive, precision), n_positive)
+
+    def find_placements(self) -> Float[np.ndarray, " n"]:
+        """Return the share of the other class that each row is on the right side of; equal scores count one half.
+
+        The rows are one group with both classes.
+        """
+        positive, negative = self._sum_ties(np.ones((1, len(self._order))))
+        n_negative_below = self._sum_before(negative) + negative / 2
+        n_positive_below = self._sum_before(positive) + positive / 2
+        of_positive = n_negative_below[0] / negative.sum()
+        of_negative = 1 - n_positive_below[0] / positive.sum()
+        tie_of_row = np.repeat(np.arange(len(self._starts)), np.diff(self._starts, append=len(self._order)))
+        placements = np.empty(len(self._order))
+        placements[self._order] = np.where(self._positive, of_positive[tie_of_row], of_negative[tie_of_row])
+        return placements
+
+    def _sum_ties(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weight of the positive and of the negative rows of each tie."""
+        weight = weights[:, self._order]
+        positive = weight * self._positive
+        if len(self._starts) < weight.shape[1]:
+            weight = np.add.reduceat(weight, self._starts, axis=1)
+            positive = np.add.reduceat(positive, self._starts, axis=1)
+        return positive, weight - positive
+
+    def _sum_before(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum over the earlier ties of the same group."""
+        before = np.cumsum(values, axis=1) - values
+        return before - self._ties.spread(before[:, self._ties.starts])
