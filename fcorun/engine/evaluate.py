@@ -370,7 +370,7 @@ def rank_runs(
         if has_both and np.isfinite(scores[run]).all():
             areas = Ranking(y == 1, scores[run], one_group).score(weight[None])
             metrics[:, *run] = np.ravel(areas)
-    return dict(zip(RANKING_METRICS, metrics, strict=True))
+    return {name: metrics[k, ...] for k, name in enumerate(RANKING_METRICS)}
 
 
 def why_unranked(data: FederatedData, n_view_rows: int = 0) -> str:

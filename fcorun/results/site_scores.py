@@ -119,25 +119,18 @@ def check_sums(
         if not form.fits(sums[name], n_rows, error):
             raise UserError(f"site '{site}' sent as '{key}_{name}' what is no sum of scores of {n_rows} rows: see "
                             "the log of that site")  # fmt: skip
-    if "pairs" in sums:
-        pairs = int(sums["pairs"])
-        if int(sums["concordant_twice"]) > 2 * pairs or 2 * pairs > n_rows * (n_rows - 1):
-            raise UserError(f"site '{site}' counted more pairs of its {split} rows than it has: see the log of that "
-                            "site")  # fmt: skip
-    if "positive" in sums:
-        positive, negative = int(sums["positive"]), n_rows - int(sums["positive"])
-        fits = int(sums["true_positive"]) <= positive and int(sums["true_negative"]) <= negative
-    elif "class_rows" in sums:
-        total = int(sums["class_rows"].sum())
-        if total != n_rows:
-            raise UserError(f"site '{site}' counted {total} {split} rows in its classes, and has described {n_rows}: "
-                            "see the log of that site")  # fmt: skip
-        fits = (sums["class_hits"] <= sums["class_rows"]).all()
-    else:
-        fits = True
-    if not fits:
-        raise UserError(f"site '{site}' sent more correct predictions of its {split} rows than rows of a class: see "
-                        "the log of that site")  # fmt: skip
+    n = {name: values.astype(np.int64) for name, values in sums.items() if expected[name].is_count}
+    doubt = ""
+    if "pairs" in n and (n["concordant_twice"] > 2 * n["pairs"] or 2 * n["pairs"] > n_rows * (n_rows - 1)):
+        doubt = f"counted more pairs of its {split} rows than it has"
+    elif "class_rows" in n and n["class_rows"].sum() != n_rows:
+        doubt = f"counted {n['class_rows'].sum()} {split} rows in its classes, and has described {n_rows}"
+    elif ("class_rows" in n and (n["class_hits"] > n["class_rows"]).any()) or (
+        "positive" in n and (n["true_positive"] > n["positive"] or n["true_negative"] > n_rows - n["positive"])
+    ):
+        doubt = f"sent more correct predictions of its {split} rows than rows of a class"
+    if doubt:
+        raise UserError(f"site '{site}' {doubt}: see the log of that site")
 
 
 def calibration_sums_fit(sums: np.ndarray, n_rows: int, error: float) -> bool:
@@ -387,46 +380,31 @@ def probability_at(objective: Objective, edge: float) -> float:
 Placements = Int[np.ndarray, "2 b"]
 
 
-@dataclass(frozen=True)
-class BinnedChoice:
-    """The choice of a rule.
-
-    Attributes:
-        edge: the score from which on a row is flagged.
-        warning: a sentence where no edge satisfies the rule, so that 0 is taken, and "" otherwise.
-    """
-
-    edge: float
-    warning: str = ""
-
-
-def choose_edge(rule: ThresholdRule, positive: Placements, negative: Placements, rows: str) -> BinnedChoice:
+def choose_edge(rule: ThresholdRule, positive: Placements, negative: Placements, rows: str) -> tuple[float, str]:
     """Return the edge that a rule chooses by counts of the scores of positive and of negative rows.
 
-    Of equal sums of sensitivity and specificity, ``youden`` takes the largest edge. ``rows`` names the rows in the
-    warning.
+    A row is flagged from the edge on. Of equal sums of sensitivity and specificity, ``youden`` takes the largest edge.
+    Where no edge satisfies the rule, returns 0 and a warning, which names the ``rows``; else the warning is empty.
     """
     begin = word(f"`threshold={rule.text}`")
     n_positive, n_negative = int(positive[0].sum()), int(negative[0].sum())
     if not n_positive or not n_negative:
-        return BinnedChoice(0.0, f"{begin} needs both classes among the {rows}: 0.5 is taken instead")
+        return 0.0, f"{begin} needs both classes among the {rows}: 0.5 is taken instead"
     true_positives, false_positives = _count_above(positive[0]), _count_above(negative[1])
     sensitivity, specificity = true_positives / n_positive, (n_negative - false_positives) / n_negative
     if rule.kind == YOUDEN:
         sums = true_positives * n_negative - false_positives * n_positive  # of integers, for the sake of ties
-        return BinnedChoice(float(EDGES[len(EDGES) - 1 - np.argmax(sums[::-1])]))
+        return float(EDGES[len(EDGES) - 1 - np.argmax(sums[::-1])]), ""
     if rule.kind == SENSITIVITY:
-        reaching, best = np.flatnonzero(sensitivity >= rule.value), sensitivity.max()
-        if len(reaching):
-            return BinnedChoice(float(EDGES[reaching[-1]]))
+        reaching, best = np.flatnonzero(sensitivity >= rule.value)[::-1], sensitivity.max()
     else:
         flags_some = _count_above(positive[0]) + _count_above(negative[0]) > 0
         reaching = np.flatnonzero((specificity >= rule.value) & flags_some)
         best = specificity[flags_some].max(initial=0)
-        if len(reaching):
-            return BinnedChoice(float(EDGES[reaching[0]]))
-    return BinnedChoice(0.0, f"{begin} is reached with certainty at no edge of a bin of scores that flags one of the "
-                             f"{rows}, at most {best:.3g}: 0.5 is taken instead")  # fmt: skip
+    if len(reaching):
+        return float(EDGES[reaching[0]]), ""
+    return 0.0, (f"{begin} is reached with certainty at no edge of a bin of scores that flags one of the {rows}, at "
+                 f"most {best:.3g}: 0.5 is taken instead")  # fmt: skip
 
 
 def _count_above(counts: Int[np.ndarray, " b"]) -> Int[np.ndarray, " e"]:
@@ -452,11 +430,9 @@ def choose_site_threshold(
     assert isinstance(rows, SiteRows)
     if not all(np.isfinite(value).all() for value in solution.values()):
         return None, None
-    choice = choose_edge(rule, *collect_counts(data, rows, solution), "validation rows")
-    probability = probability_at(objective, choice.edge)
-    values = {SHARED: probability, PERSONAL: probability}
-    warnings = (choice.warning,) if choice.warning else ()
-    return ChosenThresholds(rule.text, "validation", values, warnings), choice.edge
+    edge, warning = choose_edge(rule, *collect_counts(data, rows, solution), "validation rows")
+    values = dict.fromkeys((SHARED, PERSONAL), probability_at(objective, edge))
+    return ChosenThresholds(rule.text, "validation", values, tuple(filter(None, [warning]))), edge
 
 
 def compute_site_scores(

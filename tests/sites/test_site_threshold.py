@@ -13,7 +13,7 @@ from fcorun.experiment.classifiers import ThresholdRule
 from fcorun.results.models.predict import predict
 from fcorun.results.models.predictions import predict_splits, tabulate_scores
 from fcorun.results.scores.ranking import EDGES, count_scores, spread_cells
-from fcorun.results.site_scores import BinnedChoice, choose_edge
+from fcorun.results.site_scores import choose_edge
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.tables.table_description import merge_small_cells
@@ -75,23 +75,24 @@ def test_an_edge_is_the_best_that_counts_make_certain():
         "specificity:0.75": EDGES[specificity >= 0.75].min(),
     }.items():
         rule = ThresholdRule.parse(text)
-        assert choose_edge(rule, positive, negative, "rows") == BinnedChoice(expected)
+        assert choose_edge(rule, positive, negative, "rows") == (expected, "")
         more, fewer = (np.stack(spread_cells(merge_small_cells(counts[0], 5))) for counts in (positive, negative))
-        edge = choose_edge(rule, more, fewer, "rows").edge
+        edge, _ = choose_edge(rule, more, fewer, "rows")
         reached = {"sensitivity": sensitivity, "specificity": specificity}.get(rule.kind)
         if reached is not None:
             assert reached[edge == EDGES] >= rule.value
     seven_flagged = np.zeros_like(negative)
     seven_flagged[:, [0, -1]] = 93, 7  # 1 - 7 / 100 is less than 0.93 in floating point
-    assert choose_edge(ThresholdRule.parse("specificity:0.93"), positive, seven_flagged, "rows") == BinnedChoice(
-        EDGES[0]
+    assert choose_edge(ThresholdRule.parse("specificity:0.93"), positive, seven_flagged, "rows") == (
+        EDGES[0],
+        "",
     )
     above = np.zeros_like(negative)
     above[:, -1] = 400
-    warned = choose_edge(ThresholdRule.parse("specificity:1.0"), positive, above, "rows")
-    assert warned.edge == 0.0
-    assert "is reached with certainty at no edge" in warned.warning
-    assert "needs both classes" in choose_edge(rule, positive, 0 * negative, "rows").warning
+    edge, warning = choose_edge(ThresholdRule.parse("specificity:1.0"), positive, above, "rows")
+    assert edge == 0.0
+    assert "is reached with certainty at no edge" in warning
+    assert "needs both classes" in choose_edge(rule, positive, 0 * negative, "rows")[1]
 
 
 @pytest.mark.slow

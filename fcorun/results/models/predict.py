@@ -66,48 +66,37 @@ def predict(
         clients = np.full(len(frame), min(known) if is_of_one_client else None, object)
     known_client = np.array([name if name in known else "" for name in clients])  # no client has the name ""
     parts = []
+    positive = classes[-1] if classes else ""
     for client in dict.fromkeys(known_client.tolist()):
         rows = np.flatnonzero(known_client == client)
         model = load_model(record, client) if client else shared
-        threshold = read_threshold(record, client)
-        part = _predict_rows(model, x.iloc[rows], offset[rows], threshold, classes[-1] if classes else "")
+        part = _predict_rows(model, x.iloc[rows], offset[rows], read_threshold(record, client), positive)
         parts.append(part.set_index(rows))
     predictions = pd.concat(parts).sort_index()
     survival_warnings: list[str] = []
     if at is not None:
         risks = predictions["prediction"].to_numpy(float)
         predictions[f"survival_at_{at:g}"], survival_warnings = survival_probabilities(record, risks, clients, at)
-    for name in reversed(repeated_columns.columns):
-        predictions.insert(0, name, repeated_columns[name].to_numpy())
+    leading = {"row": np.arange(1, len(predictions) + 1)}
     if any(name is not None for name in clients):
-        predictions.insert(0, "client", clients)
-    predictions.insert(0, "row", np.arange(1, len(predictions) + 1))
+        leading["client"] = clients
+    predictions = pd.concat([pd.DataFrame(leading), repeated_columns.reset_index(drop=True), predictions], axis=1)
     if with_model:
         predictions["model"] = np.where(np.isin(known_client, with_model), "personal", "shared")
     if with_scaling:
         predictions["scaling"] = np.where(np.isin(known_client, with_scaling), "client", "mean")
-    is_unknown = known_client == ""
-    _check_shared_model(record, with_model, is_unknown.any())
-    warnings = [
-        *column_warnings,
-        *_warn_unknown_clients(record, clients, is_unknown, row_warnings),
-        *_warn_out_of_range(record, x, row_warnings),
-        *_suggest_clients(record, clients),
-        *survival_warnings,
-        *_warn_new_clients(record, clients, row_warnings),
-    ]
-    warnings += _warn_about_model(record, shared if is_unknown.any() else None, bool(with_model))
-    if any(row_warnings):
-        predictions["warnings"] = ["; ".join(texts) for texts in row_warnings]
-    return predictions, warnings
-
-
-def _check_shared_model(record: Record, with_model: list[str], is_needed: bool) -> None:
-    """Raise UserError for a record of a study over sites without a shared model, if one is needed."""
-    if is_needed and record.has_personal_models_at_sites and personal_only(record.rows):
+    if (known_client == "").any() and record.has_personal_models_at_sites and personal_only(record.rows):
         names = f" ({_quote(with_model)})" if with_model else ""
         raise UserError(f"{record.folder} has no shared model, and each client's personal model is at its site: give "
                         f"the record that the site keeps, and rows of its clients{names}")  # fmt: skip
+    warnings = column_warnings + _warn_unknown_clients(record, clients, known, row_warnings)
+    warnings += _warn_out_of_range(record, x, row_warnings) + survival_warnings
+    has_models = with_model or record.has_personal_models_at_sites
+    if not has_models and any(name.startswith(PERSONAL_PREFIX) for name in record.summary["final"]):
+        warnings.append(word("personal models were not saved (`save_personal=false`): the shared model predicts all"))
+    if any(row_warnings):
+        predictions["warnings"] = ["; ".join(texts) for texts in row_warnings]
+    return predictions, warnings
 
 
 def select_features(
@@ -135,9 +124,11 @@ def select_features(
     if names and any(isinstance(column, str) for column in frame.columns):
         missing = [name for name in names if name not in frame]
         if missing:
+            similar = {name: find_spelling(name, [str(column) for column in frame.columns]) for name in missing}
+            renames = [f"'{spelling}' for '{name}'" for name, spelling in similar.items() if spelling is not None]
+            question = f"; did you mean {abbreviate(renames)}?" if renames else ""
             raise UserError(
-                f"{source} lacks {_quote(missing)}: give all features of the record, by name, in any order"
-                f"{_suggest_columns(missing, list(map(str, frame.columns)), encoding)}"
+                f"{source} lacks {_quote(missing)}: give all features of the record, by name, in any order{question}"
             )
         others = [name for name in frame.columns if name not in set(names)]
         if others:
@@ -175,22 +166,6 @@ def _take_kept(frame: Any, record: Record, keep: Sequence[str]) -> tuple[Any, An
     used = {data.get("weight"), data.get("offset"), *record.summary["data"]["feature_names"]}
     used |= {column.name for column in encoding.columns} if encoding else set()
     return frame[names], frame.drop(columns=[name for name in names if name not in used])
-
-
-def _suggest_columns(missing: list[str], present: list[str], encoding: Encoding | None) -> str:
-    """Return what a user may do about ``missing`` columns: rename one that is ``present``, or give an empty one."""
-    similar = {name: find_spelling(name, present) for name in missing}
-    renames = [f"'{spelling}' for '{name}'" for name, spelling in similar.items() if spelling is not None]
-    can_be_empty = set()
-    if encoding:
-        can_be_empty = {column.name for column in encoding.columns if column.fill is not None or column.indicator}
-    fills = [name for name in missing if name in can_be_empty and similar[name] is None]
-    text = ""
-    if renames:
-        text += f"; did you mean {abbreviate(renames)}?"
-    if fills:
-        text += f"; where nothing is known, give an empty column, filled as in the record: {_quote(fills)}"
-    return text
 
 
 def _quote(names: list[str]) -> str:
@@ -239,57 +214,36 @@ def _predict_rows(model: Any, x: Any, offset: np.ndarray, threshold: float, posi
 
 
 def _warn_unknown_clients(
-    record: Record, clients: np.ndarray, is_unknown: np.ndarray, row_warnings: list[list[str]]
+    record: Record, clients: np.ndarray, known: set[str], row_warnings: list[list[str]]
 ) -> list[str]:
-    """Return a warning on rows of clients without a personal model or an own standardization, if others have these."""
+    """Return a warning on rows of clients that training did not have, and flag the rows.
+
+    Where the ``known`` clients have models or scalings of their own, rows without a client are named, too.
+    """
+    summary = record.summary["data"]
+    trained = known or set(summary.get("client_names", ()))
+    rows = [row for row, name in enumerate(clients) if name not in trained and (known or name is not None)]
+    if not rows or not trained:
+        return []
+    for row in rows:
+        name = clients[row]
+        row_warnings[row].append("no client" if name is None else f"client '{name}' not in training")
+    names = [name for name in dict.fromkeys(clients[rows]) if name is not None]
+    begin = f"{describe_rows(rows)} of {len(clients)} {'is' if len(rows) == 1 else 'are'}"
+    if not known:
+        return [
+            f"{begin} of clients that training did not have ({_quote(names)}): how well the model predicts for these "
+            "is not known"
+        ]
     substitutes = []
     if clients_with_personal_models(record):
         substitutes.append("the shared model")
     if record.scaling:
-        scaled_clients = "the clients of this site" if "sites" in record.summary["data"] else "all clients"
+        scaled_clients = "the clients of this site" if "sites" in summary else "all clients"
         substitutes.append(f"the means and deviations of {scaled_clients}, which may be far from their own")
-    if not is_unknown.any() or not substitutes:
-        return []
-    names = [str(name) for name in dict.fromkeys(clients[is_unknown]) if name is not None]
     origin = f"of clients that the record does not know ({_quote(names)})" if names else "without a client"
-    rows = np.flatnonzero(is_unknown).tolist()
-    for row in rows:
-        name = clients[row]
-        row_warnings[row].append("no client" if name is None else f"client '{name}' not in training")
     get = "gets" if len(rows) == 1 else "get"
-    return [f"{_count_rows(rows, clients)} {origin} and {get} {' and '.join(substitutes)}"]
-
-
-def _warn_new_clients(record: Record, clients: np.ndarray, row_warnings: list[list[str]]) -> list[str]:
-    """Return a warning on rows of clients that training did not have, if clients have nothing of their own."""
-    trained = record.summary["data"].get("client_names", ())
-    if not trained or record.scaling or clients_with_personal_models(record):
-        return []
-    rows = [row for row, name in enumerate(clients) if name is not None and name not in trained]
-    if not rows:
-        return []
-    for row in rows:
-        row_warnings[row].append(f"client '{clients[row]}' not in training")
-    names = _quote(list(dict.fromkeys(clients[rows])))
-    return [
-        f"{_count_rows(rows, clients)} of clients that training did not have ({names}): how well the model predicts "
-        "for these is not known"
-    ]
-
-
-def _suggest_clients(record: Record, clients: np.ndarray) -> list[str]:
-    """Return a question about clients whose names differ from those of training in capitals or spaces only."""
-    trained = record.summary["data"].get("client_names", ())
-    questions = []
-    for name in dict.fromkeys(clients):
-        spelling = None if name is None or name in trained else find_spelling(name, trained)
-        if spelling is not None:
-            questions.append(f"'{spelling}' for the client '{name}'")
-    return [f"did you mean {abbreviate(questions)}?"] if questions else []
-
-
-def _count_rows(rows: list[int], clients: np.ndarray) -> str:
-    return f"{describe_rows(rows)} of {len(clients)} {'is' if len(rows) == 1 else 'are'}"
+    return [f"{begin} {origin} and {get} {' and '.join(substitutes)}"]
 
 
 def _warn_out_of_range(record: Record, x: Any, row_warnings: list[list[str]]) -> list[str]:
@@ -333,18 +287,3 @@ def list_feature_columns(record: Record) -> list[str]:
 def _read_record_encoding(record: Record) -> Encoding | None:
     """Return the encoding of a record's columns; None for a record without named columns."""
     return read_encoding(str(record.folder)) if (record.folder / ENCODING_FILE).is_file() else None
-
-
-def _warn_about_model(record: Record, shared: Any, has_own_models: bool) -> list[str]:
-    """Return warnings about the model itself; ``shared`` is None if no row is predicted by the shared model."""
-    warnings = []
-    not_saved = not has_own_models and not record.has_personal_models_at_sites
-    if not_saved and any(name.startswith(PERSONAL_PREFIX) for name in record.summary["final"]):
-        warnings.append(
-            word("personal models were not saved (`save_personal=false`): the shared model predicts for all")
-        )
-    if hasattr(shared, "coef_") and not np.any(shared.coef_):
-        warnings.append("the shared model is 0 but for its intercept: it predicts the same for every row")
-    if reason := record.status.get("reason"):
-        warnings.append(f"of the record: {reason}")
-    return warnings
