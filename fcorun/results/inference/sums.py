@@ -6,17 +6,20 @@ h_i of its loss in its prediction, the first and the second. Who holds all rows 
 these rows; the sums over all rows are sums of such sums.
 """
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.objective import LinearModel
+
+_FEATURES_TOGETHER = 32  # along which the losses of clients are differentiated
 
 
 class ModelRows(NamedTuple):
@@ -53,115 +56,6 @@ class DerivativeSums(NamedTuple):
     loss: float
     gradient: np.ndarray
     hessian: np.ndarray
-
-
-# Cox's partial likelihood, stratified by client. With the weights omega, the predictions p, and the risk set R(t) of
-# the rows of a client whose time is at least t, an event i adds omega_i (log S_i - p_i) to the loss, where S_i is the
-# sum of omega exp(p) over R(t_i). Let xbar_i be the mean of x over R(t_i) with the weights omega exp(p). The gradient
-# is the sum of omega_i (xbar_i - x_i) over events, the Hessian that of omega_i times the covariance of x in R(t_i). All
-# sums of a client take O(n p^2), by cumulative sums over its rows in the order of their times.
-
-_MAX_RANGE = 600.0  # of the predictions of a client, so that exp of a difference neither overflows nor underflows
-
-
-class RiskSets(NamedTuple):
-    """The rows of a client, from the latest time to the earliest, with their risk sets. Features are centred.
-
-    Attributes:
-        rows: the numbers of the rows (m,).
-        x: the features (m, p).
-        event_weight: omega of an event, 0 of a censored row (m,).
-        risk: omega exp(p), divided by its largest exp(p), (m,).
-        total: the sum of ``risk`` over the risk set of each row (m,).
-        mean: the mean of x over the risk set of each row (m, p).
-        first: the position of the first row that has the same time as each row (m,).
-        log_ratio: log S - p of each row, for weights divided by their mean over the client (m,).
-    """
-
-    rows: np.ndarray
-    x: np.ndarray
-    event_weight: np.ndarray
-    risk: np.ndarray
-    total: np.ndarray
-    mean: np.ndarray
-    first: np.ndarray
-    log_ratio: np.ndarray
-
-    def accumulate(self, values: np.ndarray) -> np.ndarray:
-        """Return for each row the sum of ``values`` (m, ...) over the rows whose time is at most the row's own."""
-        return np.cumsum(values[::-1], axis=0)[::-1][self.first]
-
-
-def sum_partial_likelihood(theta: np.ndarray, rows: ModelRows) -> DerivativeSums:
-    """Return the negative log partial likelihood and its derivatives at ``theta``.
-
-    The loss is infinite where the predictions of a client differ by more than 600, and the derivatives are NaN.
-    """
-    n_parameters = len(theta)
-    loss, gradient, hessian = 0.0, np.zeros(n_parameters), np.zeros((n_parameters, n_parameters))
-    prediction = rows.x @ theta + rows.offset
-    for numbers in _iterate_clients(rows):
-        if not np.ptp(prediction[numbers]) <= _MAX_RANGE:
-            return DerivativeSums(np.inf, np.full_like(gradient, np.nan), np.full_like(hessian, np.nan))
-        sets = _find_risk_sets(rows, prediction, numbers)
-        expected = sets.risk * sets.accumulate(sets.event_weight / sets.total)
-        loss += float(sets.event_weight @ sets.log_ratio)
-        gradient += (expected - sets.event_weight) @ sets.x
-        hessian += (sets.x.T * expected) @ sets.x - (sets.mean.T * sets.event_weight) @ sets.mean
-    return DerivativeSums(loss, gradient, hessian)
-
-
-def score_rows(theta: np.ndarray, rows: ModelRows) -> np.ndarray:
-    """Return the part of each row in the gradient, (n, p): 0 without a weight, and at clients without an event.
-
-    The part of a row is omega times the derivative of the gradient in omega: for an event omega (xbar - x), and for
-    each event that the row is at risk of, its share of the risk set times omega_i (x - xbar_i). Parts of different rows
-    are asymptotically independent, also if the model is wrong (Lin and Wei, JASA 1989).
-    """
-    scores = np.zeros_like(rows.x)
-    prediction = rows.x @ theta + rows.offset
-    for numbers in _iterate_clients(rows):
-        sets = _find_risk_sets(rows, prediction, numbers)
-        cumulative_hazard = sets.accumulate(sets.event_weight / sets.total)
-        cumulative_hazard_times_mean = sets.accumulate((sets.event_weight / sets.total)[:, None] * sets.mean)
-        at_risk = sets.risk[:, None] * (cumulative_hazard[:, None] * sets.x - cumulative_hazard_times_mean)
-        scores[sets.rows] = at_risk - sets.event_weight[:, None] * (sets.x - sets.mean)
-    return scores
-
-
-def _iterate_clients(rows: ModelRows) -> Iterator[np.ndarray]:
-    """Yield the numbers of the rows with a weight of each client that has an event."""
-    present = np.flatnonzero(rows.weight > 0)
-    client = np.zeros(len(rows.y), int) if rows.client is None else rows.client
-    by_client = present[np.argsort(client[present], kind="stable")]
-    starts = np.flatnonzero(np.diff(client[by_client])) + 1
-    for numbers in np.split(by_client, starts):
-        if (rows.y[numbers] > 0).any():
-            yield numbers
-
-
-def _find_risk_sets(rows: ModelRows, prediction: np.ndarray, numbers: np.ndarray) -> RiskSets:
-    """Return the risk sets of the rows of a client."""
-    time = np.abs(rows.y[numbers])
-    order = np.argsort(-time, kind="stable")
-    numbers, time = numbers[order], time[order]
-    starts = np.flatnonzero(np.append(True, time[1:] != time[:-1]))
-    position = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(time))))
-    first, last = starts[position], np.append(starts[1:], len(time))[position] - 1
-    weight, p = rows.weight[numbers], prediction[numbers]
-    x = rows.x[numbers] - np.average(rows.x[numbers], axis=0, weights=weight)
-    risk = weight * np.exp(p - p.max())
-    total = np.cumsum(risk)[last]
-    return RiskSets(
-        rows=numbers,
-        x=x,
-        event_weight=np.where(rows.y[numbers] > 0, weight, 0.0),
-        risk=risk,
-        total=total,
-        mean=np.cumsum(risk[:, None] * x, axis=0)[last] / total[:, None],
-        first=first,
-        log_ratio=np.log(total / weight.mean()) + p.max() - p,
-    )
 
 
 class SquaredScores(NamedTuple):
@@ -214,7 +108,7 @@ class ValueCounts(NamedTuple):
     target_at_high: np.ndarray
 
 
-class RowSums(Protocol):
+class RowSums(ABC):
     """The sums over all rows, wherever these are.
 
     Attributes:
@@ -223,34 +117,36 @@ class RowSums(Protocol):
     """
 
     @property
-    def loss_error(self) -> float: ...
+    def loss_error(self) -> float:
+        return 0.0
 
     @property
-    def hides_few(self) -> bool: ...
+    def hides_few(self) -> bool:
+        return False
 
+    @abstractmethod
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
         """Return the loss, its gradient and its Hessian at ``theta`` (p,)."""
-        ...
 
+    @abstractmethod
     def scores(self, theta: np.ndarray) -> SquaredScores:
         """Return the sum of squared scores at ``theta`` (p,)."""
-        ...
 
+    @abstractmethod
     def moments(self, center: np.ndarray) -> MomentSums:
         """Return the moments of the features around ``center`` (p,)."""
-        ...
 
+    @abstractmethod
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
         """Return whether each feature is known to have two values (p,), and the counts of the rows at these."""
-        ...
 
-    def restrict(self, parameter_numbers: np.ndarray) -> "RowSums":
+    @abstractmethod
+    def restrict(self, parameter_numbers: np.ndarray) -> Self:
         """Return the sums of the model whose parameters are those with the indices ``parameter_numbers`` alone."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
-class PooledSums:
+class PooledSums(RowSums):
     """The sums over rows that are in the memory of this process.
 
     Attributes:
@@ -263,30 +159,16 @@ class PooledSums:
     rows: ModelRows
     cluster: np.ndarray | None = None
 
-    @property
-    def loss_error(self) -> float:
-        """The error of a loss, that of floats alone."""
-        return 0.0
-
-    @property
-    def hides_few(self) -> bool:
-        """False: all rows are counted."""
-        return False
-
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
-        """Return the loss, its gradient and its Hessian at ``theta``."""
         return sum_derivatives(self.objective, theta, self.rows)
 
     def scores(self, theta: np.ndarray) -> SquaredScores:
-        """Return the sum of squared scores at ``theta``."""
         return sum_scores(self.objective, theta, self.rows, self.cluster)
 
     def moments(self, center: np.ndarray) -> MomentSums:
-        """Return the moments of the features around ``center``."""
         return sum_moments(self.rows, center)
 
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
-        """Return whether each feature has two values (p,), and the counts of the rows at its lowest and highest one."""
         rows = self.rows
         if isinstance(self.objective, Cox):
             rows = rows._replace(y=(rows.y > 0).astype(float))
@@ -294,21 +176,21 @@ class PooledSums:
         counts = count_values(rows, low, high)
         return (low < high) & (counts.at_low + counts.at_high == counts.rows), counts
 
-    def take(self, mask: np.ndarray) -> "PooledSums":
+    def take(self, mask: np.ndarray) -> Self:
         """Return the sums over the rows of a mask (n,), whose weights sum to one again."""
         rows = self.rows.take(mask)
         cluster = None if self.cluster is None else self.cluster[mask]
         return replace(self, rows=rows._replace(weight=rows.weight / rows.weight.sum()), cluster=cluster)
 
-    def restrict(self, parameter_numbers: np.ndarray) -> "PooledSums":
-        """Return the sums of the model whose parameters are those with the indices ``parameter_numbers`` alone."""
+    def restrict(self, parameter_numbers: np.ndarray) -> Self:
         return replace(self, rows=self.rows._replace(x=self.rows.x[:, parameter_numbers]))
 
 
 def sum_derivatives(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> DerivativeSums:
     """Return the sums of the loss and its derivatives over rows. Call under enable_x64."""
     if isinstance(objective, Cox):
-        return sum_partial_likelihood(theta, rows)
+        loss, gradient, hessian = _sum_client_losses(objective, theta, *rows.take(rows.weight > 0))
+        return DerivativeSums(float(loss), np.asarray(gradient), np.asarray(hessian))
     loss, slope, curvature = _derivatives_in_prediction(objective, theta, rows)
     weighted = _weigh(rows.weight, curvature)
     gradient = _weigh(rows.weight, slope) @ rows.x
@@ -331,7 +213,12 @@ def score_rows_or_clusters(
 ) -> np.ndarray:
     """Return the score of each row with a weight, or of each cluster of such rows, (k, p). Call under enable_x64."""
     has_weight = rows.weight > 0
-    scores = _score_rows(objective, theta, rows)[has_weight]
+    rows = rows.take(has_weight)
+    if isinstance(objective, Cox):
+        scores = np.asarray(_score_client_rows(objective, theta, *rows))
+    else:
+        _, slope, _ = _derivatives_in_prediction(objective, theta, rows)
+        scores = rows.x * (rows.weight * slope)[:, None]
     if cluster is None:
         return scores
     names, cluster = np.unique(cluster[has_weight], return_inverse=True)
@@ -408,12 +295,36 @@ def standard_deviations(sums: RowSums, n_parameters: int) -> np.ndarray:
     return np.where(deviation > 1e-10 * size, deviation, 0.0)
 
 
-def _score_rows(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> np.ndarray:
+# The losses of a client's rows depend on each other. With the weights omega, the part of a row in the gradient is omega
+# times the derivative of the gradient in omega. Such parts are asymptotically independent, also if the model is wrong
+# (Lin and Wei, JASA 1989).
+
+
+@partial(jax.jit, static_argnames="objective")
+def _sum_client_losses(objective, theta, x, y, weight, offset, client):
+    """Return the sum of the losses, its gradient (p,) and its Hessian (p, p)."""
+
+    def loss(prediction):
+        return weight @ objective.client_losses(prediction, y, weight, client)
+
+    prediction = x @ theta + offset
+    value, slope = jax.value_and_grad(loss)(prediction)
+    return value, slope @ x, _derive_along_features(jax.grad(loss), prediction, x) @ x
+
+
+@partial(jax.jit, static_argnames="objective")
+def _score_client_rows(objective, theta, x, y, weight, offset, client):
     """Return the part of each row in the gradient, (n, p)."""
-    if isinstance(objective, Cox):
-        return score_rows(theta, rows)
-    _, slope, _ = _derivatives_in_prediction(objective, theta, rows)
-    return rows.x * _weigh(rows.weight, slope)[:, None]
+
+    def derive_in_weights(prediction):
+        return weight * jax.grad(lambda omega: omega @ objective.client_losses(prediction, y, omega, client))(weight)
+
+    return _derive_along_features(derive_in_weights, x @ theta + offset, x).T
+
+
+def _derive_along_features(compute, prediction, x):
+    """Return the derivatives of a function of the predictions along each feature, (p, n)."""
+    return lax.map(lambda feature: jax.jvp(compute, (prediction,), (feature,))[1], x.T, batch_size=_FEATURES_TOGETHER)
 
 
 def _derivatives_in_prediction(

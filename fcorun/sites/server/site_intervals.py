@@ -18,7 +18,7 @@ from fcorun.methods.regularizers.regularizer import Regularizer
 from fcorun.reports.pictures.forest import make_files
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.inference.solution import NO_OPTIMUM_ADVICE
-from fcorun.results.inference.sums import DerivativeSums, MomentSums, PooledSums, SquaredScores, ValueCounts
+from fcorun.results.inference.sums import DerivativeSums, MomentSums, PooledSums, RowSums, SquaredScores, ValueCounts
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.models.inference import Inference, infer_from_sums
 from fcorun.results.models.inference_problem import make_problem
@@ -30,7 +30,7 @@ from fcorun.sites.transport.messages import SiteLost, SiteRefusal
 
 
 @dataclass(eq=False)
-class SiteSums:
+class SiteSums(RowSums):
     """The sums over the rows of all sites in some parameters, where all others are 0. Each point is asked for once.
 
     Attributes:

@@ -6,7 +6,8 @@ import pytest
 from helpers import fails
 from inferred_records import patients, record_of, table_of
 
-from fcorun.results.inference.sums import ModelRows, sum_partial_likelihood
+from fcorun.methods.objectives import Cox
+from fcorun.results.inference.sums import ModelRows, sum_derivatives
 from fcorun.results.models.inference import infer
 from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.results.models.inference_table import build_table, describe, find_warnings
@@ -43,7 +44,7 @@ def optimum(frame, names=NAMES):
     client = np.unique(frame["site"], return_inverse=True)[1]
     rows, theta = ModelRows(x, y, np.ones(len(y)), np.zeros(len(y)), client), np.zeros(len(names))
     for _ in range(20):
-        sums = sum_partial_likelihood(theta, rows)
+        sums = sum_derivatives(Cox(), theta, rows)
         theta = theta - np.linalg.solve(sums.hessian, sums.gradient)
     return theta, np.linalg.inv(sums.hessian)
 
