@@ -19,22 +19,13 @@ _MAX_SWEEPS = 100
 _REGULAR = 1e-8  # the smallest eigenvalue, of a Hessian with ones on its diagonal, that is inverted
 
 
-@dataclass(frozen=True, eq=False)
-class ApproximateInverse:
-    """Rows theta_j with theta_j' H e_j = 1, and small theta_j' H e_k for other k.
+def approximate_inverse(
+    hessian: np.ndarray, effective_rows: float, has_intercept: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the approximate inverse of the Hessian H of F, and the bias factors of its rows. Call under enable_x64.
 
-    Attributes:
-        theta: the rows (p, p).
-        bias_factor: the largest |theta_j' H e_k| over other features k, relative to the standard error, for each
-            parameter (p,); 0 for a row of the inverse, and for the intercept.
-    """
-
-    theta: np.ndarray
-    bias_factor: np.ndarray
-
-
-def approximate_inverse(hessian: np.ndarray, effective_rows: float, has_intercept: bool) -> ApproximateInverse:
-    """Return the approximate inverse of the Hessian of F. Call under enable_x64.
+    The rows theta_j (p, p) have theta_j' H e_j = 1, and small theta_j' H e_k for other k. The largest of these for a
+    feature k, relative to the standard error, is the bias factor (p,), 0 for a row of the inverse and for an intercept.
 
     Row j is (1, -gamma) / tau_j^2 with gamma = argmin gamma' H gamma / 2 - H_j gamma + strength |gamma|_1 over the
     other features and tau_j^2 = (1, -gamma) H e_j (van de Geer, Buehlmann, Ritov and Dezeure, Ann. Stat. 2014), in
@@ -52,36 +43,61 @@ def approximate_inverse(hessian: np.ndarray, effective_rows: float, has_intercep
     if not has_intercept:
         return _invert_features(hessian, effective_rows)
     cross, diagonal = hessian[:-1, -1], hessian[-1, -1]
-    features = _invert_features(hessian[:-1, :-1] - np.outer(cross, cross) / diagonal, effective_rows)
+    features, bias = _invert_features(hessian[:-1, :-1] - np.outer(cross, cross) / diagonal, effective_rows)
     means = cross / diagonal
     theta = np.zeros_like(hessian)
-    theta[:-1, :-1] = features.theta
-    theta[:-1, -1] = -features.theta @ means
-    theta[-1, :-1] = -means @ features.theta
-    theta[-1, -1] = 1 / diagonal + means @ features.theta @ means
-    return ApproximateInverse(theta, np.append(features.bias_factor, 0.0))
+    theta[:-1, :-1] = features
+    theta[:-1, -1] = -features @ means
+    theta[-1, :-1] = -means @ features
+    theta[-1, -1] = 1 / diagonal + means @ features @ means
+    return theta, np.append(bias, 0.0)
 
 
-def _invert_features(hessian: np.ndarray, effective_rows: float) -> ApproximateInverse:
-    """Return the approximate inverse for features that all have a penalty."""
+def _invert_features(hessian: np.ndarray, effective_rows: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the approximate inverse for features that all have a penalty, and its bias factors."""
+    n_features = len(hessian)
     scale = 1 / np.sqrt(np.diagonal(hessian))
     correlation = hessian * scale * scale[:, None]
-    choice = _Choice(correlation, effective_rows)
+
+    def measure(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows (p, p), and the factors of bias and of noise of each row, (p,).
+
+        In the notation of Zhang and Zhang, these are max_k |z_j' x_k| / |z_j| and |z_j| / |z_j' x_j|, the latter up to
+        a constant.
+        """
+        products = rows @ correlation
+        length = np.sqrt(np.maximum(np.einsum("jk,jk->j", products, rows), 1e-300))
+        diagonal = np.diagonal(products).copy()
+        np.fill_diagonal(products, 0.0)
+        bias = np.sqrt(effective_rows) * np.abs(products).max(axis=1) / length
+        return rows, bias, length / np.maximum(np.abs(diagonal), 1e-300)
+
     inverse = None  # where the matrix is singular or nearly so
     if np.linalg.eigvalsh(correlation)[0] > _REGULAR:
         inverse = np.linalg.inv(correlation)
-        inverse = inverse / np.diagonal(inverse)[:, None]
+        inverse = measure(inverse / np.diagonal(inverse)[:, None])
+    bound = np.sqrt(2 * np.log(max(n_features, 2)))
+    reference = np.full(n_features, np.nan)  # the noise at the largest strength within the bound
+    candidates = []
     for rows in _iterate_strengths(correlation):
-        choice.consider(rows)
-        if inverse is not None and choice.affords(inverse).all():
-            break
-        if choice.is_settled:
+        candidates.append(measure(rows))
+        _, bias, noise = candidates[-1]
+        reference = np.where(np.isnan(reference) & (bias <= bound), noise, reference)
+        limit = (1 + _EXTRA_NOISE) * reference
+        # smaller strengths are noisier, and nothing has less bias than the inverse
+        if (noise > limit).all() or (inverse is not None and (inverse[2] <= limit).all()):
             break
     if inverse is not None:
-        choice.consider(inverse)
-    rows, bias = choice.best()
+        candidates.append(inverse)
+    bias, noise = (np.stack(factors) for factors in list(zip(*candidates, strict=True))[1:])
+    smallest = bias.min(axis=0)
+    bounds = np.where(smallest > bound, (1 + _EXTRA_BIAS) * smallest, bound)
+    features = np.arange(n_features)
+    affordable = noise <= (1 + _EXTRA_NOISE) * noise[(bias <= bounds).argmax(axis=0), features]
+    chosen = np.where(affordable, bias, np.inf).argmin(axis=0)
+    rows = np.stack([candidates[i][0][j] for j, i in enumerate(chosen)])
     rows = rows / np.einsum("jk,kj->j", rows, correlation)[:, None]
-    return ApproximateInverse(rows * scale * scale[:, None], bias)
+    return rows * scale * scale[:, None], bias[chosen, features]
 
 
 def _iterate_strengths(correlation: np.ndarray) -> Iterator[np.ndarray]:
@@ -98,65 +114,6 @@ def _iterate_strengths(correlation: np.ndarray) -> Iterator[np.ndarray]:
             correlation, correlation, penalty, gamma, tolerance=_TOLERANCE, max_sweeps=_MAX_SWEEPS
         )
         yield eye - gamma.T
-
-
-class _Choice:
-    """The choice of a strength for each feature by the rule of Zhang and Zhang, while strengths decrease."""
-
-    def __init__(self, correlation: np.ndarray, effective_rows: float):
-        self.correlation = correlation
-        self.effective_rows = effective_rows
-        self.bound = np.sqrt(2 * np.log(max(len(correlation), 2)))
-        self.candidates: list[np.ndarray] = []
-        self.bias: list[np.ndarray] = []
-        self.noise: list[np.ndarray] = []
-
-    def consider(self, rows: np.ndarray) -> None:
-        """Add the rows (p, p) of the next strength."""
-        bias, noise = self._factors(rows)
-        self.candidates.append(rows)
-        self.bias.append(bias)
-        self.noise.append(noise)
-
-    def affords(self, rows: np.ndarray) -> np.ndarray:
-        """Return whether each of these rows (p, p) costs at most a quarter of the reference's standard error, (p,)."""
-        return self._factors(rows)[1] <= (1 + _EXTRA_NOISE) * self._reference()
-
-    @property
-    def is_settled(self) -> bool:
-        """Return whether smaller strengths, which are noisier, are too noisy for all features."""
-        return bool((self.noise[-1] > (1 + _EXTRA_NOISE) * self._reference()).all())
-
-    def best(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the chosen row of each feature (p, p), and its bias factor (p,)."""
-        bias, noise = np.stack(self.bias), np.stack(self.noise)
-        smallest = bias.min(axis=0)
-        bounds = np.where(smallest > self.bound, (1 + _EXTRA_BIAS) * smallest, self.bound)
-        first = (bias <= bounds).argmax(axis=0)
-        features = np.arange(len(first))
-        affordable = noise <= (1 + _EXTRA_NOISE) * noise[first, features]
-        chosen = np.where(affordable, bias, np.inf).argmin(axis=0)
-        return np.stack([self.candidates[i][j] for j, i in enumerate(chosen)]), bias[chosen, features]
-
-    def _reference(self) -> np.ndarray:
-        """Return the noise factor at the largest strength within the bound (p,); NaN without such a strength yet."""
-        bias, noise = np.stack(self.bias), np.stack(self.noise)
-        within = bias <= self.bound
-        reference = noise[within.argmax(axis=0), np.arange(bias.shape[1])]
-        return np.where(within.any(axis=0), reference, np.nan)
-
-    def _factors(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the factors of bias and of noise of each row, each (p,).
-
-        In the notation of Zhang and Zhang, these are max_k |z_j' x_k| / |z_j| and |z_j| / |z_j' x_j|, the latter up to
-        a constant.
-        """
-        products = rows @ self.correlation
-        length = np.sqrt(np.maximum(np.einsum("jk,jk->j", products, rows), 1e-300))
-        diagonal = np.diagonal(products).copy()
-        np.fill_diagonal(products, 0.0)
-        bias = np.sqrt(self.effective_rows) * np.abs(products).max(axis=1) / length
-        return bias, length / np.maximum(np.abs(diagonal), 1e-300)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,10 +181,10 @@ def debiased_estimates(
             approximately inverts.
         nonzero: the number of parameters that the solution has spent.
     """
-    inverse = approximate_inverse(sums.hessian, effective_rows, has_intercept)
+    inverse, _ = approximate_inverse(sums.hessian, effective_rows, has_intercept)
     factor, degrees = small_sample(rows, nonzero, scores.count if clusters else None)
-    covariance = factor * inverse.theta @ scores.meat @ inverse.theta.T
-    return Estimates(theta - inverse.theta @ sums.gradient, covariance, degrees, inverse.theta)
+    covariance = factor * inverse @ scores.meat @ inverse.T
+    return Estimates(theta - inverse @ sums.gradient, covariance, degrees, inverse)
 
 
 def linearization_errors(
