@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -141,8 +142,7 @@ _FEW_AT_RISK = 10
 _LEVEL = 0.95  # of intervals
 
 
-@dataclass(frozen=True)
-class ObservedRisk:
+class ObservedRisk(NamedTuple):
     """The risk of an event up to a time, of rows of which some are censored.
 
     Attributes:
@@ -209,27 +209,14 @@ class SurvivalCalibration:
 
     def to_csv(self) -> str:
         """Return the content of calibration.csv: a row for each group."""
-        return csv_text(self._cells(group) for group in self.groups)
-
-    def _cells(self, group: RiskGroup) -> dict[str, object]:
-        observed = group.observed
-        cells: dict[str, object] = {
-            "set": self.split,
-            "model": "shared",
-            "client": group.client,
-            "kind": group.kind,
-            "at": self.at,
-            "probability": group.predicted,
-            "observed": observed.risk,
-            "low": observed.low,
-            "high": observed.high,
-            "n": group.n,
-            "events": observed.events,
-            "censored": observed.censored,
-            "at_risk": observed.at_risk,
-            "level": self.level,
-        }
-        return {name: "" if value != value else value for name, value in cells.items()}
+        rows = []
+        for group in self.groups:
+            cells = {"set": self.split, "model": "shared", "client": group.client, "kind": group.kind, "at": self.at}
+            risk, low, high, *counts = group.observed
+            cells |= {"probability": group.predicted, "observed": risk, "low": low, "high": high, "n": group.n}
+            cells |= {**dict(zip(("events", "censored", "at_risk"), counts, strict=True)), "level": self.level}
+            rows.append({name: "" if value != value else value for name, value in cells.items()})
+        return csv_text(rows)
 
 
 def calibrate_record(folder: Path, at: float, level: float = _LEVEL) -> SurvivalCalibration:
@@ -269,25 +256,17 @@ def calibrate(
     groups = []
     names = [name for name in np.unique(rows.client).tolist() if name]
     for client in ["", *(names if len(names) > 1 else [])]:
-        mask = rows.client == client if client else np.ones(len(rows), bool)
-        groups += list(_group_rows(client, rows.target[mask], risk[mask], at, level))
+        index = np.flatnonzero((rows.client == client) | (client == ""))
+        kinds = [(ALL_ROWS, index)]
+        n_groups = min(_MAX_GROUPS, len(index) // _ROWS_OF_GROUP)
+        if n_groups > 1:  # of as many rows each
+            by_risk = index[np.argsort(risk[index], kind="stable")]
+            kinds += [(GROUP, of_group) for of_group in np.array_split(by_risk, n_groups)]
+        for kind, of_kind in kinds:
+            observed = observe_risk(rows.target[of_kind], at, level)
+            groups.append(RiskGroup(client, kind, len(of_kind), float(risk[of_kind].mean()), observed))
     warnings = [*(sentences or []), *_find_warnings(groups, at)]
     return SurvivalCalibration(at, rows.split, tuple(groups), tuple(warnings), level)
-
-
-def _group_rows(client: str, times: np.ndarray, risk: np.ndarray, at: float, level: float) -> Iterator[RiskGroup]:
-    """Yield all rows, and then groups of as many rows each, in the order of their predicted risk."""
-    n = len(times)
-    n_groups = min(_MAX_GROUPS, n // _ROWS_OF_GROUP)
-    of_groups = np.array_split(np.argsort(risk, kind="stable"), n_groups) if n_groups > 1 else []
-    for kind, index in ((ALL_ROWS, np.arange(n)), *((GROUP, index) for index in of_groups)):
-        yield RiskGroup(
-            client=client,
-            kind=kind,
-            n=len(index),
-            predicted=float(risk[index].mean()),
-            observed=observe_risk(times[index], at, level),
-        )
 
 
 def observe_risk(times: Float[np.ndarray, " n"], at: float, level: float = _LEVEL) -> ObservedRisk:
@@ -307,9 +286,7 @@ def observe_risk(times: Float[np.ndarray, " n"], at: float, level: float = _LEVE
     if not n_at_risk and survival > 0:  # the last row is censored before the time
         survival = low = high = math.nan
     n_censored = int(np.sum(~is_event & (time < at)))
-    return ObservedRisk(
-        risk=1 - survival, low=low, high=high, events=int(events.sum()), censored=n_censored, at_risk=n_at_risk
-    )
+    return ObservedRisk(1 - survival, low, high, events=int(events.sum()), censored=n_censored, at_risk=n_at_risk)
 
 
 def _find_warnings(groups: list[RiskGroup], at: float) -> Iterator[str]:
