@@ -48,11 +48,14 @@ class _SavedModel:
     scaling: Scaling | None
 
     def in_raw_units(self, weights: np.ndarray, bias: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weights (d, outputs) and the bias (outputs,) that act on raw features."""
+        """Return the weights (d, outputs) and the bias that act on raw features.
+
+        The bias has shape (outputs,), or (cuts,) for several cuts of one output.
+        """
         weights, bias = np.asarray(weights, float), np.asarray(bias, float)
         if self.scaling is not None:
             weights, bias = self.scaling.to_original_units(weights, bias)
-        return weights * self.data.get("scale", 1.0), np.broadcast_to(bias, weights.shape[-1:]).copy()
+        return weights * self.data.get("scale", 1.0), bias + np.zeros(weights.shape[-1])
 
     @property
     def classes(self) -> np.ndarray:
@@ -139,12 +142,9 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     is_linear = is_linear_model(type(objective))
     if isinstance(objective, MLP) and type(objective).predict is MLP.predict:
         estimator = _fitted_network(model)
-    elif is_linear and "bias" in model.params and model.params["bias"].ndim == model.params["weights"].ndim == 1:
-        # several intercepts have one column of weights together
-        estimator = _fitted_shared_weights(model)
-    elif is_linear and (model.data["classes"] or _unfitted_regressor(objective) is not None):
-        estimator = _fitted_linear_model(model)
     else:
+        estimator = _fitted_linear_model(model) if is_linear else None
+    if estimator is None:
         reason = "whose predictions do not fit the target" if is_linear else "neither linear nor mlp"
         raise UserError(
             f"{model.folder} cannot predict: there is no estimator for {type(objective).__name__}, {reason}"
@@ -239,21 +239,8 @@ def _unfitted_regressor(objective: Any) -> Any | None:
     return linear_model.LinearRegression(**options)
 
 
-def _fitted_shared_weights(model: _SavedModel) -> Any:
-    from fcorun.results.models.estimator import SharedWeightsClassifier
-
-    weights = np.asarray(model.params["weights"], float)[:, None]
-    bias = np.asarray(model.params["bias"], float)
-    if model.scaling is not None:
-        weights, bias = model.scaling.to_original_units(weights, bias)
-    estimator: Any = SharedWeightsClassifier(model.objective)
-    estimator.classes_ = model.classes
-    estimator.coef_ = weights[:, 0] * model.data.get("scale", 1.0)
-    estimator.intercept_ = bias
-    return estimator
-
-
-def _fitted_linear_model(model: _SavedModel) -> Any:
+def _fitted_linear_model(model: _SavedModel) -> Any | None:
+    """Return a linear model; None if scikit-learn has none for the regression of the objective."""
     from sklearn.linear_model import LogisticRegression, SGDClassifier
 
     objective, params = model.objective, model.params
@@ -262,8 +249,15 @@ def _fitted_linear_model(model: _SavedModel) -> Any:
     estimator: Any
     if not model.data["classes"]:
         estimator = _unfitted_regressor(objective)
+        if estimator is not None:
+            estimator.coef_ = weights[:, 0]
+            estimator.intercept_ = float(bias[0])
+        return estimator
+    if len(bias) > weights.shape[1]:
+        estimator = SharedWeightsClassifier(objective)
+        estimator.classes_ = model.classes
         estimator.coef_ = weights[:, 0]
-        estimator.intercept_ = float(bias[0])
+        estimator.intercept_ = bias
         return estimator
     if isinstance(objective, OneVsRest):
         estimator = SGDClassifier(loss="log_loss", fit_intercept=objective.intercept)
