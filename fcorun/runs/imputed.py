@@ -14,6 +14,7 @@ import numpy as np
 
 from fcorun.base.errors import word
 from fcorun.base.metrics import COUNTERS, MORE_ROUNDS_ADVICE
+from fcorun.base.records.formats import columns_csv
 from fcorun.base.system.files import check_interrupted
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
@@ -25,7 +26,7 @@ from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.results.inference.solution import Penalty
-from fcorun.results.models.coefficients import coefficients_from, format_csv
+from fcorun.results.models.coefficients import coefficients_from
 from fcorun.results.models.inference_problem import InferenceProblem, make_model_rows
 from fcorun.results.models.multiple_imputation import GapModel, prepare_imputations
 from fcorun.runs.finish import finish_run
@@ -194,9 +195,9 @@ def _tabulate(fits: list[ImputedFit], data: FederatedData, experiment: PreparedE
     models = [coefficients_from(fit.solution, data, experiment) for fit in fits]
     values = np.stack([model.values for model in models])
     share = np.mean([model.values_exceed(experiment.settings.cutoff) for model in models], axis=0)
-    names = ("parameter", "feature", "class", "average", "share_nonzero", *(f"fit{k + 1}" for k in range(len(fits))))
-    columns = zip(models[0].labels, values.mean(axis=0).tolist(), share.tolist(), values.T.tolist(), strict=True)
-    return format_csv(names, [(*label, mean, nonzero, *of_fits) for label, mean, nonzero, of_fits in columns])
+    columns = dict(zip(("parameter", "feature", "class"), zip(*models[0].labels, strict=True), strict=True))
+    columns |= {"average": values.mean(axis=0).tolist(), "share_nonzero": share.tolist()}
+    return columns_csv(columns | {f"fit{k + 1}": of_fit.tolist() for k, of_fit in enumerate(values)})
 
 
 def _describe(fits: list[ImputedFit]) -> str:

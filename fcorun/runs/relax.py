@@ -9,13 +9,13 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import COUNTERS
-from fcorun.base.records.formats import csv_text
+from fcorun.base.records.formats import columns_csv, csv_text
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import build_evaluation, build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.problem.problem import Vector
 from fcorun.methods.problem.solver import gather_rows
-from fcorun.results.models.coefficients import coefficients_from, format_csv
+from fcorun.results.models.coefficients import coefficients_from
 from fcorun.results.models.relaxed import NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution
 from fcorun.runs.job import Job
 
@@ -61,9 +61,8 @@ def relax_run(job: Job, data: FederatedData, solution: dict[str, np.ndarray]) ->
         raise UserError(f"`relax={gamma:g}`: the selected features have no fit without a penalty: {error}: give a "
                         "larger `reg.strength`, or `relax=1`, the lasso") from error  # fmt: skip
     models = [coefficients_from(values, data, experiment) for values in (solution, fitted, relaxed)]
-    names = ("parameter", "feature", "class", "lasso", "refit", "relaxed")
-    rows = [(*label, *values) for label, *values in zip(models[0].labels, *(m.values.tolist() for m in models),
-                                                        strict=True)]  # fmt: skip
+    columns = dict(zip(("parameter", "feature", "class"), zip(*models[0].labels, strict=True), strict=True))
+    columns |= {name: m.values.tolist() for name, m in zip(("lasso", "refit", "relaxed"), models, strict=True)}
     n_selected = int(models[0].exceed(experiment.settings.cutoff).sum())
     strength = build_problem(experiment, data).regularizer.strength_or_none
     sentence = (
@@ -78,7 +77,7 @@ def relax_run(job: Job, data: FederatedData, solution: dict[str, np.ndarray]) ->
         "certificate_of_lasso": job.certificate,
     }
     row = {name: job.rows[-1][name] for name in COUNTERS if name in job.rows[-1]} | evaluate(experiment, data, relaxed)
-    return RelaxedRun(relaxed, row, format_csv(names, rows), summary, sentence)
+    return RelaxedRun(relaxed, row, columns_csv(columns), summary, sentence)
 
 
 def evaluate(experiment: PreparedExperiment, data: FederatedData, solution: dict[str, np.ndarray]) -> dict[str, float]:

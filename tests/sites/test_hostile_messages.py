@@ -17,7 +17,7 @@ from recorded_studies import NAMES, STUDIES, plan_named, record, restorer, sites
 from fcorun.base.errors import UserError
 from fcorun.engine.remote.loop import RemoteLoop
 from fcorun.experiment import optimum
-from fcorun.results.site_scores import site_scores
+from fcorun.results import site_scores
 from fcorun.sites.plan.messages.message_kind import list_kinds
 from fcorun.sites.server import site_selection
 from fcorun.sites.server.server import Server

@@ -1,10 +1,8 @@
 """The coefficients of linear models by feature, as trained and in the features' own units."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +10,15 @@ from jaxtyping import Float
 
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import PERSONAL_PREFIX
-from fcorun.base.records.formats import READ_ERRORS, nifti_bytes, read_json, read_mask, read_summary
+from fcorun.base.records.formats import (
+    READ_ERRORS,
+    columns_csv,
+    csv_text,
+    nifti_bytes,
+    read_json,
+    read_mask,
+    read_summary,
+)
 from fcorun.base.records.record import Record
 from fcorun.base.trust import public_path
 from fcorun.data.datasets.dataset import FederatedData
@@ -115,8 +121,8 @@ class Coefficients:
         bias = None if self.bias is None else np.abs(self.bias) > cutoff
         return self._flatten(self.exceed(cutoff), bias) > 0
 
-    def take(self, models: slice) -> "Coefficients":
-        """Return the coefficients of some models of a path."""
+    def take(self, models: slice | int) -> "Coefficients":
+        """Return the coefficients of some models of a path, or of one."""
         return replace(self, weights=self.weights[models], bias=None if self.bias is None else self.bias[models])
 
     @property
@@ -146,16 +152,7 @@ class Coefficients:
 
     def to_csv(self) -> str:
         """Return the content of coefficients.csv: ``to_rows``, numbers with all their digits."""
-        return format_csv(COLUMNS, self.to_rows())
-
-
-def format_csv(names: Sequence[str], rows: list[tuple]) -> str:
-    """Return rows of plain values as the text of a CSV."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(rows)
-    return buffer.getvalue()
+        return csv_text(dict(zip(COLUMNS, row, strict=True)) for row in self.to_rows())
 
 
 def feature_names(names: Sequence[str], shape: Sequence[int], grid: VoxelGrid | None = None) -> tuple[str, ...]:
@@ -165,12 +162,7 @@ def feature_names(names: Sequence[str], shape: Sequence[int], grid: VoxelGrid | 
     """
     if grid is not None and grid.n_voxels == np.prod(shape):
         return grid.names
-    return tuple(names) or _default_names(tuple(shape))
-
-
-@cache  # the runs of a sweep have the same names
-def _default_names(shape: tuple[int, ...]) -> tuple[str, ...]:
-    return tuple("x" + ",".join(map(str, index)) for index in np.ndindex(*shape))
+    return tuple(names) or tuple("x" + ",".join(map(str, index)) for index in np.ndindex(*shape))
 
 
 def build_coefficients(
@@ -345,14 +337,8 @@ def load_client_coefficients(record: Record) -> tuple[list[str], list[Coefficien
     if not models:
         raise UserError(f"{record.folder} has no personal models (personal.npz); leave --clients out")
     clients = [str(name) for name in models["client"]]
-    first = _load(record, {name: values[0] for name, values in models.items() if name != "client"})
-    outputs = len(first.classes)
-    coefficients = []
-    for client in range(len(clients)):
-        weights = np.asarray(models["weights"][client], float).reshape(-1, outputs)
-        bias = np.asarray(models["bias"][client], float).reshape(-1) if "bias" in models else None
-        coefficients.append(replace(first, weights=weights, bias=bias))
-    return clients, coefficients
+    path = _load(record, {name: values for name, values in models.items() if name != "client"}, has_path_axis=True)
+    return clients, [path.take(number) for number in range(len(clients))]
 
 
 def format_by_client(names: Sequence[str], models: Sequence[Coefficients]) -> str:
@@ -363,10 +349,12 @@ def format_by_client(names: Sequence[str], models: Sequence[Coefficients]) -> st
     value = COLUMNS.index("value_original" if models[0].has_source_units else "value")
     tables = [model.to_rows() for model in models]
     rows = [(*clients[0][:3], *(row[value] for row in clients)) for clients in zip(*tables, strict=True)]
-    return format_csv([*COLUMNS[:3], *names], rows)
+    return columns_csv(dict(zip([*COLUMNS[:3], *names], zip(*rows, strict=True), strict=True)))
 
 
-def _load(record: Record, parameters: Mapping[str, np.ndarray] | None = None) -> Coefficients:
+def _load(
+    record: Record, parameters: Mapping[str, np.ndarray] | None = None, has_path_axis: bool = False
+) -> Coefficients:
     """Return the coefficients of a record with these parameters, by default those of its solution."""
     if reason := no_coefficients_reason(record):
         raise UserError(reason)
@@ -375,7 +363,8 @@ def _load(record: Record, parameters: Mapping[str, np.ndarray] | None = None) ->
         data_summary = record.summary["data"]
         parameters = record.solution if parameters is None else parameters
         grid = mask and VoxelGrid(*mask)
-        coefficients = build_coefficients(parameters, data_summary, bool(data_summary.get("units", True)), grid)
+        has_units = bool(data_summary.get("units", True))
+        coefficients = build_coefficients(parameters, data_summary, has_units, grid, has_path_axis)
         ratio_name = find_ratio_name(str(record.flat_config.get("objective.class")))
         labels = data_summary.get("labels")
         if not labels and not (record.folder / ENCODING_FILE).is_file():

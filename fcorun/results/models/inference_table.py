@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from fcorun.base.errors import abbreviate, word
+from fcorun.base.records.formats import csv_text
 from fcorun.base.sources.catalogue import parse_source
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.logistic import Logistic
@@ -20,7 +21,7 @@ from fcorun.results.inference.methods import (
     WITH_ADAPTIVE_WEIGHTS,
     find_sources,
 )
-from fcorun.results.models.coefficients import find_ratio_name, format_csv
+from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.models.inference import MIN_COUNT, Inference
 from fcorun.results.models.inference_problem import feature_scaling
 from fcorun.results.models.multiple_imputation import describe_imputations, explain_no_imputation
@@ -96,7 +97,7 @@ class InferenceTable:
 
     def to_csv(self) -> str:
         """Return the content of inference.csv."""
-        return format_csv(COLUMNS, self.to_rows())
+        return csv_text(dict(zip(COLUMNS, row, strict=True)) for row in self.to_rows())
 
 
 def build_table(inference: Inference) -> InferenceTable:
