@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from fcorun.data.tables.column_statistics import sum_in_order
 
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.sites import Sites
+from fcorun.data.rows.rows import sum_in_order
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.server import agree, fit_scaling, stack_sums
