@@ -47,7 +47,8 @@ class NumberSite:
     """A site whose answer is its numbers times the server's factor, and a count."""
 
     def __init__(self, values, keys: Any = "pinned"):
-        self.plan, self.policy, self.share = SimpleNamespace(secure=BOUNDS), Policy(keys=keys), 1.0
+        self.plan, self.policy = SimpleNamespace(secure=BOUNDS), Policy(keys=keys)
+        self.batch = SimpleNamespace(share=1.0)
         self.values = values
 
     def compute_answer(self, request):

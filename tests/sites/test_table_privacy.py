@@ -19,8 +19,7 @@ from fcorun.data.tables.scaling import Scaling
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
 from fcorun.sites.server.server import agree
-from fcorun.sites.tables.table_agreement import Agreement
-from fcorun.sites.tables.table_data import encode_table
+from fcorun.sites.tables.table_agreement import Agreement, encode_table
 from fcorun.sites.tables.table_description import merge_small_cells
 from fcorun.sites.tables.table_rows import read_site_table
 from fcorun.sites.transport.messages import Message

@@ -13,8 +13,7 @@ from fcorun.data.rows.rows import sum_in_order
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.server import agree, fit_scaling, stack_sums
-from fcorun.sites.tables.table_agreement import Agreement
-from fcorun.sites.tables.table_data import encode_table, load_site_data, sum_features
+from fcorun.sites.tables.table_agreement import Agreement, encode_table, load_site_data, sum_features
 from fcorun.sites.tables.table_description import describe_table
 from fcorun.sites.tables.table_rows import read_site_table
 from fcorun.sites.transport.messages import Message

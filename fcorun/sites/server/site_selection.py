@@ -23,8 +23,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.sites.plan.planned_study import REFIT, PlannedSelection
 from fcorun.sites.server.server import OTHER_VERSION, stack_sums
 from fcorun.sites.server.sums_of_folds import SumsOfFolds
-from fcorun.sites.tables.fold_counts import FoldCounts
-from fcorun.sites.tables.fold_encoding import count_shapes, fit_fold, learnt_columns
+from fcorun.sites.tables.fold_encoding import FoldCounts, count_shapes, fit_fold, learnt_columns
 from fcorun.sites.transport.connections import ALL_SITES, Connections
 from fcorun.sites.transport.messages import Message, describe_damage
 from fcorun.studies.selection.fitting import fit_batch, point_at

@@ -22,9 +22,8 @@ from fcorun.sites.plan.messages.message_kind import list_kinds
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.server.site_intervals import compare_intervals
 from fcorun.sites.server.site_study import run_plan
-from fcorun.sites.site.shared_programs import SharedPrograms
 from fcorun.sites.site.site import Site
-from fcorun.sites.site.site_batch import resolve_numbers
+from fcorun.sites.site.site_batch import SharedPrograms, resolve_numbers
 from fcorun.sites.tables.fold_encoding import pool_cells
 from fcorun.sites.transport.connections import InProcessConnections, Request
 from fcorun.sites.transport.messages import Message

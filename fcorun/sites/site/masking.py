@@ -168,6 +168,7 @@ class MaskedSite:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._bounds = self.site.plan.secure or {}
         self._refusal = ""  # of a number that cannot be masked; stays until the site is started anew
         self._forget_run()
 
@@ -197,12 +198,6 @@ class MaskedSite:
         self._transcript = transcript
         return answer
 
-    @property
-    def _bounds(self) -> dict[str, float]:
-        bounds = self.site.plan.secure
-        assert bounds is not None
-        return bounds
-
     def _answer_masked(self, request: Message, context: bytes) -> Message:
         """Return a masked answer, or random numbers in place of sums that the site withholds.
 
@@ -227,7 +222,7 @@ class MaskedSite:
 
     def _mask(self, answer: Message, context: bytes) -> Message:
         """Return an answer as numbers of fixed point, with masks that ``context`` determines."""
-        factor = self.site.share if list_kinds()[answer.name].is_mean else 1.0
+        factor = self.site.batch.share if list_kinds()[answer.name].is_mean else 1.0
         bound, steps, dtypes = self._bounds[answer.name], {}, {}
         for name, values in answer.arrays.items():
             if factor != 1.0 and values.dtype.kind != "f" and name != "work":

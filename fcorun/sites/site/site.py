@@ -22,7 +22,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.problem.solver import gather_site_rows
 from fcorun.sites.plan.messages.fold_messages import Subset
 from fcorun.sites.plan.messages.message_kind import Stage
-from fcorun.sites.plan.messages.run_messages import Evaluate, Numbers
+from fcorun.sites.plan.messages.run_messages import FIRST_START, Evaluate, Numbers
 from fcorun.sites.plan.messages.score_messages import Scores
 from fcorun.sites.plan.messages.table_messages import Load
 from fcorun.sites.plan.plan import Plan
@@ -31,21 +31,18 @@ from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
 from fcorun.sites.site.interval_sums import IntervalSums, count_gaps
 from fcorun.sites.site.request_checks import FewRowsRule, RequestCounts, check_clients, check_last_model, check_model
 from fcorun.sites.site.score_sums import ScoreSums, threshold_of
-from fcorun.sites.site.shared_programs import SharedPrograms
-from fcorun.sites.site.site_batch import SiteBatch, resolve_numbers
+from fcorun.sites.site.site_batch import SharedPrograms, SiteBatch, resolve_numbers
 from fcorun.sites.site.site_folds import SiteFolds
 from fcorun.sites.site.site_results import SELECTION_FOLDER, FoldPredictions, check_result, read_result, write_result
-from fcorun.sites.tables.fold_counts import place_rows
+from fcorun.sites.tables.fold_encoding import place_rows
 from fcorun.sites.tables.planned_table import check_targets_of_site, read_planned_table
-from fcorun.sites.tables.table_agreement import Agreement
-from fcorun.sites.tables.table_data import encode_table, load_site_data, sum_features
+from fcorun.sites.tables.table_agreement import Agreement, encode_table, load_site_data, sum_features
 from fcorun.sites.tables.table_description import describe_table
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message
 
 _COUNTS = "counts"  # of requests
 _DAMAGES = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, EOFError, BadZipFile)
-_FIRST_START = "first start"  # the request that began the first runs
 _CLIENTS = "clients/"  # begins the names of the states of clients
 _NOT_LOADED = "the server asked for a run before all sites agreed on their tables: begin the run anew"
 
@@ -130,7 +127,7 @@ class Site:
     def forget_requests(self, first_stage: Stage) -> None:
         """Forget the requests of a stage and of later ones."""
         for name in list(self.requests):
-            if name != _FIRST_START and self.plan.kinds[name].stage >= first_stage:
+            if name != FIRST_START and self.plan.kinds[name].stage >= first_stage:
                 del self.requests[name]
 
     # -- the table
@@ -221,15 +218,6 @@ class Site:
 
     # -- runs
 
-    @property
-    def first_start(self) -> Message | None:
-        """The request that began the first runs, whose values those of a selection repeat; None before it."""
-        return self.requests.get(_FIRST_START)
-
-    def note_first_start(self, request: Message) -> None:
-        """Keep the request that began runs, unless others have begun before."""
-        self.requests.setdefault(_FIRST_START, request)
-
     def start(self, numbers: list[Numbers], curvature: dict[str, Any]) -> None:
         """Begin the runs of a batch, with the numbers and the bounds on curvatures that the server has resolved."""
         experiment, data, select = self.experiment, self.data, self.plan.select
@@ -257,11 +245,6 @@ class Site:
         if self._batch is None:
             raise UserError("the server asked for a round before the start of the run: begin the run anew")
         return self._batch
-
-    @property
-    def share(self) -> float:
-        """The weight of the site's clients in the mean over all clients."""
-        return self.batch.share
 
     @property
     def model_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -326,12 +309,12 @@ class Site:
                 threshold=threshold,
             )
         if self._fold_predictions is not None:
-            self._fold_predictions.write(self.folds, self.points[0], self.requests[_FIRST_START])
+            self._fold_predictions.write(self.folds, self.points[0], self.requests[FIRST_START])
 
     def end_runs(self) -> None:
         """End the runs, after which others may begin."""
         self._batch = None
-        self.requests.pop(_FIRST_START, None)
+        self.requests.pop(FIRST_START, None)
         self.forget_requests(Stage.FOLDS)
 
     # -- what a restart needs
@@ -354,8 +337,8 @@ class Site:
         self._forget_state()
         if _COUNTS in arrays:
             self.counts.counts.update(json.loads(arrays[_COUNTS].tobytes()))
-        if _FIRST_START in arrays:
-            self.requests[_FIRST_START] = _read_request(arrays[_FIRST_START])
+        if FIRST_START in arrays:
+            self.requests[FIRST_START] = _read_request(arrays[FIRST_START])
         with use_precision(self.plan.experiment.settings.precision):
             for name, kind in self.plan.kinds.items():
                 if name in arrays:

@@ -13,8 +13,7 @@ from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import REFIT
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.tables.fold_counts import FoldCounts, place_rows
-from fcorun.sites.tables.fold_encoding import FoldCells
+from fcorun.sites.tables.fold_encoding import FoldCells, FoldCounts, place_rows
 from fcorun.sites.tables.fold_rules import NOT_HELD_OUT, check_filled_levels, check_folds
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_rows import SiteTable

@@ -12,7 +12,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system.files import write_atomically
-from fcorun.sites.transport.delivery import digest_of
+from fcorun.sites.transport.delivery import AnsweringSite, digest_of
 from fcorun.sites.transport.messages import LAST_REQUEST, Envelope, Message, OwnerError
 
 _FILE, _LOCK, _REFUSALS = "last_answer.npz", "lock", "refusals"
@@ -31,12 +31,8 @@ def is_in_use(folder: Path) -> bool:
         return True
 
 
-class StatefulSite(Protocol):
+class StatefulSite(AnsweringSite, Protocol):
     """A site whose answers depend on earlier requests through its state alone."""
-
-    def answer(self, request: Message) -> Message:
-        """Return the answer to a request. Raises UserError if the site refuses."""
-        ...
 
     def save_state(self) -> Mapping[str, np.ndarray]:
         """Return the state as arrays by name."""
@@ -215,8 +211,8 @@ class _LastAnswer:
         return (self.envelope.run, self.envelope.number) == (envelope.run, envelope.number)
 
     def write(self, path: Path) -> None:
-        header: dict[str, Any] = {"name": self.name, "envelope": self.envelope.to_json(), "digest": self.digest}
-        header |= {"rows": self.rows, "runs": self.runs}
+        header: dict[str, Any] = {name: getattr(self, name) for name in ("name", "digest", "rows", "runs")}
+        header["envelope"] = self.envelope.to_json()
         arrays = {
             _HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8),
             _ANSWER: np.frombuffer(self.answer, np.uint8),
@@ -231,19 +227,11 @@ class _LastAnswer:
             arrays = read_npz(path)
             header = json.loads(arrays[_HEADER].tobytes())
             state = {name.removeprefix(_STATE): array for name, array in arrays.items() if name.startswith(_STATE)}
-            envelope = Envelope.from_json(header["envelope"])
-            return cls(
-                header["name"],
-                envelope,
-                header["digest"],
-                rows=header["rows"],
-                runs=int(header["runs"]),
-                answer=arrays[_ANSWER].tobytes(),
-                state=state,
-            )
+            header["envelope"] = Envelope.from_json(header["envelope"])
+            return cls(**header, answer=arrays[_ANSWER].tobytes(), state=state)
         except FileNotFoundError:
             return None
-        except READ_ERRORS as error:
+        except (*READ_ERRORS, TypeError) as error:
             raise OwnerError(f"{path} cannot be read ({error}): restore the file from a copy, or remove the file and "
                              "begin a new run", "the state of this site is damaged: its owner restores it from a copy, "
                              "or you begin a new run") from error  # fmt: skip

@@ -22,6 +22,7 @@ from fcorun.studies.selection.path import find_path_parameter
 if TYPE_CHECKING:
     from fcorun.sites.site.site import Site
 
+FIRST_START = "first start"  # names the kept request that began the first runs, whose values later ones repeat
 Numbers = dict[str, dict[str, float]]
 
 
@@ -34,9 +35,9 @@ class StartMessage(Notice):
     is_kept = True
 
     def resume(self, site: "Site", request: Message) -> None:
-        numbers = check_numbers(request, site.plan, site.counts.subset, site.first_start)
+        numbers = check_numbers(request, site.plan, site.counts.subset, site.requests.get(FIRST_START))
         site.start(numbers, request.about["curvature"])
-        site.note_first_start(request)
+        site.requests.setdefault(FIRST_START, request)
 
 
 def check_numbers(
