@@ -168,9 +168,13 @@ class Haxby(Dataset):
         if missing and not download:
             raise UserError(f"`data.root={self.root}`: subject {missing[0]} of the Haxby data is not in '{folder}' "
                             "yet; a run that is not dry downloads it")  # fmt: skip
+        if missing:
+            from nilearn.datasets import fetch_haxby
         for subject in missing:  # one at a time, so that complete subjects stay when the next download fails
+            log.info("downloading subject %d of the Haxby data to %s", subject, folder.parent)
             try:
-                _fetch(folder.parent, subject)
+                # one subject a call: nilearn 0.14 mixes files up where subject 6, without anatomical scan, is not last
+                fetch_haxby(data_dir=str(folder.parent), subjects=[subject], fetch_stimuli=False, verbose=0)
             # nilearn raises errors of many types: network, disk, checksum, archive
             except Exception as error:
                 left = missing[missing.index(subject) :]
@@ -183,27 +187,6 @@ class Haxby(Dataset):
                     f"that folder, which gives subj{subject}/, and put {MASK} into the same folder"
                 ) from error
         return files
-
-
-def _fetch(root: Path, subject: int) -> None:
-    """Download the missing files of one subject by nilearn; after a failure remove empty folders."""
-    from nilearn.datasets import fetch_haxby
-
-    def present() -> set[Path]:
-        return {root, root / "README.md", root / "haxby2001", *(root / "haxby2001").glob("*")}
-
-    before = {p for p in present() if p.exists()}
-    log.info("downloading subject %d of the Haxby data to %s", subject, root)
-    try:
-        # one subject a call: nilearn 0.14 mixes files up where subject 6, which has no anatomical scan, is not the last
-        fetch_haxby(data_dir=str(root), subjects=[subject], fetch_stimuli=False, verbose=0)
-    except BaseException:
-        for path in sorted(present() - before, reverse=True):  # a partial download is kept: nilearn resumes it
-            if path.is_dir() and not any(path.iterdir()):
-                path.rmdir()
-            elif path.name == "README.md":
-                path.unlink(missing_ok=True)
-        raise
 
 
 def _read_labels(file: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -224,11 +207,24 @@ def _read_labels(file: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _mask_volumes(files: tuple[Path, Path, Path], labels: np.ndarray, runs: np.ndarray, categories: list[str]):
-    """Return the volumes of two categories, cached: x (n, voxels) float32, y (n,) int32 and run (n,)."""
+    """Return the volumes of two categories, cached: x (n, voxels) float32, y (n,) int32 and run (n,).
+
+    Each voxel is standardized over all volumes of a run.
+    """
     bold, _, mask = files
 
     def make() -> dict[str, np.ndarray]:
-        x = _mask_and_standardize(bold, mask, runs)
+        log.info("masking %s", bold)
+        try:
+            x = extract_voxels(str(bold), str(mask), runs)
+        except read_errors() as error:
+            file = bold
+            try:
+                read_voxel_grid(mask)
+            except read_errors():
+                file = mask
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise UserError(f"`data.root`: {file} cannot be read ({reason}); delete it and download it anew") from error
         order = np.argsort(runs, kind="stable")  # nilearn returns the volumes run by run
         shown = np.isin(labels[order], categories)
         y = np.searchsorted(categories, labels[order][shown]).astype(np.int32)
@@ -236,18 +232,3 @@ def _mask_volumes(files: tuple[Path, Path, Path], labels: np.ndarray, runs: np.n
 
     arrays = load_or_make("haxby", bold.parent.name, (1, file_stats(files), categories), make)
     return arrays["x"], arrays["y"], arrays["run"]
-
-
-def _mask_and_standardize(bold: Path, mask: Path, runs: np.ndarray) -> np.ndarray:
-    """Return all volumes x voxels in the mask, standardized within each run, float32, sorted by run."""
-    log.info("masking %s", bold)
-    try:
-        return extract_voxels(str(bold), str(mask), runs)
-    except read_errors() as error:
-        try:
-            read_voxel_grid(mask)
-            file = bold
-        except read_errors():
-            file = mask
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"`data.root`: {file} cannot be read ({reason}); delete it and download it anew") from error
