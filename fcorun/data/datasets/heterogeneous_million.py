@@ -14,11 +14,8 @@ from fcorun.data.datasets.synthetic import GeneratedClients, check_nonzeros
 class HeterogeneousMillion(GeneratedClients):
     """Synthetic data of the law of ``fcorun.data.datasets.heterogeneous``, with two classes.
 
-    Rows and models are drawn from the seed and a client's number alone.
-
-    Client m has the coefficients w_m = shared * s + dense * u_m + sparse * v_m of that law, a mean
-    mu_m ~ N(0, mean_scale^2 I), rows x ~ N(mu_m, I) and labels from the sigmoid of x'w_m. Only the rows for evaluation
-    are stored.
+    Models, means, rows and labels are drawn from the seed and a client's number alone. Only the rows for evaluation are
+    stored.
     """
 
     source = "ours"

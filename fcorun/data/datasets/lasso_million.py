@@ -14,9 +14,8 @@ from fcorun.data.datasets.synthetic import GeneratedClients, check_nonzeros
 class LassoMillion(GeneratedClients):
     """Synthetic data of the law of ``fcorun.data.datasets.lasso``, drawn from the seed and a client's number alone.
 
-    Client m draws a mean mu_m ~ N(0, mean_scale^2 I) and ``samples`` rows x = mu_m + delta, y = x'w + b + eps with
-    delta ~ N(0, I) and eps ~ N(0, 1), by JAX's counter-based generator: the same rows in each round of its
-    participation. All clients share b ~ N(0, 1). Only the rows for evaluation are stored.
+    JAX's counter-based generator draws the same rows in each round of a client's participation. All clients share b.
+    Only the rows for evaluation are stored.
     """
 
     source = "section 5.1 of @yuan2021, the law of the features reconstructed"

@@ -9,7 +9,7 @@ import pytest
 from fcorun import UserError, compose
 from fcorun.data.datasets.heterogeneous_million import HeterogeneousMillion
 from fcorun.data.datasets.lasso_million import LassoMillion
-from fcorun.data.rows.generated_rows import GeneratedRows, materialize_clients
+from fcorun.data.datasets.synthetic import GeneratedRows, materialize_clients
 from fcorun.data.rows.rows import Rows
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
