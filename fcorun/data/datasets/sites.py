@@ -12,11 +12,6 @@ from fcorun.data.rows.away_sites import AwayRule
 from fcorun.data.tables.encoding import MissingPolicy
 from fcorun.data.tasks import Survival, Task, find_task
 
-_NOT_OF_TABLE = (  # options that data=table does not have
-    *("classes", "ranges", "fold_names", "by_site", "away", "away_seconds", "least_sites"),
-    *("load_from_sites", "digest"),
-)
-
 
 @dataclass(frozen=True)
 class Sites(Dataset):
@@ -102,16 +97,9 @@ class Sites(Dataset):
             return AwayRule(self.away_seconds, self.least_sites)
         return None
 
-    @property
-    def hold_out_seed(self) -> int:
-        """The seed of the held-out rows."""
-        if self.split_seed is None:
-            return self.seed
-        return self.split_seed
-
     def fold_seed(self, seed: int) -> int:
-        """Return the seed of the folds, which is not that of the run: see ``split_seed``."""
-        return self.hold_out_seed
+        """Return the seed of the held-out rows and of the folds, which is not that of the run: see ``split_seed``."""
+        return super().fold_seed(self.seed)
 
     def _check_classes(self, classes: list[str]) -> None:
         listed = f"`data.classes=[{','.join(classes)}]`"
@@ -133,10 +121,9 @@ class Sites(Dataset):
 
     def as_table(self, path: str, client: str | None) -> Table:
         """Return the options of the table at ``path``. Raises UserError for options that do not fit each other."""
-        shared = {
-            option.name: getattr(self, option.name) for option in fields(self) if option.name not in _NOT_OF_TABLE
-        }
-        return Table(**shared | {"path": path, "client": client, "split_seed": self.hold_out_seed})
+        names = {option.name for option in fields(Table)} & {option.name for option in fields(self)}
+        shared = {name: getattr(self, name) for name in names}
+        return Table(**shared | {"path": path, "client": client, "split_seed": self.fold_seed(self.seed)})
 
     def load(self) -> FederatedData:
         """Return what the server knows of the rows of connected sites."""

@@ -27,9 +27,9 @@ from fcorun.data.tables.data_warnings import (
     describe_positive_class,
     warn_client_differences,
     warn_constant_features,
+    warn_identifiers,
     warn_leaks,
     warn_missing_codes,
-    warn_suspicious_columns,
 )
 from fcorun.data.tables.encoding import (
     ENCODING_FILE,
@@ -41,12 +41,12 @@ from fcorun.data.tables.encoding import (
 from fcorun.data.tables.imputation.missing_by_outcome import compare_gaps
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
-from fcorun.data.tables.partition import assign_rows_to_clients
 from fcorun.data.tables.readers import detect_ending, find_file, read_table
 from fcorun.data.tables.scaling import Scaling, standardize
 from fcorun.data.tables.splits import (
     ClientRows,
     HoldOut,
+    assign_rows_to_clients,
     check_groups_and_folds,
     summarize_groups,
     warn_groups_across_clients,
@@ -127,13 +127,6 @@ class Table(Dataset):
         return find_task(self.task)
 
     @property
-    def hold_out_seed(self) -> int:
-        """The seed of the held-out rows."""
-        if self.split_seed is None:
-            return self.seed
-        return self.split_seed
-
-    @property
     def roles(self) -> ColumnRoles:
         """The roles of the columns that options name."""
         return ColumnRoles.from_options(self)
@@ -207,13 +200,8 @@ class Table(Dataset):
                 raise UserError(f"`data.splines` needs rows in memory, and those of {self.path} stay on disk: give "
                                 "`data.resident=true`, or leave `data.splines` out")  # fmt: skip
             return None
-        given = {
-            "missing": self.missing != "refuse",
-            "encoding": self.encoding is not None,
-            "splines": bool(self.splines),
-        }
-        for option, is_given in given.items():
-            if is_given:
+        for option, default in (("missing", "refuse"), ("encoding", None), ("splines", None)):
+            if (getattr(self, option) or default) != default:
                 raise UserError(f"`data.{option}={getattr(self, option)}` is for named columns, and {self.path} has "
                                 f"none: leave `data.{option}` out")  # fmt: skip
         return None
@@ -269,7 +257,7 @@ class Table(Dataset):
             keep = self.group_across == "keep"
             warnings = warn_groups_across_clients(rows.group, client_index, client_names, str(self.group), keep)
         validation, test = hold_out.draw_masks(
-            rows, client_names, client_index, path=self.path, seed=self.hold_out_seed
+            rows, client_names, client_index, path=self.path, seed=self.fold_seed(self.seed)
         )
         check_groups_and_folds(rows, self.roles, validation, test, self.path)
         return ClientRows(client_names, client_index, (~(validation | test), validation, test)), warnings
@@ -306,7 +294,7 @@ class Table(Dataset):
         y_train = y[training]
         training_gaps = {name: mask[training] for name, mask in gaps.items()}
         if warn_of_columns:
-            warnings += warn_suspicious_columns(x, names)
+            warnings += [*warn_identifiers(x, names), *warn_missing_codes(x, names)]
             warnings += warn_constant_features(x_train, names)
             warnings += warn_leaks(x_train, y_train, classes, names)
         if warn_of_columns and rows.client is not None and not isinstance(columns, Encoding):

@@ -66,11 +66,6 @@ def warn_repeated_rows(frame: Any) -> list[str]:
             "copies, drop them, for copies of training rows among held-out rows make scores too good"]  # fmt: skip
 
 
-def warn_suspicious_columns(x: Any, features: Sequence[str] = ()) -> list[str]:
-    """Return warnings about columns of x (N, d) that seem to hold identifiers, or codes of gaps."""
-    return [*warn_identifiers(x, features), *warn_missing_codes(x, features)]
-
-
 def _read_columns(x: Any, columns: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Yield columns of x (N, d) with their numbers. Rows on disk are read once for as many columns as fit in memory."""
     at_once = max(1, int(free_host_memory() * _MEMORY_SHARE) // (len(x) * x.dtype.itemsize))
@@ -231,7 +226,7 @@ def warn_clients_without_events(train: Rows, client_names: Sequence[str]) -> lis
     without = np.flatnonzero(train.sum_by_client(train.y > 0) == 0)
     if not len(without):
         return []
-    names = abbreviate([client_names[m] for m in without])
+    names = abbreviate([client_names[m] for m in without.tolist()])
     return [f"no training row of {'client' if len(without) == 1 else 'clients'} {names} has an event: such rows have "
             "no part in a partial likelihood"]  # fmt: skip
 

@@ -23,9 +23,8 @@ from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.column import ColumnDescription
 from fcorun.data.tables.data_warnings import FAR, describe_other_codes, measure_distances
 from fcorun.data.tables.encoding import Encoding, make_encoding, warn_single_levels
-from fcorun.data.tables.partition import numeric_or_text_key
 from fcorun.data.tables.scaling import Scaling
-from fcorun.data.tables.splits import SPLITS, HoldOut
+from fcorun.data.tables.splits import SPLITS, HoldOut, numeric_or_text_key
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.secure_sums import sum_errors
 from fcorun.sites.plan.site_options import OTHER

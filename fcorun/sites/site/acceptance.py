@@ -15,7 +15,7 @@ from fcorun.base.errors import UserError, warn_similar_names
 from fcorun.base.records.formats import READ_ERRORS, read_json
 from fcorun.base.system.files import write_atomically
 from fcorun.data.tables.cells import coerce_numbers
-from fcorun.data.tables.data_warnings import warn_suspicious_columns
+from fcorun.data.tables.data_warnings import warn_identifiers, warn_missing_codes
 from fcorun.data.tables.splits import SPLITS
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
@@ -94,7 +94,7 @@ def list_warnings(table: SiteTable) -> list[str]:
         return list(table.rows.warnings)
     x = np.column_stack([coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names])
     x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)  # a gap is no value to warn about
-    return [*table.rows.warnings, *warn_suspicious_columns(x, names)]
+    return [*table.rows.warnings, *warn_identifiers(x, names), *warn_missing_codes(x, names)]
 
 
 def open_checked_site(plan: Plan, options: SiteOptions, policy: Policy) -> Site:

@@ -22,7 +22,7 @@ from fcorun.data.tables.columns.infer_kind import infer_kind
 from fcorun.data.tables.data_warnings import (
     warn_class_like_target,
     warn_identifiers,
-    warn_suspicious_columns,
+    warn_missing_codes,
 )
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.readers import read_dataframe
@@ -231,8 +231,9 @@ def test_arrays_and_rows_on_disk_have_the_warnings_of_tables():
     warnings = from_arrays(x, x[:, 2], client).load().warnings
     for text in (*expected, "those of the other clients: column 2 (from 0) at client"):
         assert any(text in warning for warning in warnings)
-    on_disk = warn_suspicious_columns(DiskMatrix.from_memmap(x))
-    assert on_disk == warn_suspicious_columns(x)
+    matrix = DiskMatrix.from_memmap(x)
+    on_disk = [*warn_identifiers(matrix), *warn_missing_codes(matrix)]
+    assert on_disk == [*warn_identifiers(x), *warn_missing_codes(x)]
     assert len(on_disk) == len(expected)
 
 

@@ -8,7 +8,7 @@ from table_files import frame, price_table, save
 
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.cells import names_as_text
-from fcorun.data.tables.partition import assign_rows
+from fcorun.data.tables.splits import assign_rows
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
