@@ -29,28 +29,16 @@ class MemoryRows:
 
     def __init__(self, values: Any):
         self.values = values
-        self.digest = self._compute_digest()
+        self.digest = self.compute_digest()
 
     def __repr__(self) -> str:
         return f"MemoryRows({self.digest})"
 
-    def describe(self) -> str:
-        """Return the number of rows, and of features or columns, as text."""
-        if isinstance(self.values, dict):
-            n_rows, n_features = self.values["x"].shape
-            return f"{n_rows} rows, {n_features} features"
-        return f"{len(self.values)} rows, {len(self.values.columns)} columns"
-
     def __deepcopy__(self, memo: Any) -> "MemoryRows":
         return self
 
-    def check_unchanged(self, name: str) -> None:
-        """Raise UserError if the rows have changed since they were given."""
-        if self._compute_digest() != self.digest:
-            raise UserError(f"`data.path={name}`: the rows have changed since they were given to fcorun: call "
-                            "from_arrays or from_frame again, or give a copy")  # fmt: skip
-
-    def _compute_digest(self) -> str:
+    def compute_digest(self) -> str:
+        """Return sixteen hex digits of the content, which change with the rows."""
         digest = hashlib.sha256()
         if isinstance(self.values, dict):
             for name, array in self.values.items():
@@ -92,7 +80,11 @@ class InMemoryTable(Table):
         """Return the name, the size of the rows, and the options that differ from their defaults."""
         parts = [repr(self.path)]
         if self.rows is not None:
-            parts.append(self.rows.describe())
+            values = self.rows.values
+            if isinstance(values, dict):
+                parts.append(f"{len(values['x'])} rows, {values['x'].shape[1]} features")
+            else:
+                parts.append(f"{len(values)} rows, {len(values.columns)} columns")
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name not in ("path", "rows", "task_is_guessed") and value != field.default:
@@ -145,7 +137,9 @@ class InMemoryTable(Table):
 
     def _digest_rows(self) -> str:
         rows = self._get_rows()
-        rows.check_unchanged(self.path)
+        if rows.compute_digest() != rows.digest:
+            raise UserError(f"`data.path={self.path}`: the rows have changed since they were given to fcorun: call "
+                            "from_arrays or from_frame again, or give a copy")  # fmt: skip
         return rows.digest
 
     def _get_rows(self) -> MemoryRows:

@@ -29,7 +29,7 @@ from fcorun.data.datasets.images import (
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.cells import parse_numbers
 from fcorun.data.tables.column_roles import ParsedRows, read_metadata
-from fcorun.data.tables.readers import READ_ERRORS, TEXT_ENDINGS, detect_separator, explain_damage, find_file
+from fcorun.data.tables.readers import READ_ERRORS, TEXT_ENDINGS, explain_damage, find_file, read_named_columns
 from fcorun.data.tasks import Task, find_task
 
 Names = list[str]
@@ -156,34 +156,25 @@ class Nifti(Dataset):
 
     def _read_columns(self) -> dict[str, Names]:
         """Read the requested columns of the table as text. Raises UserError for missing columns and empty values."""
-        import pandas as pd
-
-        file, where = find_file(self.path, endings=TEXT_ENDINGS), f"`data.path={self.path}`"
+        where = f"`data.path={self.path}`"
+        file = find_file(self.path, endings=TEXT_ENDINGS)
         ending = file.suffix.lower()
         if ending not in TEXT_ENDINGS:
             raise UserError(f"{where}: give a table of images that ends in {' or '.join(TEXT_ENDINGS)}")
+        options = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run", *_MARKS)}
+        options = {key: column for key, column in options.items() if column is not None}
         try:
-            parser_options: Any = {
-                "sep": detect_separator(file, ending),
-                "dtype": str,
-                "keep_default_na": False,
-                "index_col": False,
-            }
-            frame = pd.read_csv(file, encoding="utf-8-sig", **parser_options)
+            frame = read_named_columns(file, ending, None, list(options.values()), where=where).frame
         except READ_ERRORS as error:
             raise explain_damage(where, ending, error) from error
-        names = list(frame)
-        options = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run", *_MARKS)}
         for key, column in options.items():
-            if column is not None and column not in names:
+            if column not in frame:
                 raise UserError(f"`data.{key}={column}`: there is no such column in {self.path}; "
-                                f"{suggest_name(column, names)}")  # fmt: skip
+                                f"{suggest_name(column, list(frame))}")  # fmt: skip
         if frame.empty:
-            raise UserError(f"`data.path={self.path}`: the table lists no image; give one a row")
+            raise UserError(f"{where}: the table lists no image; give one a row")
         columns = {}
         for key, column in options.items():
-            if column is None:
-                continue
             values = frame[column].fillna("").str.strip().tolist()
             if "" in values and key != "fold":
                 raise UserError(f"`data.{key}={column}`: row {values.index('') + 1} of {self.path} has no value there; "

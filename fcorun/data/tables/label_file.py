@@ -22,7 +22,7 @@ def read_label_file(path: str) -> dict[str, dict[str, str]]:
     where = f"`data.labels={path}`"
     file = find_file(path, "data.labels=", (".csv",))
     try:
-        frame = read_named_columns(file, ".csv", None, COLUMNS, where=where)[0].frame
+        frame = read_named_columns(file, ".csv", None, COLUMNS, where=where).frame
     except READ_ERRORS as error:
         raise explain_damage(where, ".csv", error) from error
     if "column" not in frame or not {*frame} <= {*COLUMNS}:

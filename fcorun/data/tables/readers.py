@@ -56,23 +56,21 @@ class ParsedTable:
 
     Attributes:
         frame: a pandas.DataFrame.
-        decimal_comma_columns: the columns whose commas were read as decimal commas.
         missing_tokens: by column, the tokens for missing values in it (``fcorun.data.tables.cells``).
         unparsed_columns: by column whose numbers have commas, the reason why these were not read as decimal commas.
+        header: the names of columns as written, where pandas may have changed them.
+        warnings: sentences about how the file was read.
     """
 
     frame: Any
-    decimal_comma_columns: list[str] = field(default_factory=list)
     missing_tokens: dict[str, list[str]] = field(default_factory=dict)
     unparsed_columns: dict[str, str] = field(default_factory=dict)
+    header: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def read_csv_text(
-    file: Path,
-    ending: str,
-    target: str | None,
-    text_columns: Sequence[str],
-    kinds: Mapping[str, Column] | None = None,
+    file: Path, ending: str, target: str | None, text_columns: Sequence[str], kinds: Mapping[str, Column]
 ) -> ParsedTable:
     """Read a CSV or TSV file.
 
@@ -91,7 +89,7 @@ def read_csv_text(
 
     options: Any = {"sep": detect_separator(file, ending), "index_col": False, "low_memory": False}
     options |= exact_float_options() | _blank_line_options(file, ending)
-    as_written = [*text_columns, *(name for name, column in (kinds or {}).items() if column.has_levels)]
+    as_written = [*text_columns, *(name for name, column in kinds.items() if column.has_levels)]
     dtypes: Any = dict.fromkeys(as_written, str)  # a client "007", or a level "01", keeps its name
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
@@ -103,8 +101,9 @@ def read_csv_text(
             for name in tokens:
                 frame[name] = reread[name]
         converted, unparsed = _convert_decimal_commas(file, frame, target, as_written, options)
-    restore_level_columns(frame, original, target, kinds or {})
-    return ParsedTable(frame, converted, tokens, unparsed)
+    restore_level_columns(frame, original, target, kinds)
+    header = [name for name in _read_first_line(file, ending) if name]
+    return ParsedTable(frame, tokens, unparsed, header, warn_decimal_commas(converted))
 
 
 def _convert_decimal_commas(
@@ -213,16 +212,11 @@ def restore_level_columns(
 
 
 def read_excel(
-    file: Path,
-    where: str,
-    target: str | None,
-    text_columns: Sequence[str],
-    kinds: Mapping[str, Column] | None = None,
-) -> tuple[ParsedTable, list[str], list[str]]:
-    """Return the table of the first sheet, its header as written, and warnings on more sheets and errors of formulas.
+    file: Path, where: str, target: str | None, text_columns: Sequence[str], kinds: Mapping[str, Column]
+) -> ParsedTable:
+    """Read the first sheet. Warnings are about more sheets and errors of formulas.
 
-    Tokens such as NA are treated as in ``read_csv_text``. Raises UserError where openpyxl is
-    not installed.
+    Tokens such as NA are treated as in ``read_csv_text``. Raises UserError where openpyxl is not installed.
     """
     import pandas as pd
 
@@ -245,9 +239,8 @@ def read_excel(
     original = {name: frame[name] for name in tokens}
     for name, column in original.items():
         frame[name] = column.mask(column.isin(MISSING_TOKENS)).infer_objects()
-    restore_level_columns(frame, original, target, kinds or {})
-    table = ParsedTable(frame, missing_tokens={str(name): column_tokens for name, column_tokens in tokens.items()})
-    return table, header, sheet_warnings
+    restore_level_columns(frame, original, target, kinds)
+    return ParsedTable(frame, {str(name): tokens[name] for name in tokens}, header=header, warnings=sheet_warnings)
 
 
 # The readers by the ending of the file.
@@ -347,10 +340,9 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
             rows = read_parquet(file, path, roles, read_encoding(record) if record else None)
         else:
             kinds = read_columns(record) if record else None
-            table, warnings = read_named_columns(
-                file, ending, roles.target, roles.text_columns, where=where, kinds=kinds
-            )
-            rows = parse_columns(table, path, roles, [*warnings, *warn_repeated_rows(table.frame)])
+            table = read_named_columns(file, ending, roles.target, roles.text_columns, where=where, kinds=kinds)
+            table.warnings += warn_repeated_rows(table.frame)
+            rows = parse_columns(table, path, roles)
     except READ_ERRORS as error:
         raise explain_damage(where, ending, error) from error
     if not len(rows.y):
@@ -376,8 +368,8 @@ def _check_finite(values: np.ndarray, path: str, name: str | None) -> None:
         )
 
 
-def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles, warnings: Sequence[str] = ()) -> ParsedRows:
-    """Return the rows of a table with named columns; ``warnings`` are those on how its file was read.
+def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles) -> ParsedRows:
+    """Return the rows of a table with named columns.
 
     Raises UserError for columns that are missing or cannot be read, and for targets and clients with gaps.
     """
@@ -390,7 +382,7 @@ def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles, warnings: S
         if name in used:
             raise UserError(f"{where}: {reason}")
     tokens = {name: tokens for name, tokens in table.missing_tokens.items() if name in (*used, roles.target)}
-    warnings = [*warnings, *warn_missing_tokens(tokens, frame)]
+    warnings = [*table.warnings, *warn_missing_tokens(tokens, frame)]
     if roles.group is None:
         left_out = [name for name in frame.columns if name not in (*used, roles.target, roles.client)]
         warnings += suggest_group_columns(frame, left_out, features, roles.client)
@@ -432,8 +424,8 @@ def read_named_columns(
     *,
     where: str = "",
     kinds: Mapping[str, Column] | None = None,
-) -> tuple[ParsedTable, list[str]]:
-    """Read a file with named columns. Return the table, with text as names of its columns, and warnings.
+) -> ParsedTable:
+    """Read a file with named columns, with text as names of its columns.
 
     The column ``target`` and the ``text_columns``, if the file has them, keep their text. ``kinds`` are the known kinds
     of columns. Raises UserError for two columns with the same name, and one of READ_ERRORS for a damaged file.
@@ -441,18 +433,15 @@ def read_named_columns(
     import pandas as pd
 
     where = where or str(file)
-    header: list[str] = []
-    warnings: list[str] = []
     if ending == PARQUET_ENDING:
         table = ParsedTable(pd.read_parquet(file))
     elif ending == ".xlsx":
-        table, header, warnings = read_excel(file, where, target, text_columns, kinds)
+        table = read_excel(file, where, target, text_columns, kinds or {})
     else:
-        table = read_csv_text(file, ending, target, text_columns, kinds)
-        header = [name for name in _read_first_line(file, ending) if name]
+        table = read_csv_text(file, ending, target, text_columns, kinds or {})
     table.frame.columns = [str(name) for name in table.frame.columns]
-    check_unique_names(header or table.frame.columns, where)
-    return table, [*warn_decimal_commas(table.decimal_comma_columns), *warnings]
+    check_unique_names(table.header or table.frame.columns, where)
+    return table
 
 
 def read_dataframe(
@@ -484,7 +473,7 @@ def read_dataframe(
 
     file = find_file(path, "")
     ending = detect_ending(file, path)
-    clients = None
+    clients: Any = None
     try:
         if ending in LIBSVM_ENDINGS:
             x = read_libsvm(file, path, first_index)[0]
@@ -495,11 +484,10 @@ def read_dataframe(
             clients = pd.Series(arrays["client"]) if "client" in arrays else None
         else:
             text_columns = [name for name in (client, *keep) if name is not None and name not in (kinds or {})]
-            table, file_warnings = read_named_columns(file, ending, None, text_columns, kinds=kinds)
+            table = read_named_columns(file, ending, None, text_columns, kinds=kinds)
             frame = table.frame
             if warnings is not None:
-                warnings += [f"{path}: {warning}" for warning in file_warnings]
-            frame.columns = [str(name) for name in frame.columns]
+                warnings += [f"{path}: {warning}" for warning in table.warnings]
             clients = frame.pop(client) if client in frame else None
     except READ_ERRORS as error:
         raise explain_damage(path, ending, error) from error

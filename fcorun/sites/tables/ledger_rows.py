@@ -94,7 +94,7 @@ def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None
     if row_id is not None:
         file = find_file(options.path)
         where = f"data.path={options.path}"
-        parsed, _ = read_named_columns(file, detect_ending(file, where), None, [row_id], where=where)
+        parsed = read_named_columns(file, detect_ending(file, where), None, [row_id], where=where)
         if row_id not in parsed.frame:
             public = "the file of this site lacks the column that policy.row_id of its owner names"
             suggestion = suggest_name(row_id, list(map(str, parsed.frame.columns)))

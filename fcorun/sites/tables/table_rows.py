@@ -202,7 +202,7 @@ def read_site_table(
     obstacles = Obstacles()
     table = options.as_table(site.path, site.client or options.client)
     with for_owner_alone(_UNREADABLE):
-        parsed, warnings = _read_renamed(site, table.roles)
+        parsed = _read_renamed(site, table.roles)
     ignore = [name for name in table.roles.ignore or () if name in parsed.frame]  # a site may lack some
     roles = replace(table.roles, ignore=ignore or None, keep=site.keep)
     needed = [roles.target, roles.client, *(roles.only or ()), *roles.metadata.values()]
@@ -212,7 +212,7 @@ def read_site_table(
         obstacles.raise_any()
     with for_owner_alone(_UNREADABLE):
         roles.check()
-        rows = parse_columns(parsed, site.path, roles, warnings)
+        rows = parse_columns(parsed, site.path, roles)
         if not len(rows.y):
             raise UserError(f"data.path={site.path}: the file has no rows; give one with data")
         rows = read_metadata(rows, roles, site.path)
@@ -273,8 +273,8 @@ def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
     return replace(table, rows=replace(table.rows, frame=frame), rarer_counts=rarer_counts, constant=constant)
 
 
-def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, list[str]]:
-    """Return the table of a site with the shared names of its columns, and warnings on how the file was read."""
+def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> ParsedTable:
+    """Return the table of a site with the shared names of its columns."""
     where = f"data.path={site.path}"
     rename = site.rename or {}
     own_names = {shared: site_name for site_name, shared in rename.items()}
@@ -286,7 +286,7 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, l
     try:
         repeated_names = [own_names.get(name, name) for name in site.keep or () if name != roles.client]
         text_columns = repeated_names if client is None else [client, *repeated_names]
-        parsed, warnings = read_named_columns(file, ending, target, text_columns, where=where)
+        parsed = read_named_columns(file, ending, target, text_columns, where=where)
     except READ_ERRORS as error:
         raise explain_damage(where, ending, error) from error
     names = parsed.frame.columns.tolist()
@@ -301,7 +301,7 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> tuple[ParsedTable, l
     parsed.frame.columns = [rename.get(name, name) for name in names]
     tokens = {rename.get(name, name): of_column for name, of_column in parsed.missing_tokens.items()}
     unparsed = {rename.get(name, name): reason for name, reason in parsed.unparsed_columns.items()}
-    return replace(parsed, missing_tokens=tokens, unparsed_columns=unparsed), warnings
+    return replace(parsed, missing_tokens=tokens, unparsed_columns=unparsed)
 
 
 def _find_absent(frame: Any, needed: Sequence[str | None], site: SiteOptions) -> Iterator[UserError]:
