@@ -17,10 +17,11 @@ from fcorun.base.system.files import Keyed
 from fcorun.base.system.machine import REDUCE_HINT, check_memory, free_host_memory
 from fcorun.data.datasets.images import VoxelGrid
 from fcorun.data.rows.host_matrix import balance_clients
-from fcorun.data.rows.rows import Rows, sum_columns_by_client, sum_squares_by_client
+from fcorun.data.rows.rows import Rows
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import Labels, label_features
+from fcorun.data.tables.scaling import Scaling
 from fcorun.data.tasks import Task, find_task
 
 # The data of all clients, and the base class of data sets.
@@ -153,8 +154,7 @@ class FederatedData:
             return None
         if self.features.standardized:
             return np.ones(train.x.shape[1])
-        mean = sum_columns_by_client(train.x, train.client).sum(axis=0) / len(train)
-        return np.sqrt(sum_squares_by_client(train.x, train.client, mean).sum(axis=0) / len(train))
+        return Scaling.fit(train.x, train.client).deviation
 
     @property
     def client_names(self) -> list[str]:
@@ -203,24 +203,7 @@ class FederatedData:
         if self.train.stays_at_sites:
             return self
         for split, rows in self.splits.items():
-            if rows.client is not None and len(rows.client) != len(rows):
-                raise UserError(
-                    f"data: client has the clients of {len(rows.client)} {split} rows, and there are {len(rows)}: give "
-                    "one each, or None"
-                )
-            _check_columns(split, rows, self.features.names)
-            nonfinite = rows.find_nonfinite()
-            if nonfinite is not None:
-                kind, index = nonfinite
-                position = f"row {index[0]} of the clients' rows in order"
-                if rows.row is not None:
-                    position = f"row {rows.row[index[0]] + 1} of the file"
-                if len(index) > 1:
-                    position += f", column '{self.features.names[index[1]] if self.features.names else index[1]}'"
-                split_name = "training" if split == "train" else split
-                raise UserError(
-                    f"data: NaN or infinite value in the {split_name} {kind} ({position}); clean or impute the file"
-                )
+            _check_rows(split, rows, self.features.names)
         train = self.train
         if not len(train):
             raise UserError("data: there is not one training example; check `data.path` and the validation options")
@@ -247,24 +230,35 @@ class FederatedData:
         return self
 
 
-def _check_columns(split: str, rows: Rows, feature_names: Sequence[str]) -> None:
-    """Raise UserError for columns of a split that do not fit its features, and for weights and offsets of no use."""
+def _check_rows(split: str, rows: Rows, feature_names: Sequence[str]) -> None:
+    """Raise UserError for rows of a split whose columns do not fit each other, and for values of no use."""
     n_rows, n_features = rows.x.shape
     if n_rows != len(rows):
         raise UserError(f"data: x has {n_rows} {split} rows and y has {len(rows)}: give one target for each row")
     if len(feature_names) not in (0, n_features):
         raise UserError(f"data: there are {len(feature_names)} names of features, and x has {n_features} columns: give "
                         "one each, or none")  # fmt: skip
-    for name, values in (("weight", rows.weight), ("offset", rows.offset)):
-        if values is None:
-            continue
-        if len(values) != n_rows:
+    for name in ("client", "weight", "offset"):
+        values = getattr(rows, name)
+        if values is not None and len(values) != n_rows:
             raise UserError(f"data: {name} has {len(values)} {split} values, and there are {n_rows} rows: give one "
                             "each, or None")  # fmt: skip
-        if not np.isfinite(values).all():
+        if values is not None and not np.isfinite(values).all():
             raise UserError(f"data: NaN or infinite value in the {name} of the {split} rows: give finite numbers")
     if rows.weight is not None and (rows.weight < 0).any():
         raise UserError(f"data: negative value in the weight of the {split} rows: give numbers of 0 or more")
+    nonfinite = rows.find_nonfinite()
+    if nonfinite is not None:
+        kind, index = nonfinite
+        position = f"row {index[0]} of the clients' rows in order"
+        if rows.row is not None:
+            position = f"row {rows.row[index[0]] + 1} of the file"
+        if len(index) > 1:
+            position += f", column '{feature_names[index[1]] if feature_names else index[1]}'"
+        split_name = "training" if split == "train" else split
+        raise UserError(
+            f"data: NaN or infinite value in the {split_name} {kind} ({position}); clean or impute the file"
+        )
 
 
 class Dataset(PluginBase, ABC):

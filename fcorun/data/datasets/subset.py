@@ -76,12 +76,6 @@ def check_classes(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
                         "folds, or leave out classes with so few rows")  # fmt: skip
 
 
-def check_values(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
-    """Raise UserError where a column with gaps has no value in the rows ``train``."""
-    if data.features.cells is not None:
-        data.features.cells.check_values(train)
-
-
 def restandardize_rows(
     data: FederatedData, train: Bool[np.ndarray, " N"], known: Bool[np.ndarray, " N"]
 ) -> Shaped[np.ndarray, "N d"]:
@@ -93,8 +87,7 @@ def restandardize_rows(
     x = data.train.x
     by = (data.features.standardized or {}).get("by")
     if by == "pooled":
-        scaling = Scaling.fit(x[train], np.unique(data.train.known_client[train], return_inverse=True)[1])
-        return ((x - scaling.mean) * scaling.factor).astype(x.dtype)
+        return Scaling.fit(x[train], np.unique(data.train.known_client[train], return_inverse=True)[1]).transform(x)
     if by == "per_client":
         client = data.train.known_client
         has_training = np.isin(client, client[train])
@@ -110,23 +103,16 @@ class SubsetDataset(Dataset):
     Attributes:
         parent: the fingerprint of the whole data set.
         subset: the rows.
-        digest: a digest of the rows' indices.
     """
 
     source = "ours"
 
     parent: str
     subset: RowSubset
-    digest: str
-
-    @classmethod
-    def from_subset(cls, parent: str, subset: RowSubset) -> "SubsetDataset":
-        """Return the data set of a subset of the data set with the fingerprint ``parent``."""
-        content = subset.train_rows.tobytes() + b"/" + subset.validation_rows.tobytes()
-        return cls(parent, subset, hashlib.sha256(content).hexdigest()[:16])
 
     def load(self) -> FederatedData:
         return self.subset.data
 
     def fingerprint(self) -> str:
-        return f"{self.parent}/{self.digest}"
+        content = self.subset.train_rows.tobytes() + b"/" + self.subset.validation_rows.tobytes()
+        return f"{self.parent}/{hashlib.sha256(content).hexdigest()[:16]}"

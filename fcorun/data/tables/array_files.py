@@ -101,7 +101,7 @@ def _read_hdf5(file: Path, content: Any, name: str, where: str, resident: bool |
     import h5py
     from h5py import h5o  # type: ignore[attr-defined]
 
-    dataset = content.get(name)  # None for a link to nothing
+    dataset: Any = content.get(name)  # None for a link to nothing
     is_held = isinstance(dataset, h5py.Dataset) and dataset.shape is not None
     if is_held:
         is_in_file = h5o.get_info(dataset.id).fileno == h5o.get_info(content.id).fileno
@@ -109,6 +109,7 @@ def _read_hdf5(file: Path, content: Any, name: str, where: str, resident: bool |
     if not is_held:
         raise UserError(f"{where}: '{name}' is no data set with values in the file itself, but a group, a link, empty "
                         "or stored in other files; write it as an array of numbers or text")  # fmt: skip
+    dataset = content[name]
     if h5py.check_string_dtype(dataset.dtype) is not None:
         return np.asarray(dataset.asstr()[()], dtype=str)
     n_bytes = dataset.size * memory_dtype(dataset.dtype).itemsize

@@ -36,9 +36,9 @@ def find_complete_columns(frame: Any) -> set[str]:
     """Return the columns of a pandas.DataFrame that have a NumPy dtype of numbers and no gap."""
     has_gap = frame.isna().to_numpy().any(axis=0)
     names = []
-    for name, dtype, gap in zip(frame.columns, frame.dtypes, has_gap, strict=True):
-        if _is_numpy_number(dtype) and not gap:
-            names.append(name)
+    for position, gap in enumerate(has_gap):
+        if not gap and has_numpy_numbers(frame.iloc[:, position]):
+            names.append(frame.columns[position])
     return set(names)
 
 
@@ -150,12 +150,7 @@ def to_level_names(series: Any) -> np.ndarray:
 
 def has_numpy_numbers(series: Any) -> bool:
     """Return whether a column has a NumPy dtype of numbers or booleans."""
-    return _is_numpy_number(series.dtype)
-
-
-def _is_numpy_number(dtype: Any) -> bool:
-    """Return whether a dtype is one of NumPy's numbers or booleans."""
-    return isinstance(dtype, np.dtype) and dtype.kind in "fiub"
+    return isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub"
 
 
 def find_missing_tokens(frame: Any, text_columns: Sequence[str]) -> dict[str, list[str]]:

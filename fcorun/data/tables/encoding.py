@@ -88,12 +88,6 @@ class Encoding:
         gap without a fill.
         """
         self.check_columns([str(name) for name in frame], where)
-        is_float = [isinstance(dtype, np.dtype) and dtype.kind == "f" for dtype in set(frame.dtypes)]
-        are_copies = all(column.copies_numbers for column in self.columns)
-        if self.columns and are_copies and is_float == [True] and frame.columns.is_unique:
-            x = np.ascontiguousarray(frame[[column.name for column in self.columns]].to_numpy())
-            if np.isfinite(x).all():  # finite floats in all columns are the features
-                return x
         filled: list[str] = []
         unseen: list[str] = []
         features = []
@@ -103,7 +97,16 @@ class Encoding:
             if row_warnings is not None:
                 for row, warning in cells.row_warnings.items():
                     row_warnings[row].append(warning)
-            filled += _describe_filled(column, cells.gaps, row_warnings)
+            gaps = np.flatnonzero(cells.gaps).tolist()
+            treatments = []
+            if gaps and column.fill is not None:
+                treatments.append(f"filled by {column.describe_fill()}")
+                filled.append(f"'{column.name}' by {column.describe_fill()} in {describe_rows(gaps)}")
+            if column.indicator:
+                treatments.append("marked as missing")
+            if row_warnings is not None:
+                for row in gaps:
+                    row_warnings[row].append(f"{column.name} empty: {' and '.join(treatments)}")
             features += cells.features
             if column.indicator:
                 features.append(cells.gaps)
@@ -140,26 +143,6 @@ def read_columns(folder: str) -> dict[str, Column]:
     if not (Path(folder) / ENCODING_FILE).is_file():
         return {}
     return {column.name: column for column in read_encoding(folder).columns}
-
-
-def _describe_filled(column: Column, gaps: np.ndarray, row_warnings: list[list[str]] | None) -> list[str]:
-    """Return a description of the filled gaps of a column, and append a warning to the list of each of their rows."""
-    rows = np.flatnonzero(gaps).tolist()
-    if not rows:
-        return []
-    treatments = []
-    fill = None
-    if column.fill is not None:
-        fill = column.describe_fill()
-        treatments.append(f"filled by {fill}")
-    if column.indicator:
-        treatments.append("marked as missing")
-    if row_warnings is not None:
-        for row in rows:
-            row_warnings[row].append(f"{column.name} empty: {' and '.join(treatments)}")
-    if fill is None:
-        return []
-    return [f"'{column.name}' by {fill} in {describe_rows(rows)}"]
 
 
 # The fit of an encoding: each client counts and sums its training rows, and the server combines counts and sums.

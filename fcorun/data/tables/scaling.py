@@ -208,7 +208,7 @@ def standardize_per_client(
         deviation = np.where(varies & (deviation > np.finfo(float).tiny), deviation, 0.0)
         mean = known.mean(axis=0, dtype=np.float64)
         scaled[rows] = (x[rows] - mean) * reciprocal_or_zero(deviation)
-        clients.append(names[client_index[rows[0]]])
+        clients.append(names[int(client_index[rows[0]])])
         n_rows.append(len(training))
         means.append(mean)
         deviations.append(deviation)

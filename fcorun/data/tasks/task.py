@@ -189,9 +189,7 @@ def whole_as_integers(values: np.ndarray) -> np.ndarray:
 
 def find_task(name: str) -> Task:
     """Return the task of a name. Raises UserError for an unknown one."""
-    tasks = _find_own_tasks()
-    if name not in tasks:  # installed packages take a while to search
-        tasks = find_tasks()
+    tasks = find_tasks()
     if name not in tasks:
         raise UserError(f"`data.task={name}` is not a choice: {suggest_name(name, tasks)}")
     return tasks[name]
@@ -199,11 +197,16 @@ def find_task(name: str) -> Task:
 
 @cache
 def find_tasks() -> dict[str, Task]:
-    """Return all tasks by name: those of fcorun, then those of installed packages.
+    """Return all tasks by name: those of the files of this folder, then those of installed packages.
 
     Raises UserError for a package whose entry point is no task, or has the name of another task.
     """
-    tasks = dict(_find_own_tasks())
+    package = import_module(__name__.rpartition(".")[0])
+    tasks: dict[str, Task] = {}
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for value in vars(import_module(module.name)).values():
+            if isinstance(value, type) and issubclass(value, Task) and value.__module__ == module.name != __name__:
+                tasks[value.name] = value()
     for point in entry_points(group=ENTRY_POINT_GROUP):
         cls: Any = point.load()
         where = f"the entry point {point.name} = {point.value} of the group {ENTRY_POINT_GROUP}"
@@ -212,16 +215,4 @@ def find_tasks() -> dict[str, Task]:
         if cls.name in tasks and type(tasks[cls.name]) is not cls:
             raise UserError(f"{where}: there is another task '{cls.name}'; give the class another name")
         tasks[cls.name] = cls()
-    return tasks
-
-
-@cache
-def _find_own_tasks() -> dict[str, Task]:
-    """Return the tasks of the files of this folder, by name."""
-    package = import_module(__name__.rpartition(".")[0])
-    tasks = {}
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        for value in vars(import_module(module.name)).values():
-            if isinstance(value, type) and issubclass(value, Task) and value.__module__ == module.name != __name__:
-                tasks[value.name] = value()
     return tasks

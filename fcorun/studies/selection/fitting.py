@@ -122,7 +122,7 @@ class PathFitter:
         return isinstance(self.experiment.algo, Baseline)
 
     def _fit(self, subset: RowSubset) -> PathFit:
-        experiment = replace(self.experiment, data=SubsetDataset.from_subset(self.experiment.fingerprint, subset))
+        experiment = replace(self.experiment, data=SubsetDataset(self.experiment.fingerprint, subset))
         if self.adaptive is not None:
             factors: Any = self.adaptive.compute(experiment, subset.data)
             experiment = experiment.with_resolved(reg=replace(experiment.reg, factors=factors))
@@ -135,7 +135,7 @@ class PathFitter:
                 fits = []
                 for completed in complete_subset(experiment.with_resolved(reg=reg), subset):
                     parent = f"{self.experiment.fingerprint} imputation {len(fits) + 1} of {experiment.settings.seed}"
-                    of_table = replace(experiment, data=SubsetDataset.from_subset(parent, completed))
+                    of_table = replace(experiment, data=SubsetDataset(parent, completed))
                     fits.append(self._run(of_table, completed.data, self._view(completed, precision)))
                 return average_fits(fits, measure)
             fit = self._run(experiment, subset.data, view)

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.subset import RowSubset, check_classes, check_values
+from fcorun.data.datasets.subset import RowSubset, check_classes
 from fcorun.engine.engine import message_bytes
 from fcorun.experiment.build import build_engine, resolve_auto
 from fcorun.experiment.experiment import PreparedExperiment
@@ -44,7 +44,8 @@ def check_subsets(
             )
     for name, subset in subsets.items():
         check_classes(data, subset.train)
-        check_values(data, subset.train)
+        if data.features.cells is not None:
+            data.features.cells.check_values(subset.train)
         if data.target_task.has_events:
             _check_events(data, name, subset)
         held_out = data.train.sum_by_client(subset.validation.astype(int))

@@ -147,7 +147,7 @@ def test_clients_are_not_held_out_where_rows_name_none(tmp_path):
 
 
 def test_names_of_clients_are_as_many_as_the_test_rows():
-    with fails("data: client has the clients of 1 test rows, and there are 2: give one each"):
+    with fails("data: client has 1 test values, and there are 2 rows: give one each"):
         FederatedData(Rows(X, Y, np.zeros(6, int)), test=Rows(X[:2], Y[:2], np.zeros(1, int))).validate()
 
 

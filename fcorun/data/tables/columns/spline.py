@@ -79,9 +79,8 @@ class SplineColumn(NumberColumn):
         fitted = super().fit(description, missing, where)
         n_values = description.n_values
         knots = np.empty(0)
-        if (
-            description.numbers is not None and n_values > 2 * _FIFTH
-        ):  # of 9 values, the fifth smallest is the fifth largest, which the check below tells
+        # of 9 values, the fifth smallest is the fifth largest, which the check below tells
+        if description.numbers is not None and n_values > 2 * _FIFTH:
             outer = _OUTER.get(self.n_knots, 0.05)
             probabilities = np.linspace(outer, 1 - outer, self.n_knots)
             if n_values < _FEW_ROWS:

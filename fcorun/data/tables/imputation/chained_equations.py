@@ -152,7 +152,7 @@ def _draw_normal(precision: Float[np.ndarray, "p p"], rng: np.random.Generator) 
 
 def _probabilities(design: Float[np.ndarray, "n p"], parameters: Float[np.ndarray, " q"]) -> Float[np.ndarray, "n L"]:
     """Return the probability of each level, the reference first."""
-    score = design @ parameters.reshape(-1, design.shape[1]).T
-    score = np.column_stack([np.zeros(len(design)), score])
-    score = np.exp(score - score.max(axis=1, keepdims=True))
-    return score / score.sum(axis=1, keepdims=True)
+    from scipy.special import softmax
+
+    score = np.column_stack([np.zeros(len(design)), design @ parameters.reshape(-1, design.shape[1]).T])
+    return softmax(score, axis=1)

@@ -20,9 +20,8 @@ from fcorun.base.errors import abbreviate
 from fcorun.data.tasks.task import Task
 
 MISSING_FILE = "missing.csv"  # in the folder of a record
-_SIGNIFICANCE = (
-    0.01  # of the tests of all columns together, for one outcome: each of K columns is tested at the level 0.01 / K
-)
+# of the tests of all columns together, for one outcome: each of K columns is tested at the level 0.01 / K
+_SIGNIFICANCE = 0.01
 _LARGE_SHARE = 0.05  # a smaller difference of two shares is not warned of
 _LARGE_EFFECT = 0.2  # nor is a smaller difference of two means, in standard deviations
 _MAX_CLIENTS = 200  # with more clients, missing.csv has no rows by client
@@ -100,14 +99,20 @@ def exact_p_value(
 
     The p value is the probability of all numbers of gaps among events that are not more probable than the observed one.
     """
-    probability = np.ones(1)
+    from scipy.stats import hypergeom
+
+    probability = np.ones(1)  # of ``least`` gaps among events, one more, and so on
     least = 0
     for client_slice in clients:
-        first, of_client = _hypergeometric(
-            len(is_gap[client_slice]), int(is_event[client_slice].sum()), int(is_gap[client_slice].sum())
-        )
-        dropped, probability = _drop_negligible(np.convolve(probability, of_client))
-        least += first + dropped
+        n_rows = len(is_gap[client_slice])
+        n_events = int(is_event[client_slice].sum())
+        n_gaps = int(is_gap[client_slice].sum())
+        first = max(0, n_events + n_gaps - n_rows)
+        counts = np.arange(first, min(n_events, n_gaps) + 1)
+        probability = np.convolve(probability, hypergeom.pmf(counts, n_rows, n_events, n_gaps))
+        counted = np.flatnonzero(probability > _NEGLIGIBLE * probability.max())
+        probability = probability[counted[0] : counted[-1] + 1]
+        least += first + int(counted[0])
     if len(probability) == 1:
         return None
     observed = int((is_gap & is_event).sum()) - least
@@ -115,26 +120,6 @@ def exact_p_value(
         return _NEGLIGIBLE
     is_as_extreme = probability <= probability[observed] * (1 + _ROUNDING)
     return min(1.0, float(probability[is_as_extreme].sum() / probability.sum()))
-
-
-def _hypergeometric(n_rows: int, n_events: int, n_gaps: int) -> tuple[int, np.ndarray]:
-    """Return the least number of events among ``n_gaps`` of ``n_rows`` rows, and the probabilities from it on."""
-    from scipy.special import gammaln
-
-    def log_choose(n: Any, k: np.ndarray) -> np.ndarray:
-        return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-
-    least = max(0, n_events + n_gaps - n_rows)
-    counts = np.arange(least, min(n_events, n_gaps) + 1)
-    logarithm = log_choose(n_events, counts) + log_choose(n_rows - n_events, n_gaps - counts)
-    dropped, probability = _drop_negligible(np.exp(logarithm - logarithm.max()))
-    return least + dropped, probability / probability.sum()
-
-
-def _drop_negligible(probability: np.ndarray) -> tuple[int, np.ndarray]:
-    """Return probabilities without negligible ones at both ends, and how many were dropped at the beginning."""
-    counted = np.flatnonzero(probability > _NEGLIGIBLE * probability.max())
-    return int(counted[0]), probability[counted[0] : counted[-1] + 1]
 
 
 def permutation_p_value(
