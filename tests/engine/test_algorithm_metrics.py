@@ -20,7 +20,7 @@ from fcorun.reports.build_table import build_table
 from fcorun.reports.page.page_curves import collect_curves
 from fcorun.reports.pictures.problem_view import curve_styles_of
 from fcorun.reports.pictures.run_curves import RunView, draw
-from fcorun.studies.figures.figure_checks import check_metrics, read_declared_metrics
+from fcorun.studies.figures.reproduce import check_metrics, read_declared_metrics
 from fcorun.studies.figures.spec import Claim, Figure
 
 NAMES = ["consensus", "worked_seconds"]

@@ -9,9 +9,7 @@ from fcorun.reports.pictures.layout import add_legend, make_figure
 from fcorun.reports.pictures.style import pt
 from fcorun.reports.seed_bands import describe_band, seed_band, seeds_agree
 from fcorun.studies.figures.figure_inputs import FigureInputs
-from fcorun.studies.figures.papers import bytes_race, fco, few_rounds, graph_race, personalised
-from fcorun.studies.figures.papers import fedsplit_figures as fedsplit
-from fcorun.studies.figures.papers import support_identification as identification
+from fcorun.studies.figures.papers import fco, fedsplit_figures, personalised, races
 
 
 def draw_curves(inputs: FigureInputs) -> Any:
@@ -90,12 +88,12 @@ PICTURES: dict[str, Callable[[FigureInputs], Any]] = {
     "scatter": draw_scatter,
     "averaging": fco.draw_averaging,
     "rates": fco.draw_rates,
-    "conditioning": fedsplit.draw_gaps,
+    "conditioning": fedsplit_figures.draw_gaps,
     "personalised": personalised.draw_accuracies,
-    "few_rounds": few_rounds.draw_costs,
-    "bytes_race": bytes_race.draw_bytes,
-    "graph_race": graph_race.draw_graphs,
-    "identification": identification.draw_identification,
+    "few_rounds": races.draw_costs,
+    "bytes_race": races.draw_bytes,
+    "graph_race": races.draw_graphs,
+    "identification": races.draw_identification,
 }
 
 

@@ -3,21 +3,22 @@
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 
-from fcorun.base.config import LABEL_KEYS, SECTIONS, field_marks, keys_outside_identity
-from fcorun.base.errors import UserError
-from fcorun.base.metrics import is_baseline_row
+from fcorun.base.config import LABEL_KEYS, SECTIONS, CurveAxis, Settings, field_marks, keys_outside_identity
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.metrics import REFERENCE_METRICS, Metric, MetricCatalogue, is_baseline_row
 from fcorun.base.records.formats import frame_csv, json_text
 from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import load_settings
 from fcorun.base.system.files import write_atomically
-from fcorun.base.trust import public_path
+from fcorun.base.trust import locate_user_class, public_path
+from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.compose import override_key
 from fcorun.experiment.configuration.override_text import format_override_value, quote_text
 from fcorun.experiment.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
@@ -30,23 +31,24 @@ from fcorun.reports.pictures.style import style_context
 from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable
 from fcorun.reports.seed_bands import describe_band, seed_band
 from fcorun.reports.sweep_report import warn_unfinished
-from fcorun.studies.figures import claims, published_rates
-from fcorun.studies.figures import figure_checks as checks
+from fcorun.studies.figures import claims
 from fcorun.studies.figures.draw import CAPTIONS, PICTURES, stamp_text
 from fcorun.studies.figures.figure_inputs import FigureInputs
+from fcorun.studies.figures.papers import fco, personalised, races
 from fcorun.studies.figures.papers import fedsplit_figures as fedsplit
-from fcorun.studies.figures.papers import few_rounds, personalised, theory
-from fcorun.studies.figures.published_rates import RATE_KEYS
 from fcorun.studies.figures.spec import Figure, find_figure, load_figure, remove_notes
 
+# the values of figure.draw and figure.verdicts that need suboptimality, also where figure.panels does not list it
+GAP_PICTURES = ("rates", "conditioning", "graph_race")
+GAP_VERDICTS = ("bounds", "fixed_points", "conditioning", "few_rounds")
 SweepRunner = Callable[[list[str]], None]  # runs ``fcorun -m`` with these arguments, and reports failures
 ASSESSMENT_KEYS = {"metric", "tail_rounds"}  # outside the identity of runs, but they decide the best points and claims
 PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
-    "bounds": lambda inputs: theory.check_bounds(inputs.grid_records),
+    "bounds": lambda inputs: fco.check_bounds(inputs.grid_records),
     "fixed_points": lambda inputs: fedsplit.check_fixed_points(inputs.grid_records),
     "conditioning": lambda inputs: fedsplit.check_conditioning(inputs.grid_records),
     "personalised": personalised.check_personalised,
-    "few_rounds": few_rounds.check_costs,
+    "few_rounds": races.check_costs,
 }
 
 
@@ -95,11 +97,11 @@ def reproduce(
     swept = sweep_algorithms([choice, *all_overrides])
     algorithms = [*sweep_algorithms([choice]), *swept]
     experiment = _prepare_shared(name, all_overrides, config, swept)
-    checks.check_metrics(figure, experiment.metrics.with_metrics(checks.read_declared_metrics(algorithms)))
-    checks.check_gap_metrics(figure, experiment.settings)
-    checks.check_algorithms(figure, algorithms)
+    check_metrics(figure, experiment.metrics.with_metrics(read_declared_metrics(algorithms)))
+    check_gap_metrics(figure, experiment.settings)
+    check_algorithms(figure, algorithms)
     _ = experiment.fingerprint  # finds or downloads the files of the data before anything is written
-    checks.check_accuracy(figure, experiment)
+    check_accuracy(figure, experiment)
 
     neutral_keys = keys_outside_identity() - ASSESSMENT_KEYS
     for key, marks in field_marks(type(experiment.data)).items():
@@ -123,7 +125,7 @@ def reproduce(
     if figure.verdicts:
         rows += [{"figure": name + suffix, **row} for row in PAPER_CHECKS[figure.verdicts](inputs)]
     rows += claims.check_claims(name + suffix, figure, claims.collect_measurements(inputs))
-    rows += published_rates.check_published_rates(name + suffix, inputs)
+    rows += claims.check_published_rates(name + suffix, inputs)
     changed = " ".join([*(["fast"] if fast else []), *changes])
     rows = [row | {"best_by": inputs.metric, "changed": changed} for row in rows]
     path = find_figure(name)
@@ -330,7 +332,7 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
         best_positions[_none_for_nan([row[key] for key in keys])] = row["rows"]
     # the rates, and other keys that the grid varies of an algorithm
     used = {key for record in inputs.grid_records for key in record.flat_config}
-    columns_of_keys = {f"algo.{key}": key for key in RATE_KEYS if f"algo.{key}" in used}
+    columns_of_keys = {f"algo.{key}": key for key in claims.RATE_KEYS if f"algo.{key}" in used}
     for varied in inputs.grid.varied_by_algo.values():
         for key in varied:
             if key.startswith("algo."):
@@ -368,3 +370,79 @@ def _warn_lost_seeds(inputs: FigureInputs) -> list[str]:
         for algo, count in counts.items():
             warnings.append(f"{algo} has {inputs.describe_seeds(algo)}: {count} of its runs {end}")
     return [*warnings, *warn_unfinished(inputs.tuned, inputs.metric)]
+
+
+def read_declared_metrics(algorithms: Collection[str]) -> list[Metric]:
+    """Return the metrics that the classes of these algorithms declare, given by name.
+
+    Raises UserError for a class that cannot be imported.
+    """
+    metrics: list[Metric] = []
+    for path in find_choices("algo").values():
+        values = read_yaml(path)
+        if values.get("name") in algorithms and "class" in values:
+            metrics += getattr(locate_user_class(values["class"], "algo.class"), "declared_metrics", ())
+    return metrics
+
+
+def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
+    """Raise UserError if the figure names a metric that nothing declares, or an axis that is neither a counter nor
+    a monotone metric.
+    """
+    names_by_key = {"panels": figure.panels, "claims.metric": [claim.metric for claim in figure.claims]}
+    for key, names in names_by_key.items():
+        for name in names:
+            if name not in catalogue:
+                raise UserError(f"figure.{key}={name} is not a metric: {suggest_name(name, catalogue)}")
+    axes = [*get_args(CurveAxis), *catalogue.axes]
+    for name in figure.x:
+        if name not in axes:
+            raise UserError(f"figure.x={name} is not a choice: {suggest_name(name, axes)}")
+    for claim in figure.claims:
+        for name in claim.at if isinstance(claim.at, dict) else ():
+            if name not in ("largest", *axes):
+                raise UserError(f"figure.claims.at={name} is not a choice: {suggest_name(name, ['largest', *axes])}")
+
+
+def check_gap_metrics(figure: Figure, settings: Settings) -> None:
+    """Raise UserError if a metric of the figure needs reference=true or gap=true, and the settings lack it."""
+    metrics = [*figure.panels, *(claim.metric for claim in figure.claims)]
+    if figure.draw in GAP_PICTURES or figure.verdicts in GAP_VERDICTS:
+        metrics.append("suboptimality")
+    for name, meaning in REFERENCE_METRICS.items():
+        if name in metrics and not settings.reference:
+            raise UserError(f"figure: {name} {meaning}: give reference=true as well")
+    if "gap" in metrics and not settings.gap:
+        raise UserError("figure: gap is the duality gap, which takes time: give gap=true as well")
+
+
+def check_accuracy(figure: Figure, experiment: PreparedExperiment) -> None:
+    """Raise UserError if the figure compares accuracies, and the data have no classes or no validation rows."""
+    if "personalised" not in (figure.draw, figure.verdicts):
+        return
+    data = load_data(experiment)
+    if not data.target_task.has_classes or data.validation is None:
+        raise UserError(
+            f"figure: personalised compares val_accuracy, which data={experiment.names['data']} does not give: give "
+            "data with classes and validation rows"
+        )
+
+
+def check_algorithms(figure: Figure, algorithms: Iterable[str]) -> None:
+    """Raise UserError if the figure names an algorithm that is not among those it runs."""
+    valid = set(algorithms)
+    if figure.draw == "averaging":
+        valid |= set(fco.AVERAGING_LABELS)
+    names_by_key = {
+        "claims.algo": [claim.algo for claim in figure.claims],
+        "claims.above": [other for claim in figure.claims for other in claim.above if isinstance(other, str)],
+        "claims.below": [other for claim in figure.claims for other in claim.below if isinstance(other, str)],
+        "only": figure.only,
+        "printed": figure.printed or {},
+    }
+    for key, names in names_by_key.items():
+        for name in names:
+            if name not in valid:
+                raise UserError(
+                    f"figure.{key}={name} is no algorithm that the figure runs: {suggest_name(name, valid)}"
+                )

@@ -78,8 +78,8 @@ class Figure:
     Attributes:
         title: a line that says what the figure shows.
         draw: the name of a picture in fcorun.studies.figures.draw.
-        verdicts: a check of the records beside the claims, in fcorun.studies.figures.papers: bounds (module theory),
-            fixed_points or conditioning (module fedsplit), personalised (margins and identities of personal models),
+        verdicts: a check of the records beside the claims, in fcorun.studies.figures.papers: bounds (module fco),
+            fixed_points or conditioning (fedsplit_figures), personalised (margins and identities of personal models),
             few_rounds (the cheapest method for each gap).
         panels: the metrics to draw, one in each panel. The pictures bytes_race and few_rounds need two, of which the
             first is drawn on a logarithmic axis, as a gap is; the picture identification needs [pattern_errors,

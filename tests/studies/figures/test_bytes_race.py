@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcorun.studies.figures.papers import bytes_race
-from fcorun.studies.figures.papers.few_rounds import median_curve
+from fcorun.studies.figures.papers import races
+from fcorun.studies.figures.papers.races import median_curve
 from fcorun.studies.figures.spec import load_figure
 
 
@@ -35,7 +35,7 @@ def test_each_variant_is_a_curve_of_its_method_and_a_method_of_one_round_a_mark_
         tuned=SimpleNamespace(frame=pd.DataFrame({"algo": list(runs)}), axis_label=str),
         tuned_records=[SimpleNamespace(rows=rows) for rows in runs.values()],
     )
-    top = bytes_race.draw_bytes(inputs).axes[:3]
+    top = races.draw_bytes(inputs).axes[:3]
     labels = [[line.get_label() for line in ax.lines] for ax in top]
     assert labels == [
         ["gram, one round", "newton, one evaluation", "gradient_plain", "ef21_topk_sparse"],
@@ -58,6 +58,6 @@ def test_every_algorithm_of_the_figure_has_a_column_and_a_dash(name):
     figure, _ = load_figure(name)
     assert figure.draw == "bytes_race"
     names = {claim.algo for claim in figure.claims} - {"gram"}
-    methods = {method for methods in bytes_race._METHODS_OF_COLUMN.values() for method in methods}
+    methods = {method for methods in races._METHODS_OF_COLUMN.values() for method in methods}
     assert {name.partition("_")[0] for name in names} <= methods
-    assert {name.partition("_")[2] for name in names} <= set(bytes_race._DASHES)
+    assert {name.partition("_")[2] for name in names} <= set(races._DASHES)

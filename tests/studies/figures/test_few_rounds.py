@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from helpers import fails
 
-from fcorun.studies.figures.papers import few_rounds
+from fcorun.studies.figures.papers import races
 from fcorun.studies.figures.reproduce import PAPER_CHECKS
 from fcorun.studies.figures.spec import load_figure
 
@@ -25,7 +25,7 @@ GRADIENTS = run_of([1, 2e-2, 5e-4, 1e-5], [0, 10_000, 20_000, 30_000])
 
 
 def test_a_curve_is_the_median_of_what_is_sent():
-    curve = few_rounds.median_curve([ONE_SHOT, run_of([1, 3e-3, 1, 1], [0, 50_000, 50_000, 50_000])])
+    curve = races.median_curve([ONE_SHOT, run_of([1, 3e-3, 1, 1], [0, 50_000, 50_000, 50_000])])
     assert curve["rounds"].tolist() == [1]
     assert curve["bytes"].tolist() == [100_000]
     np.testing.assert_allclose(curve["suboptimality"], 2e-3)
@@ -33,12 +33,12 @@ def test_a_curve_is_the_median_of_what_is_sent():
 
 def test_bytes_are_those_of_all_levels():
     rows = [{**row, "edge_bytes_up": 7 * row["round"]} for row in GRADIENTS]
-    assert few_rounds.median_curve([rows])["bytes"].tolist() == [20_007, 40_014, 60_021]
+    assert races.median_curve([rows])["bytes"].tolist() == [20_007, 40_014, 60_021]
 
 
 def test_a_run_that_sends_nothing_has_no_curve():
     with fails("a run that sends nothing", "leave it out of the figure"):
-        few_rounds.median_curve([run_of([1, 1e-9], [0, 0])])
+        races.median_curve([run_of([1, 1e-9], [0, 0])])
 
 
 def _inputs(algos):
@@ -56,7 +56,7 @@ def _inputs(algos):
 def test_a_metric_that_was_not_measured_is_named():
     on_a_table = [{name: value for name, value in row.items() if name != "recovery_error"} for row in GRADIENTS]
     with fails("figure: mine did not measure recovery_error: take another metric"):
-        few_rounds.draw_costs(_inputs({"one_shot": ONE_SHOT, "mine": on_a_table}))
+        races.draw_costs(_inputs({"one_shot": ONE_SHOT, "mine": on_a_table}))
 
 
 def test_the_cheapest_method_of_each_gap():
@@ -75,7 +75,7 @@ def test_the_cheapest_method_of_each_gap():
 def test_ranges_of_gaps_have_holes():
     is_least = np.zeros(91, bool)
     is_least[[0, 1, 2, 10, 11, 90]] = True
-    assert few_rounds._describe_gaps(is_least) == "for gaps from 0.1 to 0.06, from 0.01 to 0.008, from 1e-10 on"
+    assert races._describe_gaps(is_least) == "for gaps from 0.1 to 0.06, from 0.01 to 0.008, from 1e-10 on"
 
 
 @pytest.mark.parametrize("name", ["few_rounds", "few_rounds_logistic"])

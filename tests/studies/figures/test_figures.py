@@ -21,11 +21,16 @@ from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.reports.run_table import RunTable
 from fcorun.studies.figures import claims, spec
-from fcorun.studies.figures import figure_checks as checks
 from fcorun.studies.figures.draw import PICTURES
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers.fco import collect_client_solutions
-from fcorun.studies.figures.reproduce import reproduce
+from fcorun.studies.figures.reproduce import (
+    check_accuracy,
+    check_algorithms,
+    check_gap_metrics,
+    check_metrics,
+    reproduce,
+)
 from fcorun.studies.figures.seed_comparison import compare
 from fcorun.studies.figures.spec import Claim, Figure, load_figure
 from fcorun.studies.figures.spec import list_figures as figures
@@ -46,7 +51,7 @@ def test_every_figure_is_well_formed(name):
     assert figure.title
     assert figure.panels or figure.draw in ("averaging", "conditioning", "personalised")
     prepare(config)
-    checks.check_algorithms(figure, sweep_algorithms([f"experiment={name}"]))
+    check_algorithms(figure, sweep_algorithms([f"experiment={name}"]))
     assert {c.metric for c in figure.claims} | set(figure.panels) <= set(CATALOGUE)
     assert text.startswith("# @package _global_\n#")
     compose([f"+experiment={name}", *[o for o in figure.fast if "," not in o]])
@@ -75,7 +80,7 @@ def test_x_axes_of_a_figure(monkeypatch):
     assert load_figure("fco_fig3a")[0].x == ["seconds"]  # the root key of the experiment
     config["figure"]["x"] = ["epochs"]
     with pytest.raises(UserError, match=r"figure.x=epochs is not a choice"):
-        checks.check_metrics(load_figure("fco_fig3a")[0], CATALOGUE)
+        check_metrics(load_figure("fco_fig3a")[0], CATALOGUE)
 
 
 @pytest.mark.slow
@@ -377,9 +382,9 @@ def test_pictures_take_no_points_for_seeds(draw):
 @pytest.mark.parametrize("of_gaps", [{"draw": "graph_race"}, {"verdicts": "few_rounds"}, {"panels": ["suboptimality"]}])
 def test_pictures_and_verdicts_on_gaps_need_the_optimum(of_gaps):
     settings: Any = SimpleNamespace(reference=False, gap=False)
-    checks.check_gap_metrics(Figure("t"), settings)
+    check_gap_metrics(Figure("t"), settings)
     with fails("figure: suboptimality is the gap to a reference optimum: give reference=true as well"):
-        checks.check_gap_metrics(Figure("t", **of_gaps), settings)
+        check_gap_metrics(Figure("t", **of_gaps), settings)
 
 
 @pytest.mark.parametrize("use", [{"draw": "personalised"}, {"verdicts": "personalised"}])
@@ -387,10 +392,10 @@ def test_personal_accuracies_need_classes_and_validation_rows(use):
     small = ["data.clients=2", "data.samples=4", "data.features=2", "clients_per_round=null"]
     classified, regression = (prepare(compose([f"data={name}", *small, f"data.{key}=1"])) for name, key in (
         ("heterogeneous", "shared_nonzeros"), ("lasso", "nonzeros")))  # fmt: skip
-    checks.check_accuracy(Figure("t", **use), classified)
-    checks.check_accuracy(Figure("t"), regression)
+    check_accuracy(Figure("t", **use), classified)
+    check_accuracy(Figure("t"), regression)
     with fails("figure: personalised compares val_accuracy, which data=lasso does not give"):
-        checks.check_accuracy(Figure("t", **use), regression)
+        check_accuracy(Figure("t", **use), regression)
 
 
 def test_single_clients_of_averaging_have_one_run_each():

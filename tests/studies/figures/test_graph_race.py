@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from helpers import fails
 
-from fcorun.studies.figures.papers import graph_race
+from fcorun.studies.figures.papers import races
 from fcorun.studies.figures.spec import load_figure
 
 SPECTRAL_GAPS = {"ring": 0.02, "torus": 0.3}
@@ -38,7 +38,7 @@ def test_each_graph_is_a_curve_and_each_method_marks_the_rounds_to_the_gap():
         "dual_averaging_ring": [[1, 1e-2, 1e-3, 1e-3]],
         "dual_averaging_torus": [[1, 1e-3, 1e-4, 1e-4]],
     }
-    nids, dual_averaging, summary = graph_race.draw_graphs(_inputs(runs)).axes
+    nids, dual_averaging, summary = races.draw_graphs(_inputs(runs)).axes
     assert [nids.get_title(), dual_averaging.get_title()] == ["nids", "dual_averaging"]
     ring, torus = (line.get_ydata() for line in nids.lines)
     np.testing.assert_allclose(ring, [5.05e-3, 5.05e-4, 2e-7])  # medians over two seeds, from the first round on
@@ -50,14 +50,14 @@ def test_each_graph_is_a_curve_and_each_method_marks_the_rounds_to_the_gap():
 
 def test_any_number_of_graphs_and_methods_is_drawn():
     names = [f"method{i}_g0" for i in range(6)] + [f"method0_g{k}" for k in range(1, 8)]
-    *panels, _ = graph_race.draw_graphs(_inputs({name: [[1, 1e-7]] for name in names})).axes
+    *panels, _ = races.draw_graphs(_inputs({name: [[1, 1e-7]] for name in names})).axes
     assert [len(ax.lines) for ax in panels] == [8, 1, 1, 1, 1, 1]
     assert len({(line.get_color(), str(line.get_linestyle())) for line in panels[0].lines}) == 8
 
 
 def test_a_name_without_a_graph_is_refused():
     with fails("figure.draw=graph_race needs names METHOD_GRAPH: give algo.name=nids_GRAPH"):
-        graph_race.draw_graphs(_inputs({"nids": [[1, 1e-7]]}))
+        races.draw_graphs(_inputs({"nids": [[1, 1e-7]]}))
 
 
 def test_the_figure_is_valid():

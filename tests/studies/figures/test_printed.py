@@ -5,7 +5,7 @@ from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun.base.records.record import load_records
 from fcorun.reports.build_table import build_table
-from fcorun.studies.figures import published_rates
+from fcorun.studies.figures import claims
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.spec import Figure
 
@@ -28,9 +28,7 @@ def check_rates_by_problem(folder, points_of_data, wanted, name="fedmid"):
     records = load_records(folder)
     grid = build_table(records, root=folder)
     figure = Figure("t", printed={name: list(wanted)}, printed_note="known")
-    return published_rates.check_published_rates(
-        "fig", FigureInputs(figure, "support_f1", grid, records, grid, records)
-    )
+    return claims.check_published_rates("fig", FigureInputs(figure, "support_f1", grid, records, grid, records))
 
 
 OTHERS = "distinguished by 0.1% of support_f1, our choice"

@@ -14,7 +14,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.reports.build_table import build_table
 from fcorun.studies.figures.draw import PICTURES
 from fcorun.studies.figures.figure_inputs import FigureInputs
-from fcorun.studies.figures.papers import theory
+from fcorun.studies.figures.papers import fco
 from fcorun.studies.figures.spec import load_figure
 
 
@@ -25,7 +25,7 @@ def test_constants_of_the_theorems():
                    "data.features=3", "data.nonzeros=2", "data.samples=200", "data.clients=4")  # fmt: skip
     experiment = prepare(config)
     data = build.load_data(experiment)
-    constants = theory.compute_constants(experiment, data)
+    constants = fco.compute_constants(experiment, data)
     assert (constants.M, constants.K) == (4, 3)
     assert constants.variance == pytest.approx(0, abs=1e-12)
     x = np.column_stack([data.train.x, np.ones(len(data.train.y))]).astype(float)
@@ -57,13 +57,13 @@ def test_other_problems_than_plain_least_squares_are_refused(overrides, sentence
     config = small("clients_per_round=null", "batch_size=null", "reg=none", "data.clients=3", *overrides)
     experiment = prepare(config)
     with fails(sentence):
-        theory.compute_constants(experiment, build.load_data(experiment))
+        fco.compute_constants(experiment, build.load_data(experiment))
 
 
 def test_runs_of_other_problems_have_no_bounds_in_common():
     runs = [fake_record(str(k), fake_config(reg__strength=k, algo__client_lr=k)) for k in (1, 2)]
     with fails("differ in client_lr and server_lr alone, and these differ in reg.strength"):
-        theory.select_fastest_runs(runs)
+        fco.select_fastest_runs(runs)
 
 
 def test_the_fastest_run_stays_at_the_target(monkeypatch):
@@ -72,20 +72,20 @@ def test_the_fastest_run_stays_at_the_target(monkeypatch):
     for rate, of_rate in gaps.items():
         rows = [{**row, "suboptimality": gap} for row, gap in zip(fake_rows(), of_rate, strict=True)]
         runs.append(fake_record(str(rate), fake_config(algo__server_lr=rate), rows))
-    monkeypatch.setattr(theory, "prepare", lambda _: SimpleNamespace(fingerprint=""))
-    monkeypatch.setattr(theory, "_compute_constants_once", lambda *_: None)
-    monkeypatch.setattr(theory, "compute_bounds", lambda *_: {})
-    ((fastest, *_),) = theory.select_fastest_runs(runs)
+    monkeypatch.setattr(fco, "prepare", lambda _: SimpleNamespace(fingerprint=""))
+    monkeypatch.setattr(fco, "_compute_constants_once", lambda *_: None)
+    monkeypatch.setattr(fco, "compute_bounds", lambda *_: {})
+    ((fastest, *_),) = fco.select_fastest_runs(runs)
     assert fastest.config["algo"]["server_lr"] == 10
 
 
 def test_bounds_apply_where_the_theorems_say():
-    c = theory.BoundConstants(1.0, 4, 5, 2.0, 3.0, 1.0, 1.0, 1.0, 1.0)
+    c = fco.BoundConstants(1.0, 4, 5, 2.0, 3.0, 1.0, 1.0, 1.0, 1.0)
     rounds = np.array([1.0, 10.0])
-    assert set(theory.compute_bounds(c, 0.01, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2", "theorem 4.3"}
-    assert set(theory.compute_bounds(c, 0.01, 5.0, rounds)) == {"theorem 4.1"}
-    assert set(theory.compute_bounds(c, 0.1, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2"}
-    np.testing.assert_allclose(theory.compute_bounds(c, 0.1, 1.0, rounds)["theorem 4.1"], 1 / (0.5 * rounds) + 0.5 / 20)
+    assert set(fco.compute_bounds(c, 0.01, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2", "theorem 4.3"}
+    assert set(fco.compute_bounds(c, 0.01, 5.0, rounds)) == {"theorem 4.1"}
+    assert set(fco.compute_bounds(c, 0.1, 1.0, rounds)) == {"theorem 4.1", "theorem 4.2"}
+    np.testing.assert_allclose(fco.compute_bounds(c, 0.1, 1.0, rounds)["theorem 4.1"], 1 / (0.5 * rounds) + 0.5 / 20)
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_the_gap_beside_its_bounds(tmp_path):
     inputs = FigureInputs(
         load_figure("fco_rates")[0], "suboptimality", runs, records, tuned=runs, tuned_records=records
     )
-    chosen = theory.select_fastest_runs(records)
+    chosen = fco.select_fastest_runs(records)
     assert [record.config["algo"]["server_lr"] for record, *_ in chosen] == [10, 1]
     for ax, (record, rounds, gaps, bounds) in zip(PICTURES["rates"](inputs).axes, chosen, strict=True):
         assert f"{record.config['algo']['client_lr']:g}" in ax.get_title()
@@ -111,7 +111,7 @@ def test_the_gap_beside_its_bounds(tmp_path):
         np.testing.assert_array_equal(gaps, [row["suboptimality"] for row in record.rows[1:]])
         assert [line.get_label() for line in ax.lines[1:]] == [f"bound of {name}" for name in bounds]
         assert len(bounds) > 0
-    *bounded, first = theory.check_bounds(records)
+    *bounded, first = fco.check_bounds(records)
     assert {row["holds"] for row in bounded} == {"yes"}
     assert "with client_lr=0.0001, server_lr=10: " in first["measured"]
 
@@ -119,6 +119,6 @@ def test_the_gap_beside_its_bounds(tmp_path):
 def test_the_first_of_one_client_rate_is_not_measured(monkeypatch):
     record = SimpleNamespace(config={"algo": {"client_lr": 0.1, "server_lr": 1.0}})
     gaps = np.array([1.0, 0.05])
-    monkeypatch.setattr(theory, "select_fastest_runs", lambda records: [(record, np.array([1.0, 2.0]), gaps, {})])
-    (row,) = theory.check_bounds([])
+    monkeypatch.setattr(fco, "select_fastest_runs", lambda records: [(record, np.array([1.0, 2.0]), gaps, {})])
+    (row,) = fco.check_bounds([])
     assert row["holds"] == "not measured"

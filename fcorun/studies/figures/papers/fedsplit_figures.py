@@ -21,7 +21,7 @@ from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.reports.pictures.layout import DASHES, add_legend, make_figure
 from fcorun.reports.pictures.style import pt
 from fcorun.studies.figures.figure_inputs import FigureInputs
-from fcorun.studies.figures.rounds_to_target import RoundsToTarget, find_rounds_to_target
+from fcorun.studies.figures.seed_comparison import RoundsToTarget, find_rounds_to_target, verdict_row
 
 _FLOOR = 1e-13  # smaller gaps are rounding errors
 _SLOPES = {FedGD: 1.0, FedSplit: 0.5}  # of log rounds in log kappa, as the theorems say
@@ -105,7 +105,7 @@ def check_fixed_points(records: Sequence[Record]) -> list[dict[str, str]]:
         distance = float(np.linalg.norm(solution - fixed_point))
         bias = float(np.linalg.norm(fixed_point - optimum))
         claim = "converges to its biased fixed point in closed form"
-        rows.append(_row(algo["name"], claim, f"distance {distance:.2g} from it",
+        rows.append(verdict_row(algo["name"], claim, f"distance {distance:.2g} from it",
                          f"below 1e-8; it is {bias:.3g} from the optimum", distance < 1e-8))  # fmt: skip
     return rows
 
@@ -138,7 +138,7 @@ def check_conditioning(records: Sequence[Record]) -> list[dict[str, str]]:
         if is_large.sum() > 1:
             slope = float(np.polyfit(np.log(kappas[is_large]), np.log(rounds[is_large]), 1)[0])
         holds = None if np.isnan(slope) else abs(slope - _SLOPES[method]) < 0.15
-        row = _row(algo, "slope of log rounds in log kappa, from 100 on", f"{slope:.3f}",
+        row = verdict_row(algo, "slope of log rounds in log kappa, from 100 on", f"{slope:.3f}",
                    f"about {_SLOPES[method]:g}: within 0.15", holds)  # fmt: skip
         if missed:
             row["note"] = f"the gap is not reached at kappa = {', '.join(missed)}"
@@ -146,7 +146,7 @@ def check_conditioning(records: Sequence[Record]) -> list[dict[str, str]]:
         if measured := rounds_by_kappa.get(1e4):
             printed = _PRINTED[method]
             is_close = printed / 1.5 < measured.earliest and measured.latest < printed * 1.5
-            rows.append(_row(algo, "rounds to a gap of 1e-3 at kappa = 10,000", str(measured),
+            rows.append(verdict_row(algo, "rounds to a gap of 1e-3 at kappa = 10,000", str(measured),
                              f"about {printed}: within a factor of 1.5", is_close))  # fmt: skip
     for record in records:
         if record.finished and methods[record.config["algo"]["name"]] is FedSplit:
@@ -243,16 +243,10 @@ def _check_contraction(record: Record) -> dict[str, str]:
     condition = (record.summary["curvature"] or {}).get("condition", float("nan"))
     limit = predict_contraction(condition)
     factor = estimate_contraction(record.rows)
-    return _row(
+    return verdict_row(
         algo,
         f"linear convergence at kappa = {condition:.4g}",
         f"factor {factor:.4f} a round",
         f"at most {limit:.4f}, theorem 1",
         factor <= limit + 1e-3 if np.isfinite(factor - limit) else None,
     )
-
-
-def _row(algo: str, says: str, measured: str, wanted: str, holds: bool | None) -> dict[str, str]:
-    """Return a row of claims.csv; ``holds`` is None if it was not measured."""
-    answer = "not measured" if holds is None else "yes" if holds else "no"
-    return {"algo": algo, "says": says, "measured": measured, "wanted": wanted, "holds": answer, "test": "", "note": ""}

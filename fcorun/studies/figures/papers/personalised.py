@@ -19,7 +19,7 @@ from fcorun.reports.run_table import RunTable
 from fcorun.reports.seed_bands import describe_band, seed_band
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers.fedsplit_figures import compute_gradient_coefficients
-from fcorun.studies.figures.seed_comparison import UNDECIDED, compare
+from fcorun.studies.figures.seed_comparison import UNDECIDED, compare, verdict_row
 from fcorun.studies.figures.spec import compose
 
 ACCURACY = PERSONAL_PREFIX + "val_accuracy"
@@ -142,9 +142,8 @@ def check_margins(tuned: RunTable, seeds: list[int], lost_seeds: Mapping[str, st
             note = "; ".join(lost_seeds[name] for name in (algo, other) if name in lost_seeds)
             if note and holds == "yes":
                 holds, test = UNDECIDED, ""
-            rows.append(_row(algo, f"personal models beat {'one for all' if other == GLOBAL else 'each client alone'}",
-                             measured, f"more than {other}", True)
-                        | {"holds": holds, "test": test, "note": note})  # fmt: skip
+            says = f"personal models beat {'one for all' if other == GLOBAL else 'each client alone'}"
+            rows.append(verdict_row(algo, says, measured, f"more than {other}", holds, test=test, note=note))
     return rows
 
 
@@ -171,17 +170,17 @@ def check_identities() -> list[dict[str, str]]:
     [ours] = run_client_models(["algo=pfedmac", "algo.ridge=0", "objective.ridge=1.7", *settings])
     [theirs] = run_client_models(["algo=pfedme", *settings])
     gap = float(np.abs(ours - theirs).max())
-    rows.append(_row("pfedmac", "is pFedMe minus the quadratic term: same personal models when it is added to f",
+    rows.append(verdict_row("pfedmac", "is pFedMe minus the quadratic term: same personal models when it is added to f",
                      f"largest difference of 20 rounds {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
 
     long_run = ["algo=mixture", "algo.variance_reduction=true", "rounds=3000", "eval_every=3000"]
     strong_coupling = [[f"algo.lam={factor * values.max()}"] for factor in (10, 100)]
     uncoupled, *coupled = run_client_models(long_run, ["algo.lam=0", "algo.probability=0.02"], *strong_coupling)
     gap = float(np.abs(uncoupled[-1] - client_optima).max())
-    rows.append(_row("mixture", "with lambda = 0 is local: personal models at each client's own optimum",
+    rows.append(verdict_row("mixture", "with lambda = 0 is local: personal models at each client's own optimum",
                      f"distance {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
     distances = [float(np.abs(models[-1] - global_optimum).max()) for models in coupled]
-    rows.append(_row("mixture", "with lambda to infinity is consensus: personal models tend to the optimum of F",
+    rows.append(verdict_row("mixture", "with lambda to infinity is consensus: personal models tend to the optimum of F",
                      f"distance {distances[0]:.2g}, and {distances[1]:.2g} with 10 times the lambda",
                      "a tenth, within 10 %", abs(distances[0] / distances[1] - 10) < 1))  # fmt: skip
 
@@ -206,7 +205,7 @@ def check_identities() -> list[dict[str, str]]:
             )
             conjugate = (lam * x + c[m]) @ np.linalg.solve(h[m], lam * x + c[m]) / 2 - loss_at_zero
             gap = max(gap, abs(value - (lam / 2 * x @ x - conjugate)))
-    rows.append(_row("pfedmac", "F(x) = lambda / 2 ||x||^2 - f*(lambda x), the conjugate in closed form",
+    rows.append(verdict_row("pfedmac", "F(x) = lambda / 2 ||x||^2 - f*(lambda x), the conjugate in closed form",
                      f"largest difference {gap:.1g}", "below 1e-9", gap < 1e-9))  # fmt: skip
     return rows
 
@@ -229,8 +228,3 @@ def run_client_models(overrides: list[str], *points: list[str]) -> list[np.ndarr
             models.append(np.column_stack([evaluation[name][g] for name in ("weights", "bias") if name in evaluation]))
         results.append(np.array(models))
     return results
-
-
-def _row(algo: str, says: str, measured: str, wanted: str, holds: bool) -> dict[str, str]:
-    return {"algo": algo, "says": says, "measured": measured, "wanted": wanted, "holds": "yes" if holds else "no",
-            "test": "", "note": ""}  # fmt: skip

@@ -1,0 +1,289 @@
+"""Pictures of races between methods, and the cheapest method for each gap: medians over seeds at the best points.
+
+A curve ends where its method sends nothing more, or where the gap is a rounding error.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import CATALOGUE
+from fcorun.reports.pictures.layout import COLOURS, add_legend, choose_unit, curve_style, make_figure, x_values
+from fcorun.reports.pictures.style import pt
+from fcorun.studies.figures.figure_inputs import FigureInputs
+from fcorun.studies.figures.seed_comparison import find_rounds_to_target, verdict_row
+
+FLOOR = 1e-13  # smaller gaps are rounding errors, drawn and reported as this one
+_GAPS = np.logspace(-1, -10, 91)  # for which the cheapest method is found
+_SHORT = 12  # a curve of no more evaluations has a mark at each
+_TARGET = 1e-6  # the gap to which rounds on graphs are counted
+_METHODS_OF_COLUMN = {  # the methods of each column of panels, by the first part of an algorithm's name
+    "one gradient a round": ("gradient", "diana", "ef21"),
+    "local steps": ("feddualavg", "fedmid", "fedcef"),
+    "random and proximal steps": ("proxskip", "fedsplit"),
+}
+_DASHES = {"": "-", "plain": "-", "topk": "--", "qsgd": "--", "topk_sparse": ":", "qsgd_sparse": ":"}
+
+
+def draw_costs(inputs: FigureInputs) -> Any:
+    """Draw the first panel's metric against rounds and bytes, and the second one's against bytes; medians over seeds.
+
+    A curve ends where its method sends nothing more, or where the gap is a rounding error.
+    """
+    gap, error = inputs.figure.panels
+    curves = curves_by_algorithm(inputs, inputs.figure.panels)
+    figure, axes = make_figure(3, 3, height=1.9)
+    factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
+    handles, titles = [], []
+    for algo, curve in curves.items():
+        style = inputs.line_styles[algo]
+        curve = end_at_floor(curve, gap)
+        line = {"color": style.colour, "linestyle": style.line_dash, "linewidth": pt(0.9)}
+        every = 1 if len(curve["rounds"]) <= _SHORT else len(curve["rounds"]) // 8
+        marks = {"marker": style.marker, "markersize": pt(3), "markerfacecolor": "none", "markevery": every}
+        if len(curve["rounds"]) == 1:
+            marks |= {"markersize": pt(4.5), "zorder": 5}
+        sent = curve["bytes"] / factor
+        axes[0].plot(curve["rounds"], np.maximum(curve[gap], FLOOR), **line, **marks)
+        axes[1].plot(sent, np.maximum(curve[gap], FLOOR), **line, **marks)
+        handles += axes[2].plot(sent, curve[error], **line, **marks)
+        titles.append(inputs.title(algo))
+    for ax, metric in zip(axes, (gap, gap, error), strict=True):
+        scale = "linear" if metric == error else "log"
+        ax.set(xscale="log", yscale=scale, xlabel=label, ylabel=inputs.tuned.axis_label(metric))
+    axes[0].set_xlabel("communication round")
+    n_seeds = inputs.tuned.frame.groupby("algo").size().max()
+    if n_seeds > 1:
+        axes[0].set_title(f"median over {n_seeds} {inputs.tuned.seed_kind}", pad=pt(3))
+    add_legend(figure, handles, titles)
+    return figure
+
+
+def median_curve(runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, np.ndarray]:
+    """Return the medians over runs of each column, from the first round to the last one that sends something.
+
+    Raises UserError for runs that send nothing.
+    """
+    rounds = min(len(rows) for rows in runs)
+    sent = np.median([x_values(rows[:rounds], "bytes", "a run") for rows in runs], axis=0)
+    if not sent[-1]:
+        raise UserError("a run that sends nothing, such as algo=centralized, has no curve against bytes: leave it out "
+                        "of the figure")  # fmt: skip
+    stop = 1 + next(k for k, value in enumerate(sent) if value == sent[-1])
+    curve = {"rounds": np.array([row["round"] for row in runs[0][1:stop]]), "bytes": sent[1:stop]}
+    for name in runs[0][0]:
+        values = [[row.get(name, np.nan) for row in rows[1:stop]] for rows in runs]
+        curve.setdefault(name, np.median(values, axis=0))
+    return curve
+
+
+def end_at_floor(curve: dict[str, np.ndarray], gap: str) -> dict[str, np.ndarray]:
+    """Return a curve up to the first gap that is a rounding error."""
+    at_floor = np.flatnonzero(curve[gap] <= FLOOR)
+    return {name: values[: at_floor[0] + 1] for name, values in curve.items()} if len(at_floor) else curve
+
+
+def find_costs(curve: dict[str, np.ndarray], axis: str, metric: str = "suboptimality") -> np.ndarray:
+    """Return the rounds or bytes at which a curve first is at each gap of ``_GAPS``, infinite where it never is."""
+    costs = []
+    for target in _GAPS:
+        reached = np.flatnonzero(curve[metric] <= target)
+        costs.append(curve[axis][reached[0]] if len(reached) else np.inf)
+    return np.array(costs)
+
+
+def check_costs(inputs: FigureInputs) -> list[dict[str, str]]:
+    """Report for each method its last gap, what that cost, and for which gaps no other method sends less."""
+    curves = curves_by_algorithm(inputs, ["suboptimality"])
+    rows = []
+    for axis in ("bytes", "rounds"):
+        costs = {algo: find_costs(curve, axis) for algo, curve in curves.items()}
+        least = np.min(list(costs.values()), axis=0)
+        for algo, cost in costs.items():
+            is_least = (cost == least) & np.isfinite(cost)
+            says, wanted = f"needs the fewest {axis} for some gap", f"no more {axis} than any other"
+            measured = f"{_describe_gaps(is_least)}; ends at {_describe_end(curves[algo])}"
+            rows.append(verdict_row(algo, says, measured, wanted, bool(is_least.any())))
+    return rows
+
+
+def curves_by_algorithm(inputs: FigureInputs, metrics: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
+    """Return the median curve of each algorithm to draw, over its runs at its best point.
+
+    Raises UserError as ``FigureInputs.check_one_best_point`` and ``median_curve``, and for an algorithm that did not
+    measure all ``metrics``.
+    """
+    inputs.check_one_best_point()
+    runs: dict[str, list[Sequence[dict[str, float]]]] = {algo: [] for algo in inputs.algorithms}
+    for algo, record in zip(inputs.tuned.frame["algo"], inputs.tuned_records, strict=True):
+        if algo in runs:
+            runs[algo].append(record.rows)
+    curves = {algo: median_curve(of_algo) for algo, of_algo in runs.items()}
+    for algo, curve in curves.items():
+        for metric in metrics:
+            if metric not in curve:
+                raise UserError(f"figure: {algo} did not measure {metric}: take another metric, or leave {algo} out")
+    return curves
+
+
+def _describe_gaps(is_least: np.ndarray) -> str:
+    """Return the ranges of gaps of ``_GAPS`` at which a method is the cheapest, as text."""
+    indices = np.flatnonzero(is_least)
+    if not len(indices):
+        return "for no gap"
+    ranges = np.split(indices, np.flatnonzero(np.diff(indices) > 1) + 1)
+    ends = [(span[0], "on" if span[-1] == len(_GAPS) - 1 else f"to {_GAPS[span[-1]]:.1g}") for span in ranges]
+    return "for gaps " + ", ".join(f"from {_GAPS[first]:.1g} {end}" for first, end in ends)
+
+
+def _describe_end(curve: dict[str, np.ndarray]) -> str:
+    gap = f"{curve['suboptimality'][-1]:.1g}" if curve["suboptimality"][-1] > FLOOR else f"below {FLOOR:g}"
+    rounds = f"{curve['rounds'][-1]:g} round" + ("s" if curve["rounds"][-1] > 1 else "")
+    return f"{gap} after {rounds} and {curve['bytes'][-1] / 1000:,.0f} kB"
+
+
+def draw_bytes(inputs: FigureInputs) -> Any:
+    """Draw the first figure panel's metric above the second one's against bytes, a column for each kind of method.
+
+    Curves are medians over seeds, and end where the method sends nothing more, or the gap is a rounding error. The name
+    of an algorithm is METHOD or METHOD_COMPRESSOR: within a column, the method has a colour, the compressor a dash.
+    Methods of no column, such as Newton's, which sends matrices, are black, in each column; a method of one round, or
+    of one evaluation, is a mark.
+    """
+    gap, score = inputs.figure.panels
+    curves = curves_by_algorithm(inputs, inputs.figure.panels)
+    factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
+    figure, axes = make_figure(6, 3, height=1.6)
+    in_columns = {method for methods in _METHODS_OF_COLUMN.values() for method in methods}
+    in_each_column = {algo for algo in curves if algo.partition("_")[0] not in in_columns}
+    one_shot = [algo for algo, curve in curves.items() if len(curve["bytes"]) == 1]
+    for column, (kind, methods) in enumerate(_METHODS_OF_COLUMN.items()):
+        top, bottom = axes[column], axes[column + 3]
+        for algo in curves:
+            method, _, compressor = algo.partition("_")
+            if method in methods:
+                colour = COLOURS[methods.index(method)]
+                style = {"color": colour, "linestyle": _DASHES.get(compressor, "-."), "label": inputs.title(algo)}
+            elif algo in one_shot:
+                marks = {"marker": "*", "markersize": pt(6), "zorder": 5, "clip_on": False}
+                length = "one round" if curves[algo]["rounds"][0] == 1 else "one evaluation"
+                style = {"color": "black", "linestyle": "", "label": f"{inputs.title(algo)}, {length}", **marks}
+            elif algo in in_each_column:
+                style = {"color": "black", "marker": ".", "markersize": pt(4), "label": inputs.title(algo)}
+            else:
+                continue
+            curve = end_at_floor(curves[algo], gap)
+            top.plot(curve["bytes"] / factor, np.maximum(curve[gap], FLOOR), linewidth=pt(1), **style)
+            bottom.plot(curve["bytes"] / factor, curve[score], linewidth=pt(1), **style)
+        top.set_title(kind, pad=pt(3))
+        top.set(yscale="log")
+        bottom.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.3))
+    for row, metric in enumerate((gap, score)):
+        panels = axes[3 * row : 3 * row + 3]
+        limits = np.array([ax.get_ylim() for ax in panels])
+        for ax in panels:
+            ax.set(xscale="log", ylim=(limits[:, 0].min(), limits[:, 1].max()))
+            ax.tick_params(labelleft=ax is panels[0], labelbottom=row == 1)
+        panels[0].set_ylabel(inputs.tuned.axis_label(metric))
+    ends = np.array([ax.get_xlim() for ax in axes])
+    for ax in axes:
+        ax.set_xlim(ends[:, 0].min(), ends[:, 1].max())
+    axes[4].set_xlabel(label)
+    return figure
+
+
+def draw_graphs(inputs: FigureInputs) -> Any:
+    """Draw a panel for each method with a curve for each graph, and the rounds to a gap against the spectral gap.
+
+    Curves are medians over seeds, and end where the gap is a rounding error. The name of an algorithm is METHOD_GRAPH,
+    and its title begins with that of the method and a comma. A method has no mark in the last panel for a graph on
+    which it does not come to the gap. Raises UserError for other names.
+    """
+    curves = curves_by_algorithm(inputs, ["suboptimality"])
+    for algo in curves:
+        if "_" not in algo:
+            raise UserError(f"figure.draw=graph_race needs names METHOD_GRAPH: give algo.name={algo}_GRAPH")
+    spectral_gaps = dict(zip(inputs.tuned.frame["algo"], inputs.tuned.column("spectral_gap"), strict=True))
+    methods = list(dict.fromkeys(algo.rpartition("_")[0] for algo in curves))
+    graphs = list(dict.fromkeys(algo.rpartition("_")[2] for algo in curves))
+    n_panels = len(methods) + 1
+    figure, axes = make_figure(n_panels, n_panels, height=1.7)
+    handles = {}
+    for i, method in enumerate(methods):
+        of_method = [algo for algo in curves if algo.rpartition("_")[0] == method]
+        rounds_to_gap = []
+        for algo in of_method:
+            graph, curve = algo.rpartition("_")[2], curves[algo]
+            style = curve_style(graphs.index(graph)).line_kwargs | {"linewidth": pt(1)}
+            shown = end_at_floor(curve, "suboptimality")
+            (handles[graph],) = axes[i].plot(shown["rounds"], np.maximum(shown["suboptimality"], FLOOR), **style)
+            at_target = (curve["suboptimality"] <= _TARGET).tolist()
+            rounds_to_gap.append(find_rounds_to_target(curve["rounds"].tolist(), at_target).latest)
+        title = inputs.title(of_method[0]).partition(",")[0]
+        axes[i].set_title(title, pad=pt(3))
+        reached = np.isfinite(rounds_to_gap)
+        if reached.any():
+            marks = {"marker": curve_style(i).marker, "markersize": pt(4), "markerfacecolor": "none", "color": "black"}
+            line = {"linestyle": ":", "linewidth": pt(0.7)}
+            gaps = np.array([spectral_gaps[algo] for algo in of_method])
+            axes[-1].plot(gaps[reached], np.array(rounds_to_gap)[reached], label=title, **marks, **line)
+    top = max(ax.get_ylim()[1] for ax in axes[:-1])
+    for ax in axes[:-1]:
+        ax.set(yscale="log", ylim=(FLOOR / 3, top), xlabel="communication round")
+        ax.tick_params(labelleft=ax is axes[0])
+    axes[0].set_ylabel(CATALOGUE["suboptimality"].axis_label(inputs.tuned.cutoff))
+    axes[-1].set(xscale="log", xlabel="spectral gap of the graph")
+    axes[-1].set_ylim(0, 1.3 * axes[-1].get_ylim()[1])  # room for the legend
+    axes[-1].set_title(f"rounds to a gap of $10^{{{np.log10(_TARGET):.0f}}}$", pad=pt(3))
+    axes[-1].legend(frameon=False, loc="upper right")
+    add_legend(figure, list(handles.values()), list(handles))
+    return figure
+
+
+def draw_identification(inputs: FigureInputs) -> Any:
+    """Draw two panels against rounds, of the run with the first seed of each algorithm.
+
+    They are the number of entries that are zero in only one of the solution and the optimum, and the gap. A dot on each
+    curve is the round from which on the pattern is the optimum's to the end of the run.
+    """
+    from matplotlib.lines import Line2D
+
+    figure, axes = make_figure(2, 2, height=2.0)
+    handles, titles = [], []
+    for i, algo in enumerate(inputs.algorithms):
+        style = inputs.line_styles[algo]
+        rows = inputs.tuned_records[list(inputs.tuned.frame["algo"]).index(algo)].rows
+        width = 1.6 * 0.8**i  # curves that coincide stay visible below each other
+        line = {"color": style.colour, "linestyle": style.line_dash, "linewidth": pt(width)}
+        rounds = np.array([row["round"] for row in rows])
+        identified_round = rows[-1].get("identified_round", np.nan)
+        for ax, metric in zip(axes, inputs.figure.panels, strict=True):
+            values = np.array([row.get(metric, np.nan) for row in rows], float)
+            if metric == "suboptimality":
+                values = np.maximum(values, FLOOR)
+            handle = ax.plot(rounds, values, **line)
+            if not np.isnan(identified_round):
+                mark = {
+                    "color": style.colour,
+                    "marker": "o",
+                    "markersize": pt(2 + 2 * width),
+                    "zorder": 5,
+                    "clip_on": False,
+                }
+                value = values[np.flatnonzero(rounds == identified_round)[0]]
+                ax.plot([identified_round], [value], **mark)
+        handles += handle
+        titles.append(inputs.title(algo))
+    handles.append(Line2D([], [], linestyle="", color="black", marker="o", markersize=pt(4)))
+    titles.append("from here on zero where the optimum is zero")
+    for ax, metric in zip(axes, inputs.figure.panels, strict=True):
+        ax.set_xscale("symlog", linthresh=10)
+        ax.set(xlim=(0, None), xlabel="communication round", ylabel=inputs.tuned.axis_label(metric))
+    errors, gap = axes
+    errors.set_yscale("symlog", linthresh=1)
+    errors.set(ylim=(0, None))
+    gap.set_yscale("log")
+    add_legend(figure, handles, titles)
+    return figure
