@@ -178,12 +178,10 @@ def undrawn(request, monkeypatch):
         monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
         if request.path.parent.name in ("docs", "selection"):
             monkeypatch.setattr(
-                "fcorun.studies.selection.selection_report.draw_selection",
+                "fcorun.studies.selection.selection_result.draw_selection",
                 lambda *_: {"selection.png": b""},
             )
-            monkeypatch.setattr(
-                "fcorun.studies.selection.stability_report.draw_stability", lambda *_: {"stability.png": b""}
-            )
+            monkeypatch.setattr("fcorun.studies.selection.stability.draw_stability", lambda *_: {"stability.png": b""})
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from fcorun.data.datasets.subset import take_subset
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.studies.selection.fitting import PathFitter
+from fcorun.studies.selection.path import RegularizationPath
 
 SIZES = (3, 7, 10)
 
@@ -105,7 +106,7 @@ def test_of_a_fold_it_is_what_is_left(tmp_path):
 
     experiment = prepare(config("all", held | ~held))
     data, found = load_data(experiment), []
-    fitter = PathFitter(experiment, data, "strength", np.array([0.1]), data.train.sizes)
+    fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1])), data.train.sizes)
     fitter.fit([lambda: take_subset(data, ~held, held)], lambda _, fitted: found.append(fitted))
     record = run(config("part", held | ~held), "ordinary")
     np.testing.assert_allclose(flat({n: v[0] for n, v in found[0].solution.items()}), flat(record.solution), rtol=1e-9)

@@ -28,7 +28,7 @@ from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.durable import DurableSite
 from fcorun.sites.transport.folder import FolderConnections, FolderSite
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.path_fit import PathFit
+from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 

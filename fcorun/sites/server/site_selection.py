@@ -26,14 +26,12 @@ from fcorun.sites.server.sums_of_folds import SumsOfFolds
 from fcorun.sites.tables.fold_encoding import FoldCounts, count_shapes, fit_fold, learnt_columns
 from fcorun.sites.transport.connections import ALL_SITES, Connections
 from fcorun.sites.transport.messages import Message, describe_damage
-from fcorun.studies.selection.fitting import fit_batch, point_at
-from fcorun.studies.selection.folds import SubsetMasks, name_held_out_clients
+from fcorun.studies.selection.fitting import PathFit, fit_batch, point_at
+from fcorun.studies.selection.folds import SubsetMasks, check_subset_clients, name_held_out_clients
 from fcorun.studies.selection.path import build_path
-from fcorun.studies.selection.path_fit import PathFit
 from fcorun.studies.selection.select import SelectionPlan
 from fcorun.studies.selection.selection_result import ALL_ROWS
 from fcorun.studies.selection.study import FITS, Study, describe_study, prepare_study
-from fcorun.studies.selection.study_checks import check_subset_clients
 
 _NUMBERS_FILE = "requests.json"  # of the fits
 _NO_ROWS = SubsetMasks(np.zeros(0, bool), np.zeros(0, bool))  # the server's own

@@ -22,7 +22,6 @@ from fcorun.sites.site.site_results import pack_result
 from fcorun.sites.transport.connections import Connections
 from fcorun.sites.transport.folder import FolderConnections
 from fcorun.sites.transport.messages import LAST_REQUEST
-from fcorun.studies.selection.selection_report import describe_selection
 from fcorun.studies.selection.study import Log
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def run_plan(
             log(line)
         selection = planned.run(log, watch)
         experiment = planned.apply(selection)
-        for line in describe_selection(selection):
+        for line in selection.describe():
             log(line)
     RunFolder(record_folder, experiment.identity).inspect(experiment.settings.force)  # refuses another run's
     if not was_finished:

@@ -27,9 +27,8 @@ from fcorun.sites.site.site_batch import SharedPrograms, resolve_numbers
 from fcorun.sites.tables.fold_encoding import pool_cells
 from fcorun.sites.transport.connections import InProcessConnections, Request
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.fitting import fit_batch
+from fcorun.studies.selection.fitting import PathFit, fit_batch
 from fcorun.studies.selection.path import find_path_parameter
-from fcorun.studies.selection.path_fit import PathFit
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import ALL_ROWS
 from fcorun.studies.selection.study import FITS, Log

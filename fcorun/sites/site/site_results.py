@@ -34,8 +34,8 @@ from fcorun.sites.plan.plan import Plan
 from fcorun.sites.site.site_batch import SiteBatch
 from fcorun.sites.site.site_folds import SiteFolds
 from fcorun.sites.transport.messages import Message
+from fcorun.studies.selection.fitting import join_folds, keeps_held_out
 from fcorun.studies.selection.path import find_path_parameter
-from fcorun.studies.selection.path_fit import join_folds, keeps_held_out
 
 _STATUS, _MODEL, _CONFIG, _SUMMARY = "status.json", "solution.npz", "config.yaml", "summary.json"
 RESULT_FILES = (

@@ -1,21 +1,33 @@
-"""The metric that chooses a strength, the choice by cross-validation, and warnings about it."""
+"""Choice of a strength by the scores of the folds, and nested cross-validation, the score of the whole procedure.
 
-from collections.abc import Mapping, Sequence
+In nested cross-validation each outer fold is held out in turn. Inner folds of the other rows choose a value of the
+path, by the metric and the rule of the selection, and the fit of all these rows at this value is judged on the outer
+fold (Stone, J. R. Stat. Soc. B 1974; Varma and Simon, BMC Bioinformatics 2006).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from fcorun.base.errors import UserError, suggest_name, word
-from fcorun.base.metrics import MORE_ROUNDS_ADVICE, PERSONAL_PREFIX, TEST_METRIC_REFUSAL, TEST_PREFIX
+from fcorun.base.metrics import MORE_ROUNDS_ADVICE, PERSONAL_PREFIX, TEST_METRIC_REFUSAL, TEST_PREFIX, Metric
+from fcorun.base.records.record import OUT_OF_FOLD, SHARED
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.datasets.subset import take_subset
 from fcorun.experiment.build import explain_unmeasured
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.results.models.predictions import describe_output
 from fcorun.results.models.relaxed import REFIT_FAILURES
-from fcorun.studies.selection.fold_scores import list_fold_scores
-from fcorun.studies.selection.path import RegularizationPath, SecondNumber
-from fcorun.studies.selection.path_fit import END_STATES, PathFit, find_runs
-from fcorun.studies.selection.study import warn_unconverged
+from fcorun.results.scores.score import Score, all_scores, find_score
+from fcorun.results.scores.weighted_rows import WeightedRows
+from fcorun.studies.selection.fitting import END_STATES, PathFit, find_runs
+from fcorun.studies.selection.folds import SubsetMasks, assign_folds, compute_fold_weights
+from fcorun.studies.selection.path import RegularizationPath
+from fcorun.studies.selection.study import Study, warn_unconverged
+
+_PREFIX = "val_"
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,87 +163,67 @@ def compute_weighted_mean(
 def warn_about_choice(
     choice: CrossValidationChoice, path: RegularizationPath, fits: dict[str, PathFit], rounds: int
 ) -> list[str]:
-    """Return warnings about a choice: at an end of the path, tied, or of runs that diverged or did not converge."""
-    warnings = []
-    best_path_slice = path.slice_of(choice.best_index)
-    low, high = min(path.values[best_path_slice]), max(path.values[best_path_slice])
-    best_label = choice.rule_labels["min"]
+    """Return warnings about a choice: at an end of the path, or of runs that diverged or did not converge."""
+    falling_advice = word(
+        f"the objective was still falling at the end, so that the curve depends on `rounds={rounds}`; "
+    )
+    unconverged = warn_unconverged(fits, falling_advice + MORE_ROUNDS_ADVICE, choice.chosen_index)
     if path.length == 1:
-        return _warn_of_convergence(choice, fits, rounds)
-    if choice.best_index == best_path_slice.stop - 1:
-        wider_low, wider_high = (low / 100, high) if path.param_name == "strength" else (low, high * 10)
+        return unconverged
+    warnings = []
+    best = choice.best_index
+    best_path_slice = path.slice_of(best)
+    values = path.values[best_path_slice]
+    best_label = choice.rule_labels["min"]
+    beyond = choice.mean[best + 1 : best_path_slice.stop]
+    if not len(beyond):
+        low, high = values.min(), values.max()
+        wider = f"{low / 100:.3g},{high:.3g}" if path.param_name == "strength" else f"{low:.3g},{high * 10:.3g}"
         warnings.append(
             word(
-                f"the {best_label} is at the end of the path, {path.describe(choice.best_index)}: "
-                f"the best may be beyond; `range=[{wider_low:.3g},{wider_high:.3g}]` looks further"
+                f"the {best_label} is at the end of the path, {path.describe(best)}: the best may be beyond; "
+                f"`range=[{wider}]` looks further"
             )
         )
-    if choice.best_index == best_path_slice.start:
+    elif np.isnan(beyond).all():
+        warnings.append(
+            f"the {best_label} is at the last {path.param_name} of the path that is left: the best may be beyond"
+        )
+    if best == best_path_slice.start:
         beginning = "where no penalized coefficient is left" if path.begins_at_zero else "the simplest of the path"
         warnings.append(
-            f"the {best_label} is at the beginning of the path, {path.describe(choice.best_index)}, "
-            f"{beginning}: these rows do not show that a feature helps, or the path begins too late"
-        )
-    elif choice.chosen_index % path.length == 0:
-        warnings.append(
-            word(
-                f"{choice.rule_labels['one_se']} takes the beginning of the path, the simplest solution, because "
-                "the folds differ much; "
-                f"`rule=min` takes {path.describe(choice.best_index)}"
-            )
+            f"the {best_label} is at the beginning of the path, {path.describe(best)}, {beginning}: these rows do not "
+            "show that a feature helps, or the path begins too late"
         )
     if path.second is not None:
-        warnings += _warn_second_number_at_edge(best_label, path.second, choice.best_index)
-    if np.isfinite(choice.mean).sum() > 1 and np.nanmax(choice.mean) == np.nanmin(choice.mean):
-        warnings.append("all values of the path are tied")
+        value, least, largest = path.second.values[best], path.second.values.min(), path.second.values.max()
+        if value in (least, largest) and least < largest and value not in path.second.limits:
+            edge, more = ("least", "smaller") if value == least else ("largest", "larger")
+            warnings.append(
+                f"the {best_label} is at the {edge} {path.second.name} that was tried, {value:g}: the best may be "
+                f"beyond; give {more} values of {path.second.key}, too"
+            )
     diverged = find_runs(fits, "diverged")
     if diverged.any():
         at = np.flatnonzero(diverged.any(axis=0)).tolist()
-        values = f"{path.param_name}=" + ", ".join(f"{value:.4g}" for value in path.values[at])
+        where = f"{path.param_name}=" + ", ".join(f"{value:.4g}" for value in path.values[at])
         if path.second is not None:
-            values = "; ".join(path.describe(index) for index in at)
+            where = "; ".join(path.describe(index) for index in at)
         warnings.append(
             word(
-                f"diverged: {diverged.sum()} of {diverged.size} fits, at {values}: values "
-                "at which a fold diverged cannot be chosen; smaller rates of `algo`, if it has any, may help"
+                f"diverged: {diverged.sum()} of {diverged.size} fits, at {where}: values at which a fold diverged "
+                "cannot be chosen; smaller rates of `algo`, if it has any, may help"
             )
         )
     for state, reason in REFIT_FAILURES.items():
         missing = find_runs(fits, state)
         if missing.any():
-            strengths = path.values[missing.any(axis=0)]
-            where = f"{missing.sum()} of {missing.size} fits, at {path.param_name}={strengths.max():.4g} or less"
+            largest = path.values[missing.any(axis=0)].max()
             warnings.append(
-                f"relax: in {where}, the selected features have no fit without a penalty ({reason}): these values "
-                "cannot be chosen"
+                f"relax: in {missing.sum()} of {missing.size} fits, at {path.param_name}={largest:.4g} or less, the "
+                f"selected features have no fit without a penalty ({reason}): these values cannot be chosen"
             )
-    beyond = choice.mean[choice.best_index + 1 : best_path_slice.stop]
-    if len(beyond) and np.isnan(beyond).all():
-        warnings.append(
-            f"the {best_label} is at the last {path.param_name} of the path that is left: the best may be beyond"
-        )
-    return warnings + _warn_of_convergence(choice, fits, rounds)
-
-
-def _warn_of_convergence(choice: CrossValidationChoice, fits: dict[str, PathFit], rounds: int) -> list[str]:
-    """Return warnings about runs that did not converge."""
-    falling_advice = word(
-        f"the objective was still falling at the end, so that the curve depends on `rounds={rounds}`; "
-    )
-    falling_advice += MORE_ROUNDS_ADVICE
-    return warn_unconverged(fits, falling_advice, choice.chosen_index)
-
-
-def _warn_second_number_at_edge(best_label: str, second: SecondNumber, index: int) -> list[str]:
-    """Return a warning if the best second number is the least or the largest that was tried, and may be beyond."""
-    value, least, largest = second.values[index], second.values.min(), second.values.max()
-    if least < value < largest or least == largest or value in second.limits:
-        return []
-    edge, more = ("least", "smaller") if value == least else ("largest", "larger")
-    return [
-        f"the {best_label} is at the {edge} {second.name} that was tried, {value:g}: the best may be beyond; give "
-        f"{more} values of {second.key}, too"
-    ]
+    return warnings + unconverged
 
 
 def choose_metric(name: str | None, experiment: PreparedExperiment, data: FederatedData, by: str) -> str:
@@ -278,3 +270,243 @@ def choose_metric(name: str | None, experiment: PreparedExperiment, data: Federa
     if reason := explain_unmeasured(name, experiment, fold_data):
         raise UserError(f"`metric={name}` would not be measured: {reason}; {suggest_name(name, list_choices())}")
     return name
+
+
+def list_fold_scores(experiment: PreparedExperiment, data: FederatedData) -> list[str]:
+    """Return the scores by which models are compared and that can choose, without the metrics that runs measure."""
+    if data.train.stays_at_sites or not experiment.has_shared_model:
+        return []
+    names = []
+    for score in all_scores().values():
+        is_measured = _PREFIX + score.name in experiment.metrics or score.metric in experiment.metrics
+        if score.judges(data.target_task) and score.places.verdict is not None and not is_measured:
+            names.append(score.name)
+    return names
+
+
+def find_fold_score(experiment: PreparedExperiment, metric: str) -> Score | None:
+    """Return the score that the metric of a selection names; None for a metric that runs measure."""
+    if metric in experiment.metrics:
+        return None
+    return find_score(metric.removeprefix(_PREFIX))
+
+
+def find_metric(experiment: PreparedExperiment, name: str) -> Metric:
+    """Return the declaration of the metric of a selection."""
+    score = find_fold_score(experiment, name)
+    if score is None:
+        return experiment.metrics[name]
+    return Metric(name, f"validation {score.label}", higher=score.higher)
+
+
+def check_fold_score(study: Study, metric: str, is_nested: bool) -> None:
+    """Raise UserError if the folds of a study do not keep the predictions that a score needs."""
+    score = find_fold_score(study.experiment, metric)
+    if score is None:
+        return
+    if is_nested:
+        raise UserError(f"`metric={score.name}` needs predictions, which the inner folds of outer_folds do not keep: "
+                        "give `metric=loss`, or leave outer_folds out")  # fmt: skip
+    if not study.keeps_held_out:
+        raise UserError(f"`metric={score.name}` needs the predictions of all rows at all points, too many here: give "
+                        " fewer points, or `metric=loss`")  # fmt: skip
+
+
+def add_fold_scores(study: Study, fits: Mapping[str, PathFit], metric: str) -> dict[str, PathFit]:
+    """Return the fits, those of the folds with the score that ``metric`` names; as they are for another metric.
+
+    The score of a run that diverged is NaN. Raises UserError if the rows of a fold do not define the score.
+    """
+    score = find_fold_score(study.experiment, metric)
+    scored = dict(fits)
+    if score is None:
+        return scored
+    data = study.data
+    clients = data.client_of_row("train")
+    for name, fit in fits.items():
+        values = []
+        is_finite = []
+        for output in fit.held_out.get(SHARED, ()):
+            predictions = describe_output(
+                study.experiment.objective,
+                data,
+                data.train,
+                output,
+                clients=clients,
+                split=OUT_OF_FOLD,
+                model=SHARED,
+                index=np.flatnonzero(study.subsets[name].validation),
+            )
+            value = np.nan
+            is_finite.append(np.isfinite(output).all())
+            if is_finite[-1]:
+                value = float(score.of_rows(WeightedRows.each_once(predictions.to_scored_rows()))[0, 0])
+            values.append(value)
+        if any(is_finite) and np.isnan(np.array(values)[is_finite]).all():
+            raise UserError(
+                f"`metric={score.name}` is undefined on the rows that {name} holds out: give `metric=loss`, or fewer "
+                "folds"
+            )
+        if values:
+            scored[name] = replace(fit, metrics=fit.metrics | {metric: np.array(values)})
+    return scored
+
+
+@dataclass(frozen=True, eq=False)
+class OuterFold:
+    """An outer fold, and the inner folds of the other rows.
+
+    Attributes:
+        name: the name of the subset that holds out the outer fold.
+        inner: the names of the subsets that hold out an inner fold, and leave the outer fold out.
+        inner_weights: the weight of each inner fold in a mean over them, (K,).
+    """
+
+    name: str
+    inner: Sequence[str]
+    inner_weights: Float[np.ndarray, " K"]
+
+
+@dataclass(frozen=True, eq=False)
+class NestedFolds:
+    """All folds of a nested cross-validation.
+
+    Attributes:
+        outer: the outer folds.
+        weights: the weight of each outer fold in a mean over them, (J,).
+        subsets: the rows of the subsets that hold out an outer fold, or an inner one, by name.
+        fold: the outer fold, from 0, in which each training row is held out, (N,).
+        inner_fold: the inner fold of each training row without an outer fold, (J, N); -1 in the outer fold.
+    """
+
+    outer: Sequence[OuterFold]
+    weights: Float[np.ndarray, " J"]
+    subsets: Mapping[str, SubsetMasks]
+    fold: Int[np.ndarray, " N"]
+    inner_fold: Int[np.ndarray, "J N"]
+
+    @property
+    def outer_subsets(self) -> dict[str, SubsetMasks]:
+        """The rows of the subsets that hold out an outer fold: outer1, outer2, ..."""
+        return {f"outer{j + 1}": self.subsets[fold.name] for j, fold in enumerate(self.outer)}
+
+    def judge(
+        self, fits: Mapping[str, PathFit], metric: str, choose_value: Callable[..., CrossValidationChoice]
+    ) -> "NestedScore":
+        """Choose a value without each outer fold by its inner folds, and judge it on the outer fold.
+
+        ``choose_value`` is ``choose`` with the options of the selection. Raises UserError if, without some outer fold,
+        every value of the path lacks a finite score on an inner fold.
+        """
+        choices = []
+        for outer in self.outer:
+            scores = drop_failed_refits(stack_scores(fits, outer.inner, metric), fits, outer.name)
+            choices.append(choose_value(scores, fold_weights=outer.inner_weights))
+        by_value = stack_scores(fits, [outer.name for outer in self.outer], metric)
+        scores = by_value[np.arange(len(choices)), [choice.chosen_index for choice in choices]]
+        mean, standard_error = compute_weighted_mean(scores[:, None], self.weights)
+        own_fits = {name: fits[name] for name in self.subsets}
+        return NestedScore(
+            self, own_fits, choices, scores, mean=float(mean[0]), standard_error=float(standard_error[0])
+        )
+
+
+def draw_nested_folds(
+    data: FederatedData, n_outer: int, n_inner: int, *, by: str, weigh_rows: bool, seed: int
+) -> NestedFolds:
+    """Draw outer folds, and inner folds of the rows that each leaves, as ``assign_folds`` does.
+
+    Folds of equal numbers are equal: with ``n_outer`` equal to ``n_inner``, the outer folds are those of a selection
+    that is not nested, so that the fits of fold1, fold2, ... serve both. Of folds that the data mark, each is an outer
+    fold, and the others are its inner folds. Clients that an outer fold leaves may be fewer than ``n_inner``: each
+    inner fold then holds out one of them.
+
+    Raises:
+        UserError: the rows cannot be divided.
+    """
+    fold = assign_folds(data, n_outer, by, seed, option="outer_folds")
+    inner_fold = np.full((n_outer, len(fold)), -1)
+    # folds need no features, which would take memory
+    features = replace(data.features, cells=None)
+    without_features = replace(data, train=replace(data.train, x=data.train.x[:, :0]), features=features)
+    subsets = {}
+    outer = []
+    for j in range(n_outer):
+        name = f"fold{j + 1}" if n_outer == n_inner else f"outer{j + 1}"
+        remaining = fold != j
+        subsets[name] = SubsetMasks(train=remaining, validation=~remaining)
+        rows = take_subset(without_features, remaining, ~remaining, restandardize=False).data
+        n_clients = len(rows.train.sizes)
+        if by == "clients" and n_clients < 2:
+            raise UserError(
+                f"outer fold {j + 1} leaves client {rows.client_names[0]} alone, of which inner folds would be "
+                "clients: give more outer_folds, or `by=rows`"
+            )
+        n_folds = min(n_inner, n_clients) if by == "clients" else n_inner
+        try:
+            inner_fold[j, remaining] = assign_folds(rows, n_folds, by, seed, within=("outer", str(j + 1)))
+        except UserError as error:
+            raise UserError(f"in the rows that outer fold {j + 1} leaves, {error}") from error
+        inner_weights = compute_fold_weights(rows, inner_fold[j, remaining], weigh_rows)
+        inner = [f"outer{j + 1}-fold{k + 1}" for k in range(len(inner_weights))]
+        for k, inner_name in enumerate(inner):
+            held_out = inner_fold[j] == k
+            subsets[inner_name] = SubsetMasks(remaining & ~held_out, held_out, keeps_predictions=False)
+        outer.append(OuterFold(name, inner, inner_weights))
+    return NestedFolds(outer, compute_fold_weights(data, fold, weigh_rows), subsets, fold, inner_fold)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NestedScore:
+    """The score of a whole selection: each outer fold is judged by the value that the other rows choose.
+
+    Attributes:
+        folds: the outer and inner folds.
+        fits: the fits of all subsets of ``folds``, by name.
+        choices: the choice of the inner folds of each outer fold.
+        scores: the metric on each outer fold, (J,); NaN where the chosen run diverged.
+        mean, standard_error: the weighted mean of ``scores``, and its standard error.
+    """
+
+    folds: NestedFolds
+    fits: Mapping[str, PathFit]
+    choices: Sequence[CrossValidationChoice]
+    scores: Float[np.ndarray, " J"]
+    mean: float
+    standard_error: float
+
+    def __repr__(self) -> str:
+        n_folds = len(self.scores)
+        return f"NestedScore({self.mean:.4g} ± {self.standard_error:.2g} over {n_folds} outer folds)"
+
+    @property
+    def chosen(self) -> Int[np.ndarray, " J"]:
+        """The position on the path of the value that is chosen without each outer fold, (J,)."""
+        return np.array([choice.chosen_index for choice in self.choices])
+
+    @property
+    def chosen_by_subset(self) -> dict[str, int]:
+        """The position of the chosen value, by the name of the subset that holds out the outer fold."""
+        return {fold.name: choice.chosen_index for fold, choice in zip(self.folds.outer, self.choices, strict=True)}
+
+
+def warn_about_nested(nested: NestedScore, path: RegularizationPath) -> list[str]:
+    """Return warnings about the choices without each outer fold: at the end of the path, or of runs that diverged."""
+    warnings = []
+    diverged = np.flatnonzero(np.isnan(nested.scores)) + 1
+    if len(diverged):
+        numbers = ", ".join(map(str, diverged))
+        warnings.append(
+            f"nested: the run that was chosen without outer fold {numbers} diverged, so that there is no mean"
+        )
+    best = [choice.best_index for choice in nested.choices]
+    n_at_end = sum(index == path.slice_of(index).stop - 1 for index in best)
+    if n_at_end:
+        warnings.append(
+            word(
+                f"nested: for {n_at_end} of {len(best)} outer folds, the best value is at the end of the path: the "
+                "best may be beyond; give `range=[LOW,HIGH]`"
+            )
+        )
+    advice = "the objective was still falling at the end; " + MORE_ROUNDS_ADVICE
+    return warnings + [f"nested: {text}" for text in warn_unconverged(nested.fits, advice)]

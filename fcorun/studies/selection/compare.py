@@ -4,7 +4,7 @@ All models share the outer folds, but for ``new_client``, whose folds are the cl
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,8 @@ import numpy as np
 
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import RANKING_METRICS
-from fcorun.base.records.formats import csv_text, json_text
 from fcorun.base.records.record import PERSONAL
 from fcorun.base.records.record import SHARED as SHARED_MODEL
-from fcorun.base.system.files import write_atomically
 from fcorun.data.tasks import find_task
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
@@ -25,7 +23,6 @@ from fcorun.results.score_intervals.held_out_rows import HeldOutRows, match_rows
 from fcorun.results.score_intervals.intervals import Tabulation
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow
 from fcorun.results.scores.score import all_scores
-from fcorun.studies.selection import selection_report
 from fcorun.studies.selection.comparison import (
     LOCAL,
     MEAN,
@@ -36,12 +33,9 @@ from fcorun.studies.selection.comparison import (
     ComparisonRow,
     ModelComparison,
     describe_candidate,
-    describe_comparison,
     order_scores,
 )
-from fcorun.studies.selection.comparison_picture import draw_comparison
 from fcorun.studies.selection.folds import list_marked_folds
-from fcorun.studies.selection.path import applies_regularizer
 from fcorun.studies.selection.select import SelectionPlan, plan_selection
 from fcorun.studies.selection.selection_result import Selection, SelectOptions
 from fcorun.studies.selection.study import Log
@@ -135,7 +129,7 @@ def _plan_candidate(config: Mapping[str, Any], choice: SelectOptions, folder: st
         metric = f"personal_val_{metric.removeprefix('personal_').removeprefix('val_')}"
         if metric not in experiment.metrics:  # the folds measure no ranking of own models
             metric = "personal_val_loss"
-    if applies_regularizer(experiment.algo):
+    if experiment.applies_regularizer:
         return plan_selection(config, choice, folder, metric)
     fixed = SelectOptions(folds=choice.outer_folds, by=choice.by)
     return plan_selection(config, fixed, folder, metric, varies_strength=False)
@@ -182,8 +176,8 @@ class ComparisonPlan:
                 began = time.perf_counter()
                 with plan.study.claim():
                     selections[name] = plan.select_value(lambda line, name=name: log(f"{name}: {line}"))
-                    selection_report.write_tables(selections[name])
-                    plan.write_summary(selections[name], time.perf_counter() - began)
+                    selections[name].write_tables()
+                    selections[name].write_summary(time.perf_counter() - began)
                 rows[name] = _read_rows(plan)
             except UserError as error:
                 if name == SHARED:
@@ -196,7 +190,7 @@ class ComparisonPlan:
                 f"{name}: its strength is chosen by {selection.metric}, since the folds do not measure "
                 f"{shared.metric} of own models"
                 for name, selection in selections.items()
-                if selection.metric != shared.metric and applies_regularizer(selection.experiment.algo)
+                if selection.metric != shared.metric and selection.experiment.applies_regularizer
             ]
         elif getattr(shared.experiment.data, "offset", None) or find_task(rows[SHARED].task).has_events:
             warnings.append(
@@ -224,12 +218,8 @@ class ComparisonPlan:
             experiment=shared.experiment,
             seconds=time.perf_counter() - began,
         )
-        write_files(comparison)
+        comparison.write_files()
         return comparison
-
-    def describe(self, result: ModelComparison) -> Iterator[str]:
-        """Yield a table of clients and candidates, the verdict, warnings, and the files."""
-        return describe_comparison(result)
 
 
 def plan_comparison(
@@ -279,7 +269,23 @@ def compare_rows(
         for row in _bootstrapped(tabulation.tabulate([candidate])):
             if name == MEAN and all_scores()[row.score].ranks_rows:  # which differ by fold alone
                 continue
-            table.append(ComparisonRow.of(name, row, differences.get((row.client, row.score))))
+            numbers = {}
+            if difference := differences.get((row.client, row.score)):
+                numbers = {"difference": difference.estimate}
+                numbers |= {"difference_low": difference.low, "difference_high": difference.high}
+            table.append(
+                ComparisonRow(
+                    candidate=name,
+                    client=row.client,
+                    n=row.n,
+                    events=row.events,
+                    score=row.score,
+                    value=row.estimate,
+                    low=row.low,
+                    high=row.high,
+                    **numbers,
+                )
+            )
     return table, [text for text in tabulation.sentences() if not text.startswith(_OF_SCORES_NOT_SHOWN)]
 
 
@@ -323,27 +329,3 @@ def predict_means(rows: HeldOutRows) -> HeldOutRows:
     elif find_task(rows.task).has_two_classes:
         probability = means[:, 1]
     return replace(rows, model=MEAN, prediction=means.argmax(axis=1), probability=probability)
-
-
-def write_files(comparison: ModelComparison) -> None:
-    """Write the files. comparison.csv has a row for each candidate, client and score.
-
-    comparison.json has the verdict, the options, and the numbers that each candidate chose without each outer fold.
-    """
-    rows = [row.to_dict() for row in comparison.rows if row.score in comparison.scores]
-    order = {name: i for i, name in enumerate(comparison.scores)}
-    rows.sort(key=lambda row: order[row["score"]])
-    folder = comparison.folder
-    write_atomically(folder / "comparison.csv", csv_text(rows))
-    for ending, picture in draw_comparison(comparison).items():
-        write_atomically(folder / f"comparison.{ending}", picture)
-    content = {
-        "score": comparison.score,
-        "verdict": comparison.describe_verdict(),
-        "candidates": comparison.candidates,
-        "chosen": comparison.chosen,
-        "options": vars(comparison.options),
-        "warnings": comparison.warnings,
-        "seconds": comparison.seconds,
-    }
-    write_atomically(folder / "comparison.json", json_text(content))

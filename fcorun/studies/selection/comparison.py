@@ -1,18 +1,24 @@
-"""Options and result of ``fcorun compare``: a row for each candidate, client and score, and the verdict in words."""
+"""Options and result of ``fcorun compare``: scores by candidate and client, the verdict in words, and the picture."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from fcorun.base.config import Count
 from fcorun.base.errors import UserError
+from fcorun.base.records.formats import csv_text, json_text
+from fcorun.base.system.files import write_atomically
 from fcorun.data.tasks import find_task
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS
-from fcorun.results.score_intervals.score_table import IntervalRow, ScoreOptions
+from fcorun.reports.pictures.layout import COLOURS, make_figure, shorten_name
+from fcorun.reports.pictures.style import pt, style_context
+from fcorun.results.score_intervals.score_table import ScoreOptions
 from fcorun.results.scores.score import all_scores, list_scores
-from fcorun.studies.selection.study_picture import shorten
+from fcorun.studies.selection.study_pictures import render_png_and_pdf
 
 SHARED, STANDARDIZED, LOCAL, MEAN, NEW_CLIENT = "shared", "standardized", "local", "mean", "new_client"
 DESCRIPTIONS = {
@@ -79,6 +85,13 @@ def describe_candidate(name: str) -> str:
 ALL = ""  # the client of the rows of all clients
 BETTER, WORSE, UNCLEAR = "better", "worse", "cannot be told apart"
 FEW_EVENTS = 10  # of a client: below, the client is named as too small for a verdict
+_COLOURS = {BETTER: COLOURS[2], WORSE: COLOURS[3]}
+_MARKS = {BETTER: "+", WORSE: "-", UNCLEAR: " ", "": " "}
+_MAX_PRINTED = 20  # clients
+_MAX_LETTERS = 30  # of a client's name that is printed
+_MAX_DRAWN = 40  # clients
+_MAX_NAME = 26  # letters of a client's name that is drawn
+_ROW = 0.16  # inches of a client that is drawn
 
 
 @dataclass(frozen=True)
@@ -106,27 +119,10 @@ class ComparisonRow:
     difference_low: float | None = None
     difference_high: float | None = None
 
-    @classmethod
-    def of(cls, candidate: str, row: IntervalRow, difference: IntervalRow | None) -> "ComparisonRow":
-        """Return the row of a score, and of its difference to the shared model."""
-        score = cls(
-            candidate=candidate,
-            client=row.client,
-            n=row.n,
-            events=row.events,
-            score=row.score,
-            value=row.estimate,
-            low=row.low,
-            high=row.high,
-        )
-        if difference is None:
-            return score
-        return replace(
-            score,
-            difference=difference.estimate,
-            difference_low=difference.low,
-            difference_high=difference.high,
-        )
+    @property
+    def interval(self) -> tuple[float, float, float]:
+        """The low end, the difference, and the high end; NaN where there is none."""
+        return tuple(np.array([self.difference_low, self.difference, self.difference_high], float).tolist())
 
     @property
     def verdict(self) -> str:
@@ -134,11 +130,12 @@ class ComparisonRow:
 
         The shared model itself has the verdict "".
         """
-        if self.difference is None or self.difference_low is None or self.difference_high is None:
+        low, _, high = self.interval
+        if self.difference is None:
             return ""
-        if not (self.difference_low > 0 or self.difference_high < 0):  # nan, too
+        if not (low > 0 or high < 0):  # nan, too
             return UNCLEAR
-        return BETTER if (self.difference_low > 0) == all_scores()[self.score].higher else WORSE
+        return BETTER if (low > 0) == all_scores()[self.score].higher else WORSE
 
     def to_dict(self) -> dict:
         """Return the row of comparison.csv; "" where there is no value."""
@@ -235,6 +232,58 @@ class ModelComparison:
             f"corrected for {n_comparisons} {noun}): {'; '.join(parts)}"
         )
 
+    def describe(self) -> Iterator[str]:
+        """Yield a table with a row for each client and a column for each candidate, the verdict, warnings, files."""
+        yield (
+            f"{self.score_label} out of fold; + better and - worse than the shared model, unmarked: cannot be told "
+            "apart"
+        )
+        of_all = self.find(SHARED, ALL)
+        clients = list(self.clients) if len(self.clients) > 1 else []
+        names = {client: shorten_name(client or "all", _MAX_LETTERS) for client in (ALL, *clients[:_MAX_PRINTED])}
+        first_width = max(*map(len, names.values()), len("client"))
+        count_width = max(8, len(f"{of_all.n:,}") + 2)
+        digits = ".4f" if 0.01 <= abs(of_all.value) < 1000 else ".4g"
+        widths = {name: max(10, len(name) + 2) for name in self.candidates}
+        header = f"{'client':<{first_width}}{'rows':>{count_width}}"
+        if of_all.events is not None:
+            header += f"{'events':>{count_width}}"
+        yield header + "".join(f"{name:>{width}} " for name, width in widths.items()).rstrip()
+        for client, shown in names.items():
+            row = self.find(SHARED, client)
+            line = f"{shown:<{first_width}}{row.n:{count_width},}"
+            if row.events is not None:
+                line += f"{row.events:{count_width},}"
+            for name, width in widths.items():
+                cell = self.find(name, client)
+                line += f"{cell.value:{width}{digits}}{_MARKS[cell.verdict]}"
+            yield line.rstrip()
+        if len(clients) > _MAX_PRINTED:
+            yield f"and {len(clients) - _MAX_PRINTED} more clients, in comparison.csv"
+        yield from self.warnings
+        yield self.describe_verdict()
+        yield f"{self.folder}/ holds comparison.csv, .json, .png and .pdf, and a folder for each candidate"
+
+    def write_files(self) -> None:
+        """Write the files. comparison.csv has a row for each candidate, client and score.
+
+        comparison.json has the verdict, the options, and the numbers that each candidate chose without each outer fold.
+        """
+        rows = [row.to_dict() for score in self.scores for row in self.rows if row.score == score]
+        write_atomically(self.folder / "comparison.csv", csv_text(rows))
+        for name, picture in draw_comparison(self).items():
+            write_atomically(self.folder / name, picture)
+        content = {
+            "score": self.score,
+            "verdict": self.describe_verdict(),
+            "candidates": self.candidates,
+            "chosen": self.chosen,
+            "options": vars(self.options),
+            "warnings": self.warnings,
+            "seconds": self.seconds,
+        }
+        write_atomically(self.folder / "comparison.json", json_text(content))
+
 
 def order_scores(rows: Sequence[ComparisonRow], metric: str) -> list[str]:
     """Return the scores that a comparison lists, the one that ``metric`` chose by first, for the verdict."""
@@ -244,36 +293,69 @@ def order_scores(rows: Sequence[ComparisonRow], metric: str) -> list[str]:
     return [score.name for score in sorted(scores, key=lambda score: score.metric != name)]
 
 
-_MAX_CLIENTS = 20
-_MARKS = {BETTER: "+", WORSE: "-", UNCLEAR: " ", "": " "}
-_MAX_LETTERS = 30
+def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
+    """Return the contents of comparison.png and comparison.pdf: a forest plot for each candidate, on one scale.
 
-
-def describe_comparison(comparison: ModelComparison) -> Iterator[str]:
-    """Yield a table with a row for each client and a column for each candidate, the verdict, warnings, and files."""
-    yield (
-        f"{comparison.score_label} out of fold; + better and - worse than the shared model, unmarked: cannot be told "
-        "apart"
-    )
+    A plot has the difference and its interval of each client; an arrow ends an interval that leaves the axis.
+    """
+    names = [name for name in comparison.candidates if name != SHARED]
+    clients = [ALL, *(comparison.clients[:_MAX_DRAWN] if len(comparison.clients) > 1 else [])]
+    label = comparison.score_label
     has_events = comparison.find(SHARED, ALL).events is not None
-    clients = list(comparison.clients) if len(comparison.clients) > 1 else []
-    names = {client: shorten(client or "all", _MAX_LETTERS) for client in (ALL, *clients[:_MAX_CLIENTS])}
-    first_width = max(*map(len, names.values()), len("client"))
-    count_width = max(8, len(f"{comparison.find(SHARED, ALL).n:,}") + 2)
-    header = f"{'client':<{first_width}}{'rows':>{count_width}}" + (f"{'events':>{count_width}}" if has_events else "")
-    digits = ".4f" if 0.01 <= abs(comparison.find(SHARED, ALL).value) < 1000 else ".4g"
-    widths = {name: max(10, len(name) + 2) for name in comparison.candidates}
-    yield header + "".join(f"{name:>{width}} " for name, width in widths.items()).rstrip()
-    for client, shown in names.items():
-        row = comparison.find(SHARED, client)
-        line = f"{shown:<{first_width}}{row.n:{count_width},}"
-        line += f"{row.events:{count_width},}" if row.events is not None else ""
-        for name, width in widths.items():
-            cell = comparison.find(name, client)
-            line += f"{cell.value:{width}{digits}}{_MARKS[cell.verdict]}"
-        yield line.rstrip()
-    if len(clients) > _MAX_CLIENTS:
-        yield f"and {len(clients) - _MAX_CLIENTS} more clients, in comparison.csv"
-    yield from comparison.warnings
-    yield comparison.describe_verdict()
-    yield f"{comparison.folder}/ holds comparison.csv, .json, .png and .pdf, and a folder for each candidate"
+    title = f"{comparison.experiment.settings.title}: " if comparison.experiment.settings.title else ""
+    notes = [
+        f"{title}{label} minus that of the shared model, out of fold, with "
+        f"{100 * comparison.options.level:g} % intervals ({'events / rows' if has_events else 'rows'}). Green: better "
+        "than the shared model, red-orange: worse, grey: cannot be told apart"
+    ]
+    if len(comparison.clients) > _MAX_DRAWN:
+        notes.append(f"The first {_MAX_DRAWN} of {len(comparison.clients)} clients")
+    across = min(4, len(names))
+    with style_context(comparison.experiment.settings.style):
+        labels = []
+        for client in clients:
+            row = comparison.find(SHARED, client)
+            size = f"{row.n:,}" if row.events is None else f"{row.events:,} / {row.n:,}"
+            labels.append(f"{shorten_name(client, _MAX_NAME) if client else 'all'} ({size})")
+        figure, axes = make_figure(len(names), across, height=_ROW * (len(clients) + 1), title=notes, wide=True)
+        low, high = _find_limits([comparison.find(name, client) for name in names for client in clients])
+        for i, (ax, name) in enumerate(zip(axes, names, strict=True)):
+            ax.axvline(0, color="black", linewidth=pt(0.6))
+            for y, client in enumerate(clients):
+                row = comparison.find(name, client)
+                colour = _COLOURS.get(row.verdict, "0.45")
+                left, difference, right = row.interval
+                if np.isfinite([left, right]).all():
+                    ax.plot([max(left, low), min(right, high)], [y, y], color=colour, linewidth=pt(1.1))
+                    for end, is_outside, marker in ((low, left < low, "<"), (high, right > high, ">")):
+                        if is_outside:
+                            ax.plot([end], [y], marker, color=colour, markersize=pt(3.2), clip_on=False)
+                if low <= difference <= high:
+                    ax.plot([difference], [y], "D" if client == ALL else "s", color=colour, markersize=pt(3.6))
+            ax.axhline(0.5, color="0.8", linewidth=pt(0.5))
+            ax.set(xlim=(low, high), ylim=(len(clients) - 0.4, -0.6))
+            ax.locator_params(axis="x", nbins=3)
+            ax.grid(False, axis="y")
+            ax.spines["left"].set_visible(False)
+            ax.set_title(name.replace("_", " "), fontsize=pt(8), parse_math=False)
+            ax.set_yticks(range(len(clients)), labels if i % across == 0 else [""] * len(clients), parse_math=False)
+            ax.tick_params(axis="y", length=0)
+        better = "above" if all_scores()[comparison.score].higher else "below"
+        text = f"difference in {label} ({better} 0: better than the shared model)"
+        figure.supxlabel(text, fontsize=pt(8), parse_math=False)
+        return render_png_and_pdf("comparison", figure)
+
+
+def _find_limits(rows: Sequence[ComparisonRow]) -> tuple[float, float]:
+    """Return the ends of the axis: 0 and those of all intervals, unless a few would flatten the rest."""
+    intervals = np.array([row.interval for row in rows])
+    ends = intervals[:, [0, 2]]
+    ends = ends[np.isfinite(ends).all(axis=1)]
+    if not len(ends):
+        ends = intervals[np.isfinite(intervals[:, 1]), 1]
+    if not len(ends):
+        return -1.0, 1.0
+    typical = 3 * float(np.percentile(np.abs(ends), 75)) or 1.0
+    low, high = max(min(ends.min(), 0), -typical), min(max(ends.max(), 0), typical)
+    margin = 0.05 * (high - low) or 1.0
+    return float(low - margin), float(high + margin)

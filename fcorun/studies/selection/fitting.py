@@ -3,25 +3,33 @@
 To the engine a subset (a fold, a subsample, all rows) is like a seed: it has its own schedule, which draws from its
 rows, and its own weights in the evaluation. All subsets share one array of features x, unless features were
 standardized, or a subset's rows teach other fills or levels: then the subset has its own array.
+
+With ``imputations``, a path runs on each completed table of a fold, and the averages of the fits are judged. The rows
+that a fold trains on teach the equations that draw their gaps, as the rows of a run do. Imputing within each fold, not
+before rows are divided, leaves the rows that are held out unknown (Wahl, Boulesteix, Zierer, Thorand and van de Wiel,
+BMC Med. Res. Methodol. 2016).
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool
 from threadpoolctl import threadpool_limits
 
 from fcorun.base.config import numeric_fields
 from fcorun.base.metrics import aggregate
-from fcorun.base.records.record import PERSONAL, SHARED
-from fcorun.base.system.files import defer_interruption, wait_for_first
+from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.base.records.record import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PERSONAL, SHARED
+from fcorun.base.system.files import defer_interruption, wait_for_first, write_atomically
 from fcorun.base.system.machine import available_cores, compute_policy, use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import RowSubset, SubsetDataset
@@ -39,22 +47,33 @@ from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.experiment.requirements import has_gaps
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.methods.objectives.objective import Objective
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.problem import Batch, Vector
 from fcorun.results.model_outputs import compute_predictions
-from fcorun.results.models.predictions import predict_personal
-from fcorun.results.models.relaxed import UnpenalizedRefits
+from fcorun.results.models.predictions import Predictions, describe_output, predict_personal
+from fcorun.results.models.relaxed import (
+    PENALIZED_METRICS,
+    REFIT_FAILURES,
+    NoRefit,
+    UnpenalizedRefits,
+    keep_relaxed_metrics,
+    relax_solution,
+)
 from fcorun.runs.baseline import bind_client_problem
 from fcorun.runs.batch import max_runs
 from fcorun.runs.follow import RunFollower, RunHistory
-from fcorun.runs.imputed import complete_tables
-from fcorun.studies.selection.adaptive import AdaptiveFactors
-from fcorun.studies.selection.path import SecondNumber
-from fcorun.studies.selection.path_fit import END_STATES, PathFit, average_fits, keeps_held_out, relax_fit
+from fcorun.runs.imputed import average_solutions, complete_tables
+from fcorun.studies.selection.path import RegularizationPath
 
+# saved by position: add new states at the end
+END_STATES = ("done", "falling", "diverged", "not certified", *REFIT_FAILURES)
 _COUNTS = ("rounds", "bytes_up", "bytes_down")
+_MAX_OUTPUTS = 2**27  # outputs for held-out rows that are kept, half a gigabyte in float32
+Arrays = dict[str, np.ndarray]  # by name
 # maps the solution of a run, and its personal models or None, to outputs for the validation rows, as in PathFit
-_PredictHeldOut = Callable[[dict[str, np.ndarray], dict[str, np.ndarray] | None], dict[str, np.ndarray]]
+_PredictHeldOut = Callable[[Arrays, Arrays | None], Arrays]
+_Measure = Callable[..., dict[str, float]]
 
 
 class _RunResult(NamedTuple):
@@ -64,10 +83,76 @@ class _RunResult(NamedTuple):
     """
 
     metrics: dict[str, float]
-    solution: dict[str, np.ndarray]
+    solution: Arrays
     end_state: str
-    counts: tuple[float, ...]
-    held_out: dict[str, np.ndarray]
+    counts: Sequence[float]
+    held_out: Arrays
+
+
+@dataclass(frozen=True)
+class PathFit:
+    """The runs of a path of P strengths on a subset of the rows.
+
+    Attributes:
+        metrics: tail averages by name, each (P,); NaN of a run that diverged.
+        solution: parameters by name, with leading axis P.
+        end_state: the position in END_STATES of the state in which each run ended, (P,).
+        counts: rounds, bytes_up and bytes_down of each run, each (P,); the bytes of edges are included.
+        held_out: the outputs of the shared and of the personal models for the subset's validation rows, without
+            offsets, each (P, V) or (P, V, classes); empty without validation rows, or if ``keeps_held_out`` is false.
+    """
+
+    metrics: Arrays
+    solution: Arrays
+    end_state: np.ndarray
+    counts: Arrays
+    held_out: Arrays = field(default_factory=dict)
+
+    @classmethod
+    def of_runs(cls, results: Sequence[_RunResult]) -> "PathFit":
+        """Stack the results of P runs into arrays with leading axis P."""
+        names = dict.fromkeys(name for result in results for name in result.metrics)
+        counts = np.array([result.counts for result in results], np.int64).T
+        first = results[0]
+        return cls(
+            metrics={name: np.array([result.metrics.get(name, np.nan) for result in results]) for name in names},
+            solution={name: np.stack([result.solution[name] for result in results]) for name in first.solution},
+            end_state=np.array([END_STATES.index(result.end_state) for result in results]),
+            counts=dict(zip(_COUNTS, counts, strict=True)),
+            held_out={name: np.stack([result.held_out[name] for result in results]) for name in first.held_out},
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the fit to an npz file, whose keys are GROUP/NAME."""
+        arrays = {"/end": self.end_state}
+        for group in ("metrics", "solution", "counts", "held_out"):
+            for name, array in getattr(self, group).items():
+                arrays[f"{group}/{name}"] = array
+        write_atomically(path, npz_bytes(arrays))
+
+    @classmethod
+    def load(cls, path: Path) -> "PathFit | None":
+        """Read a fit from a file; return None if the file is missing or damaged."""
+        try:
+            groups: dict[str, dict] = {"metrics": {}, "solution": {}, "counts": {}, "held_out": {}, "": {}}
+            for key, array in read_npz(path).items():
+                group, _, name = key.partition("/")
+                groups[group][name] = array
+            end_state = groups.pop("")["end"]
+            return cls(**groups, end_state=end_state)
+        except READ_ERRORS:
+            return None
+
+
+def keeps_held_out(data: FederatedData, n_values: int, n_rows: int) -> bool:
+    """Return whether the outputs for ``n_rows`` rows, each held out once, of runs at ``n_values`` values are kept."""
+    outputs = len(data.classes) if len(data.classes) > 2 else 1
+    return n_rows <= MAX_PREDICTED_ROWS and n_rows * n_values * outputs <= _MAX_OUTPUTS
+
+
+def find_runs(fits: Mapping[str, PathFit], state: str) -> Bool[np.ndarray, "S P"]:
+    """Return a mask of the runs of S fits at P values that ended in a state of END_STATES."""
+    return np.stack([fit.end_state for fit in fits.values()]) == END_STATES.index(state)
 
 
 @dataclass
@@ -76,10 +161,7 @@ class PathFitter:
 
     Attributes:
         data: all rows, from which subsets are taken.
-        param_name, values: the field of the regularizer that varies, and its P values, from the simplest solution on.
-        second: a second number, with its value in each of the P runs; None: the first one alone varies.
-        adaptive: the factors of features' penalties, which the rows of each subset give; None: those of ``reg``.
-        shares: the shares of the lasso in the relaxed coefficients of each value, (S,); None: these are not relaxed.
+        path: the values of P runs on each subset, and what is made of their solutions.
         max_client_rows: the largest number of rows that each client has in any subset, (M,).
         programs: the compiled programs by their key.
         stop_requested: tells the threads to stop.
@@ -87,14 +169,10 @@ class PathFitter:
 
     experiment: PreparedExperiment
     data: FederatedData
-    param_name: str
-    values: np.ndarray
+    path: RegularizationPath
     max_client_rows: np.ndarray
     programs: dict[str, CompiledPrograms] = field(default_factory=dict)
     stop_requested: threading.Event = field(default_factory=threading.Event)
-    second: SecondNumber | None = None
-    adaptive: AdaptiveFactors | None = None
-    shares: np.ndarray | None = None
     _shared: dict = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
@@ -123,32 +201,28 @@ class PathFitter:
 
     def _fit(self, subset: RowSubset) -> PathFit:
         experiment = replace(self.experiment, data=SubsetDataset(self.experiment.fingerprint, subset))
-        if self.adaptive is not None:
-            factors: Any = self.adaptive.compute(experiment, subset.data)
+        if self.path.adaptive is not None:
+            factors: Any = self.path.adaptive.compute(experiment, subset.data)
             experiment = experiment.with_resolved(reg=replace(experiment.reg, factors=factors))
         precision = "float64" if self._is_baseline else experiment.settings.precision
+        run_path = self._solve_path if self._is_baseline else self._run_path
         with use_precision(precision):
             view = self._view(subset, precision)
             if experiment.settings.imputations:
-                measure = self._solution_measure(experiment, subset.data, view, precision=precision)
-                reg = experiment.reg.with_value(self.param_name, self.values[0])
+                reg = experiment.reg.with_value(self.path.param_name, self.path.values[0])
                 fits = []
                 for completed in complete_subset(experiment.with_resolved(reg=reg), subset):
                     parent = f"{self.experiment.fingerprint} imputation {len(fits) + 1} of {experiment.settings.seed}"
                     of_table = replace(experiment, data=SubsetDataset(parent, completed))
-                    fits.append(self._run(of_table, completed.data, self._view(completed, precision)))
-                return average_fits(fits, measure)
-            fit = self._run(experiment, subset.data, view)
-            if self.shares is None:
+                    fits.append(PathFit.of_runs(run_path(of_table, completed.data, self._view(completed, precision))))
+                return average_fits(fits, self._measure_by(experiment, subset.data, view, precision))
+            fit = PathFit.of_runs(run_path(experiment, subset.data, view))
+            if self.path.shares is None:
                 return fit
-            measure = self._solution_measure(experiment, subset.data, view, precision=precision)
+            measure = self._measure_by(experiment, subset.data, view, precision)
             predict = self._held_out_predictor(experiment, subset.data)
-            return relax_fit(fit, self.shares, UnpenalizedRefits.of_data(experiment, subset.data), measure, predict)
-
-    def _run(self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView) -> PathFit:
-        """Run the path on a subset, whose rows on the device are ``view``."""
-        run_path = self._solve_path if self._is_baseline else self._run_path
-        return _stack_runs(run_path(experiment, data, view))
+            refits = UnpenalizedRefits.of_data(experiment, subset.data)
+            return relax_fit(fit, self.path.shares, refits, measure, predict)
 
     def _view(self, subset: RowSubset, precision: str) -> SubsetView:
         """Return the rows of a subset on the device; the rows of the whole data set are transferred once."""
@@ -166,10 +240,9 @@ class PathFitter:
 
     def _run_path(self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
         """Run the path of an algorithm, in one batch or in as many as fit into memory."""
-        variants = [experiment]
-        if self.second is not None:
-            first_of_paths = np.unique(self.second.values, return_index=True)[1]
-            variants = [self.second.apply(experiment, int(p)) for p in first_of_paths]
+        runs, variants = self.path.runs, [experiment]
+        if runs.second is not None:
+            variants = [runs.second.apply(experiment, p) for p in range(0, len(runs.values), runs.length)]
         experiments = [build.resolve_auto(variant, data)[0] for variant in variants]
         experiment = experiments[0]
         engine = build.build_engine(experiment, data, view)
@@ -182,8 +255,14 @@ class PathFitter:
             if key not in self._shared:
                 self._shared[key] = engine.federation.shapes
             vars(engine.federation)["shapes"] = self._shared[key]
-        length = len(self.values) // len(experiments)
-        points = [self._point(experiments[p // length], data, value) for p, value in enumerate(self.values)]
+        points = []
+        for p, value in enumerate(runs.values):
+            variant = experiments[p // runs.length]
+            point = point_at(variant, runs.param_name, value)
+            if variant.algo.curvature_alternatives:
+                least, most = build.compute_curvature_bounds(variant, data)
+                point["curvature"] = {"least": least, "most": most}
+            points.append(point)
         threads = available_cores() if compute_policy().threaded_batches else 1
         taken = subset_bytes(engine.federation, view.x is not self._shared.get("x"))
         width = max_runs(engine, points[0], [settings.seed], settings.memory, threads, reserved=taken)
@@ -199,8 +278,7 @@ class PathFitter:
     def _held_out_predictor(self, experiment: PreparedExperiment, data: FederatedData) -> _PredictHeldOut:
         """Return a function of a run's parameters and personal models that predicts the validation rows."""
         rows = data.validation
-        n_values = len(self.values) * (1 if self.shares is None else len(self.shares))
-        if rows is None or not keeps_held_out(data, n_values, len(self.data.train)):
+        if rows is None or not keeps_held_out(data, len(self.path.values), len(self.data.train)):
             return lambda solution, models: {}
         clients = data.client_of_row("validation")
 
@@ -216,75 +294,60 @@ class PathFitter:
 
         return predict
 
-    def _solution_measure(
-        self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView, *, precision: str
-    ) -> Callable[[dict[str, np.ndarray]], dict[str, float]]:
-        """Return a function of parameters that measures them on a subset."""
+    def _measure_by(
+        self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView, precision: str
+    ) -> _Measure:
+        """Return a function that measures parameters on a subset, with the numbers of a regularizer if given some."""
         evaluation = build.build_evaluation(experiment, data, view)
         arrays = evaluation.arrays(precision)
-        if "measure solution" not in self._shared:
-            reg = experiment.reg.with_value(self.param_name, self.values[0])
-            problem = build.build_problem(experiment.with_resolved(reg=reg), data)
-            self._shared["measure solution"] = jax.jit(
-                lambda w, x, y, extra: evaluation.measure(problem, w, x, y, extra)
+        # has_duality_gap depends on the strength: it must be one of the path
+        reg = experiment.reg.with_value(self.path.param_name, self.path.values[0])
+        problem = build.build_problem(experiment.with_resolved(reg=reg), data)
+        if "measure" not in self._shared:
+            self._shared["measure"] = jax.jit(
+                lambda psi, w, x, y, extra: evaluation.measure(problem.with_numbers(psi), w, x, y, extra)
             )
 
-        def measure(solution: dict[str, np.ndarray]) -> dict[str, float]:
+        def measure(solution: Mapping[str, Any], psi: Any = None) -> dict[str, float]:
             w = Vector({name: jnp.asarray(values) for name, values in solution.items()})
-            measured = self._shared["measure solution"](w, view.x, view.y, arrays)
+            psi = numeric_fields(problem.regularizer) if psi is None else psi
+            measured = self._shared["measure"](psi, w, view.x, view.y, arrays)
             return {name: float(value) for name, value in evaluation.add_ranking(measured).items()}
 
         return measure
 
-    def _point(self, experiment: PreparedExperiment, data: FederatedData, value: float) -> Numbers:
-        """Return the numbers of the run with this value of the path."""
-        point = point_at(experiment, self.param_name, value)
-        if experiment.algo.curvature_alternatives:
-            least, most = build.compute_curvature_bounds(experiment, data)
-            point["curvature"] = {"least": least, "most": most}
-        return point
-
     def _solve_path(self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
         """Solve the path of a baseline; each solution starts from the one before."""
-        settings, algo = experiment.settings, experiment.algo
+        algo, runs = experiment.algo, self.path.runs
         assert isinstance(algo, Baseline)
         problem = build.build_problem(experiment, data)
-        evaluation = build.build_evaluation(experiment, data, view)
-        arrays = evaluation.arrays("float64")
         rows = algo.select_rows(data.train.offsets)
         weight = np.zeros(len(self.data.train.y))
-        weight[view.train_rows[rows]] = data.train.objective_weights(settings.client_weighting)[rows]
+        weight[view.train_rows[rows]] = data.train.objective_weights(experiment.settings.client_weighting)[rows]
         offset = None if self.data.train.offset is None else jnp.asarray(self.data.train.offset)
         client = jnp.asarray(self.data.train.client)
         batch = Batch(view.x, view.y, jnp.asarray(weight / weight.sum()), offset=offset, client=client)
         if "compiled" not in self._shared:
             # compile_programs asks has_duality_gap, which depends on the strength: it must be one of the path
-            reg = problem.regularizer.with_value(self.param_name, self.values[0])
+            reg = problem.regularizer.with_value(runs.param_name, runs.values[0])
             self._shared["compiled"] = solver.compile_programs(replace(problem, regularizer=reg), view.x.shape[1])
-            self._shared["measure"] = jax.jit(
-                lambda psi, w, x, y, extra: evaluation.measure(problem.with_numbers(psi), w, x, y, extra)
-            )
+        compiled = self._shared["compiled"]
+        measure = self._measure_by(experiment, data, view, "float64")
         predict = self._held_out_predictor(experiment, data)
         start = None
         results = []
-        for p, value in enumerate(self.values):
-            reg = problem.regularizer.with_value(self.param_name, value)
-            if self.second is not None:
-                reg = replace(reg, **{self.second.name: float(self.second.values[p])})
+        for p, value in enumerate(runs.values):
+            reg = problem.regularizer.with_value(runs.param_name, value)
+            if runs.second is not None:
+                reg = replace(reg, **{runs.second.name: float(runs.second.values[p])})
             client_problem = bind_client_problem(replace(problem, regularizer=reg), data, rows)
             iterates = solver.minimize(
-                client_problem,
-                batch,
-                algo.tolerance,
-                algo.max_iterations,
-                start=start,
-                compiled=self._shared["compiled"],
+                client_problem, batch, algo.tolerance, algo.max_iterations, start=start, compiled=compiled
             )
             for iterate in iterates:  # noqa: B007
                 if self.stop_requested.is_set():
                     raise KeyboardInterrupt
-            measured = self._shared["measure"](numeric_fields(reg), iterate.w, view.x, view.y, arrays)
-            metrics = {name: float(value) for name, value in evaluation.add_ranking(measured).items()}
+            metrics = measure(iterate.w, numeric_fields(reg))
             solution = {name: np.asarray(array) for name, array in iterate.w.items()}
             end_state = "diverged"
             if np.isfinite(iterate.objective):
@@ -313,7 +376,7 @@ def point_at(experiment: PreparedExperiment, param_name: str, value: float) -> N
 def fit_batch(experiment: PreparedExperiment, engine: Engine, points: Sequence[Numbers]) -> PathFit:
     """Run all points of a path as one batch, without outputs for held-out rows."""
     options = {"stop_requested": threading.Event(), "predict": lambda solution, models: {}}
-    return _stack_runs(_run_batch(experiment, engine, points, len(points), **options))
+    return PathFit.of_runs(_run_batch(experiment, engine, points, len(points), **options))
 
 
 def _run_batch(
@@ -362,14 +425,82 @@ def _run_batch(
     return results
 
 
-def _stack_runs(results: Sequence[_RunResult]) -> PathFit:
-    """Stack the results of P runs into arrays with leading axis P."""
-    metric_names = dict.fromkeys(name for result in results for name in result.metrics)
-    counts = np.array([result.counts for result in results], np.int64).T
-    return PathFit(
-        metrics={name: np.array([result.metrics.get(name, np.nan) for result in results]) for name in metric_names},
-        solution={name: np.stack([result.solution[name] for result in results]) for name in results[0].solution},
-        end_state=np.array([END_STATES.index(result.end_state) for result in results]),
-        counts=dict(zip(_COUNTS, counts, strict=True)),
-        held_out={name: np.stack([result.held_out[name] for result in results]) for name in results[0].held_out},
-    )
+def relax_fit(
+    fit: PathFit, shares: np.ndarray, refits: UnpenalizedRefits, measure: _Measure, predict: _PredictHeldOut
+) -> PathFit:
+    """Return the fit of S paths, each of the relaxed coefficients with one share, from the fit of a path of P lassos.
+
+    Each solution is measured, and its held-out rows predicted, by the last solution of its run. Metrics of the problem
+    with the penalty are those of the lasso, and of share 1 alone. A run without a fit without a penalty has no metrics
+    and NaN for its coefficients, and its state says why. The rounds and bytes of a run are counted for the first share.
+    """
+    results = []
+    for s, share in enumerate(shares):
+        for p, position in enumerate(fit.end_state):
+            solution = {name: values[p] for name, values in fit.solution.items()}
+            metrics, state = {}, END_STATES[position]
+            if state != "diverged":
+                try:
+                    with jax.enable_x64(True):
+                        solution, _ = relax_solution(refits, solution, float(share))
+                    metrics = keep_relaxed_metrics(measure(solution))
+                    if share == 1:
+                        measured = [name for name in PENALIZED_METRICS if name in fit.metrics]
+                        metrics |= {name: float(fit.metrics[name][p]) for name in measured}
+                except NoRefit as error:
+                    solution = {name: np.full_like(values, np.nan) for name, values in solution.items()}
+                    state = error.state
+            counts = [fit.counts[name][p] if s == 0 else 0 for name in _COUNTS]
+            results.append(_RunResult(metrics, solution, state, counts, predict(solution, None)))
+    return PathFit.of_runs(results)
+
+
+def average_fits(fits: Sequence[PathFit], measure: _Measure) -> PathFit:
+    """Return the fit of the averages of the solutions to completed tables, each measured by ``measure``.
+
+    An average has diverged if a solution has. Outputs are averaged, since those of averaged linear models are averages.
+    """
+    solutions = average_solutions([fit.solution for fit in fits])
+    outputs = average_solutions([fit.held_out for fit in fits])
+    results = []
+    for p, positions in enumerate(np.stack([fit.end_state for fit in fits], axis=1)):
+        solution = {name: values[p] for name, values in solutions.items()}
+        metrics, state = {}, "diverged"
+        if END_STATES.index(state) not in positions:
+            metrics, state = keep_relaxed_metrics(measure(solution)), END_STATES[positions.max()]
+        counts = [sum(fit.counts[name][p] for fit in fits) for name in _COUNTS]
+        held_out = {name: values[p] for name, values in outputs.items()}
+        results.append(_RunResult(metrics, solution, state, counts, held_out))
+    return PathFit.of_runs(results)
+
+
+def join_folds(
+    objective: Objective,
+    data: FederatedData,
+    rows: Mapping[int, np.ndarray],
+    outputs: Sequence[Mapping[str, np.ndarray]],
+) -> list[Predictions]:
+    """Return the predictions of all training rows, by each kind of model whose outputs are finite in every fold.
+
+    Args:
+        rows: the rows that each fold holds out, by the number of the fold, from 1; each row is held out once.
+        outputs: the outputs for these rows, by SHARED or PERSONAL model.
+    """
+    number = np.repeat(list(rows), [len(of_fold) for of_fold in rows.values()])
+    order = np.argsort(np.concatenate(list(rows.values())))
+    predictions = []
+    for model in (SHARED, PERSONAL):
+        if not all(model in of_fold and np.isfinite(of_fold[model]).all() for of_fold in outputs):
+            continue
+        described = describe_output(
+            objective,
+            data,
+            data.train,
+            np.concatenate([of_fold[model] for of_fold in outputs])[order],
+            clients=data.client_of_row("train"),
+            split=OUT_OF_FOLD,
+            model=model,
+            fold=number[order],
+        )
+        predictions.append(described)
+    return predictions

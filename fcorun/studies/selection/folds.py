@@ -1,19 +1,24 @@
-"""Folds for cross-validation, halves for stability selection, and counts of the rows."""
+"""Folds for cross-validation, halves for stability selection, and checks of rows before a study divides them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import comb
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fcorun.base.errors import UserError, word
+from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.tables.splits import DEFAULT_VALIDATION
+from fcorun.data.datasets.subset import RowSubset, check_classes
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.requirements import has_gaps
+from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.runs.imputed import prepare_tables
 
 Mask = Bool[np.ndarray, " N"]
+ByClient = Float[np.ndarray, " M"]
+_MOST_ROWS = 0.75  # of one class: then accuracy is no measure of a model
 _FOLDS = ("select", "folds")  # the name of the random streams of folds
 
 
@@ -235,32 +240,197 @@ def count_rows(data: FederatedData) -> dict[str, int]:
     return {name: 0 if rows is None else rows.n_rows for name, rows in splits.items()}
 
 
-def describe_rows(experiment: PreparedExperiment, data: FederatedData, use: str) -> str:
+def describe_rows(data: FederatedData, use: str) -> str:
     """Describe the training rows, which a study divides, and the rows left aside, with their ``use``."""
-    rows = count_rows(data)
-    left_aside = []
-    for name in ("validation", "test"):
-        if rows[name]:
-            option = _find_split_option(experiment, name)
-            origin = f" ({option})" if option else f" of the {name}"
-            left_aside.append(f"{rows[name]:,} rows{origin}")
-    sentence = f"{rows['training']:,} training rows"
+    counts = count_rows(data)
+    sentence = f"{counts.pop('training'):,} training rows"
     if data.train.group is not None:
         groups = "groups" if data.train.stays_at_sites else f"{len(np.unique(data.train.group)):,} groups"
         sentence += word(f" in {groups} (`data.group`), whose rows stay together")
+    left_aside = [f"{count:,} {name} rows" for name, count in counts.items() if count]
     if left_aside:
         sentence += f"; {' and '.join(left_aside)} are left aside and {use}"
     return sentence
 
 
-def _find_split_option(experiment: PreparedExperiment, name: str) -> str:
-    """Return the option, as KEY=VALUE, that leaves the ``name`` rows aside; empty if it is not known."""
-    dataset = experiment.data
-    if getattr(dataset, "split", None) is not None:
-        return word(f"`data.split={dataset.split}`")  # type: ignore[attr-defined]
-    for option, value in vars(dataset).items():  # validation, validation_samples, validation_runs, ...
-        if option.split("_")[0] == name and value is not None:
-            return word(f"`data.{option}={value}`").replace("'", "")
-    has_default = name == "validation" and hasattr(dataset, name) and hasattr(dataset, "path")
-    may_mark_rows = str(getattr(dataset, "path", "")).endswith(".npz")
-    return word(f"`data.validation={DEFAULT_VALIDATION}` by default") if has_default and not may_mark_rows else ""
+def check_subsets(
+    experiment: PreparedExperiment, data: FederatedData, subsets: Mapping[str, SubsetMasks], by: str
+) -> None:
+    """Refuse subsets of rows, by the name of each, on which a run would fail later.
+
+    Raises:
+        UserError: a subset lacks a class, events, weight, or any value of a column; it has too few clients for a
+            cohort or for the edges of a tree; or an option names clients by their number, and the subset has only some
+            of them.
+    """
+    train = data.train
+    if by == "clients":
+        for name in experiment.reg.per_client or {}:
+            raise UserError(
+                f"`reg.per_client.{name}` has a value for each client, and `by=clients` leaves some out: give "
+                "`by=rows`, or leave it out"
+            )
+        check_groups_within_clients(data)
+        if experiment.algo.picks_client:
+            raise UserError(
+                f"`algo={experiment.names['algo']}` counts the clients, and `by=clients` leaves some out: give "
+                "`by=rows`"
+            )
+    for name, (trained, held_out, _) in subsets.items():
+        check_classes(data, trained)
+        if data.features.cells is not None:
+            data.features.cells.check_values(trained)
+        is_event = train.y > 0
+        if data.target_task.has_events and not is_event[trained].any():
+            raise UserError(
+                "no event is among the rows that are left in a fold or a half, and all training rows have "
+                f"{int(is_event.sum())}: give `by=rows` or fewer folds, or more rows"
+            )
+        if data.target_task.has_events and held_out.any() and not is_event[held_out].any():
+            raise UserError(
+                f"{describe_subset(name)} holds out no event, so that its loss says nothing: give fewer folds, or "
+                "`by=rows`"
+            )
+        weights = None
+        if train.weight is not None:
+            weights = train.sum_by_client(trained * train.weight), train.sum_by_client(held_out * train.weight)
+        sizes, held_out_sizes = (train.sum_by_client(mask.astype(int)) for mask in (trained, held_out))
+        check_subset_clients(
+            experiment, data.client_names, name, by=by, sizes=sizes, held_out=held_out_sizes, weights=weights
+        )
+
+
+def check_subset_clients(
+    experiment: PreparedExperiment,
+    names: Sequence[str],
+    subset: str,
+    *,
+    by: str,
+    sizes: Int[np.ndarray, " M"],
+    held_out: Int[np.ndarray, " M"],
+    weights: tuple[ByClient, ByClient] | None,
+) -> None:
+    """Refuse a subset with too few clients, or too little weight, from the numbers of rows of each client alone.
+
+    Args:
+        names: the names of the clients.
+        subset: the name of the subset.
+        sizes, held_out: the numbers of rows that each client trains on, and that it holds out.
+        weights: the sums of the weights of these rows; None: rows have no weights.
+
+    Raises:
+        UserError: as ``check_subsets``.
+    """
+    algo, topology, options = experiment.algo, experiment.topology, experiment.names
+    if weights is not None:
+        weightless = np.flatnonzero((sizes > 0) & (weights[0] <= 0))
+        if len(weightless):
+            raise UserError(
+                f"client {names[weightless[0]]}: all its rows that are left in a fold or a half have weight 0: give "
+                "`by=clients`, or leave its rows of weight 0 out of the data"
+            )
+        if held_out.any() and not weights[1].any():
+            raise UserError(
+                f"{describe_subset(subset)}: all rows that it holds out have weight 0: give fewer folds, or leave "
+                "rows of weight 0 out of the data"
+            )
+    clients = [client for client, size in zip(names, sizes, strict=True) if size]
+    if by == "rows" and len(clients) < len(sizes):  # its rows belong to few groups, or to one marked fold
+        needs_all_clients = {
+            f"`algo={options['algo']}` has a model for each client": algo.has_personal_models,
+            f"`algo={options['algo']}` uses one client only": algo.picks_client,
+            "`reg.per_client` has a value for each client": bool(experiment.reg.per_client),
+            f"`topology={options['topology']}` links each client": topology.connects_clients,
+        }
+        for reason, applies in needs_all_clients.items():
+            if applies:
+                raise UserError(
+                    f"all rows of client {names[int((sizes == 0).argmax())]} are held out together in a fold or a "
+                    f"half, by `data.group` or `data.fold`, and {reason}: leave one of these out, or the clients with "
+                    "few groups"
+                )
+    cohort_size = experiment.settings.clients_per_round or 0
+    if cohort_size > len(clients) and isinstance(algo, Algorithm):
+        raise UserError(
+            f"`clients_per_round={cohort_size}` is more than the {len(clients)} clients that `by=clients` leaves: "
+            "lower it, or set it to `null` for all of them"
+        )
+    if by == "clients":
+        try:
+            topology.connect(clients, np.ones(len(clients)))
+        except UserError as error:
+            raise UserError(
+                f"{error} (`by=clients` leaves {len(clients)} of {len(sizes)} clients; `by=rows` leaves all)"
+            ) from error
+
+
+def _list_one_class_folds(data: FederatedData, folds: Mapping[str, SubsetMasks]) -> dict[str, str]:
+    """Return the only class that a fold holds out, by the fold in words, of the folds that hold out one class."""
+    classes = {describe_subset(name): np.unique(data.train.y[fold.validation]) for name, fold in folds.items()}
+    return {name: data.classes[int(held_out[0])] for name, held_out in classes.items() if len(held_out) == 1}
+
+
+def check_fold_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], metric: str) -> None:
+    """Raise UserError if a fold, by its name, holds out one class only, so that no metric can rank its rows."""
+    for name, label in _list_one_class_folds(data, folds).items():
+        raise UserError(
+            f"`metric={metric}` ranks rows of two classes, and {name} holds out '{label}' only: give `metric=loss`, "
+            "or fewer folds"
+        )
+
+
+def check_outer_folds(data: FederatedData, outer: Mapping[str, SubsetMasks]) -> None:
+    """Raise UserError if an outer fold of two classes holds out one of them only, so that its score says little."""
+    if len(data.classes) == 2:
+        for name, label in _list_one_class_folds(data, outer).items():
+            raise UserError(
+                f"{name} holds out '{label}' only, so that its score says nothing of the other class: give fewer "
+                "outer_folds"
+            )
+
+
+def warn_one_class_folds(data: FederatedData, folds: Mapping[str, SubsetMasks]) -> list[str]:
+    """Return a warning about folds, by their names, that hold out rows of one of two classes only."""
+    if len(data.classes) != 2 or data.train.stays_at_sites:
+        return []
+    of_one_class = _list_one_class_folds(data, folds)
+    if not of_one_class:
+        return []
+    counts = np.bincount(data.train.y.astype(int), minlength=2)
+    rare = int(counts.argmin())
+    return [
+        f"{abbreviate(list(of_one_class))}: the rows held out are of one class only, so that the metric says nothing "
+        f"of the other there; '{data.classes[rare]}' has {counts[rare]} training rows: give fewer folds"
+    ]
+
+
+def warn_of_accuracy(data: FederatedData, metric: str, best: float) -> list[str]:
+    """Return a warning if accuracy chooses a value although most rows are of one class; ``best`` is the highest."""
+    if not metric.endswith("val_accuracy") or data.train.stays_at_sites:
+        return []
+    shares = np.bincount(data.train.y.astype(int)) / len(data.train.y)
+    if shares.max() < _MOST_ROWS:
+        return []
+    return [word(f"`metric=accuracy`: predicting '{data.classes[shares.argmax()]}' for every row has "
+            f"{shares.max():.4g}, and the best choice {best:.4g}: use `metric=loss`, or `metric=auc` for two "
+            "classes")]  # fmt: skip
+
+
+def check_global_model(experiment: PreparedExperiment, need: str) -> None:
+    """Raise UserError if the algorithm trains personal models only; ``need`` says what a global model is needed for."""
+    if not experiment.has_shared_model:
+        raise UserError(f"`algo={experiment.names['algo']}` trains personal models and no shared one, and {need}")
+
+
+def check_imputed_subsets(
+    experiment: PreparedExperiment, names: Sequence[str], take_subset: Callable[[str], RowSubset]
+) -> None:
+    """Raise UserError if the gaps of the rows that a subset, by its name, trains on cannot be imputed."""
+    for name in names:
+        data = take_subset(name).data
+        try:
+            if has_gaps(data):
+                prepare_tables(experiment, data)
+        except UserError as error:
+            where = "" if name not in names[1:] else f" (of the rows without {describe_subset(name)})"
+            raise UserError(f"{error}{where}") from error

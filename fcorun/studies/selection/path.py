@@ -16,7 +16,7 @@ from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.optimum import compute_strength_max
 from fcorun.experiment.requirements import are_convex
-from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.none import NoRegularizer
@@ -69,11 +69,6 @@ class RelaxedShares(SecondNumber):
         share = float(self.values[index])
         settings = replace(experiment.settings, relax=None if share == 1 else share)
         return experiment.with_resolved(settings=settings)
-
-
-def make_shares(shares: tuple[float, ...], n_values: int) -> RelaxedShares:
-    """Return the share of each run of the paths of ``n_values`` strengths, one path for each share."""
-    return RelaxedShares("", "relax", np.repeat(shares, n_values), (0.0, 1.0))
 
 
 def read_second_number(experiment: PreparedExperiment, given: Mapping[str, Sequence[float]]) -> SecondNumber:
@@ -166,8 +161,8 @@ class RegularizationPath:
 
     param_name: str
     values: np.ndarray
-    range_description: str
-    begins_at_zero: bool
+    range_description: str = ""
+    begins_at_zero: bool = False
     second: SecondNumber | None = None
     adaptive: AdaptiveFactors | None = None
 
@@ -185,7 +180,8 @@ class RegularizationPath:
         """Return a path for each share of the lasso in relaxed coefficients; without shares, this path."""
         if not shares:
             return self
-        return replace(self, values=np.tile(self.values, len(shares)), second=make_shares(shares, len(self.values)))
+        second = RelaxedShares("", "relax", np.repeat(shares, len(self.values)), (0.0, 1.0))
+        return replace(self, values=np.tile(self.values, len(shares)), second=second)
 
     @property
     def length(self) -> int:
@@ -225,19 +221,6 @@ class RegularizationPath:
         return f"RegularizationPath({len(self.values)} values, {self.param_name}={first:.4g} to {last:.4g})"
 
 
-def applies_regularizer(algo: Algorithm | Baseline) -> bool:
-    """Return whether an algorithm applies psi, so that the strength matters."""
-    return isinstance(algo, Baseline) or bool(algo.traits.psi_sides)
-
-
-def fix_strength(experiment: PreparedExperiment) -> RegularizationPath:
-    """Return a path of one placeholder value, which has no effect, for an algorithm that ignores psi.
-
-    Raises UserError as ``find_path_parameter``.
-    """
-    return RegularizationPath(find_path_parameter(experiment, varies_strength=False), np.ones(1), "ignored", False)
-
-
 def find_path_parameter(experiment: PreparedExperiment, varies_strength: bool = True) -> str:
     """Return the field of the regularizer that a path varies, "strength" or "radius".
 
@@ -247,14 +230,14 @@ def find_path_parameter(experiment: PreparedExperiment, varies_strength: bool = 
         UserError: the regularizer has neither, ``reg.per_client`` gives each client its own, or all values would give
             the same solution.
     """
-    reg, names, algo = experiment.reg, experiment.names, experiment.algo
+    reg, names = experiment.reg, experiment.names
     param_name = next((name for name in ("strength", "radius") if hasattr(reg, name)), None)
     if param_name is None:
         raise UserError(
             f"`reg={names['reg']}` has no strength and no radius to choose: take a penalty such as `reg=l1`, or "
             "a ball such as `reg=l1_ball`"
         )
-    if varies_strength and not applies_regularizer(algo):
+    if varies_strength and not experiment.applies_regularizer:
         raise UserError(
             f"`algo={names['algo']}` {IGNORES_PSI}, so that all strengths would give the same solution: choose an "
             "`algo` that applies psi: `fcorun list algo` shows which do"
@@ -338,7 +321,13 @@ def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_na
             f"is known to begin or end a path: {advice}"
         )
     if param_name == "radius":
-        radius = _unconstrained_radius(experiment, data, advice)
+        with jax.enable_x64(True):
+            problem = build_problem(experiment, data)
+            unconstrained = replace(problem, regularizer=NoRegularizer(apply_to=list(problem.regularized)))
+            batch = gather_rows(data, experiment.settings.client_weighting)
+            for iterate in solver.minimize(unconstrained, batch, _TOLERANCE, _ITERATIONS):  # noqa: B007
+                pass
+            radius = max(_smallest_radius(reg, iterate.w[part], advice) for part in problem.regularized)
         return radius, "about the radius of the solution without constraint on all training rows"
     unit_strength = experiment.with_resolved(reg=reg.with_value(param_name, 1.0))
     description = "the smallest strength at which all penalized coefficients are 0, on all training rows"
@@ -357,22 +346,11 @@ def _largest_value(experiment: PreparedExperiment, data: FederatedData, param_na
     return strength, description
 
 
-def _unconstrained_radius(experiment: PreparedExperiment, data: FederatedData, advice: str) -> float:
-    """Return the radius of the smallest ball that holds the unconstrained solution, to the tolerance of the solver.
-
-    Raises UserError, which ends with ``advice`` if the solution is not finite, where no such ball exists.
-    """
-    with jax.enable_x64(True):
-        problem = build_problem(experiment, data)
-        unconstrained = replace(problem, regularizer=NoRegularizer(apply_to=list(problem.regularized)))
-        batch = gather_rows(data, experiment.settings.client_weighting)
-        for iterate in solver.minimize(unconstrained, batch, _TOLERANCE, _ITERATIONS):  # noqa: B007
-            pass
-        return max(_smallest_radius(experiment.reg, iterate.w[name], advice) for name in problem.regularized)
-
-
 def _smallest_radius(reg: Regularizer, w: jax.Array, advice: str) -> float:
-    """Find the smallest radius of a ball that holds w by bisection. Raises UserError as ``_unconstrained_radius``."""
+    """Find the smallest radius of a ball that holds w by bisection.
+
+    Raises UserError, which ends with ``advice`` if w is not finite, where no such ball exists.
+    """
 
     def is_outside(radius: float) -> bool:
         ball = reg.with_value("radius", radius)

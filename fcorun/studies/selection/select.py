@@ -1,14 +1,15 @@
 """Choice of a strength by cross-validation: a path on each fold, and a refit on all rows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fcorun.base.config import GRID_SECTIONS
-from fcorun.base.errors import UserError, word
+from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.metrics import RANKING_METRICS
 from fcorun.base.records.record import OUT_OF_FOLD, SELECTION_FILE, Record
 from fcorun.data.datasets.dataset import FederatedData
@@ -19,25 +20,36 @@ from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.results.models.predictions import Predictions, choose_thresholds, fixed_thresholds
 from fcorun.runs.job import Watcher
-from fcorun.studies.selection import selection_report
 from fcorun.studies.selection.adaptive import check_linear_model, weigh_features
-from fcorun.studies.selection.choice import choose, choose_metric, drop_failed_refits, stack_scores, warn_about_choice
-from fcorun.studies.selection.fold_scores import add_fold_scores, check_fold_score, find_metric
+from fcorun.studies.selection.choice import (
+    NestedFolds,
+    add_fold_scores,
+    check_fold_score,
+    choose,
+    choose_metric,
+    draw_nested_folds,
+    drop_failed_refits,
+    find_metric,
+    stack_scores,
+    warn_about_choice,
+    warn_about_nested,
+)
+from fcorun.studies.selection.fitting import PathFit, join_folds
 from fcorun.studies.selection.folds import (
     SubsetMasks,
     assign_folds,
+    check_fold_classes,
+    check_global_model,
+    check_imputed_subsets,
+    check_outer_folds,
+    check_subsets,
     compute_fold_weights,
     list_held_out_clients,
     list_marked_folds,
+    warn_of_accuracy,
+    warn_one_class_folds,
 )
-from fcorun.studies.selection.nested import (
-    NestedFolds,
-    draw_nested_folds,
-    judge_choices,
-    warn_about_nested,
-)
-from fcorun.studies.selection.path import build_paths, fix_strength
-from fcorun.studies.selection.path_fit import PathFit, join_folds
+from fcorun.studies.selection.path import RegularizationPath, build_paths, find_path_parameter
 from fcorun.studies.selection.selection_result import (
     ALL_ROWS,
     DEFAULT_FOLDS,
@@ -45,16 +57,6 @@ from fcorun.studies.selection.selection_result import (
     SelectOptions,
 )
 from fcorun.studies.selection.study import Log, Study, StudyPlan, describe_study, prepare_study, warn_few_evaluations
-from fcorun.studies.selection.study_checks import (
-    check_fold_classes,
-    check_global_model,
-    check_imputed_subsets,
-    check_outer_folds,
-    check_subsets,
-    has_global_model,
-    warn_of_accuracy,
-    warn_one_class_folds,
-)
 
 _MAX_NAMED_FOLDS = 20  # in a line
 
@@ -100,21 +102,14 @@ class SelectionPlan(StudyPlan[Selection]):
         # clients and marked folds differ from each other, so that strengths are compared fold by fold
         paired = self.options.by == "clients" or study.data.train.fold is not None
         scores = drop_failed_refits(stack_scores(fits, folds, self.metric), fits, ALL_ROWS)
-        choice = choose(scores, rule, higher, self.fold_weights, paired=paired, n_paths=study.path.n_paths)
+        by_rule = partial(choose, rule=rule, higher_is_better=higher, paired=paired, n_paths=study.path.n_paths)
+        choice = by_rule(scores, fold_weights=self.fold_weights)
         warnings = warn_about_choice(choice, study.path, own_fits, experiment.settings.rounds)
         warnings += warn_one_class_folds(study.data, {name: study.subsets[name] for name in folds})
         warnings += warn_of_accuracy(study.data, self.metric, float(choice.mean[choice.best_index]))
         nested, chosen_by_fold = None, dict.fromkeys(folds, choice.chosen_index)
         if self.nested_folds is not None:
-            nested = judge_choices(
-                self.nested_folds,
-                fits,
-                self.metric,
-                rule,
-                higher_is_better=higher,
-                paired=paired,
-                n_paths=study.path.n_paths,
-            )
+            nested = self.nested_folds.judge(fits, self.metric, by_rule)
             warnings += warn_about_nested(nested, study.path)
             chosen_by_fold = nested.chosen_by_subset
         predictions = predict_out_of_fold(study, fits, chosen_by_fold)
@@ -146,25 +141,11 @@ class SelectionPlan(StudyPlan[Selection]):
         plugins = {section: getattr(chosen, section) for section in GRID_SECTIONS}
         return replace_plugins(self.experiment, replace(chosen.settings, threshold=result.threshold), **plugins)
 
-    def add_refit(self, result: Selection, record: Record) -> Selection:
-        """Return the selection with its refit, and warnings about a refit that had not converged."""
-        result = replace(result, record=record)
-        if not result.is_complete:
-            return result
-        warnings = warn_unfinished_refit(self.study.experiment, self.study.data, record.summary)
-        return replace(result, refit_warnings=warnings)
-
-    def write_files(self, result: Selection) -> None:
-        """Write all files but those of the refit: tables, pictures, and selection.json."""
-        selection_report.write_files(result)
-
-    def write_summary(self, result: Selection, seconds: float | None = None) -> None:
-        """Write selection.json."""
-        selection_report.write_summary(result, seconds)
-
-    def describe(self, result: Selection) -> Iterator[str]:
-        """Yield the two choices, the one that was taken, warnings, the cost, and the files."""
-        return selection_report.describe_selection(result)
+    def warn_about_refit(self, record: Record) -> list[str]:
+        """Return warnings about a refit that is done, and had not converged."""
+        if record.status.get("status") != "done":
+            return []
+        return warn_unfinished_refit(self.study.experiment, self.study.data, record.summary)
 
 
 def select(
@@ -212,8 +193,11 @@ def plan_selection(
         refit_experiment = replace_plugins(refit_experiment, refit_experiment.settings, reg=weighted.reg)
     if options.shares:
         check_linear_model("relax", experiment, data)
-    paths = build_paths(weighted, data, options.points, options.range, options.second) if varies_strength else None
-    path = replace(paths or fix_strength(weighted), adaptive=adaptive).relax(options.shares)
+    # an algorithm that ignores psi has one placeholder of a strength
+    path = RegularizationPath(find_path_parameter(weighted, varies_strength), np.ones(1), "ignored")
+    if varies_strength:
+        path = build_paths(weighted, data, options.points, options.range, options.second)
+    path = replace(path, adaptive=adaptive).relax(options.shares)
     options = options.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
     n_folds = options.folds or DEFAULT_FOLDS
     fold_seed = experiment.data.fold_seed(experiment.settings.seed)
@@ -231,7 +215,7 @@ def plan_selection(
         check_outer_folds(data, nested_folds.outer_subsets)
     check_subsets(experiment, data, subsets, options.by)
     if options.by == "clients":
-        check_global_model(experiment, data, "`by=clients` has nothing to judge on clients held out: give `by=rows`")
+        check_global_model(experiment, "`by=clients` has nothing to judge on clients held out: give `by=rows`")
     metric = choose_metric(metric, experiment, data, options.by)
     if metric in RANKING_METRICS:
         check_fold_classes(data, subsets, metric)
@@ -286,45 +270,24 @@ def _separate_options(
 
 
 def _describe_plan(study: Study, options: SelectOptions) -> list[str]:
-    """Return lines about folds, the pilot, relaxation, imputations, marked folds, personal models, and a baseline."""
-    experiment, data = study.experiment, study.data
-    algo = experiment.names["algo"]
+    """Return lines about the folds, about what is solved in one place, and about personal models."""
+    experiment, data, path = study.experiment, study.data, study.path
+    algo = f"`algo={experiment.names['algo']}`"
     lines = []
-    if adaptive := study.path.adaptive:
-        lines.append(
-            f"the penalty of a feature is divided by its coefficient in a {adaptive.pilot} pilot, to the power "
-            f"{adaptive.power:g}; the pilot is solved in one place, on the rows that each fold trains on"
-        )
-    if study.path.shares is not None:
-        lines.append(
-            "the coefficients of each strength are relaxed: relax is the share of the lasso, and the rest is the fit "
-            "without a penalty to the features that it selects, in one place, on the rows that each fold trains on"
-        )
-    if n_tables := experiment.settings.imputations:
-        lines.append(
-            word(
-                f"the gaps of the rows that each fold trains on are drawn {n_tables} times by chained equations learnt "
-                f"from these rows; the average of the {n_tables} fits is judged on the rows held out, whose gaps are "
-                "filled as `data.missing` says"
-            )
-        )
+    solved_in_one_place = {
+        algo: isinstance(experiment.algo, Baseline),
+        "the pilot of adaptive": path.adaptive is not None,
+        "the fits without a penalty of relax": path.shares is not None,
+    }
+    if any(solved_in_one_place.values()):
+        solved = " and ".join(name for name, applies in solved_in_one_place.items() if applies)
+        lines.append(word(f"solved in one place: {solved}; the cost of sending the rows is not counted"))
     if names := list_marked_folds(data):
-        folds = ", ".join(f"fold{k + 1} '{name}'" for k, name in enumerate(names[:_MAX_NAMED_FOLDS]))
-        more = f" and {len(names) - _MAX_NAMED_FOLDS} more" if len(names) > _MAX_NAMED_FOLDS else ""
+        folds = abbreviate([f"fold{k + 1} '{name}'" for k, name in enumerate(names)], _MAX_NAMED_FOLDS)
         column = experiment.data.fold  # type: ignore[attr-defined]
-        lines.append(word(f"the folds are those of `data.fold={column}`: {folds}{more}"))
-    if experiment.algo.has_personal_models:
-        if has_global_model(experiment, data):
-            lines.append("coefficients are those of the global model")
-        else:
-            lines.append(
-                word(
-                    f"`algo={algo}` trains personal models and no shared one: no path.csv is written, and no "
-                    "nonzeros in curve.csv"
-                )
-            )
-    if isinstance(experiment.algo, Baseline):
-        lines.append(word(f"`algo={algo}` is solved in one place: the cost of sending the rows is not counted"))
+        lines.append(word(f"the folds are those of `data.fold={column}`: {folds}"))
+    if not experiment.has_shared_model:
+        lines.append(word(f"{algo} trains personal models and no shared one: there is no path.csv, and no nonzeros"))
     division = f"{options.folds} folds"
     if options.outer_folds is not None:
         division += f", and for the score {options.outer_folds} outer folds with inner folds,"

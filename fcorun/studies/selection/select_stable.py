@@ -1,7 +1,8 @@
 """Stability selection: a path on random halves of the rows, and the features that most halves choose."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,9 @@ from fcorun.methods.problem.problem import Batch
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.results.models.coefficients import nonzero_limits
 from fcorun.runs.job import Watcher
-from fcorun.studies.selection import stability_report
-from fcorun.studies.selection.folds import SubsetMasks, draw_halves
+from fcorun.studies.selection.fitting import PathFit, find_runs
+from fcorun.studies.selection.folds import SubsetMasks, check_global_model, check_subsets, draw_halves
 from fcorun.studies.selection.path import RegularizationPath, build_path
-from fcorun.studies.selection.path_fit import PathFit, find_runs
 from fcorun.studies.selection.stability import StabilityOptions, StabilityResult, name_features
 from fcorun.studies.selection.stability_scores import SelectionUnits, StabilityScores, compute_jaccard, score_features
 from fcorun.studies.selection.study import (
@@ -43,7 +43,6 @@ from fcorun.studies.selection.study import (
     warn_few_evaluations,
     warn_unconverged,
 )
-from fcorun.studies.selection.study_checks import check_global_model, check_subsets
 
 MIN_RATIO = 0.05  # of the least strength to the largest: halves that choose many features say little
 
@@ -59,51 +58,63 @@ class StabilityPlan(StudyPlan[StabilityResult]):
         return find_support(fit, nonzero_limits(self.study.experiment, self.study.data))
 
     def conclude(self, fits: dict[str, PathFit]) -> StabilityResult:
-        """Score the features by the fits of the halves, compare the clients, and warn about both."""
-        study, experiment, data = self.study, self.study.experiment, self.study.data
-        path, chosen, warnings = _drop_diverged(study.path, fits)
+        """Score the features by the fits of the halves, compare the clients, and warn about both.
+
+        Values at which a run diverged are left out. Raises UserError if there is one at each value.
+        """
+        study, experiment, data, options = self.study, self.study.experiment, self.study.data, self.options
+        diverged = find_runs(fits, "diverged").any(axis=0)
+        if diverged.all():
+            raise UserError(
+                "at each value of the path a half diverged: a smaller `algo.client_lr` or `algo.server_lr` may help"
+            )
+        path = replace(study.path, values=study.path.values[~diverged])
+        chosen = np.stack([fit.solution["chosen"] for fit in fits.values()])[:, ~diverged]
+        warnings = []
+        if diverged.any():
+            warnings.append(
+                word(
+                    f"diverged: runs at {diverged.sum()} of {diverged.size} values of {path.param_name}, left "
+                    "out; smaller rates of `algo` may help"
+                )
+            )
         falling_advice = f"supports are those after {experiment.settings.rounds} rounds, not of the optimum: "
         warnings += warn_unconverged(fits, falling_advice + MORE_ROUNDS_ADVICE)
         units = SelectionUnits.of_regularizer(build_problem(experiment, data).regularizer, name_features(data))
-        max_errors = self.options.max_errors
         scores = score_features(
-            units.merge(chosen), self.options.threshold, max_errors, units.unpenalized, self.options.assumption
+            units.merge(chosen), options.threshold, options.max_errors, units.unpenalized, options.assumption
         )
         similarity, client_warnings = _compare_clients(experiment, data, path, scores, units)
         warnings += client_warnings
-        warnings += warn_about_region(path, scores, max_errors)
+        if scores.bound[0] > options.max_errors:
+            warnings.append(
+                word(
+                    f"already the first value of the path chooses {scores.q[0]:.3g} features on a half, too many for "
+                    f"`max_errors={options.max_errors:g}`: begin sooner by range, allow more errors, or take a psi "
+                    "that makes coefficients 0"
+                )
+            )
         warnings += warn_few_evaluations(experiment)
-        result = StabilityResult(
+        columns = None
+        if options.refit:
+            is_refit_feature = (scores.stable | scores.unpenalized)[units.unit_of]
+            columns, reason = _choose_refit_columns(data, is_refit_feature, scores.stable.any())
+            warnings += reason
+        return StabilityResult(
             study=study,
             path=path,
             fits=fits,
             warnings=warnings,
-            options=self.options,
+            options=options,
             scores=scores,
             client_similarity=similarity,
             units=units,
+            refit_columns=columns,
         )
-        if not self.options.refit:
-            return result
-        if reason := explain_no_refit(result):
-            return replace(result, warnings=[*warnings, reason])
-        return replace(result, refit_columns=list_refit_columns(result))
 
     def apply(self, result: StabilityResult) -> PreparedExperiment | None:
         """Return the experiment of the stable columns without a penalty; None if no model is fitted to them."""
         return None if result.refit_columns is None else build_refit(self.experiment, result.refit_columns)
-
-    def write_files(self, result: StabilityResult) -> None:
-        """Write the tables, the pictures, and stability.json."""
-        stability_report.write_files(result)
-
-    def write_summary(self, result: StabilityResult, seconds: float | None = None) -> None:
-        """Write stability.json."""
-        stability_report.write_summary(result, seconds)
-
-    def describe(self, result: StabilityResult) -> Iterator[str]:
-        """Yield the stable features, the bound and its assumptions, clients, warnings, the cost, and the files."""
-        return stability_report.describe_stability(result)
 
 
 def find_support(fit: PathFit, limits: Float[np.ndarray, " d"]) -> PathFit:
@@ -152,7 +163,7 @@ def plan_stability(
     no_rows = np.zeros(len(data.train.y), bool)
     halves = {f"half{s + 1}": SubsetMasks(train=mask, validation=no_rows) for s, mask in enumerate(masks)}
     check_subsets(experiment, data, halves, options.by)
-    check_global_model(experiment, data, "stability looks at one of all: choose another `algo`")
+    check_global_model(experiment, "stability looks at one of all: choose another `algo`")
     fit_options = {name: getattr(options, name) for name in ("subsamples", "points", "by", "range")}
     study = Study.create(
         "stability",
@@ -176,27 +187,6 @@ def plan_stability(
         )
     messages = describe_study(study, f"{options.subsamples} halves", options.by, "take no part", notes)
     return StabilityPlan(options=options, experiment=given, study=study, messages=messages)
-
-
-def _drop_diverged(
-    path: RegularizationPath, fits: Mapping[str, PathFit]
-) -> tuple[RegularizationPath, np.ndarray, list[str]]:
-    """Return the path without values at which a run diverged, the chosen features, (S, P, d), and a warning."""
-    chosen = np.stack([fit.solution["chosen"] for fit in fits.values()])
-    diverged = find_runs(fits, "diverged").any(axis=0)
-    if diverged.all():
-        raise UserError(
-            "at each value of the path a half diverged: a smaller `algo.client_lr` or `algo.server_lr` may help"
-        )
-    warnings = []
-    if diverged.any():
-        warnings.append(
-            word(
-                f"diverged: runs at {diverged.sum()} of {diverged.size} values of {path.param_name}, which are left "
-                "out; smaller rates of `algo` may help"
-            )
-        )
-    return replace(path, values=path.values[~diverged]), chosen[:, ~diverged], warnings
 
 
 def _compare_clients(
@@ -229,39 +219,6 @@ def _compare_clients(
     return similarity, warnings
 
 
-def warn_about_region(path: RegularizationPath, scores: StabilityScores, max_errors: float) -> list[str]:
-    """Return a warning if the bound allows too little of the path, or the whole path and more."""
-    if scores.bound[0] > max_errors:
-        return [
-            word(
-                f"already the first value of the path chooses {scores.q[0]:.3g} features on a half, too many for "
-                f"`max_errors={max_errors:g}`: begin sooner by range, allow more errors, or take a psi that makes "
-                "coefficients 0"
-            )
-        ]
-    if scores.region_length == len(path.values):
-        low, high = min(path.values), max(path.values)
-        if path.param_name == "strength":
-            low /= 10
-        else:
-            high *= 10
-        return [word(f"the bound would allow a longer path: `range=[{low:.3g},{high:.3g}]` follows it further")]
-    if scores.region_length == 1:
-        return [
-            "the bound allows the first value of the path only: more points, a larger threshold or more errors "
-            "allow more"
-        ]
-    if scores.region_length < len(path.values) / 2:
-        return [
-            word(
-                f"`max_errors={max_errors:g}` allows {scores.region_length} of {len(path.values)} values of the "
-                "path: a larger max_errors= loosens the bound and follows the path further, with more false "
-                "selections expected"
-            )
-        ]
-    return []
-
-
 def check_refit(experiment: PreparedExperiment, data: FederatedData) -> None:
     """Raise UserError if the data have no columns to leave out, or the experiment needs a penalty."""
     if not isinstance(experiment.data, Table) or data.features.encoding is None:
@@ -292,30 +249,25 @@ def build_refit(experiment: PreparedExperiment, columns: list[str]) -> PreparedE
     return prepare_plugins(plugins, labels, experiment.settings)
 
 
-def list_refit_columns(result: StabilityResult) -> list[str]:
-    """Return the columns with a stable feature, or a feature without penalty, in the order of the table."""
-    encoding = result.data.features.encoding
-    assert encoding is not None
-    is_refit_feature = (result.scores.stable | result.scores.unpenalized)[result.units.unit_of]
-    refit_names = {encoding.column_of_feature[result.features[j]] for j in np.flatnonzero(is_refit_feature)}
-    return [column.name for column in encoding.columns if column.name in refit_names]
-
-
-def explain_no_refit(result: StabilityResult) -> str:
-    """Return why no model is fitted to the stable columns; "" if one is."""
-    encoding = result.data.features.encoding
-    assert encoding is not None
-    if not result.scores.stable.any():
-        return word("`refit=true`: no model is fitted, since nothing is stable")
-    columns = list_refit_columns(result)
-    n_features = sum(len(column.features) for column in encoding.columns if column.name in columns)
-    n_rows = len(result.data.train)
+def _choose_refit_columns(
+    data: FederatedData, is_refit_feature: np.ndarray, any_stable: bool
+) -> tuple[list[str] | None, list[str]]:
+    """Return the columns with features of the mask, (d,), in the order of the table, and why no model is fitted."""
+    encoding = data.features.encoding
+    if encoding is None or not any_stable:
+        return None, [word("`refit=true`: no model is fitted, since nothing is stable")]
+    names = {encoding.column_of_feature[name] for name in compress(name_features(data), is_refit_feature)}
+    columns = [column for column in encoding.columns if column.name in names]
+    n_features = sum(len(column.features) for column in columns)
+    n_rows = len(data.train)
     if n_features >= n_rows:
-        return word(
-            f"`refit=true`: no model is fitted, since {n_rows} rows do not determine {n_features} coefficients "
-            "without a penalty: a larger threshold leaves fewer columns"
-        )
-    return ""
+        return None, [
+            word(
+                f"`refit=true`: no model is fitted, since {n_rows} rows do not determine {n_features} coefficients "
+                "without a penalty: a larger threshold leaves fewer columns"
+            )
+        ]
+    return [column.name for column in columns], []
 
 
 _TOLERANCE = 1e-6

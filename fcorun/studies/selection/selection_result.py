@@ -1,26 +1,38 @@
-"""Options and result of ``fcorun select``."""
+"""Options of ``fcorun select``, its result, and what it leaves: tables, pictures, selection.json, and printed lines."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from fcorun.base.config import Count, Fraction, Positive
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import PERSONAL_PREFIX
-from fcorun.base.records.record import PERSONAL, SHARED
+from fcorun.base.records.formats import csv_text, frame_csv
+from fcorun.base.records.record import PERSONAL, PREDICTIONS_FILE, SHARED
+from fcorun.base.system.files import write_atomically
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import is_linear_model
-from fcorun.results.models.coefficients import Coefficients, coefficients_from
-from fcorun.results.models.predictions import ChosenThresholds, Predictions
+from fcorun.reports.pictures.curve_groups import CurveView
+from fcorun.reports.pictures.picture import render_pictures
+from fcorun.results.models.coefficients import COLUMNS, Coefficients, coefficients_from
+from fcorun.results.models.predictions import ChosenThresholds, Predictions, predictions_csv, tabulate_scores
+from fcorun.results.models.score_curves import compute_curves
 from fcorun.studies.selection.adaptive import Pilot
-from fcorun.studies.selection.choice import CrossValidationChoice
-from fcorun.studies.selection.nested import NestedScore
+from fcorun.studies.selection.choice import CrossValidationChoice, NestedScore
+from fcorun.studies.selection.fitting import END_STATES, PathFit
+from fcorun.studies.selection.folds import list_held_out_clients, list_marked_folds
 from fcorun.studies.selection.path import DEFAULT_SHARES
-from fcorun.studies.selection.path_fit import PathFit
-from fcorun.studies.selection.study import StudyResult
+from fcorun.studies.selection.study import OUT_OF_FOLD_FILES, StudyResult, delete_files, format_cost
+from fcorun.studies.selection.study_pictures import draw_selection, format_title
 
+NESTED_FILE = "nested.csv"
+_MAX_LINES = 20  # outer folds that are printed
+_MAX_LETTERS = 40  # of the clients of an outer fold
+_MAX_NAMED_CLIENTS = 20  # in a line
 ALL_ROWS = "all"  # the name of the fit of all training rows; the other fits are those of the folds
 DEFAULT_FOLDS = 5
 
@@ -141,7 +153,6 @@ class Selection(StudyResult):
         metric: the metric that chooses.
         fold_weights: the weight of each fold in the mean, (K,).
         choice: the strength or radius that the folds choose.
-        refit_warnings: one sentence for each way in which the refit has not converged.
         held_out_clients: the clients that each fold holds out, by the name of the fold; None unless whole clients are
             held out.
         nested: the score of the whole selection by nested cross-validation; None unless ``outer_folds`` is given.
@@ -155,7 +166,6 @@ class Selection(StudyResult):
     metric: str
     fold_weights: np.ndarray
     choice: CrossValidationChoice
-    refit_warnings: Sequence[str] = ()
     held_out_clients: dict[str, list[str]] | None = None
     nested: NestedScore | None = None
     predictions: Sequence[Predictions] = ()
@@ -181,8 +191,266 @@ class Selection(StudyResult):
     @property
     def coefficients(self) -> Coefficients | None:
         """The coefficients of the global model along the path; None if it is not linear, or no global model exists."""
-        fit = self.fits[ALL_ROWS]
-        personal_only = self.experiment.algo.has_personal_models and not fit.counts["bytes_up"].any()
-        if personal_only or not is_linear_model(type(self.experiment.objective)):
+        if not self.experiment.has_shared_model or not is_linear_model(type(self.experiment.objective)):
             return None
-        return coefficients_from(fit.solution, self.data, self.experiment, has_path_axis=True)
+        return coefficients_from(self.fits[ALL_ROWS].solution, self.data, self.experiment, has_path_axis=True)
+
+    def write_files(self) -> None:
+        """Write tables and pictures, and selection.json, which says "running"."""
+        self.write_tables()
+        pictures = {}
+        if self.predictions:
+            n_folds = f"{self.options.folds} folds"
+            if self.nested is not None:
+                n_folds = f"{len(self.nested.scores)} outer folds"
+            title = f"{format_title(self.experiment)}: out of {n_folds} by {self.by}"
+            curves = compute_curves(self.predictions, tabulate_scores(self.predictions))
+            if curves is not None:  # of two classes
+                style = self.experiment.settings.style
+                pictures = {
+                    **curves.files,
+                    **render_pictures(CurveView(curves, title), formats=("png", "pdf"), style=style),
+                }
+        self.write_summary()
+        for name, content in {**pictures, **draw_selection(self, self.coefficients)}.items():
+            write_atomically(self.folder / name, content)
+
+    def write_tables(self) -> None:
+        """Write the tables.
+
+        selection.csv has, for each value, a row for each fold and one for the fit of all training rows; curve.csv a row
+        for each value; path.csv a row for each intercept, and for each coefficient above the cutoff somewhere on the
+        path (that of the chosen second number, such as l1_ratio); predictions.csv a row for each training row,
+        predicted out of fold, and scores.csv the scores of these predictions, unless the rows are too many; nested.csv
+        a row for each outer fold.
+        """
+        tables: dict[str, Any] = {
+            "selection.csv": csv_text(self._tabulate_fits()),
+            "curve.csv": csv_text(self._tabulate_curve()),
+        }
+        if self.coefficients is not None:
+            tables["path.csv"] = frame_csv(self._tabulate_coefficients(self.coefficients))
+        if self.nested is not None:
+            tables[NESTED_FILE] = csv_text(self._tabulate_nested(self.nested))
+        if self.predictions:
+            tables[PREDICTIONS_FILE] = predictions_csv(self.predictions)
+            tables["scores.csv"] = csv_text(tabulate_scores(self.predictions))
+        delete_files(self.folder, OUT_OF_FOLD_FILES)  # those of an earlier choice
+        for name, content in tables.items():
+            write_atomically(self.folder / name, content)
+
+    def summarize(self) -> dict[str, Any]:
+        """Return the keys of selection.json about the folds and the choice."""
+        choice, path = self.choice, self.path
+        folds = [name for name in self.fits if name != ALL_ROWS]
+        content: dict[str, Any] = {
+            "metric": self.metric,
+            "rule": self.options.rule,
+            "chosen": float(path.values[choice.chosen_index]),
+        }
+        if path.second is not None:
+            content["second"] = {
+                "key": path.second.key,
+                "values": np.unique(path.second.values).tolist(),
+                "chosen": float(path.second.values[choice.chosen_index]),
+            }
+        if path.adaptive is not None:
+            content["adaptive"] = {"pilot": path.adaptive.pilot, "power": path.adaptive.power}
+        for rule, index in choice.rule_indices.items():
+            content[rule] = path.numbers_at(index)
+            for name in ("mean", "standard_error", "difference", "difference_standard_error"):
+                content[rule][name] = float(getattr(choice, name)[index])
+        content["one_standard_error_of"] = "the paired differences" if choice.paired else "the best mean"
+        if self.thresholds is not None:
+            content["threshold"] = self.thresholds.to_json()
+        content["folds"] = self.options.folds
+        content["by"] = self.by
+        if marked := list_marked_folds(self.data):
+            content["fold_values"] = dict(zip(folds, marked, strict=True))
+        if self.data.train.group is not None:
+            content["group"] = self.experiment.data.group  # type: ignore[attr-defined]
+        content["fold_weights"] = self.options.fold_weights
+        content["weight_of_fold"] = dict(zip(folds, self.fold_weights.tolist(), strict=True))
+        if self.held_out_clients:
+            content["held_out"] = self.held_out_clients
+        if self.nested is not None:
+            content["nested"] = {
+                "folds": len(self.nested.scores),
+                "mean": self.nested.mean,
+                "standard_error": self.nested.standard_error,
+                "scores": self.nested.scores.tolist(),
+                "chosen": [path.numbers_at(index) for index in self.nested.chosen],
+                "weight_of_fold": self.nested.folds.weights.tolist(),
+            }
+        return content
+
+    def _tabulate_fits(self) -> list[dict[str, Any]]:
+        """Return a row for each value and fold. The fit of all rows has no metrics of held-out rows."""
+        measured = dict.fromkeys(name for fit in self.fits.values() for name in fit.metrics)
+        metrics = list(self.experiment.metrics.sort(measured))
+        rows = []
+        for name, fit in self.fits.items():
+            for p in range(len(self.path.values)):
+                row: dict[str, Any] = {**self.path.numbers_at(p), "fold": name.removeprefix("fold")}
+                for metric in metrics:
+                    row[metric] = float(fit.metrics[metric][p]) if metric in fit.metrics else ""
+                for key, counts in fit.counts.items():
+                    row[key] = int(counts[p])
+                row["end"] = END_STATES[fit.end_state[p]]
+                rows.append(row)
+        return rows
+
+    def _tabulate_curve(self) -> list[dict[str, Any]]:
+        """Return a row for each value of the path.
+
+        A row has the metric averaged over the folds, its difference from the metric at the best value, the standard
+        errors of both, the number of nonzero coefficients, the rules that choose the value, and whether it is the
+        chosen one.
+        """
+        choice, coefficients = self.choice, self.coefficients
+        rows = []
+        for p in range(len(self.path.values)):
+            row: dict[str, Any] = self.path.numbers_at(p)
+            for name in ("mean", "standard_error", "difference", "difference_standard_error"):
+                row[f"{self.metric}_{name}"] = float(getattr(choice, name)[p])
+            if coefficients is not None:
+                is_known = np.isfinite(coefficients.weights[p]).all()
+                row["nonzeros"] = self._count_nonzeros(coefficients, p) if is_known else ""
+            rules = [rule for rule, index in choice.rule_indices.items() if index == p]
+            row["mark"] = " and ".join(choice.rule_labels[rule] for rule in rules)
+            row["chosen"] = p == choice.chosen_index
+            rows.append(row)
+        return rows
+
+    def _count_nonzeros(self, coefficients: Coefficients, index: int) -> int:
+        """Return the number of coefficients of features that exceed the cutoff at a position of the path."""
+        at_index = coefficients.take(slice(index, index + 1))
+        return int(at_index.exceed(self.experiment.settings.cutoff).sum())
+
+    def _tabulate_coefficients(self, coefficients: Coefficients) -> Any:
+        """Return a frame with a row for each intercept, and each coefficient above the cutoff somewhere on the path.
+
+        Each value of the path has a column NAME=VALUE. If features were standardized or scaled, each value has a second
+        column, ``original NAME=VALUE``, for features in their own units.
+        """
+        import pandas as pd
+
+        of_choice = self.path.slice_of(self.choice.chosen_index)
+        coefficients = coefficients.take(of_choice)
+        names = [f"{self.path.param_name}={value:.6g}" for value in self.path.values[of_choice]]
+        labels = pd.DataFrame(coefficients.labels, columns=list(COLUMNS[:3]))
+        frames = [labels, pd.DataFrame(coefficients.values.T, columns=names)]
+        original = coefficients.values_original
+        if original is not None and (coefficients.scaling is not None or coefficients.scale != 1):
+            frames.append(pd.DataFrame(original.T, columns=[f"original {name}" for name in names]))
+        exceeds_cutoff = coefficients.values_exceed(self.experiment.settings.cutoff).any(axis=0)
+        return pd.concat(frames, axis=1)[exceeds_cutoff | (labels["parameter"] == "bias")]
+
+    def _tabulate_nested(self, nested: NestedScore) -> list[dict[str, Any]]:
+        """Return a row for each outer fold: its rows, the choice without them, and the metrics of this choice on them.
+
+        The columns METRIC_inner_mean and METRIC_inner_standard_error are those of the inner folds at the choice.
+        """
+        held_out = [""] * len(nested.folds.outer)
+        if marked := list_marked_folds(self.data):
+            held_out = marked
+        elif self.options.by == "clients":
+            held_out = ["; ".join(names) for names in list_held_out_clients(self.data, nested.folds.fold).values()]
+        sizes = np.bincount(nested.folds.fold)
+        measured = dict.fromkeys(name for outer in nested.folds.outer for name in nested.fits[outer.name].metrics)
+        names = [name for name in self.experiment.metrics.sort(measured) if "val_" in name]
+        rows = []
+        for j, (outer, choice) in enumerate(zip(nested.folds.outer, nested.choices, strict=True)):
+            fit, chosen = nested.fits[outer.name], choice.chosen_index
+            row: dict[str, Any] = {"outer_fold": j + 1, "held_out": held_out[j], "n": int(sizes[j])}
+            row["weight"] = float(nested.folds.weights[j])
+            row |= self.path.numbers_at(chosen)
+            row[f"{self.metric}_inner_mean"] = float(choice.mean[chosen])
+            row[f"{self.metric}_inner_standard_error"] = float(choice.standard_error[chosen])
+            for name in names:
+                row[name] = float(fit.metrics[name][chosen]) if name in fit.metrics else ""
+            row["end"] = END_STATES[fit.end_state[chosen]]
+            rows.append(row)
+        return rows
+
+    def describe(self) -> Iterator[str]:
+        """Yield the two choices, the one that was taken, warnings, the cost, and the files."""
+        choice, path, folder = self.choice, self.path, self.folder
+        coefficients = self.coefficients
+        for rule, index in choice.rule_indices.items():
+            marker = "* " if rule == self.options.rule else "  "
+            size = ""
+            if coefficients:
+                nonzeros = self._count_nonzeros(coefficients, index)
+                size = f", {nonzeros} of {coefficients.weights[0].size} coefficients"
+            score = f"{choice.mean[index]:.4g}"
+            if not choice.paired:
+                score += f" ± {choice.standard_error[index]:.2g}"
+            elif index != choice.best_index:
+                error = choice.difference_standard_error[index]
+                score += f", {choice.difference[index]:+.2g} ± {error:.2g} from the {choice.rule_labels['min']}"
+            yield f"{marker}{choice.rule_labels[rule]}: {path.describe(index)}  {self.metric} {score}{size}"
+        yield self._describe_average()
+        if self.nested is not None:
+            yield from self._describe_nested(self.nested)
+        if self.held_out_clients:
+            if len(self.data.train.sizes) <= _MAX_NAMED_CLIENTS:
+                folds = [f"{name} {', '.join(clients)}" for name, clients in self.held_out_clients.items()]
+                yield "held out: " + "; ".join(folds)
+            else:
+                yield f"{folder}/{self.study.study_file} names the clients that each fold holds out (held_out)"
+        if self.thresholds is not None and self.thresholds.chosen_on:
+            yield word(f"`threshold={self.thresholds.rule}`: {self.threshold:.4g}, chosen out of fold")
+        yield from self.warnings
+        yield f"the choice cost {format_cost(self.cost)}"
+        numbers = path.describe(choice.chosen_index, digits=6)
+        yield f"{folder}/refit: all training rows with {numbers}: {self.end_of_refit}"
+        yield from self.refit_warnings
+        if not self.study.keeps_held_out and not self.data.train.stays_at_sites:
+            yield f"{PREDICTIONS_FILE} is left out: the folds hold out too many rows, at all values of the path"
+        files = ("selection.csv", "curve.csv", "path.csv", NESTED_FILE, PREDICTIONS_FILE, "scores.csv")
+        existing = [name for name in (*files, "selection.png", "selection.pdf") if (folder / name).exists()]
+        yield f"{folder}/ holds {', '.join(existing)}"
+        if (folder / "roc.csv").exists():
+            yield "of two classes out of fold: roc, calibration and decision.png and .pdf, and their tables"
+
+    def _describe_nested(self, nested: NestedScore) -> Iterator[str]:
+        """Yield the nested score, and a line for each outer fold with the choice without it, and the score on it."""
+        n_folds, choice = len(nested.scores), self.choice
+        yield (
+            f"nested cross-validation: {self.metric} {nested.mean:.4g} ± {nested.standard_error:.2g} over {n_folds} "
+            f"outer folds by {self.by}, the score of the whole procedure on rows that its choice has not seen "
+            f"({choice.mean[choice.chosen_index]:.4g} at the choice on all rows)"
+        )
+        numbers = [*self.path.numbers_at(0)]
+        yield "  outer fold     rows" + "".join(f"{name:>12}" for name in (*numbers, "inner", "outer"))
+        for row in self._tabulate_nested(nested)[:_MAX_LINES]:
+            values = [row.get(name, "") for name in (*numbers, f"{self.metric}_inner_mean", self.metric)]
+            cells = "".join(f"{math.nan if value == '' else value:12.4g}" for value in values)
+            held_out = row["held_out"]
+            if len(held_out) > _MAX_LETTERS:
+                held_out = f"{held_out[: _MAX_LETTERS - 2]}.."
+            yield f"  {row['outer_fold']:10}{row['n']:9,}{cells}  {held_out}".rstrip()
+        if n_folds > _MAX_LINES:
+            yield f"  and {n_folds - _MAX_LINES} more, in {NESTED_FILE}"
+
+    def _describe_average(self) -> str:
+        """Say how folds are averaged, which standard error the rule takes, and how reliable the score is."""
+        rounds = ""
+        if not isinstance(self.experiment.algo, Baseline):
+            rounds = f" (of the last {self.experiment.settings.tail_rounds} rounds at most)"
+        weighting = "weighed equally"
+        if self.options.fold_weights == "rows":
+            share = self.fold_weights / self.fold_weights.sum()
+            rows = "rows" if self.data.train.weight is None else "rows' weights"
+            weighting = f"weighed by its {rows} (from {share.min():.2g} to {share.max():.2g} of the mean)"
+        error = "standard error"
+        if self.choice.paired:
+            error += f" of the folds' paired differences to the {self.choice.rule_labels['min']}"
+        may_nest = not (self.nested or self.data.train.stays_at_sites)
+        advice = word(" (`outer_folds=5` adds the score of nested cross-validation)") if may_nest else ""
+        source = "" if self.coefficients is None else "; coefficients are those of the model of all training rows"
+        return (
+            f"mean over {self.options.folds} folds{rounds}, each {weighting}, ± {error}, which is rough because folds "
+            f"share training rows; the score of the chosen model is slightly optimistic{advice}{source}"
+        )

@@ -32,13 +32,12 @@ from fcorun.base.records.record import (
     LOCK_FILE,
     PAGE_FILES,
     PREDICTIONS_FILE,
-    RECORD_FILES,
     REFIT_FOLDER,
     Record,
     RunFolder,
     try_lock,
 )
-from fcorun.base.system.files import remove_path, write_atomically
+from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import RowSubset, take_subset
 from fcorun.engine.engine import RESULTS_VERSION
@@ -49,10 +48,9 @@ from fcorun.methods.problem import solver
 from fcorun.runs.batch import check_devices
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
-from fcorun.studies.selection.fitting import PathFitter
+from fcorun.studies.selection.fitting import PathFit, PathFitter, find_runs, keeps_held_out
 from fcorun.studies.selection.folds import SubsetMasks, count_rows, describe_rows, marks_whole_clients
 from fcorun.studies.selection.path import RegularizationPath, find_path_parameter
-from fcorun.studies.selection.path_fit import PathFit, find_runs, keeps_held_out
 
 FITS = "fits"
 # the files about the rows out of fold, which some choices of a selection have
@@ -66,7 +64,6 @@ _RESULT_FILES = (
     *("stability.csv", "clients.csv", "stability.png", "stability.pdf"),
     *("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png", "brain.pdf"),
 )
-_SHORT = 15  # seconds: a shorter remaining time is not announced
 Log = Callable[[str], Any]
 ReduceFit = Callable[[str, PathFit], PathFit]
 Result = TypeVar("Result", bound="StudyResult")
@@ -239,8 +236,7 @@ class Study:
                 for path in (folder / FITS).glob("*.npz"):
                     path.unlink()
                 delete_files(folder, _RESULT_FILES)
-                if refit_identity := _read_identity(folder / REFIT_FOLDER):
-                    RunFolder(folder / REFIT_FOLDER, refit_identity).remove()
+                _remove_refit(folder)
             if force or not existing:
                 content = {"identity": self.identity, "label": self.label, "status": "running"}
                 write_atomically(folder / self.study_file, json_text(content))
@@ -269,8 +265,9 @@ class Study:
             fits[name].save(self.fit_file(name))
             if len(missing) <= 10 or i == 0 or (i + 1) % (len(missing) // 10) == 0:
                 n_runs = len(self.path.runs.values)
-                left = _describe_time_left(time.monotonic() - began, i + 1, len(missing))
-                log(f"{i + 1} of {len(missing)} fits of {n_runs} {'run' if n_runs == 1 else 'runs'} each{left}")
+                left = (time.monotonic() - began) / (i + 1) * (len(missing) - i - 1) / 60
+                remaining = f", about {left:.1g} min left" if left > 0.25 else ""
+                log(f"{i + 1} of {len(missing)} fits of {n_runs} {'run' if n_runs == 1 else 'runs'} each{remaining}")
 
         if missing:
             try:
@@ -282,13 +279,9 @@ class Study:
 
     def fit_subsets(self, names: Sequence[str], on_fit: Callable[[int, PathFit], None]) -> None:
         """Run the path on these subsets; call ``on_fit`` with the position of each among ``names`` and its fit."""
-        path = self.path
         first_rows = self.data.train.offsets[:-1]  # of each client
         row_counts = [np.add.reduceat(subset.train, first_rows, dtype=np.int64) for subset in self.subsets.values()]
-        largest = np.max(row_counts, axis=0)
-        runs = path.runs
-        numbers = {"second": runs.second, "adaptive": path.adaptive, "shares": path.shares}
-        fitter = PathFitter(self.experiment, self.data, path.param_name, runs.values, largest, **numbers)
+        fitter = PathFitter(self.experiment, self.data, self.path, np.max(row_counts, axis=0))
         fitter.fit([partial(self.take_subset, name) for name in names], on_fit)
 
     def begin_refit(self) -> None:
@@ -306,14 +299,9 @@ class Study:
         return take_subset(self.data, subset.train, subset.validation, restandardize)
 
     def load_fits(self) -> dict[str, PathFit]:
-        """Read the fits that exist, by the name of their subset, but for those that lack predictions."""
-        fits = {}
-        for name, subset in self.subsets.items():
-            fit = PathFit.load(self.fit_file(name))
-            predicts = self.keeps_held_out and subset.keeps_predictions and subset.validation.any()
-            if fit is not None and (fit.held_out or not predicts):
-                fits[name] = fit
-        return fits
+        """Read the fits that exist, by the name of their subset."""
+        fits = {name: PathFit.load(self.fit_file(name)) for name in self.subsets}
+        return {name: fit for name, fit in fits.items() if fit is not None}
 
     def fit_file(self, name: str) -> Path:
         """Return the file of the fit of a subset."""
@@ -324,14 +312,6 @@ def delete_files(folder: Path, names: Iterable[str]) -> None:
     """Delete the files of these names that are in a folder."""
     for name in names:
         (folder / name).unlink(missing_ok=True)
-
-
-def _describe_time_left(seconds: float, n_done: int, n_all: int) -> str:
-    """Return a clause on the time that the remaining fits take at the pace so far; "" for seconds."""
-    left = seconds / n_done * (n_all - n_done)
-    if left < _SHORT:
-        return ""
-    return f", about {left:.0f} s left" if left < 90 else f", about {left / 60:.0f} min left"
 
 
 def describe_study(study: Study, subsets: str, by: str, use: str, notes: Iterable[str]) -> list[str]:
@@ -351,7 +331,7 @@ def describe_study(study: Study, subsets: str, by: str, use: str, notes: Iterabl
     first, last = sorted((path.values.min(), path.values.max()), reverse=path.param_name == "strength")
     lines = [
         f"{study.label}: {values} from {first:.4g} to {last:.4g} "
-        f"({path.range_description}), {subsets} by {by} of {describe_rows(experiment, data, use)}"
+        f"({path.range_description}), {subsets} by {by} of {describe_rows(data, use)}"
     ]
     keeps_clients_whole = by == "clients" or (by == "data.fold" and marks_whole_clients(data))
     if not keeps_clients_whole and experiment.data.dependence_warning:
@@ -360,7 +340,7 @@ def describe_study(study: Study, subsets: str, by: str, use: str, notes: Iterabl
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class StudyResult:
+class StudyResult(ABC):
     """Result of a study.
 
     Attributes:
@@ -369,6 +349,7 @@ class StudyResult:
         fits: the fit of each subset, by name.
         warnings: a sentence each.
         record: the refit; None without one, and while it is not computed.
+        refit_warnings: one sentence for each way in which the refit has not converged.
     """
 
     study: Study
@@ -376,6 +357,7 @@ class StudyResult:
     fits: Mapping[str, PathFit]
     warnings: Sequence[str]
     record: Record | None = None
+    refit_warnings: Sequence[str] = ()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}('{self.folder}')"
@@ -421,26 +403,35 @@ class StudyResult:
             cost[name] = int(sum(add(fit.counts[name]) for fit in fits))
         return cost
 
+    def write_summary(self, seconds: float | None = None) -> None:
+        """Write the study file: "running", or "done" with the ``seconds`` that the study and its refit took."""
+        study, path = self.study, self.path
+        content = {
+            "identity": study.identity,
+            "label": study.label,
+            "status": "running" if seconds is None else "done",
+            "param_name": path.param_name,
+            "range": path.range_description,
+            **self.summarize(),
+            "rows": count_rows(study.data),
+            "cost": self.cost,
+            "warnings": [*self.warnings, *self.refit_warnings],
+        }
+        if seconds is not None:
+            content["seconds"] = seconds
+        write_atomically(study.folder / study.study_file, json_text(content))
 
-def write_study_file(
-    result: StudyResult, content: Mapping[str, Any], warnings: Sequence[str], seconds: float | None
-) -> None:
-    """Write the study file: what all studies have, and the ``content`` of the kind.
+    @abstractmethod
+    def summarize(self) -> dict[str, Any]:
+        """Return the keys of the study file that studies of this kind have."""
 
-    Without ``seconds``, the time that the study took, the status is "running".
-    """
-    study, path = result.study, result.path
-    common = {
-        "identity": study.identity,
-        "label": study.label,
-        "status": "running" if seconds is None else "done",
-        "param_name": path.param_name,
-        "range": path.range_description,
-    }
-    end = {"rows": count_rows(study.data), "cost": result.cost, "warnings": [*warnings]}
-    if seconds is not None:
-        end["seconds"] = seconds
-    write_atomically(study.folder / study.study_file, json_text({**common, **content, **end}))
+    @abstractmethod
+    def write_files(self) -> None:
+        """Write tables and pictures, and the study file, which says "running"."""
+
+    @abstractmethod
+    def describe(self) -> Iterator[str]:
+        """Yield the lines to print at the end."""
 
 
 def warn_unconverged(fits: Mapping[str, PathFit], falling_advice: str, index: int | None = None) -> list[str]:
@@ -479,14 +470,13 @@ def warn_few_evaluations(experiment: PreparedExperiment) -> list[str]:
 def format_cost(cost: Mapping[str, int]) -> str:
     """Return runs, rounds and bytes as text."""
     text = f"{cost['runs']} runs, {cost['rounds']:,} rounds"
-    if cost["bytes_up"]:
-        text += f", {_format_bytes(cost['bytes_up'])} up and {_format_bytes(cost['bytes_down'])} down"
-    return text
-
-
-def _format_bytes(count: float) -> str:
-    power = min(int(math.log10(max(count, 1))) // 3, 4)
-    return f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+    if not cost["bytes_up"]:
+        return text
+    amounts = []
+    for count in (cost["bytes_up"], cost["bytes_down"]):
+        power = min(int(math.log10(max(count, 1))) // 3, 4)
+        amounts.append(f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}")
+    return f"{text}, {amounts[0]} up and {amounts[1]} down"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -515,12 +505,13 @@ class StudyPlan(ABC, Generic[Result]):
         began = time.perf_counter()
         with self.study.claim():
             result = self.conclude(self.study.compute_fits(self.reduce_fit, log))
-            self.write_files(result)
+            result.write_files()
             experiment = self.apply(result)
             if experiment is not None:
                 self.study.begin_refit()
-                result = self.add_refit(result, refit(experiment, self.study.folder, watch))
-            self.write_summary(result, time.perf_counter() - began)
+                record = refit(experiment, self.study.folder, watch)
+                result = replace(result, record=record, refit_warnings=self.warn_about_refit(record))
+            result.write_summary(time.perf_counter() - began)
         return result
 
     @abstractmethod
@@ -532,60 +523,26 @@ class StudyPlan(ABC, Generic[Result]):
         """Return the result of the fits of all subsets, with warnings about it."""
 
     @abstractmethod
-    def write_files(self, result: Result) -> None:
-        """Write tables and pictures, and the study file, which says "running"."""
-
-    @abstractmethod
     def apply(self, result: Result) -> PreparedExperiment | None:
         """Return the experiment of the refit by a result of this plan; None without a refit."""
 
-    def add_refit(self, result: Result, record: Record) -> Result:
-        """Return the result with the record of its refit."""
-        return replace(result, record=record)
-
-    @abstractmethod
-    def write_summary(self, result: Result, seconds: float | None = None) -> None:
-        """Write the study file: "running", or "done" with the ``seconds`` that the study and its refit took."""
-
-    @abstractmethod
-    def describe(self, result: Result) -> Iterator[str]:
-        """Yield the lines to print at the end."""
+    def warn_about_refit(self, record: Record) -> list[str]:
+        """Return warnings about the refit."""
+        return []
 
 
 def refit(experiment: PreparedExperiment, folder: Path, watch: Watcher | None = None) -> Record:
-    """Return the record of an experiment in FOLDER/refit.
+    """Return the record of an experiment in FOLDER/refit, where it replaces that of another choice.
 
-    If FOLDER/refit has the record of another choice, the new record is made beside it, in FOLDER/refit.next, and
-    replaces it once it is complete. Raises UserError as ``run`` does.
+    Raises UserError as ``run`` does.
     """
-    identity = experiment.identity
-    final, staged = folder / REFIT_FOLDER, folder / f"{REFIT_FOLDER}.next"
-    final_identity, staged_identity = _read_identity(final), _read_identity(staged)
-    if not final_identity and staged_identity:  # a move was interrupted: neither folder has all files
-        _remove_record(final)
-    if final_identity in ("", identity):
-        (record,) = run_experiments([experiment], [final], watch)
-        _remove_record(staged)
-        return record
-    if staged_identity not in ("", identity):
-        _remove_record(staged)
-    run_experiments([experiment], [staged], watch)
-    _remove_record(final)
-    final.mkdir(exist_ok=True)
-    for path in sorted(staged.iterdir(), key=lambda path: path.name == "status.json"):  # last, as it makes a record
-        path.replace(final / path.name)
-    staged.rmdir()
-    return Record(final)
+    _remove_refit(folder, keep=experiment.identity)
+    (record,) = run_experiments([experiment], [folder / REFIT_FOLDER], watch)
+    return record
 
 
-def _read_identity(folder: Path) -> str:
-    """Return the identity of the record in a folder; empty if the folder has no record."""
-    return Record(folder).status.get("identity", "")
-
-
-def _remove_record(folder: Path) -> None:
-    """Remove the record in a folder, or the files that an interrupted move left."""
-    if identity := _read_identity(folder):
-        RunFolder(folder, identity).remove()
-    for name in RECORD_FILES:
-        remove_path(folder / name)
+def _remove_refit(folder: Path, keep: str = "") -> None:
+    """Remove the record in FOLDER/refit, unless it is that of the experiment with the identity ``keep``."""
+    identity = Record(folder / REFIT_FOLDER).status.get("identity")
+    if identity and identity != keep:
+        RunFolder(folder / REFIT_FOLDER, identity).remove()

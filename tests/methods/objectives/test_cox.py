@@ -15,8 +15,7 @@ from fcorun.methods.objectives import Cox
 from fcorun.methods.problem.problem import Batch, Problem
 from fcorun.methods.problem.solver import minimize
 from fcorun.methods.regularizers import NoRegularizer
-from fcorun.studies.selection.folds import SubsetMasks, assign_folds
-from fcorun.studies.selection.study_checks import check_subsets
+from fcorun.studies.selection.folds import SubsetMasks, assign_folds, check_subsets
 
 # PHReg(..., ties="breslow", strata=client) of statsmodels 0.15 on ``draw_patients``
 STRATIFIED = [0.486822147201, -0.424083939834, 0.095879340375, 0.236504833339]

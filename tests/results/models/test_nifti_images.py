@@ -19,7 +19,6 @@ from fcorun.studies.selection.select import select
 from fcorun.studies.selection.select_stable import select_stable_features
 from fcorun.studies.selection.selection_result import SelectOptions
 from fcorun.studies.selection.stability import StabilityOptions
-from fcorun.studies.selection.stability_report import describe_stability
 
 pytestmark = pytest.mark.usefixtures("separate_cache")
 
@@ -87,7 +86,7 @@ def test_studies_keep_subjects_together_and_stability_is_mapped(tmp_path):
     assert 0 < maps["stable"].get_fdata().sum() < (maps["frequency"].get_fdata() > 0).sum()
     np.testing.assert_array_equal(maps["stable"].affine, AFFINE)
     assert Path("stable/brain.png").read_bytes().startswith(b"\x89PNG")
-    assert "brain.png, brain.pdf" in list(describe_stability(result))[-1]
+    assert "brain.png, brain.pdf" in list(result.describe())[-1]
     write_report(Path("stable"))
     assert "how often each voxel is chosen" in Path("stable/report.html").read_text(encoding="utf-8")
 

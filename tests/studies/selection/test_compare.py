@@ -13,7 +13,6 @@ from four_clients import OWNER, X, table
 from helpers import composed, fails, not_none
 
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows
-from fcorun.studies.selection import compare as files
 from fcorun.studies.selection.compare import (
     _merge_warnings,
     compare_rows,
@@ -27,7 +26,6 @@ from fcorun.studies.selection.comparison import (
     WORSE,
     CompareOptions,
     ModelComparison,
-    describe_comparison,
     order_scores,
 )
 
@@ -112,12 +110,12 @@ def test_who_profits_and_who_loses():
     width = not_none(row.difference_high) - not_none(row.difference_low)
     half = 1.96 * np.std(loss[:200] - reference) / 200**0.5  # of a paired difference
     assert width / 2 == pytest.approx(half, rel=0.2)
-    lines = "\n".join(describe_comparison(result))
+    lines = "\n".join(result.describe())
     assert "log loss out of fold" in lines
     assert f"{row.value:.4f}+" in lines
     small = [replace(row, n=1_234_567, value=row.value * 1e-6) for row in result.rows]
     scaled = replace(result, rows=small)
-    table = list(describe_comparison(scaled))
+    table = list(scaled.describe())
     assert len({len(line.rstrip("+- ")) for line in table[1:3]}) == 1
     assert " 1,234,567 " in table[2]
     assert f"{scaled.find('shared', '').value:.4g}" in table[2]
@@ -209,7 +207,6 @@ def test_a_comparison_of_a_table():
     options = CompareOptions(folds=2, outer_folds=3, points=3, methods=["pfedme"], samples=200)
     overrides = [*DATA, "rounds=100"]
     comparison = plan_comparison(compose, overrides, options, "out").run()
-    files.write_files(comparison)
     names = ["shared", "standardized", "pfedme", "local", "new_client", "mean"]
     assert comparison.candidates == names
     assert comparison.scores == ["rmse", "r2"]

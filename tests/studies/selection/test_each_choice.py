@@ -8,7 +8,7 @@ import pytest
 from helpers import algorithm_of, choice_names, composed, matrices_only, plugin_class, small_for
 from table_files import applies_psi, classify
 
-from fcorun.studies.selection.path_fit import END_STATES
+from fcorun.studies.selection.fitting import END_STATES
 from fcorun.studies.selection.select import plan_selection, select
 from fcorun.studies.selection.selection_result import SelectOptions
 

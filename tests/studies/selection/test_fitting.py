@@ -15,8 +15,8 @@ from fcorun.engine.engine import bytes_per_run, subset_bytes
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.batch import max_runs
-from fcorun.studies.selection.fitting import PathFitter
-from fcorun.studies.selection.path_fit import END_STATES
+from fcorun.studies.selection.fitting import END_STATES, PathFitter
+from fcorun.studies.selection.path import RegularizationPath
 
 SIZES = (7, 10, 9, 10)
 OWNER = np.repeat(np.arange(len(SIZES)), SIZES)
@@ -44,7 +44,7 @@ def fit_and_run(train, held_out, *overrides, task="regression"):
     data = load_data(experiment)
     assert len(data.train.y) == len(y)
     fits = []
-    fitter = PathFitter(experiment, data, "strength", np.array([0.1, 0.03]), data.train.sizes)
+    fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1, 0.03])), data.train.sizes)
     fitter.fit([lambda: take_subset(data, train, held_out)], lambda _, fit: fits.append(fit))
     record = run(config("subset.npz", *overrides, "reg.strength=0.03", task=task), "ordinary")
     return fits[0], record
@@ -63,7 +63,7 @@ def test_fits_are_freed_after_on_fit():
         assert not any(ref() for ref in fit_refs)
         fit_refs.append(weakref.ref(fit))
 
-    fitter = PathFitter(experiment, data, "strength", np.array([0.1]), data.train.sizes)
+    fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1])), data.train.sizes)
     fitter.fit([lambda: take_subset(data, *BY_CLIENTS)] * 4, on_fit)
     assert len(fit_refs) == 4
 
@@ -119,7 +119,7 @@ def test_rows_of_a_subset_keep_their_weights_and_offsets(case):
     columns = ("data.target=y", "data.client=site", "data.weight=k", "data.offset=o", *CASES[case])
     experiment = prepare(config("rows.csv", "data.validation=0", *columns))
     data, fits = load_data(experiment), []
-    fitter = PathFitter(experiment, data, "strength", np.array([0.1, 0.03]), data.train.sizes)
+    fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1, 0.03])), data.train.sizes)
     fitter.fit([lambda: take_subset(data, *BY_CLIENTS)], lambda _, fit: fits.append(fit))
     record = run(config("rows.csv", "data.validation=['2']", "reg.strength=0.03", *columns), "ordinary")
     for name, value in record.solution.items():
@@ -142,7 +142,7 @@ def test_a_subset_takes_the_memory_of_all_rows():
     np.savez("all.npz", X=X, y=SCORE, client=OWNER, validation=np.zeros(len(SCORE), bool))
     experiment = prepare(config("all.npz", *CASES["minibatches"], "data.standardize=pooled", "clients_at_once=1"))
     data, none = load_data(experiment), np.zeros(len(SCORE), bool)
-    fitter = PathFitter(experiment, data, "strength", np.array([0.1]), data.train.sizes)
+    fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1])), data.train.sizes)
     subset = take_subset(data, OWNER == 0, none)
     with jax.enable_x64(True):
         whole, small = (

@@ -18,7 +18,6 @@ from fcorun.experiment.prepare import prepare
 from fcorun.studies.selection.folds import assign_folds, draw_halves
 from fcorun.studies.selection.select import plan_selection, select
 from fcorun.studies.selection.select_stable import plan_stability
-from fcorun.studies.selection.selection_report import describe_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 from fcorun.studies.selection.stability import StabilityOptions
 
@@ -27,11 +26,11 @@ from fcorun.studies.selection.stability import StabilityOptions
 def test_rows_left_aside_are_counted():
     table()
     overrides = ("algo=fedmid", "data=table", "data.path=rows.csv", "data.target=y", "data.client=site")
-    default = "of 49 training rows; 11 rows (data.validation=0.2 by default) are left aside and score the refit"
+    default = "of 49 training rows; 11 validation rows are left aside and score the refit"
     for more, words in (
         ((), default),
-        (("data.validation=[d]",), "of 47 training rows; 13 rows (data.validation=[d]) are left aside"),
-        (("data.validation=0", "data.test=[d]"), "of 47 training rows; 13 rows (data.test=[d]) are left aside"),
+        (("data.validation=[d]",), "of 47 training rows; 13 validation rows are left aside"),
+        (("data.validation=0", "data.test=[d]"), "of 47 training rows; 13 test rows are left aside"),
         (("data.validation=0",), "5 folds by rows of 60 training rows"),
     ):
         (sentence,) = [
@@ -123,7 +122,7 @@ def test_clients_that_a_fold_holds_out_are_named():
     _, splits = fold_of(settings, SelectOptions(folds=3, by="clients"))
     for k, (_, test) in enumerate(splits):
         assert held_out[f"fold{k + 1}"] == sorted(set(OWNER[test]))
-    text = "\n".join(describe_selection(selection))
+    text = "\n".join(selection.describe())
     assert f"held out: fold1 {', '.join(held_out['fold1'])}; fold2 " in text
     assert "3 folds, each weighed by its rows" in text
     assert "paired differences to the minimum" in text
@@ -152,7 +151,7 @@ def test_folds_of_clients_count_by_their_rows_and_are_compared_in_pairs():
     assert summary["min"]["difference_standard_error"] == 0
     equal = select(settings, SelectOptions(points=6, by="clients", fold_weights="equal"), "out")  # the same fits
     np.testing.assert_allclose(equal.choice.mean, errors.mean(axis=0), rtol=1e-5)
-    text = "\n".join(describe_selection(equal))
+    text = "\n".join(equal.describe())
     assert "4 folds, each weighed equally" in text
     rows = select(settings, SelectOptions(folds=4, points=3), "rows")
     summary = json.loads(Path("rows/selection.json").read_text())

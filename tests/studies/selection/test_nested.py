@@ -16,12 +16,16 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.page import write as html_report
 from fcorun.results.score_intervals.score_table import read_scored_record
-from fcorun.studies.selection.folds import assign_folds, describe_subset
-from fcorun.studies.selection.nested import draw_nested_folds
+from fcorun.studies.selection.choice import draw_nested_folds
+from fcorun.studies.selection.folds import (
+    assign_folds,
+    check_outer_folds,
+    describe_subset,
+    warn_of_accuracy,
+    warn_one_class_folds,
+)
 from fcorun.studies.selection.select import plan_selection, select
-from fcorun.studies.selection.selection_report import describe_selection
 from fcorun.studies.selection.selection_result import SelectOptions
-from fcorun.studies.selection.study_checks import check_outer_folds, warn_of_accuracy, warn_one_class_folds
 
 
 def data_of(**columns):
@@ -73,7 +77,7 @@ def test_the_score_is_that_of_a_loop_over_the_folds():
     np.testing.assert_allclose(squares, errors, rtol=1e-3, atol=1e-6)
     summary = json.loads(Path("out/selection.json").read_text())
     assert (summary["nested"]["mean"], summary["cost"]["runs"]) == (nested.mean, 4 * (1 + 2 + 3 + 6))
-    assert "the score of the whole procedure" in "\n".join(describe_selection(selection))
+    assert "the score of the whole procedure" in "\n".join(selection.describe())
     assert read_scored_record(Path("out")).find_warning("out_of_fold") == ""
     html_report.write_report(Path("out"))
     page = Path("out/report.html").read_text()

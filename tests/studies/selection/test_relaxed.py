@@ -19,9 +19,8 @@ from fcorun.interface.api.run_record import RunRecord
 from fcorun.interface.cli.commands.study_command import split_options
 from fcorun.reports.page.build_page import build_page
 from fcorun.results.models.relaxed import COLLINEAR, NO_OPTIMUM, UnpenalizedRefits
-from fcorun.studies.selection.path_fit import END_STATES
+from fcorun.studies.selection.fitting import END_STATES
 from fcorun.studies.selection.select import plan_selection, select
-from fcorun.studies.selection.selection_report import describe_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
 linear: Any = sklearn.linear_model  # Any, as its types are incomplete
@@ -146,7 +145,7 @@ def test_the_refit_is_a_record_that_says_what_it_is(monkeypatch):
     assert json.loads(Path("out/selection.json").read_text())["second"]["key"] == "relax"
     page = build_page([Path("out")], load_records("out"))
     assert "The coefficients are relaxed: 0.25 times" in page
-    assert "relax=0.25" in "\n".join(describe_selection(selection))
+    assert "relax=0.25" in "\n".join(selection.describe())
 
 
 @pytest.mark.slow

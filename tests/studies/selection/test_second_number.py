@@ -18,11 +18,11 @@ from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands.predict_command import find_record
 from fcorun.interface.cli.commands.study_command import split_options
 from fcorun.studies.selection.choice import choose, warn_about_choice
+from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.path import RegularizationPath, SecondNumber, _smallest_radius, read_second_number
-from fcorun.studies.selection.path_fit import PathFit
 from fcorun.studies.selection.select import plan_selection, select
-from fcorun.studies.selection.selection_picture import mark_choices
 from fcorun.studies.selection.selection_result import SelectOptions
+from fcorun.studies.selection.study_pictures import mark_choices
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 NET = ("algo=centralized", "algo.tolerance=1e-12", "reg=elastic_net")

@@ -20,13 +20,11 @@ from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
 from fcorun.reports.pictures.style import STYLES
-from fcorun.studies.selection import selection_picture as picture
-from fcorun.studies.selection import selection_report as files
+from fcorun.studies.selection import study_pictures as picture
 from fcorun.studies.selection.choice import choose, drop_failed_refits, warn_about_choice
+from fcorun.studies.selection.fitting import END_STATES, PathFit, join_folds
 from fcorun.studies.selection.path import RegularizationPath
-from fcorun.studies.selection.path_fit import END_STATES, PathFit, join_folds
 from fcorun.studies.selection.select import plan_selection, select, warn_unfinished_refit
-from fcorun.studies.selection.selection_report import describe_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
 
@@ -158,7 +156,7 @@ def test_outputs_that_are_not_finite_are_no_predictions():
 def test_warnings_of_a_selection():
     short = config("algo=fedmid", "rounds=20", "eval_every=1", "algo.client_lr=1e-3", "algo.server_lr=1")
     selection = select(short, SelectOptions(folds=2, points=3), "short")
-    output = "\n".join(describe_selection(selection))
+    output = "\n".join(selection.describe())
     assert "the choice is of unfinished runs: " in output
     assert "of the refit, not finished: over the last 2 evaluations" in output
     assert selection.refit_warnings[0] in json.loads(Path("short/selection.json").read_text())["warnings"]
@@ -248,7 +246,7 @@ def test_selection_with_three_classes(monkeypatch):
     path: Any = pd.read_csv("out/path.csv")
     assert set(path["class"]) == {"low", "middle", "high"}
     assert selection.choice.higher_is_better
-    assert "maximum: strength=" in "\n".join(describe_selection(selection))
+    assert "maximum: strength=" in "\n".join(selection.describe())
     figures: list[Any] = []
     monkeypatch.setattr(picture, "render_figure", lambda figure, format: figures.append(figure) or b"")
     picture.draw_selection(selection, None)
@@ -321,7 +319,7 @@ def test_a_path_of_personal_models_begins_where_all_are_zero(monkeypatch):
 
 
 def test_a_threshold_that_is_a_number_needs_no_rows_out_of_fold(monkeypatch):
-    monkeypatch.setattr("fcorun.studies.selection.path_fit.MAX_PREDICTED_ROWS", 10)
+    monkeypatch.setattr("fcorun.studies.selection.fitting.MAX_PREDICTED_ROWS", 10)
     settings = config("algo=centralized", task="binary")
     options = SelectOptions(folds=2, points=2)
     with fails("threshold=youden is chosen on rows out of fold", "give fewer points, or a number"):
@@ -341,5 +339,5 @@ def test_a_threshold_that_is_a_number_needs_no_rows_out_of_fold(monkeypatch):
     Path("out").mkdir()
     for name in ("predictions.csv", "scores.csv", "calibration.csv", "roc.pdf"):  # of an earlier choice
         Path("out", name).touch()
-    files.write_tables(selection)
+    selection.write_tables()
     assert sorted(path.name for path in Path("out").iterdir()) == ["curve.csv", "selection.csv"]

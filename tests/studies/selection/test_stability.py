@@ -1,7 +1,6 @@
 """Stability selection: comparison with a plain loop of runs, the bound by hand, files and messages."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,17 +21,15 @@ from fcorun.data.rows.rows import Rows
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.pictures.style import STYLES
-from fcorun.studies.selection import stability_picture as picture
+from fcorun.studies.selection import study_pictures as picture
+from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.folds import draw_halves
-from fcorun.studies.selection.path_fit import PathFit
 from fcorun.studies.selection.select_stable import (
     find_support,
     plan_stability,
     select_stable_features,
-    warn_about_region,
 )
-from fcorun.studies.selection.stability import StabilityOptions, state_bound, state_judged_part
-from fcorun.studies.selection.stability_report import describe_stability, tabulate_clients
+from fcorun.studies.selection.stability import StabilityOptions, StabilityResult
 from fcorun.studies.selection.stability_scores import compute_jaccard, score_features
 
 RNG = np.random.default_rng(5)
@@ -92,7 +89,7 @@ def test_the_headline_names_the_settings_that_leave_one_value(region_length, bou
     result: Any = SimpleNamespace(
         options=StabilityOptions(points=10), scores=scores, path=SimpleNamespace(param_name="strength")
     )
-    clause = state_judged_part(result)
+    clause = StabilityResult.state_judged_part(result)
     assert ("at the first of 10 values of the strength" in clause) == is_named
     assert ("points=10, threshold=0.75 and max_errors=1 leave to judge" in clause) == is_named
 
@@ -113,7 +110,9 @@ def test_jaccard_indices():
 
 def test_a_client_may_be_named_client():
     result: Any = SimpleNamespace(data=SimpleNamespace(client_names=["client", "b"]), client_similarity=np.eye(2))
-    assert frame_csv(tabulate_clients(result)).decode() == "client,client,b\nclient,1.0,0.0\nb,0.0,1.0\n"
+    assert (
+        frame_csv(StabilityResult.tabulate_clients(result)).decode() == "client,client,b\nclient,1.0,0.0\nb,0.0,1.0\n"
+    )
 
 
 @pytest.mark.slow
@@ -129,7 +128,7 @@ def test_files_of_a_stability_selection(monkeypatch):
     assert (np.diff(frame["frequency"]) <= 0).all()
     summary = json.loads(Path("out/stability.json").read_text())
     assert summary["bound"] <= 2
-    output = "\n".join(describe_stability(result))
+    output = "\n".join(result.describe())
     assert all(
         word in output for word in ("age", "Shah and Samworth", "Meinshausen", "independently within each client")
     )
@@ -158,7 +157,7 @@ def test_the_assumption_of_the_bound_is_said():
         said[assumption] = json.loads(Path("out/stability.json").read_text())
         assert said[assumption]["assumption"] == assumption
         assert said[assumption]["halves_of"] == "rows"
-        sentences = state_bound(result)
+        sentences = result.state_bound()
         assert len(sentences) == (2 if assumption == "none" else 3)
         if assumption != "none":
             assert sentences[0].startswith(f"bound with assumption={assumption}: ")
@@ -167,7 +166,7 @@ def test_the_assumption_of_the_bound_is_said():
     assert len({summary["identity"] for summary in said.values()}) == 1  # no fit depends on the assumption
     few = StabilityOptions(subsamples=4, points=3, assumption="unimodal")  # theorem 2 needs a threshold of 1/2 + 1/B
     result = select_stable_features(config("algo=centralized"), few, "few")
-    assert "gives no smaller bound for this q and threshold" in state_bound(result)[2]
+    assert "gives no smaller bound for this q and threshold" in result.state_bound()[2]
 
 
 @pytest.mark.slow
@@ -176,7 +175,7 @@ def test_halves_of_groups_are_said():
     settings = config("algo=centralized", "data.group=patient", "data.group_across=keep")
     rows.to_csv("rows.csv", index=False)
     result = select_stable_features(settings, StabilityOptions(subsamples=2, points=2), "out")
-    assert "groups of rows (data.group) are drawn independently (Shah" in "\n".join(describe_stability(result))
+    assert "groups of rows (data.group) are drawn independently (Shah" in "\n".join(result.describe())
     assert json.loads(Path("out/stability.json").read_text())["halves_of"] == "groups"
     halves = [subset.train for subset in result.study.subsets.values()]
     assert (halves[0] != halves[1]).all()
@@ -191,7 +190,7 @@ def test_halves_of_the_clients():
         config("algo=centralized"), StabilityOptions(subsamples=4, points=4, by="clients"), "out"
     )
     assert result.scores.frequency.shape == (4, 10)
-    assert "among the clients" in "\n".join(describe_stability(result))
+    assert "among the clients" in "\n".join(result.describe())
     messages = plan_stability(config("algo=centralized"), StabilityOptions(subsamples=6, by="clients"), "out").messages
     assert "3 of these halves are distinct: each pair leaves one of 3 clients out" in messages
 
@@ -242,8 +241,6 @@ def test_the_picture_names_the_most_frequent(monkeypatch):
     assert "Centralized on rows, l1 penalty: stability selection on 4 halves by rows" in labels
     assert result.client_similarity is not None
     assert {f"{index:.2f}" for index in result.client_similarity.ravel() if np.isfinite(index)} <= set(labels)
-    (warning,) = warn_about_region(result.path, replace(result.scores, region_length=3), 1.0)
-    assert "max_errors=1 allows 3 of 8 values of the path: a larger max_errors= loosens the bound" in warning
 
 
 def test_bad_options_are_refused():
@@ -264,7 +261,7 @@ def test_a_path_that_begins_too_late():
     )
     assert result.scores.region_length == 1
     assert any("too many for max_errors=1" in line for line in result.warnings)
-    assert "more than max_errors=1" in "\n".join(describe_stability(result))
+    assert "more than max_errors=1" in "\n".join(result.describe())
 
 
 @pytest.mark.slow
@@ -277,7 +274,7 @@ def test_features_without_penalty_are_not_chosen():
     assert "x7" not in summary["stable"]
     assert frame["frequency"].isna().tolist() == [False] * 9 + [True]
     assert result.scores.q[0] < 1  # where the path begins only x7 has a coefficient
-    assert "not penalized (reg.factors), so neither chosen nor counted: x7" in "\n".join(describe_stability(result))
+    assert "not penalized (reg.factors), so neither chosen nor counted: x7" in "\n".join(result.describe())
     chosen = np.ones((2, 1, 4), bool)
     by_hand = score_features(chosen, 0.75, 9.0, np.array([True, False, False, False]))
     assert (by_hand.q[0], by_hand.bound[0], by_hand.stable.tolist()) == (3, 6, [False, True, True, True])

@@ -18,7 +18,6 @@ from fcorun.reports.bibliography import build_bibliography
 from fcorun.results.inference.methods import AFTER_SELECTION
 from fcorun.studies.selection.select_stable import check_refit, plan_stability, select_stable_features
 from fcorun.studies.selection.stability import StabilityOptions
-from fcorun.studies.selection.stability_report import describe_stability
 from fcorun.studies.selection.stability_scores import SelectionUnits
 
 RNG = np.random.default_rng(3)
@@ -51,7 +50,7 @@ def test_stability_of_columns_with_their_levels():
     assert (summary["units"], summary["features"], summary["unpenalised"]) == ("groups of features", 4, ["noise"])
     assert set(pd.read_csv("out/stability.csv")["feature"]) == {"age", "dose", "noise", "more", "ward"}
     assert result.scores.bound == pytest.approx(result.scores.q**2 / (0.5 * 4))
-    said = "\n".join(describe_stability(result))
+    said = "\n".join(result.describe())
     assert "of 4 groups of features are stable" in said
     assert "such as a column with its levels, is chosen if any of its features is, and counts once" in said
 
@@ -69,7 +68,7 @@ def test_the_refit_is_least_squares_on_the_stable_columns():
     np.testing.assert_allclose(
         record.predict(pd.read_csv("rows.csv", usecols=result.refit_columns))["prediction"], fitted, atol=1e-5
     )
-    assert word(AFTER_SELECTION) in "\n".join(describe_stability(result))
+    assert word(AFTER_SELECTION) in "\n".join(result.describe())
     with pytest.warns(UserWarning, match="the same rows chose the features"):
         record.infer()
     assert "@article{shah2013," in build_bibliography([record])

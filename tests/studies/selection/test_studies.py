@@ -25,6 +25,7 @@ from fcorun.methods.problem.problem import Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers import L1
 from fcorun.studies.selection.fitting import PathFitter
+from fcorun.studies.selection.path import RegularizationPath
 from fcorun.studies.selection.select import plan_selection, select
 from fcorun.studies.selection.select_stable import fit_client_supports, plan_stability
 from fcorun.studies.selection.selection_result import SelectOptions
@@ -168,7 +169,9 @@ def test_folds_in_which_other_clients_have_weight_held_out():
     together, one_by_one = [], []
     for groups, fits in (([makers], together), ([[maker] for maker in makers], one_by_one)):
         for group in groups:
-            fitter = PathFitter(experiment, data, "strength", np.array([0.1, 0.01]), data.train.sizes)
+            fitter = PathFitter(
+                experiment, data, RegularizationPath("strength", np.array([0.1, 0.01])), data.train.sizes
+            )
             fitter.fit(group, lambda _, fit, fits=fits: fits.append(fit))
     for one, other in zip(together, one_by_one, strict=True):
         for name, values in other.metrics.items():
@@ -181,7 +184,7 @@ def test_the_gap_of_a_fold_is_that_of_its_rows():
                                 "data.weight=k", k=np.arange(36) % 3 + 1))  # fmt: skip
     data, fits, strengths = load_data(experiment), [], np.array([0.3, 0.1])
     subset = take_subset(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)
-    PathFitter(experiment, data, "strength", strengths, data.train.sizes).fit(
+    PathFitter(experiment, data, RegularizationPath("strength", strengths), data.train.sizes).fit(
         [lambda: subset], lambda _, fit: fits.append(fit)
     )
     for i, strength in enumerate(strengths):
@@ -207,7 +210,7 @@ def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
         settings = config("algo=centralized", f"{name}=0.1")
         experiment = prepare(settings)
         data, fits = load_data(experiment), []
-        fitter = PathFitter(experiment, data, "strength", np.array([0.5, 0.05]), data.train.sizes)
+        fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.5, 0.05])), data.train.sizes)
         fitter.fit([lambda data=data: take_subset(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)],
                    lambda _, fit, fits=fits: fits.append(fit))  # fmt: skip
         means.append(fits[0].metrics["val_loss"])
@@ -217,14 +220,13 @@ def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
 
 @pytest.mark.slow
 def test_another_choice_replaces_the_refit(monkeypatch, capsys):
-    """The old refit is replaced once the new one is complete; until then neither predicts."""
+    """The old refit is replaced; until the new one is complete, no model predicts."""
     new = config("algo=centralized")
     selection = select(new, SelectOptions(folds=3, points=4), "out")
     before = not_none(selection.record).status["identity"]
     index = (selection.choice.chosen_index + 1) % 4
     other_choice = replace(selection.choice, chosen_index=index)
     monkeypatch.setattr("fcorun.studies.selection.select.choose", lambda *_, **__: other_choice)
-    config_before = Path("out/refit/config.yaml").read_text()
 
     def broken(*_):
         raise KeyboardInterrupt
@@ -233,7 +235,6 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
         patch.setattr("fcorun.studies.selection.study.run_experiments", broken)
         with pytest.raises(KeyboardInterrupt):
             select(new, SelectOptions(folds=3, points=4, rule="one_se"), "out")
-    assert Path("out/refit/config.yaml").read_text() == config_before
     assert main(["predict", "out", "rows.csv"]) == 2
     assert "not done" in capsys.readouterr().err
 
@@ -247,19 +248,6 @@ def test_another_choice_replaces_the_refit(monkeypatch, capsys):
     ordinary = run(not_none(again.record).config, "own")
     np.testing.assert_array_equal(not_none(again.record).solution["weights"], ordinary.solution["weights"])
 
-    # a record whose move was interrupted is made again, whatever is chosen then
-    files = {path.name for path in Path("out/refit").iterdir()}
-    chosen = not_none(again.record).status["identity"]
-    for choice, identity in [(again.choice, chosen), (selection.choice, before)]:
-        Path("out/refit").rename("out/refit.next")
-        Path("out/refit").mkdir()
-        Path("out/refit.next/metrics.csv").rename("out/refit/metrics.csv")
-        monkeypatch.setattr("fcorun.studies.selection.select.choose", lambda *_, choice=choice, **__: choice)
-        last = select(new, SelectOptions(folds=3, points=4), "out")
-        assert Record(Path("out/refit")).status["identity"] == not_none(last.record).status["identity"] == identity
-        assert {path.name for path in Path("out/refit").iterdir()} == files
-        assert [path.name for path in Path("out").glob("refit*")] == ["refit"]
-
 
 @pytest.mark.slow
 def test_algorithms_without_a_global_model():
@@ -269,7 +257,7 @@ def test_algorithms_without_a_global_model():
     with fails("algo=local", "trains personal models and no shared one", "choose another algo"):
         plan_stability(settings, StabilityOptions(subsamples=2, points=2))
     planned = plan_selection(settings, SelectOptions(folds=2, points=2), "out")
-    assert any("no path.csv" in line for line in planned.messages)
+    assert any("there is no path.csv" in line for line in planned.messages)
     planned.run()
     assert not Path("out/path.csv").exists()
     assert "nonzeros" not in pd.read_csv("out/curve.csv")

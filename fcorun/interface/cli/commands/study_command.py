@@ -54,7 +54,7 @@ def run_study(
     report_lines = []
     if has_page and config.get("report") is not False:
         report_lines = html_report.write_report(result.folder)
-    for line in (*plan.describe(result), *report_lines):
+    for line in (*result.describe(), *report_lines):
         show(line)
     return 0 if result.is_complete else 1
 
