@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from four_clients import config, fold_of
 from helpers import fails, ragged, small
+from run_studies import select
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from fcorun import grid, run, run_grid
 from fcorun.base.metrics import CATALOGUE
 from fcorun.engine import evaluate
 from fcorun.engine.evaluate import rank_runs
-from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
 

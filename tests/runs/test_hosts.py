@@ -11,10 +11,10 @@ import psutil
 import pytest
 from helpers import FILES, SMALL, fails, small
 from host_processes import assert_same_record, start_hosts, wait_for_hosts
+from run_studies import select
 
 from fcorun import Record, run
 from fcorun.experiment.prepare import prepare
-from fcorun.studies.selection.select import select
 from fcorun.studies.selection.selection_result import SelectOptions
 
 DOUBLE = (*SMALL, "precision=float64", "eval_every=2")

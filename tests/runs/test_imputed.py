@@ -196,7 +196,7 @@ def test_refusals_of_studies():
     with fails("imputations=2: stability imputes nothing"):
         plan_stability(settings, StabilityOptions(), "out")
     with fails("imputations=2", "compare also trains own ones"):
-        plan_candidates({"shared": settings}, CompareOptions(), str)
+        plan_candidates({"shared": settings}, CompareOptions())
     with fails("relax", "imputations=2"):
         plan_selection(settings, SelectOptions(folds=2, relax=True), "out")
     with fails("imputations=2: column 'kind' has 16 values, too few", "(of the rows without fold 1)"):

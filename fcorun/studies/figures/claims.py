@@ -225,36 +225,31 @@ def _measure(claim: Claim, algo: str, measurements: Measurements) -> tuple[SeedV
     if claim.at == "reach":
         rounds = _fewest_rounds(claim, algo, measurements)
         return ({None: rounds.earliest}, {None: rounds.latest}) if rounds else ({}, {})
-    values = _measure_values(claim, algo, measurements)
+    runs = measurements.runs.get(algo, [])
+    if isinstance(claim.at, dict):
+        ((axis, amount),) = claim.at.items()
+        if axis == "largest":
+            values = {None: _largest_good_value(claim, algo, amount, measurements)}
+        else:
+            values = {seed: _value_after(claim.metric, rows, axis, amount, algo) for seed, rows in runs}
+    elif claim.at == "share":
+        values = {None: _share_at_target(claim, algo, measurements.grid)}
+    elif claim.at == "worst":
+        evaluations = [row.get(claim.metric, np.nan) for _, rows in runs for row in rows if row["round"] > 0]
+        worst = np.min if measurements.grid.metrics[claim.metric].higher else np.max
+        values = {None: float(worst(evaluations))} if evaluations else {}
+    else:
+        indices = np.flatnonzero(measurements.tuned.frame["algo"] == algo)
+        seeds = [seed for seed, _ in runs] or [None] * len(indices)
+        tail = measurements.tuned.column(f"tail_{claim.metric}")
+        values = {seed: float(tail[i]) for seed, i in zip(seeds, indices, strict=True)}
     return values, values
 
 
-def _measure_values(claim: Claim, algo: str, measurements: Measurements) -> SeedValues:
-    runs = measurements.runs.get(algo, [])
-    higher = measurements.grid.metrics[claim.metric].higher
-    if isinstance(claim.at, dict):
-        ((axis, value),) = claim.at.items()
-        if axis == "largest":
-            return {None: _largest_good_value(claim, algo, value, measurements)}
-        return {seed: _value_after(claim.metric, rows, axis, value, algo) for seed, rows in runs}
-    if claim.at == "share":
-        return {None: _share_at_target(claim, algo, measurements.grid)}
-    if claim.at == "worst":
-        values = [row.get(claim.metric, np.nan) for _, rows in runs for row in rows if row["round"] > 0]
-        worst = np.min if higher else np.max
-        return {None: float(worst(values))} if values else {}
-    indices = np.flatnonzero(measurements.tuned.frame["algo"] == algo)
-    seeds = [seed for seed, _ in runs] or [None] * len(indices)
-    tail = measurements.tuned.column(f"tail_{claim.metric}")
-    return {seed: float(tail[i]) for seed, i in zip(seeds, indices, strict=True)}
-
-
 def _value_after(metric: str, rows: MetricRows, axis: str, amount: float, algo: str) -> float:
-    """Return a metric at the last evaluation that took no more than ``amount``.
+    """Return a metric at the last evaluation that took no more than ``amount``; of a baseline, at its solution.
 
     Returns NaN if the run ended before, or if its first evaluation had taken more.
-
-    The solution of a baseline counts at any amount.
     """
     if is_baseline_row(rows[-1]):
         return rows[-1].get(metric, float("nan"))
@@ -328,7 +323,10 @@ def check_published_rates(name: str, inputs: FigureInputs) -> list[dict[str, str
         best_rows = [row for row in inputs.grid_view.best_rows() if row["algo"] == algo]
         varied = [key for key in problem_keys if len({str(row[key]) for row in best_rows}) > 1]
         for best_row in best_rows or [None]:
-            problem = "".join(f", {key}={_format_value(best_row[key])}" for key in varied) if best_row else ""
+            values = {key: best_row[key] for key in varied} if best_row else {}
+            # a column with empty cells holds whole numbers as floats
+            texts = {key: f"{value:.10g}" if isinstance(value, float) else value for key, value in values.items()}
+            problem = "".join(f", {key}={text}" for key, text in texts.items())
             row = {"figure": name, "algo": algo, "says": f"best ({', '.join(RATE_KEYS)}){problem}"}
             row |= _check_rates(inputs, best_row, rates)
             row["note"] = inputs.figure.printed_note if row["holds"] == "no" else ""
@@ -338,38 +336,40 @@ def check_published_rates(name: str, inputs: FigureInputs) -> list[dict[str, str
 
 def _check_rates(inputs: FigureInputs, best_row: dict[str, Any] | None, rates: Sequence[float]) -> dict[str, str]:
     """Return what was measured and wanted on the problem of a best point, whether they agree, and by which test."""
-    best, points = _list_points(inputs, best_row) if best_row else (None, [])
+    points = _list_points(inputs, best_row) if best_row else []
+    best = next((point for point in points if point["rows"] == best_row["rows"]), None) if best_row else None
+    wanted = _format_rates(rates)
     if best is None:
-        return {"measured": "not measured", "wanted": _format_rates(rates), "holds": "not measured", "test": ""}
+        return {"measured": "not measured", "wanted": wanted, "holds": "not measured", "test": ""}
     ties = []
     tests = []
     for point in points:
-        if point["status"] == "done" and point["rows"] != best["rows"]:
+        if point["status"] == "done" and point is not best:
             is_distinct, test = _is_distinct(inputs, best, point)
             tests.append(test)
             if not is_distinct:
                 ties.append(point)
     printed = [point for point in points if np.allclose(point["rates"], rates, rtol=1e-6)]
     status = printed[0]["status"] if printed else "missing"
+    holds = "not measured"
     if not printed:
         holds = "not tried"
     elif any(point in (best, *ties) for point in printed):
         holds = UNCLEAR if ties else "yes"
-    else:
-        holds = "no" if status in ("done", "diverged") else "not measured"
+    elif status in ("done", "diverged"):
+        holds = "no"
         if status == "diverged":
             tests.append("the printed rates diverged")
     ties.sort(key=lambda point: point not in printed)  # the printed rates are listed first
     listed = [_format_rates(point["rates"]) for point in (best, *ties)]
     if len(listed) > _MAX_LISTED:
         listed[_MAX_LISTED:] = [f"{len(listed) - _MAX_LISTED} others"]
-    done_client_rates = {point["rates"][0] for point in points if point["status"] == "done"}
-    diverged_client_rates = {point["rates"][0] for point in points if point["status"] == "diverged"}
-    diverged_client_rates -= done_client_rates
-    all_known = all(point["rates"][0] in done_client_rates | diverged_client_rates for point in points)
-    if diverged_client_rates and len(done_client_rates) == 1 and all_known:
+    ends: dict[float, set[str]] = {}  # of the points at each client_lr
+    for point in points:
+        ends.setdefault(point["rates"][0], set()).add(point["status"])
+    not_done = [statuses for statuses in ends.values() if "done" not in statuses]
+    if not_done and len(not_done) == len(ends) - 1 and all("diverged" in statuses for statuses in not_done):
         tests.append("all other client_lr diverged")
-    wanted = _format_rates(rates)
     if status == "done":
         wanted += f", where it is {printed[0]['metric']:.4g}"
     return {
@@ -380,8 +380,8 @@ def _check_rates(inputs: FigureInputs, best_row: dict[str, Any] | None, rates: S
     }
 
 
-def _list_points(inputs: FigureInputs, best_row: dict[str, Any]) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return a best point with its rates, None if it has none, and all such points of the algorithm and problem."""
+def _list_points(inputs: FigureInputs, best_row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return all points of the algorithm and the problem of a best point that have rates, with their rates."""
     keys = ["algo", *inputs.grid.problem_keys(inputs.metric)]
     points = []
     for point in inputs.grid.fold_seeds(inputs.metric).to_dict("records"):
@@ -389,8 +389,7 @@ def _list_points(inputs: FigureInputs, best_row: dict[str, Any]) -> tuple[dict[s
         rates = [config.get(f"algo.{key}") for key in RATE_KEYS]
         if all(str(point[key]) == str(best_row[key]) for key in keys) and None not in rates:
             points.append(point | {"rates": rates})
-    best = next((point for point in points if point["rows"] == best_row["rows"]), None)
-    return best, points
+    return points
 
 
 def _is_distinct(inputs: FigureInputs, best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
@@ -407,11 +406,6 @@ def _is_distinct(inputs: FigureInputs, best: dict[str, Any], other: dict[str, An
     a, b = best["metric"], other["metric"]
     test = f"distinguished by {TIE_TOLERANCE:.1%} of {inputs.metric}, our choice"
     return bool(abs(a - b) > TIE_TOLERANCE * max(abs(a), abs(b))), test
-
-
-def _format_value(value: Any) -> str:
-    """Return the value of a key that tells problems apart; a column with empty cells holds whole numbers as floats."""
-    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def _format_rates(rates: Sequence[float]) -> str:

@@ -69,11 +69,13 @@ def _key(override: str) -> str:
 
 
 def plan_candidates(
-    configs: Mapping[str, Mapping[str, Any]], options: CompareOptions, folder: Callable[[str], str]
+    configs: Mapping[str, Mapping[str, Any]], options: CompareOptions
 ) -> tuple[dict[str, SelectionPlan], list[str]]:
     """Return the selection of each candidate, and a sentence for each one that these data do not allow.
 
-    ``folder`` gives the folder of a candidate. Raises UserError if there is no selection of the shared model.
+    The own models of a candidate are judged if it has some. They are chosen by their loss where the folds do not
+    measure the metric of the configuration for them. An algorithm that ignores psi has nothing to choose: its folds are
+    the outer ones. Raises UserError if there is no selection of the shared model.
     """
     experiment = prepare({**configs[SHARED], "metric": None})
     if n_tables := experiment.settings.imputations:
@@ -83,56 +85,43 @@ def plan_candidates(
     if data.target_task.is_quantity and not hasattr(experiment.objective, "response"):
         raise UserError(f"the predictions of `objective={experiment.names['objective']}` are no expected values, whose "
                         "squared errors compare models: give another objective")  # fmt: skip
-    n_outer = options.outer_folds or len(list_marked_folds(data)) or DEFAULT_OUTER_FOLDS
-    n_inner = n_outer if list_marked_folds(data) else options.folds
+    for name in options.method_names:
+        if not prepare({**configs[name], "metric": None}).algo.has_personal_models:
+            raise UserError(f"methods={name}: `algo={name}` trains no own models for clients: leave it out")
+    n_marked, n_clients = len(list_marked_folds(data)), len(data.client_names)
+    n_outer = options.outer_folds or n_marked or DEFAULT_OUTER_FOLDS
+    n_inner = n_outer if n_marked else options.folds
+    by_rows = SelectOptions(
+        folds=n_inner, outer_folds=n_outer, points=options.points, rule=options.rule, range=options.range
+    )
     plans, left_out = {}, []
     for name, config in configs.items():
-        by, inner, outer = "rows", n_inner, n_outer
+        choice = by_rows
         if name == NEW_CLIENT:
-            if list_marked_folds(data):
+            if n_marked:
                 left_out.append(
                     word(f"{name} is left out: `data.fold` marks folds of rows, so that no client is held out")
                 )
                 continue
-            if len(data.client_names) < 3:
+            if n_clients < 3:
                 left_out.append(f"{name} is left out: it needs three clients or more")
                 continue
-            by, inner, outer = "clients", min(n_inner, len(data.client_names)), len(data.client_names)
-        if name in options.method_names and not prepare({**config, "metric": None}).algo.has_personal_models:
-            raise UserError(f"methods={name}: `algo={name}` trains no own models for clients: leave it out")
-        choice = SelectOptions(
-            folds=inner,
-            points=options.points,
-            rule=options.rule,
-            range=options.range,
-            by=by,
-            outer_folds=outer,
-        )
+            choice = replace(by_rows, by="clients", folds=min(n_inner, n_clients), outer_folds=n_clients)
         try:
-            plans[name] = _plan_candidate(config, choice, folder(name))
+            candidate, metric = prepare({**config, "metric": None}), config.get("metric")
+            if candidate.algo.has_personal_models and metric:
+                metric = f"personal_val_{metric.removeprefix('personal_').removeprefix('val_')}"
+                if metric not in candidate.metrics:  # the folds measure no ranking of own models
+                    metric = "personal_val_loss"
+            varies = candidate.applies_regularizer
+            if not varies:
+                choice = SelectOptions(folds=choice.outer_folds, by=choice.by)
+            plans[name] = plan_selection(config, choice, metric=metric, varies_strength=varies)
         except UserError as error:
             if name == SHARED:
                 raise
             left_out.append(f"{name} is left out: {error}")
     return plans, left_out
-
-
-def _plan_candidate(config: Mapping[str, Any], choice: SelectOptions, folder: str) -> SelectionPlan:
-    """Return the selection of a candidate, whose own models are judged if it has some. Raises UserError.
-
-    Own models are chosen by their loss where the folds do not measure the metric of the configuration for them. An
-    algorithm that ignores psi has nothing to choose: its folds are the outer ones.
-    """
-    experiment = prepare({**config, "metric": None})
-    metric = config.get("metric")
-    if experiment.algo.has_personal_models and metric:
-        metric = f"personal_val_{metric.removeprefix('personal_').removeprefix('val_')}"
-        if metric not in experiment.metrics:  # the folds measure no ranking of own models
-            metric = "personal_val_loss"
-    if experiment.applies_regularizer:
-        return plan_selection(config, choice, folder, metric)
-    fixed = SelectOptions(folds=choice.outer_folds, by=choice.by)
-    return plan_selection(config, fixed, folder, metric, varies_strength=False)
 
 
 @dataclass(frozen=True)
@@ -229,14 +218,11 @@ def plan_comparison(
 
     ``compose`` makes each candidate's configuration from the ``overrides``.
     """
-    configs = compose_candidates(compose, overrides, options)
-    folder = Path(out or "compare")
-    plans, left_out = plan_candidates(configs, options, lambda name: str(folder / name))
-    if out is None:
-        study = plans[SHARED].study
-        folder = Path("outputs") / study.experiment.names["data"] / f"compare-{study.identity[:8]}"
-        moved = {name: replace(plan.study, folder=folder / name) for name, plan in plans.items()}
-        plans = {name: replace(plan, study=moved[name]) for name, plan in plans.items()}
+    plans, left_out = plan_candidates(compose_candidates(compose, overrides, options), options)
+    study = plans[SHARED].study
+    folder = Path(out or Path("outputs") / study.experiment.names["data"] / f"compare-{study.identity[:8]}")
+    for name, plan in plans.items():
+        plans[name] = replace(plan, study=replace(plan.study, folder=folder / name))
     return ComparisonPlan(plans, left_out, options, folder)
 
 

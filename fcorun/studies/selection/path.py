@@ -289,15 +289,20 @@ def build_path(
 def build_paths(
     experiment: PreparedExperiment,
     data: FederatedData,
+    *,
     points: int,
     value_range: list[float] | None,
     second: Mapping[str, Sequence[float]] | None,
+    varies_strength: bool,
 ) -> RegularizationPath:
     """Return a path for each value of a second number, {KEY: [VALUE, ...]}, one after the other; one path without it.
 
-    Each path begins where 0 is optimal with its own second number, as the paths of glmnet do for each alpha. Raises
-    UserError as ``build_path`` and ``read_second_number``.
+    Each path begins where 0 is optimal with its own second number, as the paths of glmnet do for each alpha. Without
+    ``varies_strength``, for an algorithm that ignores psi, the path has one value, a placeholder. Raises UserError as
+    ``build_path`` and ``read_second_number``.
     """
+    if not varies_strength:
+        return RegularizationPath(find_path_parameter(experiment, varies_strength), np.ones(1), "ignored")
     if not second:
         return build_path(experiment, data, points, value_range)
     number = read_second_number(experiment, second)

@@ -19,7 +19,6 @@ from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.results.models.predictions import Predictions, choose_thresholds, fixed_thresholds
-from fcorun.runs.job import Watcher
 from fcorun.studies.selection.adaptive import check_linear_model, weigh_features
 from fcorun.studies.selection.choice import (
     NestedFolds,
@@ -49,7 +48,7 @@ from fcorun.studies.selection.folds import (
     warn_of_accuracy,
     warn_one_class_folds,
 )
-from fcorun.studies.selection.path import RegularizationPath, build_paths, find_path_parameter
+from fcorun.studies.selection.path import build_paths
 from fcorun.studies.selection.selection_result import (
     ALL_ROWS,
     DEFAULT_FOLDS,
@@ -64,6 +63,11 @@ _MAX_NAMED_FOLDS = 20  # in a line
 @dataclass(frozen=True, kw_only=True)
 class SelectionPlan(StudyPlan[Selection]):
     """A selection that is ready to run; ``experiment`` is that of the refit, but for the strength.
+
+    A path of strengths runs on the training rows of each fold, and is evaluated on the rows that the fold holds out. A
+    further path runs on all training rows. Fits in the folder, by default outputs/DATA/select-ALGO-HASH, are not
+    computed again. The validation rows of the data set take no part in the choice: they score the refit, a record in
+    FOLDER/refit.
 
     Attributes:
         metric: the metric that chooses.
@@ -148,27 +152,6 @@ class SelectionPlan(StudyPlan[Selection]):
         return warn_unfinished_refit(self.study.experiment, self.study.data, record.summary)
 
 
-def select(
-    config: Mapping[str, Any] | PreparedExperiment,
-    options: SelectOptions = SelectOptions(),  # noqa: B008
-    out: str | Path | None = None,
-    *,
-    log: Log = lambda line: None,
-    watch: Watcher | None = None,
-) -> Selection:
-    """Choose a strength for a configuration, or an experiment, by K folds, and refit the model on all rows.
-
-    A path of strengths runs on the training rows of each fold, and is evaluated on the rows that the fold holds out. A
-    further path runs on all training rows. Fits in the folder, by default outputs/DATA/select-ALGO-HASH, are not
-    computed again. The validation rows of the data set take no part in the choice: they score the refit, a record in
-    FOLDER/refit.
-
-    Raises:
-        UserError: an error that a user can mend. Errors in options or data are raised before anything is written.
-    """
-    return plan_selection(config, options, out).run(log, watch)
-
-
 def plan_selection(
     config: Mapping[str, Any] | PreparedExperiment,
     options: SelectOptions,
@@ -193,10 +176,8 @@ def plan_selection(
         refit_experiment = replace_plugins(refit_experiment, refit_experiment.settings, reg=weighted.reg)
     if options.shares:
         check_linear_model("relax", experiment, data)
-    # an algorithm that ignores psi has one placeholder of a strength
-    path = RegularizationPath(find_path_parameter(weighted, varies_strength), np.ones(1), "ignored")
-    if varies_strength:
-        path = build_paths(weighted, data, options.points, options.range, options.second)
+    numbers = {"points": options.points, "value_range": options.range, "second": options.second}
+    path = build_paths(weighted, data, varies_strength=varies_strength, **numbers)
     path = replace(path, adaptive=adaptive).relax(options.shares)
     options = options.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
     n_folds = options.folds or DEFAULT_FOLDS

@@ -28,14 +28,12 @@ from fcorun.methods.problem import solver
 from fcorun.methods.problem.problem import Batch
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.results.models.coefficients import nonzero_limits
-from fcorun.runs.job import Watcher
 from fcorun.studies.selection.fitting import PathFit, find_runs
 from fcorun.studies.selection.folds import SubsetMasks, check_global_model, check_subsets, draw_halves
 from fcorun.studies.selection.path import RegularizationPath, build_path
 from fcorun.studies.selection.stability import StabilityOptions, StabilityResult, name_features
 from fcorun.studies.selection.stability_scores import SelectionUnits, StabilityScores, compute_jaccard, score_features
 from fcorun.studies.selection.study import (
-    Log,
     Study,
     StudyPlan,
     describe_study,
@@ -98,7 +96,7 @@ class StabilityPlan(StudyPlan[StabilityResult]):
         columns = None
         if options.refit:
             is_refit_feature = (scores.stable | scores.unpenalized)[units.unit_of]
-            columns, reason = _choose_refit_columns(data, is_refit_feature, scores.stable.any())
+            columns, reason = _choose_refit_columns(data, is_refit_feature, bool(scores.stable.any()))
             warnings += reason
         return StabilityResult(
             study=study,
@@ -126,28 +124,13 @@ def find_support(fit: PathFit, limits: Float[np.ndarray, " d"]) -> PathFit:
     return replace(fit, metrics={}, solution={"chosen": (weights > limits[:, None]).any(axis=2)})
 
 
-def select_stable_features(
-    config: Mapping[str, Any] | PreparedExperiment,
-    options: StabilityOptions = StabilityOptions(),  # noqa: B008
-    out: str | Path | None = None,
-    *,
-    log: Log = lambda line: None,
-    watch: Watcher | None = None,
-) -> StabilityResult:
-    """Run a path of strengths on complementary halves of the training rows, and find the features that most choose.
-
-    Fits in the folder, by default outputs/DATA/stability-ALGO-HASH, are not computed again.
-
-    Raises:
-        UserError: an error that a user can mend. Errors in options or data are raised before anything is written.
-    """
-    return plan_stability(config, options, out).run(log, watch)
-
-
 def plan_stability(
     config: Mapping[str, Any] | PreparedExperiment, options: StabilityOptions, out: str | Path | None = None
 ) -> StabilityPlan:
-    """Check a stability selection, and prepare its halves and its path, without writing anything. Raises UserError."""
+    """Check a stability selection, and prepare its halves and its path, without writing anything. Raises UserError.
+
+    Fits in the folder, by default outputs/DATA/stability-ALGO-HASH, are not computed again.
+    """
     given = prepare(config)
     experiment, data, experiment_identity = prepare_study(given, "stability")
     if not is_linear_model(type(experiment.objective)):

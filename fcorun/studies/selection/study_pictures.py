@@ -11,7 +11,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.reports.pictures.layout import COLOURS, curve_style, make_figure, render_figure, shorten_name
 from fcorun.reports.pictures.style import pt, style_context
 from fcorun.results.models.coefficients import Coefficients
-from fcorun.studies.selection.choice import NestedScore, find_metric
+from fcorun.studies.selection.choice import find_metric
 from fcorun.studies.selection.path import RegularizationPath
 
 if TYPE_CHECKING:
@@ -70,107 +70,68 @@ def _draw_metric(ax: Any, selection: "Selection") -> None:
     """Draw the mean of the metric over the folds, and the bound of the one-standard-error rule.
 
     Each second number has a line; the line of the choice has error bars. Paired, a value qualifies for the rule if its
-    error bar reaches the best mean; unpaired, if its mean is within one standard error of the best.
+    error bar reaches the best mean; unpaired, if its mean is within one standard error of the best. The nested score is
+    drawn at the chosen value, with a tick at the bottom for the choice without each outer fold.
     """
-    choice, values, n_folds = selection.choice, selection.path.values, selection.options.folds
+    choice, path, nested = selection.choice, selection.path, selection.nested
+    n_folds = selection.options.folds
     error = choice.difference_standard_error if choice.paired else choice.standard_error
-    path = selection.path
-    of_choice = path.slice_of(choice.chosen_index)
+    bars = {"elinewidth": pt(0.6), "linewidth": pt(1), "capsize": pt(1.2), "marker": "."}
     for i in range(path.n_paths):
-        of_path = slice(i * path.length, (i + 1) * path.length)
+        of_path = path.slice_of(i * path.length)
+        points = path.values[of_path], choice.mean[of_path]
         label = "" if path.second is None else f"{path.second.name} = {path.second.values[of_path.start]:g}"
-        if of_path != of_choice:  # the errors of one line alone are legible
-            ax.plot(values[of_path], choice.mean[of_path], **curve_style(i).line_kwargs, linewidth=pt(0.8), label=label)
-            continue
-        ax.errorbar(
-            values[of_path],
-            choice.mean[of_path],
-            error[of_path],
-            color=curve_style(i).colour,
-            marker=".",
-            elinewidth=pt(0.6),
-            linewidth=pt(1),
-            capsize=pt(1.2),
-            label=label,
-        )
+        if of_path == path.slice_of(choice.chosen_index):  # the errors of one line alone are legible
+            ax.errorbar(*points, error[of_path], color=curve_style(i).colour, label=label, **bars)
+        else:
+            ax.plot(*points, **curve_style(i).line_kwargs, linewidth=pt(0.8), label=label)
     sign = -1 if choice.higher_is_better else 1
     bound = choice.mean[choice.best_index] + sign * error[choice.best_index]
     ax.axhline(bound, color="0.5", linewidth=pt(0.5), linestyle=":")
     mark_choices(ax, selection, with_names=True)
-    if selection.nested is not None:
-        _draw_nested(ax, selection, selection.nested)
+    if nested is not None:
+        mark = {"marker": "D", "markersize": pt(3.2), "color": "black", "linestyle": "none", "zorder": 4}
+        mark |= {"elinewidth": pt(1), "capsize": pt(2), "label": f"nested, {len(nested.scores)} outer folds"}
+        ax.errorbar(path.values[choice.chosen_index], nested.mean, nested.standard_error, **mark)
+        chosen = path.values[nested.chosen]
+        ax.plot(chosen, [0] * len(chosen), "|", color="black", markersize=pt(8), transform=ax.get_xaxis_transform())
     metric = find_metric(selection.experiment, selection.metric)
-    metric_label = (metric.label or metric.name).replace("validation", "held-out")
+    label = (metric.label or metric.name).replace("validation", "held-out")
     if choice.paired:
-        ax.set_ylabel(f"{metric_label}, mean of {n_folds} folds\n± standard error of the difference")
+        ax.set_ylabel(f"{label}, mean of {n_folds} folds\n± standard error of the difference")
     else:
-        ax.set_ylabel(f"{metric_label}\nmean ± standard error, {n_folds} folds")
-
-
-def _draw_nested(ax: Any, selection: "Selection", nested: NestedScore) -> None:
-    """Draw the nested score at the chosen value, and a tick at the bottom for the choice without each outer fold."""
-    colour = "black"
-    label = f"nested, {len(nested.scores)} outer folds"
-    value = selection.path.values[selection.choice.chosen_index]
-    ax.errorbar(
-        value,
-        nested.mean,
-        nested.standard_error,
-        color=colour,
-        marker="D",
-        markersize=pt(3.2),
-        elinewidth=pt(1),
-        capsize=pt(2),
-        zorder=4,
-        linestyle="none",
-        label=label,
-    )
-    chosen = selection.path.values[nested.chosen]
-    ax.plot(chosen, [0] * len(chosen), "|", color=colour, markersize=pt(8), transform=ax.get_xaxis_transform())
+        ax.set_ylabel(f"{label}\nmean ± standard error, {n_folds} folds")
 
 
 def mark_choices(ax: Any, selection: "Selection", with_names: bool = False) -> None:
-    """Draw a line at the choice of each rule, solid for the choice that was taken, and on request its name above."""
-    choice, values = selection.choice, selection.path.values
+    """Draw a line at the choice of each rule, solid for the choice that was taken, and on request its name above.
+
+    Names of lines that are close to each other point away from each other.
+    """
+    choice, path = selection.choice, selection.path
+    best, one_se = choice.best_index, choice.one_se_index
     best_name = choice.rule_labels["min"][:3]  # min or max
-    same = choice.best_index == choice.one_se_index
-    positions = np.log(values) * (-1 if selection.path.param_name == "strength" else 1)  # from left to right
-    best_is_left = positions[choice.best_index] < positions[choice.one_se_index]
-    lines = [(choice.best_index, f"{best_name} = 1 SE" if same else best_name, COLOURS[3])]
-    if not same:
-        lines.append((choice.one_se_index, "1 SE", COLOURS[2]))
-    if not with_names:  # a panel of the chosen second number alone
-        of_choice = selection.path.slice_of(choice.chosen_index)
-        lines = [line for line in lines if of_choice.start <= line[0] < of_choice.stop]
-    for index, name, colour in lines:
-        if selection.path.second is not None:  # colours are those of the second numbers
+    from_left = np.log(path.values) * (-1 if path.param_name == "strength" else 1)
+    distance = (from_left[one_se] - from_left[best]) / np.ptp(from_left)  # as a share of the axis
+    aligns = ("right", "left") if distance > 0 else ("left", "right")
+    if abs(distance) > 0.12 or best == one_se:
+        aligns = ("center", "center")
+    lines = [(best, best_name, COLOURS[3], aligns[0]), (one_se, "1 SE", COLOURS[2], aligns[1])]
+    if best == one_se:
+        lines = [(best, f"{best_name} = 1 SE", COLOURS[3], "center")]
+    for index, name, colour, align in lines:
+        if not with_names and path.slice_of(index) != path.slice_of(choice.chosen_index):
+            continue  # a panel of the chosen second number alone
+        if path.second is not None:  # colours are those of the second numbers
             colour = "0.35"
-        taken = index == choice.chosen_index
-        ax.axvline(
-            values[index],
-            color=colour,
-            linewidth=pt(1.6 if taken else 0.9),
-            linestyle="-" if taken else "--",
-            alpha=0.45,
-            zorder=0.5,
-        )  # below the curves and the error bars
+        line = {"linewidth": pt(0.9), "linestyle": "--"}
+        if index == choice.chosen_index:
+            line = {"linewidth": pt(1.6), "linestyle": "-"}
+        ax.axvline(path.values[index], color=colour, alpha=0.45, zorder=0.5, **line)  # below the curves
         if with_names:
-            distance = positions[choice.best_index] - positions[choice.one_se_index]
-            gap = abs(distance / np.ptp(positions))  # as a share of the axis
-            is_left = best_is_left == (index == choice.best_index)
-            align = "right" if is_left else "left"  # names point away from each other
-            if same or gap > 0.12:
-                align = "center"
+            place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "bottom"}
             ax.annotate(
-                name,
-                (values[index], 1),
-                (0, pt(2)),
-                xycoords=("data", "axes fraction"),
-                ha=align,
-                va="bottom",
-                textcoords="offset points",
-                color=colour,
-                annotation_clip=False,
+                name, (path.values[index], 1), (0, pt(2)), ha=align, color=colour, annotation_clip=False, **place
             )
 
 
@@ -223,7 +184,10 @@ def _draw_frequencies(ax: Any, result: "StabilityResult") -> None:
     Features without a name are grey.
     """
     scores, options, values = result.scores, result.options, result.path.values
-    named = _most_frequent(result)
+    # by their largest frequency in the region, then by their mean frequency on the path
+    mean = scores.frequency.mean(axis=0)
+    order = np.lexsort((-mean, -scores.max_frequency))
+    named = [int(j) for j in order[:_MAX_FEATURES] if mean[j] > 0]
     unnamed = np.setdiff1d(np.flatnonzero(scores.frequency.max(axis=0) > 0), named)
     for is_stable, color, width in ((False, "0.7", 0.4), (True, "0.5", 1.8)):
         curves = scores.frequency[:, unnamed[scores.stable[unnamed] == is_stable]]
@@ -250,16 +214,6 @@ def _draw_frequencies(ax: Any, result: "StabilityResult") -> None:
         names = features.display_names
     # curves that end at one height keep the order of their frequency
     label_curve_ends(ax, [(scores.frequency[-1, j] - 1e-6 * i, i, names[j]) for i, j in enumerate(named)])
-
-
-def _most_frequent(result: "StabilityResult") -> list[int]:
-    """Return the positions of at most _MAX_FEATURES features, without those that are never chosen.
-
-    They are ordered by their largest frequency in the region, then by their mean frequency on the path.
-    """
-    mean = result.scores.frequency.mean(axis=0)
-    order = np.lexsort((-mean, -result.scores.max_frequency))
-    return [int(j) for j in order[:_MAX_FEATURES] if mean[j] > 0]
 
 
 def _draw_similarity(figure: Any, ax: Any, result: "StabilityResult", similarity: np.ndarray) -> None:
@@ -320,15 +274,7 @@ def label_curve_ends(ax: Any, labels: list[tuple[float, int, str]]) -> None:
         colour = curve_style(i).colour
         arrow = {"arrowstyle": "-", "linewidth": pt(0.4), "color": colour, "relpos": (0, 0.5)}
         arrow |= {"shrinkA": pt(1), "shrinkB": 0}
-        ax.annotate(
-            shorten_name(name, _MAX_LETTERS),
-            (1, (end - low) / (high - low)),
-            (1.06, heights[i]),
-            xycoords="axes fraction",
-            textcoords="axes fraction",
-            va="center",
-            color=colour,
-            annotation_clip=False,
-            parse_math=False,
-            arrowprops=arrow,
-        )
+        place = {"xycoords": "axes fraction", "textcoords": "axes fraction", "va": "center", "annotation_clip": False}
+        at_curve, beside = (1, (end - low) / (high - low)), (1.06, heights[i])
+        text = shorten_name(name, _MAX_LETTERS)
+        ax.annotate(text, at_curve, beside, color=colour, parse_math=False, arrowprops=arrow, **place)

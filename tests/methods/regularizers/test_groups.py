@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import composed, fails, ragged
+from run_studies import select
 
 from fcorun import run
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.regularizers.group_lasso import GroupLasso
-from fcorun.studies.selection.select import select
 from fcorun.studies.selection.selection_result import SelectOptions
 
 TABLE = ("data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0")

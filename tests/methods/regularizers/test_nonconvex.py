@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import NONCONVEX, algorithm_of, choice_names, fails, ragged, small, small_for, traits_of
+from run_studies import select
 
 from fcorun import run
 from fcorun.experiment.build import build_problem, load_data
@@ -17,7 +18,6 @@ from fcorun.methods.problem.problem import Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers import MCP, SCAD, L0Ball, LogSum
 from fcorun.results.models.inference_problem import explain_no_intervals
-from fcorun.studies.selection.select import select
 from fcorun.studies.selection.selection_result import SelectOptions
 
 PENALTIES: list[tuple[Any, float]] = [  # with their weak convexity

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from brain_images import AFFINE, SHAPE, head_mask, write_maps
 from helpers import fails
+from run_studies import select, select_stable_features
 
 from fcorun import Record, compose, run
 from fcorun.interface.cli.commands import main
@@ -15,8 +16,6 @@ from fcorun.reports.page.write import write_report
 from fcorun.reports.pictures.coefficient_picture import ModelView
 from fcorun.reports.pictures.picture import render_pictures
 from fcorun.results.models.coefficients import load_coefficients
-from fcorun.studies.selection.select import select
-from fcorun.studies.selection.select_stable import select_stable_features
 from fcorun.studies.selection.selection_result import SelectOptions
 from fcorun.studies.selection.stability import StabilityOptions
 

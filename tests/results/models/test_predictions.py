@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import HETEROGENEOUS, fails
+from run_studies import select
 
 import fcorun
 from fcorun import compose, run
 from fcorun.data.tables.column_roles import ColumnRoles
 from fcorun.interface.cli.commands import main
-from fcorun.studies.selection.select import select
 from fcorun.studies.selection.selection_result import SelectOptions
 
 TABLE = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.keep=[record_no]"]

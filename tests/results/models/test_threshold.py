@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import fails
+from run_studies import select
 from sklearn import metrics
 
 from fcorun import compose, run
@@ -13,7 +14,6 @@ from fcorun.interface.cli.commands import main
 from fcorun.results.models.estimator import read_threshold
 from fcorun.results.models.predict import predict
 from fcorun.runs.finish import has_other_threshold
-from fcorun.studies.selection.select import select
 from fcorun.studies.selection.selection_result import SelectOptions
 
 RNG = np.random.default_rng(4)

@@ -10,9 +10,10 @@ import pytest
 import sklearn.linear_model
 from four_clients import NAMES, config
 from helpers import fails, not_none
+from run_studies import select
 
 from fcorun.studies.selection.adaptive import AdaptiveFactors
-from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete

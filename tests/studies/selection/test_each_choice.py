@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers import algorithm_of, choice_names, composed, matrices_only, plugin_class, small_for
+from run_studies import select
 from table_files import applies_psi, classify
 
 from fcorun.studies.selection.fitting import END_STATES
-from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
 ALGORITHMS = [name for name in choice_names("algo") if applies_psi(name)]

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from four_clients import config
 from helpers import fails
+from run_studies import select
 from sklearn.metrics import brier_score_loss
 
-from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
 

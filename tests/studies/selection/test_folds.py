@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from four_clients import OWNER, config, fold_of, table
 from helpers import composed, fails
+from run_studies import select
 from sklearn.linear_model import Lasso
 from sklearn.model_selection import PredefinedSplit
 
@@ -16,7 +17,7 @@ from fcorun.base.config import build_plugin, identity_fields
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.studies.selection.folds import assign_folds, draw_halves
-from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.select_stable import plan_stability
 from fcorun.studies.selection.selection_result import SelectOptions
 from fcorun.studies.selection.stability import StabilityOptions

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from four_clients import OWNER, SCORE, X, config
 from helpers import fails, not_none
+from run_studies import select
 from sklearn.linear_model import Lasso
 
 from fcorun.data.datasets.subset import check_classes
@@ -24,7 +25,7 @@ from fcorun.studies.selection.folds import (
     warn_of_accuracy,
     warn_one_class_folds,
 )
-from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
 

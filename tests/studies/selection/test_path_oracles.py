@@ -9,10 +9,10 @@ import pytest
 import sklearn.linear_model
 from four_clients import NAMES, config, fold_of
 from helpers import not_none
+from run_studies import select
 
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.studies.selection.select import select
 from fcorun.studies.selection.selection_result import SelectOptions
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete

@@ -10,6 +10,7 @@ import pytest
 import sklearn.linear_model
 from four_clients import config
 from helpers import fails, not_none
+from run_studies import select
 from sklearn.metrics import log_loss, mean_poisson_deviance
 
 from fcorun.base.records.record import load_records
@@ -20,7 +21,7 @@ from fcorun.interface.cli.commands.study_command import split_options
 from fcorun.reports.page.build_page import build_page
 from fcorun.results.models.relaxed import COLLINEAR, NO_OPTIMUM, UnpenalizedRefits
 from fcorun.studies.selection.fitting import END_STATES
-from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
 linear: Any = sklearn.linear_model  # Any, as its types are incomplete

@@ -13,6 +13,7 @@ import pytest
 import sklearn.linear_model
 from four_clients import config, fold_of
 from helpers import fails, not_none
+from run_studies import select
 
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands.predict_command import find_record
@@ -20,7 +21,7 @@ from fcorun.interface.cli.commands.study_command import split_options
 from fcorun.studies.selection.choice import choose, warn_about_choice
 from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.path import RegularizationPath, SecondNumber, _smallest_radius, read_second_number
-from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 from fcorun.studies.selection.study_pictures import mark_choices
 

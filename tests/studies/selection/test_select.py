@@ -10,6 +10,7 @@ import pytest
 from figure_checks import check_pdf
 from four_clients import NAMES, SCORE, config, table
 from helpers import fails, not_none
+from run_studies import select
 
 from fcorun import Record, load_records, run
 from fcorun.base.records.formats import read_rows
@@ -24,7 +25,7 @@ from fcorun.studies.selection import study_pictures as picture
 from fcorun.studies.selection.choice import choose, drop_failed_refits, warn_about_choice
 from fcorun.studies.selection.fitting import END_STATES, PathFit, join_folds
 from fcorun.studies.selection.path import RegularizationPath
-from fcorun.studies.selection.select import plan_selection, select, warn_unfinished_refit
+from fcorun.studies.selection.select import plan_selection, warn_unfinished_refit
 from fcorun.studies.selection.selection_result import SelectOptions
 
 

@@ -11,6 +11,7 @@ import pytest
 from figure_checks import check_pdf
 from helpers import composed, fails
 from matplotlib.text import Text
+from run_studies import select_stable_features
 from sklearn.linear_model import Lasso
 
 from fcorun import run
@@ -24,11 +25,7 @@ from fcorun.reports.pictures.style import STYLES
 from fcorun.studies.selection import study_pictures as picture
 from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.folds import draw_halves
-from fcorun.studies.selection.select_stable import (
-    find_support,
-    plan_stability,
-    select_stable_features,
-)
+from fcorun.studies.selection.select_stable import find_support, plan_stability
 from fcorun.studies.selection.stability import StabilityOptions, StabilityResult
 from fcorun.studies.selection.stability_scores import compute_jaccard, score_features
 

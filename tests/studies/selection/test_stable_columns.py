@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import composed, fails
+from run_studies import select_stable_features
 
 from fcorun.base.errors import word
 from fcorun.experiment.build import load_data
@@ -16,7 +17,7 @@ from fcorun.interface.cli.commands.predict_command import find_record
 from fcorun.methods.regularizers.group_lasso import GroupLasso
 from fcorun.reports.bibliography import build_bibliography
 from fcorun.results.inference.methods import AFTER_SELECTION
-from fcorun.studies.selection.select_stable import check_refit, plan_stability, select_stable_features
+from fcorun.studies.selection.select_stable import check_refit, plan_stability
 from fcorun.studies.selection.stability import StabilityOptions
 from fcorun.studies.selection.stability_scores import SelectionUnits
 

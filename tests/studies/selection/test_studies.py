@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import composed, fails, not_none
+from run_studies import select
 
 from fcorun import Record, run
 from fcorun.data.datasets.subset import take_subset
@@ -26,7 +27,7 @@ from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers import L1
 from fcorun.studies.selection.fitting import PathFitter
 from fcorun.studies.selection.path import RegularizationPath
-from fcorun.studies.selection.select import plan_selection, select
+from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.select_stable import fit_client_supports, plan_stability
 from fcorun.studies.selection.selection_result import SelectOptions
 from fcorun.studies.selection.stability import StabilityOptions

@@ -28,28 +28,25 @@ _DASHES = {"": "-", "plain": "-", "topk": "--", "qsgd": "--", "topk_sparse": ":"
 
 
 def draw_costs(inputs: FigureInputs) -> Any:
-    """Draw the first panel's metric against rounds and bytes, and the second one's against bytes; medians over seeds.
-
-    A curve ends where its method sends nothing more, or where the gap is a rounding error.
-    """
+    """Draw the first panel's metric against rounds and bytes, and the second one's against bytes."""
     gap, error = inputs.figure.panels
     curves = curves_by_algorithm(inputs, inputs.figure.panels)
     figure, axes = make_figure(3, 3, height=1.9)
     factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
-    handles, titles = [], []
+    handles = {}
     for algo, curve in curves.items():
         style = inputs.line_styles[algo]
-        curve = end_at_floor(curve, gap)
-        line = {"color": style.colour, "linestyle": style.line_dash, "linewidth": pt(0.9)}
-        every = 1 if len(curve["rounds"]) <= _SHORT else len(curve["rounds"]) // 8
-        marks = {"marker": style.marker, "markersize": pt(3), "markerfacecolor": "none", "markevery": every}
-        if len(curve["rounds"]) == 1:
-            marks |= {"markersize": pt(4.5), "zorder": 5}
-        sent = curve["bytes"] / factor
-        axes[0].plot(curve["rounds"], np.maximum(curve[gap], FLOOR), **line, **marks)
-        axes[1].plot(sent, np.maximum(curve[gap], FLOOR), **line, **marks)
-        handles += axes[2].plot(sent, curve[error], **line, **marks)
-        titles.append(inputs.title(algo))
+        shown = end_at_floor(curve, gap)
+        n_rounds = len(shown["rounds"])
+        line = {"color": style.colour, "linestyle": style.line_dash, "linewidth": pt(0.9), "marker": style.marker}
+        line |= {"markersize": pt(3), "markerfacecolor": "none"}
+        line |= {"markevery": 1 if n_rounds <= _SHORT else n_rounds // 8}
+        if n_rounds == 1:
+            line |= {"markersize": pt(4.5), "zorder": 5}
+        sent = shown["bytes"] / factor
+        axes[0].plot(shown["rounds"], shown[gap], **line)
+        axes[1].plot(sent, shown[gap], **line)
+        (handles[inputs.title(algo)],) = axes[2].plot(sent, shown[error], **line)
     for ax, metric in zip(axes, (gap, gap, error), strict=True):
         scale = "linear" if metric == error else "log"
         ax.set(xscale="log", yscale=scale, xlabel=label, ylabel=inputs.tuned.axis_label(metric))
@@ -57,7 +54,7 @@ def draw_costs(inputs: FigureInputs) -> Any:
     n_seeds = inputs.tuned.frame.groupby("algo").size().max()
     if n_seeds > 1:
         axes[0].set_title(f"median over {n_seeds} {inputs.tuned.seed_kind}", pad=pt(3))
-    add_legend(figure, handles, titles)
+    add_legend(figure, list(handles.values()), list(handles))
     return figure
 
 
@@ -80,18 +77,10 @@ def median_curve(runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, np.nda
 
 
 def end_at_floor(curve: dict[str, np.ndarray], gap: str) -> dict[str, np.ndarray]:
-    """Return a curve up to the first gap that is a rounding error."""
+    """Return a curve up to the first gap that is a rounding error, where its gap is FLOOR."""
     at_floor = np.flatnonzero(curve[gap] <= FLOOR)
-    return {name: values[: at_floor[0] + 1] for name, values in curve.items()} if len(at_floor) else curve
-
-
-def find_costs(curve: dict[str, np.ndarray], axis: str, metric: str = "suboptimality") -> np.ndarray:
-    """Return the rounds or bytes at which a curve first is at each gap of ``_GAPS``, infinite where it never is."""
-    costs = []
-    for target in _GAPS:
-        reached = np.flatnonzero(curve[metric] <= target)
-        costs.append(curve[axis][reached[0]] if len(reached) else np.inf)
-    return np.array(costs)
+    shown = {name: values[: at_floor[0] + 1] for name, values in curve.items()} if len(at_floor) else curve
+    return shown | {gap: np.maximum(shown[gap], FLOOR)}
 
 
 def check_costs(inputs: FigureInputs) -> list[dict[str, str]]:
@@ -99,12 +88,20 @@ def check_costs(inputs: FigureInputs) -> list[dict[str, str]]:
     curves = curves_by_algorithm(inputs, ["suboptimality"])
     rows = []
     for axis in ("bytes", "rounds"):
-        costs = {algo: find_costs(curve, axis) for algo, curve in curves.items()}
+        costs = {algo: np.full(len(_GAPS), np.inf) for algo in curves}  # infinite where a method never is
+        for algo, curve in curves.items():
+            for k, target in enumerate(_GAPS):
+                reached = np.flatnonzero(curve["suboptimality"] <= target)
+                if len(reached):
+                    costs[algo][k] = curve[axis][reached[0]]
         least = np.min(list(costs.values()), axis=0)
         for algo, cost in costs.items():
             is_least = (cost == least) & np.isfinite(cost)
+            rounds, sent, gap = (curves[algo][name][-1] for name in ("rounds", "bytes", "suboptimality"))
+            end = f"{gap:.1g}" if gap > FLOOR else f"below {FLOOR:g}"
+            end += f" after {rounds:g} round{'s' if rounds > 1 else ''} and {sent / 1000:,.0f} kB"
             says, wanted = f"needs the fewest {axis} for some gap", f"no more {axis} than any other"
-            measured = f"{_describe_gaps(is_least)}; ends at {_describe_end(curves[algo])}"
+            measured = f"{_describe_gaps(is_least)}; ends at {end}"
             rows.append(verdict_row(algo, says, measured, wanted, bool(is_least.any())))
     return rows
 
@@ -138,12 +135,6 @@ def _describe_gaps(is_least: np.ndarray) -> str:
     return "for gaps " + ", ".join(f"from {_GAPS[first]:.1g} {end}" for first, end in ends)
 
 
-def _describe_end(curve: dict[str, np.ndarray]) -> str:
-    gap = f"{curve['suboptimality'][-1]:.1g}" if curve["suboptimality"][-1] > FLOOR else f"below {FLOOR:g}"
-    rounds = f"{curve['rounds'][-1]:g} round" + ("s" if curve["rounds"][-1] > 1 else "")
-    return f"{gap} after {rounds} and {curve['bytes'][-1] / 1000:,.0f} kB"
-
-
 def draw_bytes(inputs: FigureInputs) -> Any:
     """Draw the first figure panel's metric above the second one's against bytes, a column for each kind of method.
 
@@ -175,7 +166,7 @@ def draw_bytes(inputs: FigureInputs) -> Any:
             else:
                 continue
             curve = end_at_floor(curves[algo], gap)
-            top.plot(curve["bytes"] / factor, np.maximum(curve[gap], FLOOR), linewidth=pt(1), **style)
+            top.plot(curve["bytes"] / factor, curve[gap], linewidth=pt(1), **style)
             bottom.plot(curve["bytes"] / factor, curve[score], linewidth=pt(1), **style)
         top.set_title(kind, pad=pt(3))
         top.set(yscale="log")
@@ -218,7 +209,7 @@ def draw_graphs(inputs: FigureInputs) -> Any:
             graph, curve = algo.rpartition("_")[2], curves[algo]
             style = curve_style(graphs.index(graph)).line_kwargs | {"linewidth": pt(1)}
             shown = end_at_floor(curve, "suboptimality")
-            (handles[graph],) = axes[i].plot(shown["rounds"], np.maximum(shown["suboptimality"], FLOOR), **style)
+            (handles[graph],) = axes[i].plot(shown["rounds"], shown["suboptimality"], **style)
             at_target = (curve["suboptimality"] <= _TARGET).tolist()
             rounds_to_gap.append(find_rounds_to_target(curve["rounds"].tolist(), at_target).latest)
         title = inputs.title(of_method[0]).partition(",")[0]
@@ -251,33 +242,23 @@ def draw_identification(inputs: FigureInputs) -> Any:
     from matplotlib.lines import Line2D
 
     figure, axes = make_figure(2, 2, height=2.0)
-    handles, titles = [], []
+    handles = {}
     for i, algo in enumerate(inputs.algorithms):
         style = inputs.line_styles[algo]
         rows = inputs.tuned_records[list(inputs.tuned.frame["algo"]).index(algo)].rows
         width = 1.6 * 0.8**i  # curves that coincide stay visible below each other
         line = {"color": style.colour, "linestyle": style.line_dash, "linewidth": pt(width)}
+        dot = {"color": style.colour, "marker": "o", "markersize": pt(2 + 2 * width), "zorder": 5, "clip_on": False}
         rounds = np.array([row["round"] for row in rows])
-        identified_round = rows[-1].get("identified_round", np.nan)
+        is_identified = rounds == rows[-1].get("identified_round", np.nan)
         for ax, metric in zip(axes, inputs.figure.panels, strict=True):
             values = np.array([row.get(metric, np.nan) for row in rows], float)
             if metric == "suboptimality":
                 values = np.maximum(values, FLOOR)
-            handle = ax.plot(rounds, values, **line)
-            if not np.isnan(identified_round):
-                mark = {
-                    "color": style.colour,
-                    "marker": "o",
-                    "markersize": pt(2 + 2 * width),
-                    "zorder": 5,
-                    "clip_on": False,
-                }
-                value = values[np.flatnonzero(rounds == identified_round)[0]]
-                ax.plot([identified_round], [value], **mark)
-        handles += handle
-        titles.append(inputs.title(algo))
-    handles.append(Line2D([], [], linestyle="", color="black", marker="o", markersize=pt(4)))
-    titles.append("from here on zero where the optimum is zero")
+            (handles[inputs.title(algo)],) = ax.plot(rounds, values, **line)
+            ax.plot(rounds[is_identified], values[is_identified], **dot)
+    from_here_on = Line2D([], [], linestyle="", color="black", marker="o", markersize=pt(4))
+    handles["from here on zero where the optimum is zero"] = from_here_on
     for ax, metric in zip(axes, inputs.figure.panels, strict=True):
         ax.set_xscale("symlog", linthresh=10)
         ax.set(xlim=(0, None), xlabel="communication round", ylabel=inputs.tuned.axis_label(metric))
@@ -285,5 +266,5 @@ def draw_identification(inputs: FigureInputs) -> Any:
     errors.set_yscale("symlog", linthresh=1)
     errors.set(ylim=(0, None))
     gap.set_yscale("log")
-    add_legend(figure, handles, titles)
+    add_legend(figure, list(handles.values()), list(handles))
     return figure
