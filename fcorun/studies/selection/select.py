@@ -187,10 +187,8 @@ def plan_selection(
     subsets, row_arrays = dict(folds), [fold]
     nested_folds = None
     if options.outer_folds is not None:
-        weigh_rows = options.fold_weights == "rows"
-        nested_folds = draw_nested_folds(
-            data, options.outer_folds, n_folds, by=options.by, weigh_rows=weigh_rows, seed=fold_seed
-        )
+        weighing = {"by": options.by, "weigh_rows": options.fold_weights == "rows", "seed": fold_seed}
+        nested_folds = draw_nested_folds(data, options.outer_folds, n_folds, **weighing)
         subsets |= nested_folds.subsets
         row_arrays += [nested_folds.fold, nested_folds.inner_fold]
         check_outer_folds(data, nested_folds.outer_subsets)
