@@ -8,7 +8,6 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import json_text, read_json
-from fcorun.base.records.record import SELECTION_FILE
 from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
@@ -190,7 +189,8 @@ def plan_site_selection(
     ``experiment`` is that of the refit, but for the strength; its data set is the connected sites.
     """
     refit_experiment = experiment
-    experiment, data, experiment_identity = prepare_study(refit_experiment, "select")
+    prepared = prepare_study(refit_experiment, "select")
+    experiment, data = prepared.experiment, prepared.data
     path = build_path(experiment, data, select.points, select.range)
     counts = _ask_for_folds(select, connections, data)
     if isinstance(connections, SumsOfFolds):
@@ -208,15 +208,11 @@ def plan_site_selection(
             experiment, data.client_names, name, by=select.by, sizes=sizes, held_out=held_out, weights=weights
         )
     study = Study.create(
-        "select",
-        experiment,
-        data,
+        prepared,
         path,
         dict.fromkeys([*select.folds_by_name, ALL_ROWS], _NO_ROWS),
-        experiment_identity=experiment_identity,
         dependencies={name: getattr(select, name) for name in ("folds", "points", "by", "range")},
         row_arrays=counts.to_arrays().values(),
-        study_file=SELECTION_FILE,
         out=out,
     )
     by = "data.fold" if fold_names else select.by

@@ -95,8 +95,3 @@ PICTURES: dict[str, Callable[[FigureInputs], Any]] = {
     "graph_race": races.draw_graphs,
     "identification": races.draw_identification,
 }
-
-
-def stamp_text(figure: Any, text: str) -> None:
-    """Write below a picture what distinguishes it from the figure of the paper."""
-    figure.text(0.995, -0.005, text, ha="right", va="top", color="#D55E00", style="italic")

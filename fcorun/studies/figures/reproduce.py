@@ -1,10 +1,13 @@
 """Reproduction of a figure: run what is missing, tune, draw, and check the claims."""
 
+import contextlib
 import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, get_args
 
@@ -32,7 +35,7 @@ from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable
 from fcorun.reports.seed_bands import describe_band, seed_band
 from fcorun.reports.sweep_report import warn_unfinished
 from fcorun.studies.figures import claims
-from fcorun.studies.figures.draw import CAPTIONS, PICTURES, stamp_text
+from fcorun.studies.figures.draw import CAPTIONS, PICTURES
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers import fco, personalised, races
 from fcorun.studies.figures.papers import fedsplit_figures as fedsplit
@@ -259,7 +262,11 @@ def _list_seed_jobs(
     config = record.config
     sections = [key for key in grid.varied_keys if key in SECTIONS]
     keys = [key for key in grid.varied_keys if not key.startswith("algo.") and key not in SEED_KEYS]
-    values = _find_values(config, keys) | {section: config[section]["name"] for section in sections}
+    values: dict[str, Any] = {}
+    for key in keys:
+        with contextlib.suppress(KeyError, TypeError):  # a key that the configuration lacks
+            values[key] = reduce(getitem, key.split("."), config)
+    values |= {section: config[section]["name"] for section in sections}
     for section in ("algo", *sections):  # all keys of these choices
         values |= {f"{section}.{key}": value for key, value in config[section].items() if key not in LABEL_KEYS}
     point = _choose_algorithm(config["algo"])
@@ -272,19 +279,6 @@ def _list_seed_jobs(
         if seed not in run_seeds:
             jobs.append((row["algo"], " ".join([*point, *(f"{key}={seed}" for key in figure.seed_keys)])))
     return jobs
-
-
-def _find_values(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """Return the values of dotted keys in a configuration, also null and lists, without the keys that it lacks."""
-    values = {}
-    for key in keys:
-        *sections, name = key.split(".")
-        place: Any = config
-        for section in sections:
-            place = place.get(section) if isinstance(place, dict) else None
-        if isinstance(place, dict) and name in place:
-            values[key] = place[name]
-    return values
 
 
 def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
@@ -318,7 +312,7 @@ def _draw(inputs: FigureInputs, stamp: str, style: str) -> dict[str, bytes]:
         if picture is None:
             raise UserError("its runs measured nothing to draw")
         if stamp:
-            stamp_text(picture, stamp)
+            picture.text(0.995, -0.005, stamp, ha="right", va="top", color="#D55E00", style="italic")
         return {f"figure.{format}": render_figure(picture, format) for format in ("png", "pdf")}
 
 

@@ -230,7 +230,7 @@ def choose_metric(name: str | None, experiment: PreparedExperiment, data: Federa
     """Return the metric ``name``, or else the loss, as the folds measure it: metric=loss is val_loss.
 
     Personal models are scored, unless folds consist of clients, which have no personal models when they are held
-    out.
+    out. Scores by which models are compared can choose, too, without the metrics that runs measure.
 
     Raises:
         UserError: the metric is unknown, belongs to the test rows, or is not measured on held-out rows.
@@ -238,76 +238,56 @@ def choose_metric(name: str | None, experiment: PreparedExperiment, data: Federa
     has_personal_models = experiment.algo.has_personal_models
     scores_personal = has_personal_models and by == "rows"
     fold_data = replace(data, validation=replace(data.train, client=None))  # with validation rows, as in a fold
+    comparable = experiment.metrics.comparable
+    measured = [metric for metric in comparable if not explain_unmeasured(metric, experiment, fold_data)]
+    choices = [metric.removeprefix(_PREFIX) for metric in measured if metric.startswith(_PREFIX)]
+    if scores_personal:
+        choices += [metric for metric in measured if metric.startswith(f"{PERSONAL_PREFIX}{_PREFIX}")]
+    if experiment.has_shared_model and not data.train.stays_at_sites:
+        for score in all_scores().values():
+            is_measured = _PREFIX + score.name in experiment.metrics or score.metric in experiment.metrics
+            if score.judges(data.target_task) and score.places.verdict is not None and not is_measured:
+                choices.append(score.name)
 
-    def list_choices() -> list[str]:
-        """Return the metrics that can choose, without the prefix val_."""
-        names = [name for name in experiment.metrics.comparable if not explain_unmeasured(name, experiment, fold_data)]
-        choices = [name.removeprefix("val_") for name in names if name.startswith("val_")]
-        if scores_personal:
-            choices += [name for name in names if name.startswith(f"{PERSONAL_PREFIX}val_")]
-        return [*choices, *list_fold_scores(experiment, data)]
-
-    if name is None:
-        name = f"{PERSONAL_PREFIX}val_loss" if scores_personal else "val_loss"
-    if name.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
+    name = name or (f"{PERSONAL_PREFIX}val_loss" if scores_personal else "val_loss")
+    shared_name = name.removeprefix(PERSONAL_PREFIX)
+    if shared_name.startswith(TEST_PREFIX):
         raise UserError(f"`metric={name}` is refused: {TEST_METRIC_REFUSAL}")
-    if name not in experiment.metrics.comparable:
-        choices = list_choices()
+    if name not in comparable:
         if name not in choices:
             raise UserError(f"`metric={name}` is not a choice: {suggest_name(name, choices)}")
-        return f"val_{name}"
-    if not name.removeprefix(PERSONAL_PREFIX).startswith("val_"):
-        raise UserError(
-            f"`metric={name}` is not measured on rows that are held out: {suggest_name(name, list_choices())}"
-        )
+        return f"{_PREFIX}{name}"
+    if not shared_name.startswith(_PREFIX):
+        raise UserError(f"`metric={name}` is not measured on rows that are held out: {suggest_name(name, choices)}")
     if name.startswith(PERSONAL_PREFIX) and not scores_personal:
         reason = f"`algo={experiment.names['algo']}` has no personal models"
         if has_personal_models:
             reason = "`by=clients` leaves held-out clients without personal models"
-        raise UserError(
-            f"`metric={name}`: {reason}; give `metric={name.removeprefix(PERSONAL_PREFIX).removeprefix('val_')}`"
-        )
+        raise UserError(f"`metric={name}`: {reason}; give `metric={shared_name.removeprefix(_PREFIX)}`")
     if reason := explain_unmeasured(name, experiment, fold_data):
-        raise UserError(f"`metric={name}` would not be measured: {reason}; {suggest_name(name, list_choices())}")
+        raise UserError(f"`metric={name}` would not be measured: {reason}; {suggest_name(name, choices)}")
     return name
-
-
-def list_fold_scores(experiment: PreparedExperiment, data: FederatedData) -> list[str]:
-    """Return the scores by which models are compared and that can choose, without the metrics that runs measure."""
-    if data.train.stays_at_sites or not experiment.has_shared_model:
-        return []
-    names = []
-    for score in all_scores().values():
-        is_measured = _PREFIX + score.name in experiment.metrics or score.metric in experiment.metrics
-        if score.judges(data.target_task) and score.places.verdict is not None and not is_measured:
-            names.append(score.name)
-    return names
 
 
 def find_fold_score(experiment: PreparedExperiment, metric: str) -> Score | None:
     """Return the score that the metric of a selection names; None for a metric that runs measure."""
-    if metric in experiment.metrics:
-        return None
-    return find_score(metric.removeprefix(_PREFIX))
+    return None if metric in experiment.metrics else find_score(metric.removeprefix(_PREFIX))
 
 
 def find_metric(experiment: PreparedExperiment, name: str) -> Metric:
     """Return the declaration of the metric of a selection."""
-    score = find_fold_score(experiment, name)
-    if score is None:
-        return experiment.metrics[name]
-    return Metric(name, f"validation {score.label}", higher=score.higher)
+    if score := find_fold_score(experiment, name):
+        return Metric(name, f"validation {score.label}", higher=score.higher)
+    return experiment.metrics[name]
 
 
 def check_fold_score(study: Study, metric: str, is_nested: bool) -> None:
     """Raise UserError if the folds of a study do not keep the predictions that a score needs."""
     score = find_fold_score(study.experiment, metric)
-    if score is None:
-        return
-    if is_nested:
+    if score is not None and is_nested:
         raise UserError(f"`metric={score.name}` needs predictions, which the inner folds of outer_folds do not keep: "
                         "give `metric=loss`, or leave outer_folds out")  # fmt: skip
-    if not study.keeps_held_out:
+    if score is not None and not study.keeps_held_out:
         raise UserError(f"`metric={score.name}` needs the predictions of all rows at all points, too many here: give "
                         " fewer points, or `metric=loss`")  # fmt: skip
 

@@ -34,14 +34,7 @@ from fcorun.base.system.machine import available_cores, compute_policy, use_prec
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import RowSubset, SubsetDataset
 from fcorun.engine.device_rows import SubsetView, targets_to_device, to_device
-from fcorun.engine.engine import (
-    CompiledPrograms,
-    Engine,
-    Snapshot,
-    message_bytes,
-    program_key,
-    subset_bytes,
-)
+from fcorun.engine.engine import CompiledPrograms, Engine, Snapshot, message_bytes, program_key, subset_bytes
 from fcorun.engine.federation import Numbers
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent

@@ -11,7 +11,7 @@ import numpy as np
 from fcorun.base.config import GRID_SECTIONS
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.metrics import RANKING_METRICS
-from fcorun.base.records.record import OUT_OF_FOLD, SELECTION_FILE, Record
+from fcorun.base.records.record import OUT_OF_FOLD, Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment, describe_remaining_descent
@@ -49,12 +49,7 @@ from fcorun.studies.selection.folds import (
     warn_one_class_folds,
 )
 from fcorun.studies.selection.path import build_paths
-from fcorun.studies.selection.selection_result import (
-    ALL_ROWS,
-    DEFAULT_FOLDS,
-    Selection,
-    SelectOptions,
-)
+from fcorun.studies.selection.selection_result import ALL_ROWS, DEFAULT_FOLDS, Selection, SelectOptions
 from fcorun.studies.selection.study import Log, Study, StudyPlan, describe_study, prepare_study, warn_few_evaluations
 
 _MAX_NAMED_FOLDS = 20  # in a line
@@ -170,7 +165,8 @@ def plan_selection(
         given, metric = prepare({**config, "metric": None}), metric or config.get("metric")
     threshold = given.settings.threshold  # which no fit depends on
     options, refit_experiment = _separate_options(options, given)
-    experiment, data, experiment_identity = prepare_study(refit_experiment, "select", varies_strength)
+    prepared = prepare_study(refit_experiment, "select", varies_strength)
+    experiment, data = prepared.experiment, prepared.data
     weighted, adaptive = weigh_features(options.adaptive, options.adaptive_power, experiment, data)
     if adaptive is not None:
         refit_experiment = replace_plugins(refit_experiment, refit_experiment.settings, reg=weighted.reg)
@@ -200,15 +196,11 @@ def plan_selection(
         check_fold_classes(data, subsets, metric)
     all_rows = np.ones(len(fold), bool)
     study = Study.create(
-        "select",
-        experiment,
-        data,
+        prepared,
         path,
         {ALL_ROWS: SubsetMasks(train=all_rows, validation=~all_rows), **subsets},
-        experiment_identity=experiment_identity,
         dependencies=options.dependencies,
         row_arrays=row_arrays,
-        study_file=SELECTION_FILE,
         out=out,
     )
     if adaptive is not None:  # the rows of each subset determine the pilot

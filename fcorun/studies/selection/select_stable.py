@@ -14,7 +14,6 @@ from jaxtyping import Float
 from fcorun.base.config import SECTIONS
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import MORE_ROUNDS_ADVICE
-from fcorun.base.records.record import STABILITY_FILE
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.table import Table
@@ -132,7 +131,8 @@ def plan_stability(
     Fits in the folder, by default outputs/DATA/stability-ALGO-HASH, are not computed again.
     """
     given = prepare(config)
-    experiment, data, experiment_identity = prepare_study(given, "stability")
+    prepared = prepare_study(given, "stability")
+    experiment, data = prepared.experiment, prepared.data
     if not is_linear_model(type(experiment.objective)):
         raise UserError(
             f"`objective={experiment.names['objective']}` has no coefficient for each feature, which could be chosen "
@@ -149,15 +149,11 @@ def plan_stability(
     check_global_model(experiment, "stability looks at one of all: choose another `algo`")
     fit_options = {name: getattr(options, name) for name in ("subsamples", "points", "by", "range")}
     study = Study.create(
-        "stability",
-        experiment,
-        data,
+        prepared,
         path,
         halves,
-        experiment_identity=experiment_identity,
         dependencies=[experiment.settings.cutoff, fit_options],
         row_arrays=masks,
-        study_file=STABILITY_FILE,
         out=out,
     )
     notes = []

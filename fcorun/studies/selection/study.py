@@ -8,7 +8,7 @@ candidate. A study takes these steps:
 3. ``Study.create`` names the study by all that its fits depend on; ``describe_study`` announces the study.
 4. ``StudyPlan.run`` claims the folder, has ``Study.compute_fits`` run the path on each subset, or read its fit from the
    folder, and asks the kind for the result of the fits and its files.
-5. ``refit`` makes a record of all rows beside them, and ``write_study_file`` completes the study.
+5. ``refit`` makes a record of all rows beside them, and ``StudyResult.write_summary`` completes the study.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from fcorun.base.records.record import (
     PAGE_FILES,
     PREDICTIONS_FILE,
     REFIT_FOLDER,
+    SELECTION_FILE,
+    STABILITY_FILE,
     Record,
     RunFolder,
     try_lock,
@@ -69,14 +71,19 @@ ReduceFit = Callable[[str, PathFit], PathFit]
 Result = TypeVar("Result", bound="StudyResult")
 
 
-def prepare_study(
-    experiment: PreparedExperiment, command: str, varies_strength: bool = True
-) -> tuple[PreparedExperiment, FederatedData, str]:
-    """Return the experiment of a study, its data, and the experiment's identity without the strength.
+class PreparedStudy(NamedTuple):
+    """The command of a study, its experiment and data, and the identity of the experiment at strength 1."""
+
+    command: str
+    experiment: PreparedExperiment
+    data: FederatedData
+    identity: str
+
+
+def prepare_study(experiment: PreparedExperiment, command: str, varies_strength: bool = True) -> PreparedStudy:
+    """Prepare the experiment of a study, whose path replaces ``reg.strength``, and load its data.
 
     Without ``varies_strength``, the study has one strength, which the algorithm may ignore.
-
-    The path of a study replaces ``reg.strength``, so that the identity is that of the experiment at strength 1.
 
     Raises:
         UserError: the rows cannot be divided, or the machine has fewer devices than the experiment wants.
@@ -89,7 +96,8 @@ def prepare_study(
         raise UserError(f"{command} needs all rows in memory, and those of `data={experiment.names['data']}` {reason}")
     identity = experiment.with_resolved(reg=experiment.reg.with_value(parameter, 1.0)).identity
     experiment = bind_objective(experiment, data)
-    return experiment.with_resolved(settings=replace(experiment.settings, reference=False)), data, identity
+    experiment = experiment.with_resolved(settings=replace(experiment.settings, reference=False))
+    return PreparedStudy(command, experiment, data, identity)
 
 
 def check_study(experiment: PreparedExperiment, command: str, varies_strength: bool = True) -> str:
@@ -107,16 +115,13 @@ def check_study(experiment: PreparedExperiment, command: str, varies_strength: b
     if settings.start:
         raise UserError(f"`start={settings.start}` may have seen rows that {command} holds out: leave it out")
     for name in settings.stop or {}:
+        reason = ""
         if name.removeprefix(PERSONAL_PREFIX).startswith("val_"):
-            raise UserError(
-                f"`stop.{name}` is not measured where {command} trains on all rows, or on halves: give "
-                "`stop={change:1e-5}`, or `null`"
-            )
-    if "suboptimality" in (settings.stop or {}):
-        raise UserError(
-            f"`stop.suboptimality` is the gap to one optimum, and {command} has many problems: "
-            "give `stop={change:1e-5}`, or `null`"
-        )
+            reason = f"is not measured where {command} trains on all rows, or on halves"
+        elif name == "suboptimality":
+            reason = f"is the gap to one optimum, and {command} has many problems"
+        if reason:
+            raise UserError(f"`stop.{name}` {reason}: give `stop={{change:1e-5}}`, or `null`")
     return parameter
 
 
@@ -144,35 +149,24 @@ class Study:
     @classmethod
     def create(
         cls,
-        command: str,
-        experiment: PreparedExperiment,
-        data: FederatedData,
+        prepared: PreparedStudy,
         path: RegularizationPath,
         subsets: Mapping[str, SubsetMasks],
         *,
-        experiment_identity: str,
         dependencies: Any,
         row_arrays: Iterable[np.ndarray],
-        study_file: str,
         out: str | Path | None,
     ) -> "Study":
         """Create the study of a command, with its identity and its default folder.
 
-        The identity depends on ``experiment_identity``, which ``prepare_study`` returns, on ``dependencies``, such as
-        options of the command, and on ``row_arrays``, which tell the rows of the subsets. The rows are needed, since
-        the identity of a baseline does not depend on the seed that draws them.
+        The identity depends on the prepared experiment, on ``dependencies``, such as options of the command, and on
+        ``row_arrays``, which tell the rows of the subsets. The rows are needed, since the identity of a baseline does
+        not depend on the seed that draws them.
         """
-        names = experiment.names
+        command, experiment, data, experiment_identity = prepared
+        names, tail_rounds = experiment.names, experiment.settings.tail_rounds
         row_hashes = [hashlib.sha256(array.tobytes()).hexdigest() for array in row_arrays]
-        content = [
-            command,
-            experiment_identity,
-            experiment.settings.tail_rounds,
-            RESULTS_VERSION,
-            solver.VERSION,
-            dependencies,
-            row_hashes,
-        ]
+        content = [command, experiment_identity, tail_rounds, RESULTS_VERSION, solver.VERSION, dependencies, row_hashes]
         if data.features.cells is not None:
             content.append("fills and levels by subset")
         identity = hashlib.sha256(repr(content).encode()).hexdigest()
@@ -183,7 +177,7 @@ class Study:
             path=path,
             subsets=subsets,
             folder=Path(out or default_folder),
-            study_file=study_file,
+            study_file={"select": SELECTION_FILE, "stability": STABILITY_FILE}[command],
             identity=identity,
             label=f"{command} algo={names['algo']} data={names['data']} reg={names['reg']}",
         )

@@ -75,6 +75,8 @@ def draw_accuracies(inputs: FigureInputs) -> Any:
 
 def _draw_accuracy_against_bytes(inputs: FigureInputs, ax: Any, n_seeds: int) -> None:
     """Draw the median accuracy over seeds of each algorithm against the bytes sent."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
     lines = {}
     for algo in inputs.algorithms:
         indices = np.flatnonzero(inputs.tuned.frame["algo"] == algo)
@@ -97,17 +99,10 @@ def _draw_accuracy_against_bytes(inputs: FigureInputs, ax: Any, n_seeds: int) ->
         ax.plot(sent[1:] / factor, values[1:], color=style.colour, linestyle=DASHES[0], linewidth=pt(0.9),
                 marker=style.marker, markevery=(i % 4, 6), markersize=pt(2.5))  # fmt: skip
     ax.set(xscale="log", xlabel=label.replace(" (", "\n("), ylabel="validation accuracy")
-    set_few_ticks(ax)
-    ax.set_title("at the best rates" + (", median over seeds" if n_seeds > 1 else ""), pad=pt(3))
-
-
-def set_few_ticks(ax: Any) -> None:
-    """Set plain numbers at 1, 2 and 5 times the powers of ten as the ticks of a logarithmic axis."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.set_title("at the best rates" + (", median over seeds" if n_seeds > 1 else ""), pad=pt(3))
 
 
 def check_personalised(inputs: FigureInputs) -> list[dict[str, str]]:
@@ -197,12 +192,10 @@ def check_identities() -> list[dict[str, str]]:
             return f.value(inner_solvers.newton(f, 0 * at, inner_solvers.StoppingRule(50, 1e-12)))
 
         for m, x in enumerate(rng.standard_normal((len(p), h.shape[1]))):
+            rows_of_client = slice(int(data.train.offsets[m]), int(data.train.offsets[m + 1]))
             at = Vector({"weights": jax.numpy.asarray(x[:-1]), "bias": jax.numpy.asarray(x[-1])})
-            batch = gather_rows(data, "uniform", slice(int(data.train.offsets[m]), int(data.train.offsets[m + 1])))
-            value = float(minimum(batch, at)) + lam / 2 * x @ x
-            loss_at_zero = float(
-                np.mean(data.train.y[data.train.offsets[m] : data.train.offsets[m + 1]].astype(float) ** 2)
-            )
+            value = float(minimum(gather_rows(data, "uniform", rows_of_client), at)) + lam / 2 * x @ x
+            loss_at_zero = float(np.mean(data.train.y[rows_of_client].astype(float) ** 2))
             conjugate = (lam * x + c[m]) @ np.linalg.solve(h[m], lam * x + c[m]) / 2 - loss_at_zero
             gap = max(gap, abs(value - (lam / 2 * x @ x - conjugate)))
     rows.append(verdict_row("pfedmac", "F(x) = lambda / 2 ||x||^2 - f*(lambda x), the conjugate in closed form",
