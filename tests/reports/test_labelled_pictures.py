@@ -13,7 +13,7 @@ from fcorun import Record, compose
 from fcorun.interface.cli.commands import main
 from fcorun.results.models.coefficients import load_coefficients
 from fcorun.runs.job import Job
-from fcorun.studies.selection import study_pictures as picture
+from fcorun.studies.selection import selection_result as picture
 from fcorun.studies.selection.selection_result import SelectOptions
 
 LABELS = "column,label,unit,role\nstay,length of stay,days,target\nage,age,years,\nsmokes,smoker,,\n"

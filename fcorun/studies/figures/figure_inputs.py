@@ -40,21 +40,13 @@ class FigureInputs:
         return list(dict.fromkeys([*self.grid_records, *self.tuned_records]))
 
     @property
-    def lost_seeds(self) -> Counter:
-        """The number of seeds of each algorithm that diverged or failed, and are in no band and no median."""
-        return self.diverged + self.failed
-
-    @property
     def lost_seeds_notes(self) -> dict[str, str]:
         """A note for each algorithm that lost seeds: with how many of its seeds it diverged or failed."""
         notes = {}
-        for algo, n_lost in self.lost_seeds.items():
-            ends = []
-            for end, counts in (("diverged", self.diverged), ("failed", self.failed)):
-                if counts[algo]:
-                    ends.append(f"{end} with {counts[algo]}")
-            if ends:
-                notes[algo] = f"{algo} {' and '.join(ends)} of {self._count_done(algo) + n_lost} seeds"
+        for algo, n_lost in (self.diverged + self.failed).items():
+            counts = {"diverged": self.diverged[algo], "failed": self.failed[algo]}
+            ends = " and ".join(f"{end} with {count}" for end, count in counts.items() if count)
+            notes[algo] = f"{algo} {ends} of {self._count_done(algo) + n_lost} seeds"
         return notes
 
     def check_one_best_point(self) -> None:
@@ -66,7 +58,7 @@ class FigureInputs:
 
     def describe_seeds(self, algo: str) -> str:
         """Say how many of its seeds an algorithm has; return an empty text if none was lost."""
-        n_lost = self.lost_seeds[algo]
+        n_lost = self.diverged[algo] + self.failed[algo]
         if not n_lost:
             return ""
         n_done = self._count_done(algo)
@@ -107,7 +99,9 @@ class FigureInputs:
         algorithms = self.algorithms
         indices = [i for i, algo in enumerate(self.tuned.frame["algo"]) if algo in algorithms]
         table = self.tuned.take(indices)
-        table = replace(table, titles=table.titles | {algo: self._title_with_seeds(algo) for algo in self.lost_seeds})
+        table = replace(
+            table, titles=table.titles | {algo: self._title_with_seeds(algo) for algo in self.lost_seeds_notes}
+        )
         return ProblemView(
             table,
             [self.tuned_records[i] for i in indices],

@@ -1,6 +1,5 @@
 """The adaptive lasso: factors of single features' penalties from a pilot fit of the same rows."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -55,12 +54,6 @@ class AdaptiveFactors:
             raise UserError(f"`adaptive={self.pilot}`: all coefficients of the pilot are 0: give another pilot")
         given = resolve_factors(experiment.reg, experiment.objective, data).feature_factors(len(coefficients))
         return given / np.maximum(coefficients, _FLOOR * largest) ** self.power
-
-    def check_subsets(self, experiment: PreparedExperiment, subsets: Iterable[FederatedData]) -> None:
-        """Raise UserError if the rows of a subset do not determine a pilot without a penalty."""
-        if self.pilot == "unpenalized":
-            for data in subsets:
-                self.compute(experiment, data)
 
     def _fit_pilot(self, problem: Problem, experiment: PreparedExperiment, data: FederatedData) -> np.ndarray:
         """Return the coefficients of the pilot, (d,)."""

@@ -208,28 +208,27 @@ class ModelComparison:
     def describe_verdict(self) -> str:
         """Say in a sentence which clients profit or lose by which model, compared with the shared one."""
         others = [name for name in self.candidates if name not in (SHARED, NEW_CLIENT)]
-        clients = self.clients if len(self.clients) > 1 else [ALL]
-        parts, clear = [], set()
+        clients = {client: client or "all rows" for client in (self.clients if len(self.clients) > 1 else [ALL])}
+        parts = []
+        unclear = dict(clients)
         for verdict, verb, preposition in ((BETTER, "profit", "from"), (WORSE, "lose", "with")):
             for name in others:
                 named = [client for client in clients if self.find(name, client).verdict == verdict]
-                clear |= {*named}
                 if named:
-                    who = ", ".join(client or "all rows" for client in named)
+                    who = ", ".join(clients[client] for client in named)
                     parts.append(f"{who} {verb}{'s' if len(named) == 1 else ''} {preposition} {name}")
-        if not any(self.find(name, client).verdict == BETTER for name in others for client in clients):
-            parts.insert(0, "nobody profits from another model")
-        unclear = [client or "all rows" for client in clients if client not in clear]
+                unclear = {client: text for client, text in unclear.items() if client not in named}
+            if verdict == BETTER and not parts:
+                parts.append("nobody profits from another model")
         if unclear:
-            parts.append(f"for {', '.join(unclear)} no model can be told apart from the shared one")
+            parts.append(f"for {', '.join(unclear.values())} no model can be told apart from the shared one")
         if small := self.small_clients:
             parts.append(f"too small to rely on a verdict: {', '.join(small)}")
-        level = f"{100 * self.options.level:g} %"
         n_comparisons = len(others) * len(clients)
         noun = "comparison" if n_comparisons == 1 else "comparisons"
         return (
-            f"compared with the shared model by the {self.score_label} ({level} intervals of the differences, not "
-            f"corrected for {n_comparisons} {noun}): {'; '.join(parts)}"
+            f"compared with the shared model by the {self.score_label} ({100 * self.options.level:g} % intervals of "
+            f"the differences, not corrected for {n_comparisons} {noun}): {'; '.join(parts)}"
         )
 
     def describe(self) -> Iterator[str]:

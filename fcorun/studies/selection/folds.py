@@ -1,6 +1,6 @@
 """Folds for cross-validation, halves for stability selection, and checks of rows before a study divides them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import comb
 from typing import NamedTuple
 
@@ -10,11 +10,9 @@ from jaxtyping import Bool, Float, Int
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.subset import RowSubset, check_classes
+from fcorun.data.datasets.subset import check_classes
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.requirements import has_gaps
 from fcorun.methods.algorithms.algorithm import Algorithm
-from fcorun.runs.imputed import prepare_tables
 
 Mask = Bool[np.ndarray, " N"]
 ByClient = Float[np.ndarray, " M"]
@@ -140,13 +138,8 @@ def compute_fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_ro
     return weights if by_rows else np.ones(len(weights))
 
 
-def list_held_out_clients(data: FederatedData, fold: Int[np.ndarray, " N"]) -> dict[str, list[str]]:
+def name_held_out_clients(names: Sequence[str], fold_of_client: Int[np.ndarray, " M"]) -> dict[str, list[str]]:
     """Return the names of the clients that each fold (fold1, fold2, ...) holds out, for folds by clients."""
-    return name_held_out_clients(list(data.client_names), fold[data.train.offsets[:-1]])
-
-
-def name_held_out_clients(names: list[str], fold_of_client: Int[np.ndarray, " M"]) -> dict[str, list[str]]:
-    """Return the names of the clients that each fold (fold1, fold2, ...) holds out."""
     held_out = {}
     for k in range(fold_of_client.max() + 1):
         held_out[f"fold{k + 1}"] = [names[m] for m in np.flatnonzero(fold_of_client == k)]
@@ -238,19 +231,6 @@ def count_rows(data: FederatedData) -> dict[str, int]:
     """Return the numbers of training, validation and test rows."""
     splits = {"training": data.train, "validation": data.validation, "test": data.test}
     return {name: 0 if rows is None else rows.n_rows for name, rows in splits.items()}
-
-
-def describe_rows(data: FederatedData, use: str) -> str:
-    """Describe the training rows, which a study divides, and the rows left aside, with their ``use``."""
-    counts = count_rows(data)
-    sentence = f"{counts.pop('training'):,} training rows"
-    if data.train.group is not None:
-        groups = "groups" if data.train.stays_at_sites else f"{len(np.unique(data.train.group)):,} groups"
-        sentence += word(f" in {groups} (`data.group`), whose rows stay together")
-    left_aside = [f"{count:,} {name} rows" for name, count in counts.items() if count]
-    if left_aside:
-        sentence += f"; {' and '.join(left_aside)} are left aside and {use}"
-    return sentence
 
 
 def check_subsets(
@@ -420,17 +400,3 @@ def check_global_model(experiment: PreparedExperiment, need: str) -> None:
     """Raise UserError if the algorithm trains personal models only; ``need`` says what a global model is needed for."""
     if not experiment.has_shared_model:
         raise UserError(f"`algo={experiment.names['algo']}` trains personal models and no shared one, and {need}")
-
-
-def check_imputed_subsets(
-    experiment: PreparedExperiment, names: Sequence[str], take_subset: Callable[[str], RowSubset]
-) -> None:
-    """Raise UserError if the gaps of the rows that a subset, by its name, trains on cannot be imputed."""
-    for name in names:
-        data = take_subset(name).data
-        try:
-            if has_gaps(data):
-                prepare_tables(experiment, data)
-        except UserError as error:
-            where = "" if name not in names[1:] else f" (of the rows without {describe_subset(name)})"
-            raise UserError(f"{error}{where}") from error

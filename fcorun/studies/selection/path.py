@@ -85,9 +85,15 @@ def read_second_number(experiment: PreparedExperiment, given: Mapping[str, Seque
     ((key, values),) = given.items()
     section, _, name = key.partition(".")
     if not _can_vary(experiment, section, name):
+        possible = []
+        for other_section, numbers in experiment.numbers().items():
+            for number in numbers:
+                if _can_vary(experiment, other_section, number) and number not in _OF_THE_PATH:
+                    possible.append(f"{other_section}.{number}")
+        advice = f"possible keys are {', '.join(possible)}" if possible else "this configuration has no such number"
         raise UserError(
-            f"{key} has several values, and is no real number that can be chosen together with the strength: "
-            f"{_describe_numbers(experiment)}; give one value, and another selection for each other value"
+            f"{key} has several values, and is no real number that can be chosen together with the strength: {advice}; "
+            "give one value, and another selection for each other value"
         )
     plugin = getattr(experiment, section)
     if section == "reg" and name in _OF_THE_PATH:
@@ -128,16 +134,6 @@ def _find_limits(plugin: Any, name: str, numbers: Sequence[float]) -> tuple[floa
     least, largest = numbers[0], numbers[-1]
     below, above = (value + sign * _BEYOND * (abs(value) or 1) for sign, value in ((-1, least), (1, largest)))
     return (-np.inf if is_accepted(below) else least, np.inf if is_accepted(above) else largest)
-
-
-def _describe_numbers(experiment: PreparedExperiment) -> str:
-    """Return a sentence with the keys of the numbers that can be chosen."""
-    keys = []
-    for section, numbers in experiment.numbers().items():
-        for name in numbers:
-            if _can_vary(experiment, section, name) and name not in _OF_THE_PATH:
-                keys.append(f"{section}.{name}")
-    return f"possible keys are {', '.join(keys)}" if keys else "this configuration has no such number"
 
 
 MIN_RATIO = 1e-3  # smallest value / largest value, as in scikit-learn's lasso_path

@@ -17,8 +17,10 @@ from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule, chec
 from fcorun.experiment.experiment import PreparedExperiment, describe_remaining_descent
 from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare, replace_plugins
+from fcorun.experiment.requirements import has_gaps
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.results.models.predictions import Predictions, choose_thresholds, fixed_thresholds
+from fcorun.runs.imputed import prepare_tables
 from fcorun.studies.selection.adaptive import check_linear_model, weigh_features
 from fcorun.studies.selection.choice import (
     NestedFolds,
@@ -39,12 +41,12 @@ from fcorun.studies.selection.folds import (
     assign_folds,
     check_fold_classes,
     check_global_model,
-    check_imputed_subsets,
     check_outer_folds,
     check_subsets,
     compute_fold_weights,
-    list_held_out_clients,
+    describe_subset,
     list_marked_folds,
+    name_held_out_clients,
     warn_of_accuracy,
     warn_one_class_folds,
 )
@@ -189,8 +191,10 @@ def plan_selection(
         row_arrays += [nested_folds.fold, nested_folds.inner_fold]
         check_outer_folds(data, nested_folds.outer_subsets)
     check_subsets(experiment, data, subsets, options.by)
+    held_out_clients = None
     if options.by == "clients":
         check_global_model(experiment, "`by=clients` has nothing to judge on clients held out: give `by=rows`")
+        held_out_clients = name_held_out_clients(data.client_names, fold[data.train.offsets[:-1]])
     metric = choose_metric(metric, experiment, data, options.by)
     if metric in RANKING_METRICS:
         check_fold_classes(data, subsets, metric)
@@ -203,10 +207,7 @@ def plan_selection(
         row_arrays=row_arrays,
         out=out,
     )
-    if adaptive is not None:  # the rows of each subset determine the pilot
-        adaptive.check_subsets(experiment, (study.take_subset(name).data for name in study.subsets))
-    if experiment.settings.imputations:  # and the equations that draw gaps
-        check_imputed_subsets(experiment, list(study.subsets), study.take_subset)
+    _check_learnt(study)
     check_fold_score(study, metric, nested_folds is not None)
     check_threshold(experiment, data, threshold, out_of_fold=True)
     if ThresholdRule.parse(threshold).needs_rows and not study.keeps_held_out:
@@ -218,11 +219,27 @@ def plan_selection(
         study=study,
         metric=metric,
         fold_weights=compute_fold_weights(data, fold, options.fold_weights == "rows"),
-        held_out_clients=list_held_out_clients(data, fold) if options.by == "clients" else None,
+        held_out_clients=held_out_clients,
         threshold=threshold,
         nested_folds=nested_folds,
         messages=_describe_plan(study, options),
     )
+
+
+def _check_learnt(study: Study) -> None:
+    """Raise UserError if the rows of a subset do not determine a pilot without a penalty, or how gaps are imputed."""
+    experiment, adaptive = study.experiment, study.path.adaptive
+    if experiment.settings.imputations or (adaptive is not None and adaptive.pilot == "unpenalized"):
+        for name in study.subsets:
+            data = study.take_subset(name).data
+            if adaptive is not None:
+                adaptive.compute(experiment, data)
+            try:
+                if experiment.settings.imputations and has_gaps(data):
+                    prepare_tables(experiment, data)
+            except UserError as error:
+                where = "" if name == ALL_ROWS else f" (of the rows without {describe_subset(name)})"
+                raise UserError(f"{error}{where}") from error
 
 
 def _separate_options(

@@ -4,7 +4,7 @@ Each voxel is judged by itself, by the same threshold and the same bound as any 
 formed, and none is left out for its size.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Literal
@@ -16,8 +16,10 @@ from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.tables.label_file import label_column
 from fcorun.reports.pictures.brain import BrainMaps, VoxelMap, draw_maps
-from fcorun.reports.pictures.style import style_context
+from fcorun.reports.pictures.layout import curve_style, make_figure, shorten_name
+from fcorun.reports.pictures.style import pt, style_context
 from fcorun.results.inference.methods import AFTER_SELECTION
 from fcorun.results.models.coefficients import feature_names, mask_image, weights_image
 from fcorun.studies.selection.stability_scores import (
@@ -27,9 +29,19 @@ from fcorun.studies.selection.stability_scores import (
     bound_false_selections,
 )
 from fcorun.studies.selection.study import StudyResult, format_cost
-from fcorun.studies.selection.study_pictures import draw_stability, format_title, render_png_and_pdf
+from fcorun.studies.selection.study_pictures import (
+    MAX_LETTERS,
+    PARAMETER_LABELS,
+    format_path_axis,
+    format_title,
+    label_curve_ends,
+    render_png_and_pdf,
+)
 
 _MAX_NAMED_FEATURES = 20  # in a line
+_MAX_FEATURES = 8  # with a name in the margin of the picture
+_MAX_NAMED_CLIENTS = 12  # in the picture
+_MAX_NUMBERED_CLIENTS = 8  # up to which indices are written into the cells
 _VOXEL_FILES = ("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png", "brain.pdf")
 _ASSUMPTIONS: dict[Assumption, str] = {
     "unimodal": "assumption=unimodal is assumed, not tested: the share of the pairs of which both halves choose such a "
@@ -298,3 +310,78 @@ def name_features(data: FederatedData) -> tuple[str, ...]:
     """Return the names of the d features of the data."""
     features = data.features
     return feature_names(features.names, features.shape or data.train.x.shape[1:], features.voxel_grid)
+
+
+def draw_stability(result: StabilityResult) -> dict[str, bytes]:
+    """Return the contents of stability.png and stability.pdf."""
+    with style_context(result.experiment.settings.style):
+        options = result.options
+        halves = f"{options.subsamples} halves by {result.halves_of}"
+        title = f"{format_title(result.experiment)}: stability selection on {halves}"
+        similarity = result.client_similarity
+        n_panels = 1 if similarity is None else 2
+        figure, axes = make_figure(n_panels, n_panels, height=2.4, title=[title])
+        _draw_frequencies(axes[0], result)
+        if similarity is not None:
+            _draw_similarity(figure, axes[1], result, similarity)
+        return render_png_and_pdf("stability", figure)
+
+
+def _draw_frequencies(ax: Any, result: StabilityResult) -> None:
+    """Draw the share of the halves that choose each feature; the most frequent have names, stable ones a thick line.
+
+    Features without a name are grey.
+    """
+    scores, options, values = result.scores, result.options, result.path.values
+    # by their largest frequency in the region, then by their mean frequency on the path
+    mean = scores.frequency.mean(axis=0)
+    order = np.lexsort((-mean, -scores.max_frequency))
+    named = [int(j) for j in order[:_MAX_FEATURES] if mean[j] > 0]
+    unnamed = np.setdiff1d(np.flatnonzero(scores.frequency.max(axis=0) > 0), named)
+    for is_stable, color, width in ((False, "0.7", 0.4), (True, "0.5", 1.8)):
+        curves = scores.frequency[:, unnamed[scores.stable[unnamed] == is_stable]]
+        if curves.size:
+            ax.plot(values, curves, color=color, linewidth=pt(width), rasterized=curves.shape[1] > 500)
+    for i, j in enumerate(named):
+        width = pt(1.8 if scores.stable[j] else 0.8)
+        ax.plot(values, scores.frequency[:, j], **curve_style(i).line_kwargs, linewidth=width)
+    ax.axhline(options.threshold, color="0.2", linewidth=pt(0.7), linestyle="--")
+    if scores.region_length < len(values):
+        ax.axvspan(values[scores.region_length - 1], values[-1], color="0.92", linewidth=0, zorder=0)
+    format_path_axis(ax, result.path)
+    ax.set(
+        ylim=(-0.03, 1.03),
+        xlabel=f"{PARAMETER_LABELS[result.path.param_name]}\nthick: stable; white: bound ≤ {options.max_errors:g}",
+        ylabel=f"share of {options.subsamples} halves\non which a feature is chosen",
+    )
+    ax.margins(x=0)
+    features = result.data.features
+    names: Sequence[str] = result.units.names
+    if result.units.are_groups:
+        names = [label_column(name, features.labels) for name in names]
+    elif features.labels:
+        names = features.display_names
+    # curves that end at one height keep the order of their frequency
+    label_curve_ends(ax, [(scores.frequency[-1, j] - 1e-6 * i, i, names[j]) for i, j in enumerate(named)])
+
+
+def _draw_similarity(figure: Any, ax: Any, result: StabilityResult, similarity: np.ndarray) -> None:
+    """Draw the Jaccard indices, (M, M), of the clients' own supports."""
+    n_clients = len(similarity)
+    image = ax.imshow(similarity, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
+    ax.set_facecolor("0.85")
+    ax.grid(False)
+    if n_clients <= _MAX_NAMED_CLIENTS:
+        labels = [shorten_name(name, MAX_LETTERS) for name in result.data.client_names]
+        ax.set_xticks(range(n_clients), labels, rotation=90, parse_math=False)
+        ax.set_yticks(range(n_clients), labels, parse_math=False)
+    if n_clients <= _MAX_NUMBERED_CLIENTS:
+        for (row, column), index in np.ndenumerate(similarity):
+            if np.isfinite(index):
+                colour = "black" if index > 0.6 else "white"
+                ax.text(column, row, f"{index:.2f}", ha="center", va="center", color=colour)
+    value = result.path.values[result.scores.region_length - 1]
+    ax.set_xlabel(f"clients by themselves, {result.path.param_name} {value:.3g}")
+    bar = figure.colorbar(image, ax=ax, fraction=0.046, pad=0.03)
+    bar.set_label("Jaccard index of supports (grey: none)")
+    bar.outline.set_linewidth(pt(0.5))

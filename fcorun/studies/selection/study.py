@@ -51,7 +51,7 @@ from fcorun.runs.batch import check_devices
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
 from fcorun.studies.selection.fitting import PathFit, PathFitter, find_runs, keeps_held_out
-from fcorun.studies.selection.folds import SubsetMasks, count_rows, describe_rows, marks_whole_clients
+from fcorun.studies.selection.folds import SubsetMasks, count_rows, marks_whole_clients
 from fcorun.studies.selection.path import RegularizationPath, find_path_parameter
 
 FITS = "fits"
@@ -323,10 +323,16 @@ def describe_study(study: Study, subsets: str, by: str, use: str, notes: Iterabl
         numbers = ", ".join(f"{value:g}" for value in path.second.values[:: path.length])
         values += f" for each {path.second.name} of {numbers},"
     first, last = sorted((path.values.min(), path.values.max()), reverse=path.param_name == "strength")
-    lines = [
-        f"{study.label}: {values} from {first:.4g} to {last:.4g} "
-        f"({path.range_description}), {subsets} by {by} of {describe_rows(data, use)}"
-    ]
+    counts = count_rows(data)
+    rows = f"{counts.pop('training'):,} training rows"
+    if data.train.group is not None:
+        groups = "groups" if data.train.stays_at_sites else f"{len(np.unique(data.train.group)):,} groups"
+        rows += word(f" in {groups} (`data.group`), whose rows stay together")
+    left_aside = [f"{count:,} {name} rows" for name, count in counts.items() if count]
+    if left_aside:
+        rows += f"; {' and '.join(left_aside)} are left aside and {use}"
+    values += f" from {first:.4g} to {last:.4g} ({path.range_description})"
+    lines = [f"{study.label}: {values}, {subsets} by {by} of {rows}"]
     keeps_clients_whole = by == "clients" or (by == "data.fold" and marks_whole_clients(data))
     if not keeps_clients_whole and experiment.data.dependence_warning:
         lines.append(word(f"`data={experiment.names['data']}`: {experiment.data.dependence_warning}"))

@@ -22,8 +22,7 @@ from fcorun.studies.selection.choice import choose, warn_about_choice
 from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.path import RegularizationPath, SecondNumber, _smallest_radius, read_second_number
 from fcorun.studies.selection.select import plan_selection
-from fcorun.studies.selection.selection_result import SelectOptions
-from fcorun.studies.selection.study_pictures import mark_choices
+from fcorun.studies.selection.selection_result import SelectOptions, mark_choices
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 NET = ("algo=centralized", "algo.tolerance=1e-12", "reg=elastic_net")

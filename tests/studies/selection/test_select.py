@@ -21,7 +21,8 @@ from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
 from fcorun.reports.pictures.style import STYLES
-from fcorun.studies.selection import study_pictures as picture
+from fcorun.studies.selection import selection_result as picture
+from fcorun.studies.selection import study_pictures
 from fcorun.studies.selection.choice import choose, drop_failed_refits, warn_about_choice
 from fcorun.studies.selection.fitting import END_STATES, PathFit, join_folds
 from fcorun.studies.selection.path import RegularizationPath
@@ -249,7 +250,7 @@ def test_selection_with_three_classes(monkeypatch):
     assert selection.choice.higher_is_better
     assert "maximum: strength=" in "\n".join(selection.describe())
     figures: list[Any] = []
-    monkeypatch.setattr(picture, "render_figure", lambda figure, format: figures.append(figure) or b"")
+    monkeypatch.setattr(study_pictures, "render_figure", lambda figure, format: figures.append(figure) or b"")
     picture.draw_selection(selection, None)
     (ax,) = figures[0].axes
     assert {text.get_text() for text in ax.texts} & {"max", "max = 1 SE"}

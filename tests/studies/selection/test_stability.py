@@ -22,7 +22,8 @@ from fcorun.data.rows.rows import Rows
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.pictures.style import STYLES
-from fcorun.studies.selection import study_pictures as picture
+from fcorun.studies.selection import stability as picture
+from fcorun.studies.selection import study_pictures
 from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.folds import draw_halves
 from fcorun.studies.selection.select_stable import find_support, plan_stability
@@ -214,10 +215,10 @@ def test_a_model_without_coefficients_is_refused():
     assert not Path("out").exists()
 
 
-def texts(monkeypatch, module, draws):
+def texts(monkeypatch, draws):
     """Return the texts of a picture, and its axes."""
     figures = []
-    monkeypatch.setattr(module, "render_figure", lambda figure, format: figures.append(figure) or b"")
+    monkeypatch.setattr(study_pictures, "render_figure", lambda figure, format: figures.append(figure) or b"")
     draws()
     figure, same = figures  # png and pdf
     assert same is figure
@@ -230,7 +231,7 @@ def test_the_picture_names_the_most_frequent(monkeypatch):
         config("algo=centralized"), StabilityOptions(subsamples=4, points=8, max_errors=0.3), "out"
     )
     assert result.scores.stable.sum() < 3
-    labels, (left, *_) = texts(monkeypatch, picture, lambda: picture.draw_stability(result))
+    labels, (left, *_) = texts(monkeypatch, lambda: picture.draw_stability(result))
     named = [name for name in NAMES if name in labels]
     assert len(named) == 8
     assert {"age", "dose"} < set(named)

@@ -193,15 +193,6 @@ def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
     return rows
 
 
-def _check_same_problem(records: Sequence[Record]) -> None:
-    """Refuse runs that differ in more than client_lr and server_lr. Raises UserError."""
-    varied = find_varied_keys([record.flat_config for record in records])
-    others = [key for key in varied if key not in ("algo.client_lr", "algo.server_lr")]
-    if others:
-        raise UserError("the bounds of the theorems are for runs that differ in client_lr and server_lr alone, and "
-                        f"these differ in {', '.join(others)}, too: give all runs the same value")  # fmt: skip
-
-
 @lru_cache(maxsize=1)
 def _compute_constants_once(fingerprint: str, config: str) -> BoundConstants:
     """Compute the constants; the ``fingerprint`` is of the data, which may change under the same configuration."""
@@ -218,7 +209,11 @@ def select_fastest_runs(
     with the lowest gap at the end. Theorem 4.1 assumes a small client_lr: its bound is returned for the smallest
     client_lr alone. Raises UserError if the runs do not differ in these two rates alone.
     """
-    _check_same_problem(records)
+    varied = find_varied_keys([record.flat_config for record in records])
+    others = [key for key in varied if key not in ("algo.client_lr", "algo.server_lr")]
+    if others:
+        raise UserError("the bounds of the theorems are for runs that differ in client_lr and server_lr alone, and "
+                        f"these differ in {', '.join(others)}, too: give all runs the same value")  # fmt: skip
     runs: dict[float, list] = {}
     for record in records:
         rows = record.rows[1:]  # not the start, where the bounds are infinite
