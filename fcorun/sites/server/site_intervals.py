@@ -20,7 +20,7 @@ from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.inference.solution import NO_OPTIMUM_ADVICE
 from fcorun.results.inference.sums import DerivativeSums, MomentSums, PooledSums, RowSums, SquaredScores, ValueCounts
 from fcorun.results.models.fitted_record import FittedRecord
-from fcorun.results.models.inference import Inference, infer_from_sums
+from fcorun.results.models.inference import infer_from_sums
 from fcorun.results.models.inference_problem import make_problem
 from fcorun.results.models.inference_table import build_table, describe, find_warnings
 from fcorun.sites.plan.messages.interval_messages import Derivatives
@@ -176,51 +176,38 @@ def infer_over_sites(
 
     ``data`` describe the rows of the sites. Without intervals, the text says why. Raises SiteRefusal and SiteLost.
     """
+    rows, encoding = data.train, data.features.encoding
+    assert isinstance(rows, SiteRows)
+    columns = () if encoding is None else tuple(column.name for column in encoding.columns)
+    sums = None
     try:
-        inference, warnings = _infer(planned, experiment, data, record)
+        with jax.enable_x64(True):
+            problem = make_problem(record, experiment, data, resolved_regularizer(experiment, record))
+            kept = np.arange(len(problem.theta))
+            sums = SiteSums(rows, problem.n_features, len(kept), len(columns), kept)
+            inference = infer_from_sums(problem, planned.resolve(problem), sums)
+            inference = replace(inference, filled_gaps=sums.filled_gaps(columns))
+            warnings = find_warnings(inference)
+            coded = [problem.feature_names[j] for j in sums.two_other_values()]
     except (SiteRefusal, SiteLost):
         raise
     except UserError as error:
         sentence = f"no intervals: {error}"
+        if sums is not None and sums.is_withheld:
+            sentence += (". On the way, the sums of a site at a model were not finite, or it withheld them, since "
+                         "fewer rows than its policy.min_cell make them up")  # fmt: skip
         write_atomically(record.folder / INTERVALS_TEXT, f"{sentence}\n")
         return [sentence]
+    if coded:
+        warnings.append(f"it is unknown how many rows have each value of {abbreviate(coded)}, since the values in the "
+                        "model are not 0 and 1: the interval is far too small if few rows have one of them; code "
+                        "indicators as 0 and 1, without data.standardize=per_client")  # fmt: skip
     table = build_table(inference)
     lines = [f"warning: {sentence}" for sentence in warnings]
-    for name, content in make_files(
-        table, [*describe(inference, table), *lines], str(experiment.settings.style)
-    ).items():
+    files = make_files(table, [*describe(inference, table), *lines], str(experiment.settings.style))
+    for name, content in files.items():
         write_atomically(record.folder / name, content)
     return lines
-
-
-def _infer(
-    planned: PlannedIntervals, experiment: PreparedExperiment, data: FederatedData, record: FittedRecord
-) -> tuple[Inference, list[str]]:
-    """Return the intervals, and warnings."""
-    rows, encoding = data.train, data.features.encoding
-    assert isinstance(rows, SiteRows)
-    columns = () if encoding is None else tuple(column.name for column in encoding.columns)
-    with jax.enable_x64(True):
-        problem = make_problem(record, experiment, data, resolved_regularizer(experiment, record))
-        n_parameters = len(problem.theta)
-        sums = SiteSums(rows, problem.n_features, n_parameters, len(columns), kept=np.arange(n_parameters))
-        try:
-            inference = infer_from_sums(problem, planned.resolve(problem), sums)
-        except (SiteRefusal, SiteLost):
-            raise
-        except UserError as error:
-            if not sums.is_withheld:
-                raise
-            raise UserError(f"{error}. On the way, the sums of a site at a model were not finite, or it withheld them, "
-                            "since fewer rows than its policy.min_cell make them up") from error  # fmt: skip
-        inference = replace(inference, filled_gaps=sums.filled_gaps(columns))
-        warnings = find_warnings(inference)
-        coded = [problem.feature_names[j] for j in sums.two_other_values()]
-        if coded:
-            warnings.append(f"it is unknown how many rows have each value of {abbreviate(coded)}, since the values in "
-                            "the model are not 0 and 1: the interval is far too small if few rows have one of them; "
-                            "code indicators as 0 and 1, without data.standardize=per_client")  # fmt: skip
-    return inference, warnings
 
 
 def resolved_regularizer(experiment: PreparedExperiment, record: FittedRecord) -> Regularizer:

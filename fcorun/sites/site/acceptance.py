@@ -24,8 +24,7 @@ from fcorun.sites.site.site import Site
 from fcorun.sites.tables.ledger import Ledger, LedgerEntry
 from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading, list_read_columns
 from fcorun.sites.tables.planned_table import read_planned_table
-from fcorun.sites.tables.rare_values import number_values
-from fcorun.sites.tables.table_rows import SiteTable
+from fcorun.sites.tables.table_rows import SiteTable, number_values
 from fcorun.sites.transport.delivery import AuditLog
 from fcorun.sites.transport.durable import DurableSite
 

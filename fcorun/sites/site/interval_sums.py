@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.tables.encoding import Encoding
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.cox import Cox
@@ -36,12 +35,6 @@ from fcorun.sites.tables.table_rows import SiteTable, effective_number
 
 _SLACK = 1e-5  # between a value and 0 or 1
 Arrays = dict[str, np.ndarray]
-
-
-def count_gaps(table: SiteTable, encoding: Encoding | None) -> np.ndarray:
-    """Return the number of training rows with a gap in each column of the encoding."""
-    columns = () if encoding is None else encoding.columns
-    return np.array([table.gap_counts[column.name][:, 0].sum() for column in columns], int)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,14 +72,17 @@ class IntervalSums:
         policy: Policy,
         experiment: PreparedExperiment,
         data: FederatedData,
-        gaps: np.ndarray,
+        table: SiteTable,
     ) -> "IntervalSums":
-        """Return the sums over a site's rows, with their weights in F. ``gaps`` are those of each column."""
+        """Return the sums over a site's rows, with their weights in F. ``table`` has the gaps of each column."""
         assert plan.infer is not None
         by_group = plan.infer.cluster == "group"
         batch = gather_site_rows(data, experiment.settings.client_weighting)
         rows = make_model_rows(build_problem(experiment, data), batch)
         cluster = np.unique(data.train.group, return_inverse=True)[1] if by_group else None  # type: ignore[arg-type]
+        encoding = data.features.encoding
+        columns = () if encoding is None else encoding.columns
+        gaps = np.array([table.gap_counts[column.name][:, 0].sum() for column in columns], int)
         scaling = feature_scaling(data)
         zero, one = np.zeros(data.train.x.shape[1]), np.ones(data.train.x.shape[1])
         if scaling is not None:

@@ -28,7 +28,7 @@ from fcorun.sites.plan.messages.table_messages import Load
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
-from fcorun.sites.site.interval_sums import IntervalSums, count_gaps
+from fcorun.sites.site.interval_sums import IntervalSums
 from fcorun.sites.site.request_checks import FewRowsRule, RequestCounts, check_clients, check_last_model, check_model
 from fcorun.sites.site.score_sums import ScoreSums, threshold_of
 from fcorun.sites.site.site_batch import SharedPrograms, SiteBatch, resolve_numbers
@@ -265,9 +265,9 @@ class Site:
     def interval_sums(self) -> IntervalSums:
         """The sums for intervals over the present rows. Call under enable_x64."""
         if self._interval_sums is None:
-            experiment, data = self.experiment, self.data
-            gaps = count_gaps(self.table, data.features.encoding)
-            self._interval_sums = IntervalSums.of_site(self.plan, self.policy, experiment, data, gaps)
+            self._interval_sums = IntervalSums.of_site(
+                self.plan, self.policy, self.experiment, self.data, table=self.table
+            )
         return self._interval_sums
 
     def score_sums(self, request: Message) -> ScoreSums:

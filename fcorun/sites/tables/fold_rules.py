@@ -128,7 +128,7 @@ def _list_cells(table: SiteTable, name: str) -> Iterator[_Cell]:
     """Yield the cells of a column that sums over a fold tell apart.
 
     Gaps are a cell where they have an indicator. The levels of a column of two values have their own rule
-    (``rare_values``).
+    (``SiteTable.constant``).
     """
     has_gap = is_missing(table.columns[name])
     has_indicator = table.options.missing == "indicator" and bool(table.gap_counts[name][:, 0].any())

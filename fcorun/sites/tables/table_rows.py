@@ -14,7 +14,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate, suggest_name
 from fcorun.data.datasets.sites import Sites
-from fcorun.data.tables.cells import find_complete_columns, is_missing, to_level_names
+from fcorun.data.tables.cells import find_complete_columns, has_numpy_numbers, is_missing, to_level_names
 from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows, read_metadata
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.levels import check_level_count
@@ -32,9 +32,10 @@ from fcorun.data.tables.splits import ClientRows, HoldOut
 from fcorun.data.tasks.task import whole_as_integers
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import OTHER, Obstacles, OwnTableError, SiteOptions, for_owner_alone
-from fcorun.sites.tables.rare_values import SummedRows, hide_rare_values
 
 ROWS = ("training", *SPLITS[1:])  # the names of the rows of each split
+_FIRST_ROWS = 100  # which usually show that a column has more than two values
+_GAP = -1
 _UNREADABLE = "the table cannot be read as the plan says, and the site's owner sees the reason"
 _ROUNDING = 1e-9
 
@@ -47,7 +48,7 @@ class SiteTable:
         options: the options that all sites share.
         policy: the rules of the owner.
         rows: the rows of the file, with the shared names of columns, without rare values of columns of two values
-            (``hide_rare_values``), and with warnings for the owner; ``y`` has numbers or labels.
+            (``_hide_rare_values``), and with warnings for the owner; ``y`` has numbers or labels.
         kinds: each column that becomes features, before a fit; None: it has no value here, which fits any kind.
         client_rows: the rows of each client and their splits.
         keep: the columns that predictions repeat.
@@ -259,18 +260,111 @@ def read_site_table(
 
 
 def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
-    """Return the table without rare values of columns of two values.
+    """Return the table without rare values of columns of two values: sums over the rows tell rows of a rare value.
 
-    Where sums of single clients leave, or those of all but the clients that a fold holds out, a value that few rows of
-    a client have is rare, too.
+    A column with fewer than ``policy.min_cell`` rows of one value, but some, in a set of training rows has the more
+    frequent value in all rows. Few validation or test rows of one value take the other value. Gaps stay gaps. The
+    mended cells take the place of the cells of the file right after the file is read, so that no answer depends on the
+    rare cells. Where sums of single clients leave, or those of all but the clients that a fold holds out, a value that
+    few rows of a client have is rare, too.
     """
     options = table.options
-    index = table.client_rows.client_index
-    sums_by_client = options.standardize == "pooled" or options.missing in ("mean", "indicator") or holds_clients_out
-    client = index if sums_by_client else np.zeros_like(index)
-    rows = SummedRows(table.masks, client, table.fold, table.rows.weight)
-    frame, rarer_counts, constant = hide_rare_values(table.rows.frame, table.kinds, rows, table.policy.min_cell)
-    return replace(table, rows=replace(table.rows, frame=frame), rarer_counts=rarer_counts, constant=constant)
+    least = table.policy.min_cell
+    frame = table.rows.frame
+    training = table.masks[0]
+    client = table.client_rows.client_index
+    if options.standardize != "pooled" and options.missing not in ("mean", "indicator") and not holds_clients_out:
+        client = np.zeros_like(client)
+    mended = {}
+    rarer_counts = {}
+    constant = set()
+    first_rows = np.flatnonzero(training)[:_FIRST_ROWS]
+    for name, column in table.kinds.items():
+        if column is None:
+            continue
+        if has_numpy_numbers(frame[name]):
+            first_cells = frame[name].to_numpy()[first_rows]
+            if len(np.unique(first_cells[~np.isnan(first_cells)])) > 2:
+                continue
+        number = number_values(frame[name], column)
+        pair = _find_pair(number, training)
+        if pair is None:
+            continue
+        frequent, rare = pair
+        rarer_counts[name] = int((training & (number == rare)).sum())
+        counts = np.stack([_count_sets(table, client, number == value) for value in pair])
+        new_number = number.copy()
+        if ((counts > 0) & (counts < least)).any():
+            new_number[number != _GAP] = frequent
+            constant.add(name)
+        for mask in table.masks[1:]:
+            n_frequent, n_rare = (int((mask & (new_number == value)).sum()) for value in pair)
+            if 0 < n_rare < least:
+                new_number[mask & (new_number == rare)] = frequent
+            elif 0 < n_frequent < least and n_rare:
+                new_number[mask & (new_number == frequent)] = rare
+        is_changed = new_number != number
+        if is_changed.any():
+            mended[name] = frame[name]
+            for value in np.unique(new_number[is_changed]).tolist():
+                cell = frame[name].iloc[int((number == value).argmax())]
+                mended[name] = mended[name].mask(is_changed & (new_number == value), cell)
+    if mended:
+        frame = frame.assign(**mended)
+    rows = replace(table.rows, frame=frame)
+    return replace(table, rows=rows, rarer_counts=rarer_counts, constant=frozenset(constant))
+
+
+def _count_sets(table: SiteTable, client: np.ndarray, selected: np.ndarray) -> np.ndarray:
+    """Return the selected rows of each set of training rows.
+
+    The sets are those of the site and of each client: all rows, those of each fold and those outside of it. Sums with
+    weights are over the rows of a weight above 0.
+
+    Args:
+        client: the number of each row's client, (N,); all 0 where no sums of single clients leave.
+        selected: the mask of the rows.
+    """
+    fold = np.zeros(len(client), np.int64) if table.fold is None else table.fold
+    n_folds = int(fold.max(initial=0)) + 1
+    summed = [selected & table.masks[0]]
+    if table.rows.weight is not None:
+        summed.append(summed[0] & (table.rows.weight > 0))
+    counts = []
+    for rows in summed:
+        cells = np.zeros((int(client.max(initial=0)) + 1, n_folds), np.int64)
+        np.add.at(cells, (client[rows], fold[rows]), 1)
+        counts += [cells, cells.sum(axis=0, keepdims=True)]
+    by_fold = np.concatenate(counts)
+    total = by_fold.sum(axis=1, keepdims=True)
+    return np.concatenate([total, by_fold, total - by_fold], axis=1)
+
+
+def number_values(series: Any, column: Column) -> np.ndarray:
+    """Return the number of the value of each cell of a pandas.Series, (N,), in the order of the values; -1 of a gap."""
+    present = ~is_missing(series)
+    cells = column.read_values(series)
+    number = np.full(len(cells), _GAP)
+    number[present] = np.unique(cells[present], return_inverse=True)[1]
+    return number
+
+
+def _find_pair(number: np.ndarray, training: np.ndarray) -> tuple[int, int] | None:
+    """Return the numbers of the two values of a column, the more frequent one of the training rows first.
+
+    Returns None for a column that has two values neither in the training rows nor in all rows. Without a training row,
+    the more frequent value is that of all rows.
+    """
+    has_value = number != _GAP
+    trained = np.unique(number[training & has_value])
+    pair = trained if len(trained) == 2 else np.unique(number[has_value])
+    if len(pair) != 2:
+        return None
+    counted = training if len(trained) else has_value
+    one, other = pair.tolist()
+    if (counted & (number == other)).sum() > (counted & (number == one)).sum():
+        return other, one
+    return one, other
 
 
 def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> ParsedTable:
