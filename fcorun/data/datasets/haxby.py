@@ -84,7 +84,7 @@ class Haxby(Dataset):
     def load(self) -> FederatedData:
         """Return volumes x voxels (39,912 in nilearn's mask), float32, by subject, run and time; y indexes classes."""
         files = self._files()
-        parts, names = [], []
+        parts = []
         for subject, (bold, labels_file, mask) in files.items():
             labels, runs = _read_labels(labels_file)
             for category in self.categories:
@@ -92,53 +92,46 @@ class Haxby(Dataset):
                     known = suggest_name(category, set(labels.tolist()))
                     raise UserError(f"`data.categories`: subject {subject} has no '{category}'; {known}")
             x, y, run = _mask_volumes((bold, labels_file, mask), labels, runs, sorted(self.categories))
-            for number in np.unique(run):
-                names.append((subject, int(number)))
-                parts.append((x[run == number], y[run == number]))
-        runs = {run for _, run in names}
+            parts.append((x, y, np.full(len(y), subject), run))
+        x, y, subject, run = (np.concatenate(values) for values in zip(*parts, strict=True))
         for key in ("validation_runs", "test_runs"):
             for number in getattr(self, key) or []:
-                if number not in runs:
-                    raise UserError(f"`data.{key}`: there is no run {number}; the runs are {sorted(runs)}")
+                if number not in run:
+                    known = sorted(set(run.tolist()))
+                    raise UserError(f"`data.{key}`: there is no run {number}; the runs are {known}")
         validation_subjects = self.validation_subjects
         if validation_subjects is None:
             others = [subject for subject in self.subjects if subject not in (self.test_subjects or [])]
             has_default = len(set(others)) > 1 and self.validation_runs is None
             validation_subjects = others[-1:] if has_default else []
-        splits = []
-        for subject, run in names:
-            if subject in (self.test_subjects or []) or run in (self.test_runs or []):
-                splits.append("test")
-            elif subject in validation_subjects or run in (self.validation_runs or []):
-                splits.append("validation")
-            else:
-                splits.append("train")
-        if "train" not in splits:
-            tested = " and the keys of the test" if "test" in splits else ""
+        is_test = np.isin(subject, self.test_subjects or []) | np.isin(run, self.test_runs or [])
+        is_validation = np.isin(subject, validation_subjects) | np.isin(run, self.validation_runs or [])
+        masks = {"train": ~is_test & ~is_validation, "validation": is_validation & ~is_test, "test": is_test}
+        if not masks["train"].any():
+            tested = " and the keys of the test" if is_test.any() else ""
             raise UserError(
                 f"`data.validation_subjects` and `data.validation_runs`{tested} hold out every run: leave some to "
                 "train on"
             )
+        subject_names = np.char.add("subject", subject.astype(str))
+        codes = subject * (run.max() + 1) + run  # of clients, which are runs of subjects
         rows: dict[str, Rows] = {}
         clients: list[str] = []
-        for split in ("train", "validation", "test"):
-            members = [k for k, split_of_run in enumerate(splits) if split_of_run == split]
-            if not members:
-                continue
-            subject = np.repeat([f"subject{names[k][0]}" for k in members], [len(parts[k][1]) for k in members])
+        for split, mask in masks.items():
+            _, first, client = np.unique(codes[mask], return_index=True, return_inverse=True)
             rows[split] = Rows(
-                x=np.concatenate([parts[k][0] for k in members]),
-                y=np.concatenate([parts[k][1] for k in members]),
-                client=np.repeat(np.arange(len(members)) + len(clients), [len(parts[k][1]) for k in members]),
-                fold=None if self.fold is None else subject,
-                group=None if self.group is None else subject,
+                x=x[mask],
+                y=y[mask],
+                client=client + len(clients),
+                fold=None if self.fold is None else subject_names[mask],
+                group=None if self.group is None else subject_names[mask],
             )
-            clients += [f"subject{names[k][0]}_run{names[k][1]}" for k in members]
-        n_clients = splits.count("train")
+            clients += [f"{subject_names[mask][k]}_run{run[mask][k]}" for k in first.tolist()]
+        n_clients = len(np.unique(codes[masks["train"]]))
         return FederatedData(
             train=rows["train"],
-            validation=rows.get("validation"),
-            test=rows.get("test"),
+            validation=rows["validation"],
+            test=rows["test"],
             features=Features(
                 standardized={"by": "per_run"}, voxel_grid=read_voxel_grid(next(iter(files.values()))[2])
             ),
