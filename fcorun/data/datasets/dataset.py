@@ -212,17 +212,12 @@ class FederatedData:
         sizes = train.sizes
         if (sizes <= 0).any() or len(sizes) < len(self.clients):
             empty = int(np.append(sizes, 0).argmin())
-            name = self.clients[empty] if self.clients else empty
-            raise UserError(
-                f"data: client {name} has no training rows; use fewer clients or a smaller `data.validation`"
-            )
+            raise UserError(f"data: client {self.client_names[empty]} has no training rows; use fewer clients or a "
+                            "smaller `data.validation`")  # fmt: skip
         if (train.client_weights <= 0).any():
             weightless = int(np.flatnonzero(train.client_weights <= 0)[0])
-            name = self.clients[weightless] if self.clients else weightless
-            raise UserError(
-                f"data: all training rows of client {name} have weight 0; leave that client out, or give its rows "
-                "weights"
-            )
+            raise UserError(f"data: all training rows of client {self.client_names[weightless]} have weight 0; leave "
+                            "that client out, or give its rows weights")  # fmt: skip
         if self.validation is not None and self.validation.weight is not None and not self.validation.weight.any():
             raise UserError("data: all validation rows have weight 0; hold out others, or give `data.validation=0`")
         if self.target_task.has_classes and len(np.unique(train.y)) < 2:

@@ -345,8 +345,7 @@ def _find_nonfinite(values: Any) -> np.ndarray | None:
 
 
 # Sums of columns by client. A pooled table and sites whose rows stay apart call the same functions, with the clients in
-# the same order, so that both compute the same numbers to the last bit; of rows on disk, up to rounding, since they are
-# added block by block.
+# the same order, so that both compute the same numbers to the last bit.
 
 
 def sum_columns_by_client(x: Any, client: Int[np.ndarray, " N"]) -> ColumnSums:

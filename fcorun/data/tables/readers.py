@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError, abbreviate
+from fcorun.base.errors import UserError
 from fcorun.data.tables.array_files import (
     ARRAY_FOLDER,
     ARRAY_NAMES,
@@ -214,7 +214,7 @@ def restore_level_columns(
 def read_excel(
     file: Path, where: str, target: str | None, text_columns: Sequence[str], kinds: Mapping[str, Column]
 ) -> ParsedTable:
-    """Read the first sheet. Warnings are about more sheets and errors of formulas.
+    """Read the first sheet, with a warning about more sheets. Errors of formulas are gaps.
 
     Tokens such as NA are treated as in ``read_csv_text``. Raises UserError where openpyxl is not installed.
     """
@@ -230,11 +230,7 @@ def read_excel(
         header = [str(name) for name in first_row.to_numpy().ravel().tolist() if not pd.isna(name)]
         frame: Any = book.parse(first, dtype=object, keep_default_na=False, na_values=[""])
         frame = frame.infer_objects()  # numbers stored as text stay objects, and are reported later
-        sheet: Any = book.book[first]
-        errors = [f"{cell.value} in {cell.coordinate}" for row in sheet for cell in row if cell.data_type == "e"]
     sheet_warnings = [f"of {len(others) + 1} sheets the first, '{first}', is read"] if others else []
-    if errors:
-        sheet_warnings.append(f"errors of formulas are read as gaps: {abbreviate(errors)}")
     tokens = find_missing_tokens(frame, text_columns)
     original = {name: frame[name] for name in tokens}
     for name, column in original.items():

@@ -166,19 +166,6 @@ def test_the_first_sheet_of_an_xlsx_is_read(tmp_path):
         price_table(str(path)).load()
 
 
-def test_an_error_of_a_formula_is_a_gap_that_is_named(tmp_path):
-    openpyxl = pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
-    table = frame()
-    table.to_excel(tmp_path / "t.xlsx", index=False)
-    book = openpyxl.load_workbook(tmp_path / "t.xlsx")
-    column = list(table).index("u") + 1
-    book.active.cell(3, column).value = "#DIV/0!"
-    book.save(tmp_path / "t.xlsx")
-    data = price_table(str(tmp_path / "t.xlsx"), missing="mean").load()
-    coordinate = book.active.cell(3, column).coordinate
-    assert any(f"errors of formulas are read as gaps: #DIV/0! in {coordinate}" in text for text in data.warnings)
-
-
 def test_an_xlsx_without_openpyxl_names_the_package_to_install(tmp_path, monkeypatch):
     (tmp_path / "t.xlsx").write_bytes(b"PK")
     monkeypatch.setitem(sys.modules, "openpyxl", None)
