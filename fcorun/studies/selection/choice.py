@@ -190,10 +190,9 @@ def warn_about_choice(
             f"the {best_label} is at the last {path.param_name} of the path that is left: the best may be beyond"
         )
     if best == best_path_slice.start:
-        beginning = "where no penalized coefficient is left" if path.begins_at_zero else "the simplest of the path"
         warnings.append(
-            f"the {best_label} is at the beginning of the path, {path.describe(best)}, {beginning}: these rows do not "
-            "show that a feature helps, or the path begins too late"
+            f"the {best_label} is at the beginning of the path, {path.describe(best)}, the simplest solution: these "
+            "rows do not show that a feature helps, or the path begins too late"
         )
     if path.second is not None:
         value, least, largest = path.second.values[best], path.second.values.min(), path.second.values.max()
@@ -464,29 +463,15 @@ class NestedScore:
         """The position on the path of the value that is chosen without each outer fold, (J,)."""
         return np.array([choice.chosen_index for choice in self.choices])
 
-    @property
-    def chosen_by_subset(self) -> dict[str, int]:
-        """The position of the chosen value, by the name of the subset that holds out the outer fold."""
-        return {fold.name: choice.chosen_index for fold, choice in zip(self.folds.outer, self.choices, strict=True)}
 
-
-def warn_about_nested(nested: NestedScore, path: RegularizationPath) -> list[str]:
-    """Return warnings about the choices without each outer fold: at the end of the path, or of runs that diverged."""
+def warn_about_nested(nested: NestedScore) -> list[str]:
+    """Return warnings about runs chosen without an outer fold, and all others, that diverged or did not converge."""
     warnings = []
     diverged = np.flatnonzero(np.isnan(nested.scores)) + 1
     if len(diverged):
         numbers = ", ".join(map(str, diverged))
         warnings.append(
             f"nested: the run that was chosen without outer fold {numbers} diverged, so that there is no mean"
-        )
-    best = [choice.best_index for choice in nested.choices]
-    n_at_end = sum(index == path.slice_of(index).stop - 1 for index in best)
-    if n_at_end:
-        warnings.append(
-            word(
-                f"nested: for {n_at_end} of {len(best)} outer folds, the best value is at the end of the path: the "
-                "best may be beyond; give `range=[LOW,HIGH]`"
-            )
         )
     advice = "the objective was still falling at the end; " + MORE_ROUNDS_ADVICE
     return warnings + [f"nested: {text}" for text in warn_unconverged(nested.fits, advice)]

@@ -149,7 +149,6 @@ class RegularizationPath:
         param_name: "strength" or "radius".
         values: the values, from the simplest solution on, (P,).
         range_description: the origin of the least and the largest value, for messages.
-        begins_at_zero: True if all penalized coefficients are 0 at the first value, on all training rows.
         second: a second number, with a path of its own for each of its S values, one after the other: ``values`` are
             those of all paths. None: there is one path.
         adaptive: the factors of features' penalties that a pilot gives to each subset of the rows, or None.
@@ -158,7 +157,6 @@ class RegularizationPath:
     param_name: str
     values: np.ndarray
     range_description: str = ""
-    begins_at_zero: bool = False
     second: SecondNumber | None = None
     adaptive: AdaptiveFactors | None = None
 
@@ -278,8 +276,7 @@ def build_path(
     values = np.geomspace(low, high, points)
     if param_name == "strength":
         values = values[::-1]
-    begins_at_zero = param_name == "strength" and value_range is None and not experiment.settings.imputations
-    return RegularizationPath(param_name, values, description, begins_at_zero)
+    return RegularizationPath(param_name, values, description)
 
 
 def build_paths(

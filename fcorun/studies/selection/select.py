@@ -52,7 +52,7 @@ from fcorun.studies.selection.folds import (
 )
 from fcorun.studies.selection.path import build_paths
 from fcorun.studies.selection.selection_result import ALL_ROWS, DEFAULT_FOLDS, Selection, SelectOptions
-from fcorun.studies.selection.study import Log, Study, StudyPlan, describe_study, prepare_study, warn_few_evaluations
+from fcorun.studies.selection.study import Log, Study, StudyPlan, describe_study, prepare_study
 
 _MAX_NAMED_FOLDS = 20  # in a line
 
@@ -111,8 +111,8 @@ class SelectionPlan(StudyPlan[Selection]):
         nested, chosen_by_fold = None, dict.fromkeys(folds, choice.chosen_index)
         if self.nested_folds is not None:
             nested = self.nested_folds.judge(fits, self.metric, by_rule)
-            warnings += warn_about_nested(nested, study.path)
-            chosen_by_fold = nested.chosen_by_subset
+            warnings += warn_about_nested(nested)
+            chosen_by_fold = dict(zip([outer.name for outer in nested.folds.outer], nested.chosen, strict=True))
         predictions = predict_out_of_fold(study, fits, chosen_by_fold)
         thresholds = None
         if predictions and predictions[0].probability is not None:
@@ -125,7 +125,7 @@ class SelectionPlan(StudyPlan[Selection]):
             study=study,
             path=study.path,
             fits=own_fits,
-            warnings=[*warnings, *warn_few_evaluations(experiment)],
+            warnings=warnings,
             predictions=predictions,
             thresholds=thresholds,
             options=self.options,

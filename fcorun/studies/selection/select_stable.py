@@ -37,7 +37,6 @@ from fcorun.studies.selection.study import (
     StudyPlan,
     describe_study,
     prepare_study,
-    warn_few_evaluations,
     warn_unconverged,
 )
 
@@ -91,7 +90,6 @@ class StabilityPlan(StudyPlan[StabilityResult]):
                     "that makes coefficients 0"
                 )
             )
-        warnings += warn_few_evaluations(experiment)
         columns = None
         if options.refit:
             is_refit_feature = (scores.stable | scores.unpenalized)[units.unit_of]

@@ -93,7 +93,7 @@ def test_a_number_of_own_models():
 
 def paths(values, second, limits=(0.0, 1.0)):
     number = SecondNumber("reg", "l1_ratio", np.repeat(second, len(values)), limits)
-    return RegularizationPath("strength", np.tile(values, len(second)), "", begins_at_zero=True, second=number)
+    return RegularizationPath("strength", np.tile(values, len(second)), second=number)
 
 
 def test_one_standard_error_takes_the_earliest_of_all_paths():

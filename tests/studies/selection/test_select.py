@@ -130,7 +130,7 @@ def test_values_whose_fits_diverged_are_named():
         "all": PathFit({}, {}, np.array([0, 0, 0, diverged]), {}),
         "fold1": PathFit({}, {}, np.array([0, 0, diverged, diverged]), {}),
     }
-    path = RegularizationPath("strength", np.array([1, 0.1, 0.01, 0.001]), "", begins_at_zero=True)
+    path = RegularizationPath("strength", np.array([1, 0.1, 0.01, 0.001]))
     scores = np.array([[3.0, 1.2, np.nan, np.nan], [3.0, 1.4, 1.0, np.nan]])
     choice = choose(scores, "min", higher_is_better=False)
     text = " ".join(warn_about_choice(choice, path, fits, rounds=8))
