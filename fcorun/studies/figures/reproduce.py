@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem
@@ -29,13 +29,13 @@ from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.build_table import build_table
-from fcorun.reports.pictures.layout import render_figure
-from fcorun.reports.pictures.style import style_context
+from fcorun.reports.pictures import best_curves, structure
+from fcorun.reports.pictures.layout import add_legend, make_figure, render_figure
+from fcorun.reports.pictures.style import pt, style_context
 from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable
-from fcorun.reports.seed_bands import describe_band, seed_band
+from fcorun.reports.seed_bands import describe_band, seed_band, seeds_agree
 from fcorun.reports.sweep_report import warn_unfinished
 from fcorun.studies.figures import claims
-from fcorun.studies.figures.draw import CAPTIONS, PICTURES
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers import fco, personalised, races
 from fcorun.studies.figures.papers import fedsplit_figures as fedsplit
@@ -52,6 +52,91 @@ PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
     "conditioning": lambda inputs: fedsplit.check_conditioning(inputs.grid_records),
     "personalised": personalised.check_personalised,
     "few_rounds": races.check_costs,
+}
+
+
+def draw_curves(inputs: FigureInputs) -> Any:
+    """Draw metrics at the best rates of each algorithm, the median and the band over seeds."""
+    curves = best_curves.collect_curves(inputs.best_view)
+    return None if curves is None else best_curves.draw(curves)
+
+
+def draw_scatter(inputs: FigureInputs) -> Any:
+    """Draw structure against quality over all points of the grid, to show how much depends on the rates."""
+    points = structure.collect_points(inputs.grid_view)
+    return None if points is None else structure.draw(points)
+
+
+def draw_bars(inputs: FigureInputs) -> Any:
+    """Draw a bar for each algorithm at its best rates, with the band over seeds, and a panel for each metric."""
+    from matplotlib.lines import Line2D
+
+    inputs.check_one_best_point()
+    algos = inputs.algorithms
+    n_panels = len(inputs.figure.panels)
+    figure, axes = make_figure(n_panels, n_panels, height=1.9)
+    for ax, metric in zip(axes, inputs.figure.panels, strict=True):
+        if metric not in inputs.tuned.tail_metrics:
+            raise UserError(f"figure.panels: {metric} was not measured: leave it out, or run what measures it")
+        for i, algo in enumerate(algos):
+            values = inputs.tuned.frame.loc[inputs.tuned.frame["algo"] == algo, f"tail_{metric}"].to_numpy(float)
+            low, median, high = seed_band(values)
+            ax.bar(i, median, color=inputs.line_styles[algo].colour, width=0.7)
+            if len(values) > 1 and not seeds_agree(values):
+                ax.errorbar(
+                    i, median, [[median - low], [high - median]], color="black", linewidth=pt(0.8), capsize=pt(2)
+                )
+            ax.annotate(f"{median:.3g}", (i, high), (0, pt(2)), textcoords="offset points", ha="center")
+        ax.set_xticks(range(len(algos)), [inputs.title(name) for name in algos], rotation=20)
+        ax.grid(axis="x", visible=False)
+        ax.margins(y=0.12)
+        ax.set_ylabel(inputs.tuned.axis_label(metric, tail=True))
+    seed_counts = [n for n in inputs.tuned.frame["algo"].value_counts() if n > 1]
+    if seed_counts:
+        add_legend(
+            figure,
+            [Line2D([], [], color="black", linewidth=pt(0.8))],
+            [f"median and {describe_band(seed_counts, inputs.tuned.seed_kind)}"],
+            handlelength=1,
+        )
+    return figure
+
+
+# the text below each picture in report.html
+CAPTIONS = {
+    "curves": "Each algorithm at the best point of its grid: the median over seeds, with their band.",
+    "bars": "Each algorithm at the best point of its grid: the median over seeds, with their band.",
+    "scatter": "Structure against quality, a mark for each point of the grid.",
+    "averaging": "Solutions of single clients, the mean of these, and the models that the algorithms find.",
+    "rates": "The measured gap to the optimum against the bounds of theorems 4.1 to 4.3, for each client rate.",
+    "conditioning": "The gap to the optimum against rounds at three condition numbers, and the rounds to a gap of 1e-3 "
+    "against all condition numbers.",
+    "personalised": "Accuracy of global and personal models at the best points, sparsity against accuracy over all "
+    "points of the grid, and accuracy against communication.",
+    "few_rounds": "The gap to the optimum against rounds and bytes, and the error of the coefficients against bytes: "
+    "medians over seeds at the best points. A curve ends where its method sends nothing more, or where the gap is a "
+    "rounding error.",
+    "bytes_race": "The gap to the optimum, and the F1 score of the support, against bytes up and down: medians over "
+    "seeds at the best points, a column for each kind of method. A curve ends where the gap is a rounding error; the "
+    "star is the method of one round.",
+    "graph_race": "The gap to the optimum against rounds of each method, a curve for each graph, and the rounds to a "
+    "gap of 1e-6 against the spectral gap of the graph: medians over seeds at the best points. A method has no mark "
+    "for a graph on which it ends farther away.",
+    "identification": "The entries that are zero in only one of the solution and the optimum, and the gap to the "
+    "optimum, of one run of each algorithm at its best point. From the dot on the zeros are the optimum's, to the end.",
+}
+PICTURES: dict[str, Callable[[FigureInputs], Any]] = {
+    "curves": draw_curves,
+    "bars": draw_bars,
+    "scatter": draw_scatter,
+    "averaging": fco.draw_averaging,
+    "rates": fco.draw_rates,
+    "conditioning": fedsplit.draw_gaps,
+    "personalised": personalised.draw_accuracies,
+    "few_rounds": races.draw_costs,
+    "bytes_race": races.draw_bytes,
+    "graph_race": races.draw_graphs,
+    "identification": races.draw_identification,
 }
 
 
@@ -379,23 +464,24 @@ def read_declared_metrics(algorithms: Collection[str]) -> list[Metric]:
     return metrics
 
 
+def _check_names(names_by_key: Mapping[str, Iterable[str]], valid: Collection[str], problem: str) -> None:
+    """Raise UserError for a name of a key of a figure that is not valid."""
+    for key, names in names_by_key.items():
+        for name in names:
+            if name not in valid:
+                raise UserError(f"figure.{key}={name} {problem}: {suggest_name(name, valid)}")
+
+
 def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
     """Raise UserError if the figure names a metric that nothing declares, or an axis that is neither a counter nor
     a monotone metric.
     """
-    names_by_key = {"panels": figure.panels, "claims.metric": [claim.metric for claim in figure.claims]}
-    for key, names in names_by_key.items():
-        for name in names:
-            if name not in catalogue:
-                raise UserError(f"figure.{key}={name} is not a metric: {suggest_name(name, catalogue)}")
+    metrics = {"panels": figure.panels, "claims.metric": [claim.metric for claim in figure.claims]}
+    _check_names(metrics, catalogue, "is not a metric")
     axes = [*get_args(CurveAxis), *catalogue.axes]
-    for name in figure.x:
-        if name not in axes:
-            raise UserError(f"figure.x={name} is not a choice: {suggest_name(name, axes)}")
-    for claim in figure.claims:
-        for name in claim.at if isinstance(claim.at, dict) else ():
-            if name not in ("largest", *axes):
-                raise UserError(f"figure.claims.at={name} is not a choice: {suggest_name(name, ['largest', *axes])}")
+    places = [place for claim in figure.claims if isinstance(claim.at, dict) for place in claim.at]
+    _check_names({"x": figure.x}, axes, "is not a choice")
+    _check_names({"claims.at": places}, ["largest", *axes], "is not a choice")
 
 
 def check_gap_metrics(figure: Figure, settings: Settings) -> None:
@@ -434,9 +520,4 @@ def check_algorithms(figure: Figure, algorithms: Iterable[str]) -> None:
         "only": figure.only,
         "printed": figure.printed or {},
     }
-    for key, names in names_by_key.items():
-        for name in names:
-            if name not in valid:
-                raise UserError(
-                    f"figure.{key}={name} is no algorithm that the figure runs: {suggest_name(name, valid)}"
-                )
+    _check_names(names_by_key, valid, "is no algorithm that the figure runs")

@@ -77,7 +77,7 @@ class Figure:
 
     Attributes:
         title: a line that says what the figure shows.
-        draw: the name of a picture in fcorun.studies.figures.draw.
+        draw: the name of a picture in fcorun.studies.figures.reproduce.
         verdicts: a check of the records beside the claims, in fcorun.studies.figures.papers: bounds (module fco),
             fixed_points or conditioning (fedsplit_figures), personalised (margins and identities of personal models),
             few_rounds (the cheapest method for each gap).

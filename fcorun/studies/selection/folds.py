@@ -119,17 +119,14 @@ def check_groups_within_clients(data: FederatedData) -> None:
     """Raise UserError if a group has rows of several clients, so that clients cannot be held out wholly."""
     if data.train.group is None:
         return
-    client = np.repeat(np.arange(len(data.train.sizes)), data.train.sizes)  # of each row
-    group_names, group = np.unique(data.train.group, return_inverse=True)
-    pairs = np.unique(np.stack([group, client]), axis=1)
-    shared = np.flatnonzero(np.diff(pairs[0]) == 0)
-    if len(shared):
-        first = shared[0]
-        one, other = (data.client_names[m] for m in pairs[1, first : first + 2])
-        raise UserError(
-            f"`by=clients` holds whole clients out, and group '{group_names[pairs[0, first]]}' of `data.group` has "
-            f"rows of {one} and of {other}, which would be on both sides: give `by=rows`"
-        )
+    client_of_group: dict[str, str] = {}
+    client_of_row = np.repeat(np.array(data.client_names), data.train.sizes)
+    for group, client in zip(data.train.group.tolist(), client_of_row.tolist(), strict=True):
+        if client_of_group.setdefault(group, client) != client:
+            raise UserError(
+                f"`by=clients` holds whole clients out, and group '{group}' of `data.group` has rows of "
+                f"{client_of_group[group]} and of {client}, which would be on both sides: give `by=rows`"
+            )
 
 
 def compute_fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_rows: bool) -> Float[np.ndarray, " K"]:

@@ -30,8 +30,15 @@ from fcorun.results.models.coefficients import nonzero_limits
 from fcorun.studies.selection.fitting import PathFit, find_runs
 from fcorun.studies.selection.folds import SubsetMasks, check_global_model, check_subsets, draw_halves
 from fcorun.studies.selection.path import RegularizationPath, build_path
-from fcorun.studies.selection.stability import StabilityOptions, StabilityResult, name_features
-from fcorun.studies.selection.stability_scores import SelectionUnits, StabilityScores, compute_jaccard, score_features
+from fcorun.studies.selection.stability import (
+    SelectionUnits,
+    StabilityOptions,
+    StabilityResult,
+    StabilityScores,
+    compute_jaccard,
+    name_features,
+    score_features,
+)
 from fcorun.studies.selection.study import (
     Study,
     StudyPlan,
@@ -190,9 +197,6 @@ def _compare_clients(
             f"{(~is_valid).sum()} of {len(is_valid)} clients have no solution of their own: rows of one class, or none "
             "that the solver certified"
         )
-    n_empty = int((is_valid & ~supports.any(axis=1)).sum())
-    if n_empty:
-        warnings.append(f"{n_empty} of {len(is_valid)} clients choose no feature by themselves")
     return similarity, warnings
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fcorun.base.config import Count, Fraction, Positive
-from fcorun.base.errors import UserError, word
+from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.formats import csv_text, frame_csv
 from fcorun.base.records.record import PERSONAL, PREDICTIONS_FILE, SHARED
@@ -17,7 +17,7 @@ from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.reports.pictures.curve_groups import CurveView
-from fcorun.reports.pictures.layout import COLOURS, curve_style, make_figure
+from fcorun.reports.pictures.layout import COLOURS, curve_style, make_figure, shorten_name
 from fcorun.reports.pictures.picture import render_pictures
 from fcorun.reports.pictures.style import pt, style_context
 from fcorun.results.models.coefficients import COLUMNS, Coefficients, coefficients_from
@@ -404,11 +404,10 @@ class Selection(StudyResult):
         if self.nested is not None:
             yield from self._describe_nested(self.nested)
         if self.held_out_clients:
-            if len(self.data.train.sizes) <= _MAX_NAMED_CLIENTS:
-                folds = [f"{name} {', '.join(clients)}" for name, clients in self.held_out_clients.items()]
-                yield "held out: " + "; ".join(folds)
-            else:
-                yield f"{folder}/{self.study.study_file} names the clients that each fold holds out (held_out)"
+            folds = [
+                f"{name} {abbreviate(clients, _MAX_NAMED_CLIENTS)}" for name, clients in self.held_out_clients.items()
+            ]
+            yield "held out: " + "; ".join(folds)
         if self.thresholds is not None and self.thresholds.chosen_on:
             yield word(f"`threshold={self.thresholds.rule}`: {self.threshold:.4g}, chosen out of fold")
         yield from self.warnings
@@ -437,9 +436,7 @@ class Selection(StudyResult):
         for row in self._tabulate_nested(nested)[:_MAX_LINES]:
             values = [row.get(name, "") for name in (*numbers, f"{self.metric}_inner_mean", self.metric)]
             cells = "".join(f"{math.nan if value == '' else value:12.4g}" for value in values)
-            held_out = row["held_out"]
-            if len(held_out) > _MAX_LETTERS:
-                held_out = f"{held_out[: _MAX_LETTERS - 2]}.."
+            held_out = shorten_name(row["held_out"], _MAX_LETTERS)
             yield f"  {row['outer_fold']:10}{row['n']:9,}{cells}  {held_out}".rstrip()
         if n_folds > _MAX_LINES:
             yield f"  and {n_folds - _MAX_LINES} more, in {NESTED_FILE}"

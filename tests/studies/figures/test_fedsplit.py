@@ -15,10 +15,9 @@ from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.reports.build_table import build_table
-from fcorun.studies.figures.draw import PICTURES
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers import fedsplit_figures as fedsplit
-from fcorun.studies.figures.reproduce import reproduce
+from fcorun.studies.figures.reproduce import PICTURES, reproduce
 from fcorun.studies.figures.spec import load_figure
 
 

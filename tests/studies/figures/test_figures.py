@@ -21,10 +21,10 @@ from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.reports.run_table import RunTable
 from fcorun.studies.figures import claims, spec
-from fcorun.studies.figures.draw import PICTURES
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers.fco import collect_client_solutions
 from fcorun.studies.figures.reproduce import (
+    PICTURES,
     check_accuracy,
     check_algorithms,
     check_gap_metrics,

@@ -12,9 +12,9 @@ from fcorun.experiment import build
 from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.build_table import build_table
-from fcorun.studies.figures.draw import PICTURES
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers import fco
+from fcorun.studies.figures.reproduce import PICTURES
 from fcorun.studies.figures.spec import load_figure
 
 

@@ -27,8 +27,7 @@ from fcorun.studies.selection import study_pictures
 from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.folds import draw_halves
 from fcorun.studies.selection.select_stable import find_support, plan_stability
-from fcorun.studies.selection.stability import StabilityOptions, StabilityResult
-from fcorun.studies.selection.stability_scores import compute_jaccard, score_features
+from fcorun.studies.selection.stability import StabilityOptions, StabilityResult, compute_jaccard, score_features
 
 RNG = np.random.default_rng(5)
 OWNER = np.repeat(["a", "b", "c"], [20, 31, 25])

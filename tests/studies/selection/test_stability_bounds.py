@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fcorun.studies.selection.stability_scores import bound_false_selections, compute_tail, score_features
+from fcorun.studies.selection.stability import bound_false_selections, compute_tail, score_features
 
 # of the R package stabs 0.6, tests/regtest-inference.Rout.save: 100 features, threshold 0.6, 50 pairs, q = 1, ..., 10
 UNIMODAL = [0.02631579, 0.1052632, 0.2368421, 0.4210526, 0.6578947, 0.9473684, 1.289474, 1.684211, 2.131579, 2.631579]

@@ -18,8 +18,7 @@ from fcorun.methods.regularizers.group_lasso import GroupLasso
 from fcorun.reports.bibliography import build_bibliography
 from fcorun.results.inference.methods import AFTER_SELECTION
 from fcorun.studies.selection.select_stable import check_refit, plan_stability
-from fcorun.studies.selection.stability import StabilityOptions
-from fcorun.studies.selection.stability_scores import SelectionUnits
+from fcorun.studies.selection.stability import SelectionUnits, StabilityOptions
 
 RNG = np.random.default_rng(3)
 N_ROWS = 90
