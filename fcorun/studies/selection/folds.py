@@ -366,31 +366,31 @@ def check_outer_folds(data: FederatedData, outer: Mapping[str, SubsetMasks]) -> 
             )
 
 
-def warn_one_class_folds(data: FederatedData, folds: Mapping[str, SubsetMasks]) -> list[str]:
-    """Return a warning about folds, by their names, that hold out rows of one of two classes only."""
-    if len(data.classes) != 2 or data.train.stays_at_sites:
+def warn_about_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], metric: str, best: float) -> list[str]:
+    """Return warnings about folds, by their names, that hold out one of two classes only, and about accuracy.
+
+    Accuracy misleads where most rows are of one class; ``best`` is the highest mean of the metric.
+    """
+    if not data.classes or data.train.stays_at_sites:
         return []
-    of_one_class = _list_one_class_folds(data, folds)
-    if not of_one_class:
-        return []
+    warnings = []
     counts = np.bincount(data.train.y.astype(int), minlength=2)
-    rare = int(counts.argmin())
-    return [
-        f"{abbreviate(list(of_one_class))}: the rows held out are of one class only, so that the metric says nothing "
-        f"of the other there; '{data.classes[rare]}' has {counts[rare]} training rows: give fewer folds"
-    ]
-
-
-def warn_of_accuracy(data: FederatedData, metric: str, best: float) -> list[str]:
-    """Return a warning if accuracy chooses a value although most rows are of one class; ``best`` is the highest."""
-    if not metric.endswith("val_accuracy") or data.train.stays_at_sites:
-        return []
-    shares = np.bincount(data.train.y.astype(int)) / len(data.train.y)
-    if shares.max() < _MOST_ROWS:
-        return []
-    return [word(f"`metric=accuracy`: predicting '{data.classes[shares.argmax()]}' for every row has "
-            f"{shares.max():.4g}, and the best choice {best:.4g}: use `metric=loss`, or `metric=auc` for two "
-            "classes")]  # fmt: skip
+    of_one_class = _list_one_class_folds(data, folds) if len(data.classes) == 2 else {}
+    if of_one_class:
+        rare = int(counts.argmin())
+        warnings.append(
+            f"{abbreviate(list(of_one_class))}: the rows held out are of one class only, so that the metric says "
+            f"nothing of the other there; '{data.classes[rare]}' has {counts[rare]} training rows: give fewer folds"
+        )
+    share = counts.max() / len(data.train.y)
+    if metric.endswith("val_accuracy") and share >= _MOST_ROWS:
+        warnings.append(
+            word(
+                f"`metric=accuracy`: predicting '{data.classes[counts.argmax()]}' for every row has {share:.4g}, and "
+                f"the best choice {best:.4g}: use `metric=loss`, or `metric=auc` for two classes"
+            )
+        )
+    return warnings
 
 
 def check_global_model(experiment: PreparedExperiment, need: str) -> None:

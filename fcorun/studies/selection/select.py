@@ -47,8 +47,7 @@ from fcorun.studies.selection.folds import (
     describe_subset,
     list_marked_folds,
     name_held_out_clients,
-    warn_of_accuracy,
-    warn_one_class_folds,
+    warn_about_classes,
 )
 from fcorun.studies.selection.path import build_paths
 from fcorun.studies.selection.selection_result import ALL_ROWS, DEFAULT_FOLDS, Selection, SelectOptions
@@ -106,8 +105,8 @@ class SelectionPlan(StudyPlan[Selection]):
         by_rule = partial(choose, rule=rule, higher_is_better=higher, paired=paired, n_paths=study.path.n_paths)
         choice = by_rule(scores, fold_weights=self.fold_weights)
         warnings = warn_about_choice(choice, study.path, own_fits, experiment.settings.rounds)
-        warnings += warn_one_class_folds(study.data, {name: study.subsets[name] for name in folds})
-        warnings += warn_of_accuracy(study.data, self.metric, float(choice.mean[choice.best_index]))
+        subsets = {name: study.subsets[name] for name in folds}
+        warnings += warn_about_classes(study.data, subsets, self.metric, float(choice.mean[choice.best_index]))
         nested, chosen_by_fold = None, dict.fromkeys(folds, choice.chosen_index)
         if self.nested_folds is not None:
             nested = self.nested_folds.judge(fits, self.metric, by_rule)

@@ -22,8 +22,7 @@ from fcorun.studies.selection.folds import (
     assign_folds,
     check_outer_folds,
     describe_subset,
-    warn_of_accuracy,
-    warn_one_class_folds,
+    warn_about_classes,
 )
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
@@ -168,14 +167,12 @@ def test_outer_folds_that_cannot_be_judged_are_refused():
     with fails("outer fold 1 holds out", "only", "give fewer outer_folds"):
         check_outer_folds(data, draw(data, 4, 3, by="clients").outer_subsets)
     outer_subsets = draw(data, 4, 3, by="clients").outer_subsets
-    (warning,) = warn_one_class_folds(data, outer_subsets)
+    (warning, of_accuracy) = warn_about_classes(data, outer_subsets, "val_accuracy", 0.9512)
     assert warning.startswith("outer fold 1, outer fold 2, outer fold 3 and 1 more: the rows held out are of one class")
     assert "'1' has 12 training rows: give fewer folds" in warning
-    assert warn_one_class_folds(data_of(y=np.arange(60) % 2), outer_subsets) == []
-    (warning,) = warn_of_accuracy(data, "val_accuracy", 0.9512)
-    assert warning.endswith("and the best choice 0.9512: use metric=loss, or metric=auc for two classes")
-    assert warn_of_accuracy(data, "val_loss", 0.1) == []
-    assert warn_of_accuracy(data_of(y=np.arange(60) % 2), "val_accuracy", 0.6) == []
+    assert of_accuracy.endswith("and the best choice 0.9512: use metric=loss, or metric=auc for two classes")
+    assert warn_about_classes(data, outer_subsets, "val_loss", 0.1) == [warning]
+    assert warn_about_classes(data_of(y=np.arange(60) % 2), outer_subsets, "val_accuracy", 0.6) == []
     with fails("has 12 of 60 training rows", "fewer folds"):
         check_classes(data, np.arange(60) >= 12)
     with fails("outer_folds=13 is more than the 12 training rows of client a"):

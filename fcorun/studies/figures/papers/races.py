@@ -147,6 +147,10 @@ def draw_bytes(inputs: FigureInputs) -> Any:
     curves = curves_by_algorithm(inputs, inputs.figure.panels)
     factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
     figure, axes = make_figure(6, 3, height=1.6)
+    for i, ax in enumerate(axes[1:], 1):
+        ax.sharex(axes[0])
+        if i % 3:
+            ax.sharey(axes[i - i % 3])
     in_columns = {method for methods in _METHODS_OF_COLUMN.values() for method in methods}
     in_each_column = {algo for algo in curves if algo.partition("_")[0] not in in_columns}
     one_shot = [algo for algo, curve in curves.items() if len(curve["bytes"]) == 1]
@@ -171,16 +175,11 @@ def draw_bytes(inputs: FigureInputs) -> Any:
         top.set_title(kind, pad=pt(3))
         top.set(yscale="log")
         bottom.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.3))
-    for row, metric in enumerate((gap, score)):
-        panels = axes[3 * row : 3 * row + 3]
-        limits = np.array([ax.get_ylim() for ax in panels])
-        for ax in panels:
-            ax.set(xscale="log", ylim=(limits[:, 0].min(), limits[:, 1].max()))
-            ax.tick_params(labelleft=ax is panels[0], labelbottom=row == 1)
-        panels[0].set_ylabel(inputs.tuned.axis_label(metric))
-    ends = np.array([ax.get_xlim() for ax in axes])
-    for ax in axes:
-        ax.set_xlim(ends[:, 0].min(), ends[:, 1].max())
+    for i, ax in enumerate(axes):
+        ax.set_xscale("log")
+        ax.tick_params(labelleft=i % 3 == 0, labelbottom=i >= 3)
+    axes[0].set_ylabel(inputs.tuned.axis_label(gap))
+    axes[3].set_ylabel(inputs.tuned.axis_label(score))
     axes[4].set_xlabel(label)
     return figure
 
