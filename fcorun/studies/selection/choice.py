@@ -30,7 +30,7 @@ from fcorun.studies.selection.study import Study, warn_unconverged
 _PREFIX = "val_"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class CrossValidationChoice:
     """Scores of P values of a path, or of several paths, averaged over the folds, and the value that a rule chooses.
 
@@ -58,10 +58,6 @@ class CrossValidationChoice:
     chosen_index: int
     higher_is_better: bool
     paired: bool = False
-
-    def __repr__(self) -> str:
-        positions = f"chosen_index={self.chosen_index}, best_index={self.best_index}, one_se_index={self.one_se_index}"
-        return f"CrossValidationChoice({len(self.mean)} values, {positions})"
 
     @property
     def rule_indices(self) -> dict[str, int]:
@@ -435,7 +431,7 @@ def draw_nested_folds(
     return NestedFolds(outer, compute_fold_weights(data, fold, weigh_rows), subsets, fold, inner_fold)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False)
 class NestedScore:
     """The score of a whole selection: each outer fold is judged by the value that the other rows choose.
 
@@ -453,10 +449,6 @@ class NestedScore:
     scores: Float[np.ndarray, " J"]
     mean: float
     standard_error: float
-
-    def __repr__(self) -> str:
-        n_folds = len(self.scores)
-        return f"NestedScore({self.mean:.4g} ± {self.standard_error:.2g} over {n_folds} outer folds)"
 
     @property
     def chosen(self) -> Int[np.ndarray, " J"]:

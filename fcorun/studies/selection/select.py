@@ -21,7 +21,6 @@ from fcorun.experiment.requirements import has_gaps
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.results.models.predictions import Predictions, choose_thresholds, fixed_thresholds
 from fcorun.runs.imputed import prepare_tables
-from fcorun.studies.selection.adaptive import check_linear_model, weigh_features
 from fcorun.studies.selection.choice import (
     NestedFolds,
     add_fold_scores,
@@ -49,7 +48,7 @@ from fcorun.studies.selection.folds import (
     name_held_out_clients,
     warn_about_classes,
 )
-from fcorun.studies.selection.path import build_paths
+from fcorun.studies.selection.path import build_paths, check_linear_model, weigh_features
 from fcorun.studies.selection.selection_result import ALL_ROWS, DEFAULT_FOLDS, Selection, SelectOptions
 from fcorun.studies.selection.study import Log, Study, StudyPlan, describe_study, prepare_study
 

@@ -23,11 +23,10 @@ from fcorun.reports.pictures.style import pt, style_context
 from fcorun.results.models.coefficients import COLUMNS, Coefficients, coefficients_from
 from fcorun.results.models.predictions import ChosenThresholds, Predictions, predictions_csv, tabulate_scores
 from fcorun.results.models.score_curves import compute_curves
-from fcorun.studies.selection.adaptive import Pilot
 from fcorun.studies.selection.choice import CrossValidationChoice, NestedScore, find_metric
 from fcorun.studies.selection.fitting import END_STATES, PathFit
 from fcorun.studies.selection.folds import list_marked_folds, name_held_out_clients
-from fcorun.studies.selection.path import DEFAULT_SHARES
+from fcorun.studies.selection.path import DEFAULT_SHARES, Pilot
 from fcorun.studies.selection.study import OUT_OF_FOLD_FILES, StudyResult, delete_files, format_cost
 from fcorun.studies.selection.study_pictures import (
     format_path_axis,

@@ -189,7 +189,7 @@ def _sum_masses(
     return masses.cumsum(axis=1), (points * masses).cumsum(axis=1)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class StabilityScores:
     """Selection frequencies of d features on the halves, the bound on false selections, and the stable features.
 
@@ -211,9 +211,6 @@ class StabilityScores:
     bound: Float[np.ndarray, " P"]
     max_frequency: Float[np.ndarray, " d"]
     stable: Bool[np.ndarray, " d"]
-
-    def __repr__(self) -> str:
-        return f"StabilityScores({len(self.stable)} features, {np.sum(self.stable)} stable)"
 
     @property
     def unpenalized(self) -> Bool[np.ndarray, " d"]:

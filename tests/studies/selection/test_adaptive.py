@@ -12,7 +12,7 @@ from four_clients import NAMES, config
 from helpers import fails, not_none
 from run_studies import select
 
-from fcorun.studies.selection.adaptive import AdaptiveFactors
+from fcorun.studies.selection.path import AdaptiveFactors
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
