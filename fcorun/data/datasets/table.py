@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import numpy as np
 
 from fcorun.base.config import AUTO, Count, Index, PathOption, Positive, SplitSeed
-from fcorun.base.errors import UserError, suggest_name, warn_similar_names, word
+from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names, word
 from fcorun.base.system.files import file_digest
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData, shard_for_host
 from fcorun.data.rows.disk_matrix import DiskMatrix
@@ -278,7 +278,10 @@ class Table(Dataset):
         gaps: dict[str, np.ndarray] = {}
         if isinstance(columns, Encoding):
             encoding = columns
-            warnings = columns.warn_unused(rows.frame)
+            used = {column.name for column in columns.columns}
+            unused = [repr(name) for name in rows.frame if name not in used]
+            if unused:
+                warnings.append(f"columns that the record does not use are left out: {abbreviate(unused)}")
         elif columns is not None:
             encoding = fit_encoding(
                 rows.frame, columns, client_rows.training, missing=self.missing, warnings=warnings, where=self._where

@@ -61,13 +61,6 @@ class Encoding:
                 f"{where}: there is no column {abbreviate(list(map(repr, absent)))} to make features of; {hint}"
             )
 
-    def warn_unused(self, frame: Any) -> list[str]:
-        """Return a warning about the columns of a pandas.DataFrame that the encoding does not use."""
-        unused = sorted(set(frame) - {column.name for column in self.columns}, key=list(frame).index)
-        if not unused:
-            return []
-        return [f"columns that the record does not use are left out: {abbreviate(list(map(repr, unused)))}"]
-
     def find_gaps(self, frame: Any) -> dict[str, np.ndarray]:
         """Return the mask of the rows of a pandas.DataFrame without a value, (N,), for each column with such rows."""
         return find_gaps(frame[[column.name for column in self.columns]])
