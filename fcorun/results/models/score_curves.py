@@ -1,6 +1,6 @@
 """Curves of two classes on held-out rows: ROC and precision-recall, calibration, and scores against the threshold."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 
 from fcorun.base.records.formats import csv_text
 from fcorun.base.records.record import OUT_OF_FOLD
+from fcorun.data.rows.row_groups import divide
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, count_flagged
 from fcorun.results.models.predictions import Predictions
 
@@ -40,10 +41,10 @@ class Curves:
     split: str
     positive: str
     thresholds: dict[str, float]
-    roc: Sequence[Row]
-    calibration: Sequence[Row]
-    decision: Sequence[Row]
-    scores: Sequence[Row]
+    roc: list[Row]
+    calibration: list[Row]
+    decision: list[Row]
+    scores: list[Row]
 
     @property
     def files(self) -> dict[str, str]:
@@ -64,40 +65,25 @@ def compute_curves(predictions: Sequence[Predictions], table: Sequence[Row]) -> 
     chosen = [p for p in with_probability if p.split == split]
     if not chosen or len(np.unique(chosen[0].y)) < 2:
         return None
-    roc, calibration, decision, scores = [], [], [], []
+    curves = Curves(split, str(chosen[0].data.classes[1]), {p.model: p.threshold for p in chosen}, [], [], [], [])
     for of_model in chosen:
-        for client, rows in _rows_by_client(of_model):
+        rows_of = {"": np.arange(len(of_model))}
+        names = [] if of_model.clients is None else [name for name in np.unique(of_model.clients).tolist() if name]
+        if 1 < len(names) <= MAX_CLIENTS:
+            rows_of |= {name: np.flatnonzero(of_model.clients == name) for name in names}
+        for client, rows in rows_of.items():
             key = {"set": split, "model": of_model.model, "client": client}
             assert of_model.probability is not None
             y, probability = of_model.y[rows], of_model.probability[rows]
-            roc += [key | row for row in trace_roc(y, probability)]
-            calibration += [key | row for row in trace_calibration(y, probability)]
-            decision += [key | row for row in trace_decision(y, probability, of_model.threshold)]
-    shown = {(row["model"], row["client"]) for row in decision}
+            curves.roc.extend(key | row for row in trace_roc(y, probability))
+            curves.calibration.extend(key | row for row in trace_calibration(y, probability))
+            curves.decision.extend(key | row for row in trace_decision(y, probability, of_model.threshold))
+    shown = {(row["model"], row["client"]) for row in curves.decision}
     for row in table:
         if row["set"] == split and (row["model"], row["client"]) in shown:
-            scores.append({name: np.nan if value == "" and name != "client" else value for name, value in row.items()})
-    positive = str(chosen[0].data.classes[1])
-    return Curves(
-        split=split,
-        positive=positive,
-        thresholds={of_model.model: of_model.threshold for of_model in chosen},
-        roc=roc,
-        calibration=calibration,
-        decision=decision,
-        scores=scores,
-    )
-
-
-def _rows_by_client(predictions: Predictions) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield "" and all rows, then each client and its rows, unless there are one or too many clients."""
-    yield "", np.arange(len(predictions))
-    if predictions.clients is None:
-        return
-    names = [name for name in np.unique(predictions.clients).tolist() if name]
-    if 1 < len(names) <= MAX_CLIENTS:
-        for name in names:
-            yield name, np.flatnonzero(predictions.clients == name)
+            blanks = [name for name, value in row.items() if value == "" and name != "client"]
+            curves.scores.append(row | dict.fromkeys(blanks, np.nan))
+    return curves
 
 
 def trace_roc(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> list[Row]:
@@ -110,23 +96,19 @@ def trace_roc(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) ->
     if n_positive in (0, len(y)):
         return []
     thresholds, true_positives, false_positives = count_flagged(y, probability)
-    points = np.arange(len(thresholds))
-    if len(points) > _MAX_POINTS:
-        points = np.unique(np.linspace(0, len(points) - 1, _MAX_POINTS).astype(int))
-    rows: list[Row] = [
-        {"threshold": np.inf, "false_positive_rate": 0.0, "sensitivity": 0.0, "precision": np.nan, "n_flagged": 0}
-    ]
-    for i in points.tolist():
-        flagged = int(true_positives[i] + false_positives[i])
-        row = {
-            "threshold": float(thresholds[i]),
-            "false_positive_rate": float(false_positives[i] / (len(y) - n_positive)),
-            "sensitivity": float(true_positives[i] / n_positive),
-            "precision": float(true_positives[i] / flagged),
-            "n_flagged": flagged,
-        }
-        rows.append(row)
-    return rows
+    n_flagged = true_positives + false_positives
+    columns = {
+        "threshold": thresholds,
+        "false_positive_rate": false_positives / (len(y) - n_positive),
+        "sensitivity": true_positives / n_positive,
+        "precision": true_positives / n_flagged,
+        "n_flagged": n_flagged.astype(int),
+    }
+    if len(thresholds) > _MAX_POINTS:
+        points = np.unique(np.linspace(0, len(thresholds) - 1, _MAX_POINTS).astype(int))
+        columns = {name: values[points] for name, values in columns.items()}
+    first = {"threshold": np.inf, "false_positive_rate": 0.0, "sensitivity": 0.0, "precision": np.nan, "n_flagged": 0}
+    return [first, *_list_rows(columns)]
 
 
 def trace_calibration(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> list[Row]:
@@ -141,18 +123,9 @@ def trace_calibration(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, "
     n_bins = min(_MAX_BINS, n // _ROWS_OF_BIN)
     rows: list[Row] = []
     for of_bin in np.array_split(np.arange(n), n_bins) if n_bins > 1 else []:
-        share = float(y[of_bin].mean())
+        mean, share = float(probability[of_bin].mean()), float(y[of_bin].mean())
         low, high = wilson_interval(share, len(of_bin))
-        rows.append(
-            {
-                "kind": "bin",
-                "probability": float(probability[of_bin].mean()),
-                "observed": share,
-                "low": low,
-                "high": high,
-                "n": len(of_bin),
-            }
-        )
+        rows.append({"kind": "bin", "probability": mean, "observed": share, "low": low, "high": high, "n": len(of_bin)})
     if n < _ROWS_OF_LINE or y.min() == y.max():
         return rows
     least, largest = np.quantile(probability, [0.01, 0.99])
@@ -208,33 +181,33 @@ def trace_decision(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"
     """
     n, n_positive = len(y), int(y.sum())
     thresholds = np.unique(np.append(_THRESHOLDS, threshold))
-    sides = np.where(thresholds == DEFAULT_THRESHOLD, "right", "left")  # 0.5 itself is not flagged
-    sorted_all, sorted_positive = np.sort(probability), np.sort(probability[y == 1])
-    rows = []
-    for t, side in zip(thresholds.tolist(), sides.tolist(), strict=True):
-        n_flagged = n - int(np.searchsorted(sorted_all, t, side))
-        true_positives = n_positive - int(np.searchsorted(sorted_positive, t, side))
-        false_positives = n_flagged - true_positives
-        true_negatives = n - n_positive - false_positives
-        odds = t / (1 - t) if t < 1 else np.nan  # no net benefit at 1
-        rows.append(
-            {
-                "threshold": t,
-                "chosen": t == threshold,
-                "n_flagged": n_flagged,
-                "sensitivity": _ratio(true_positives, n_positive),
-                "specificity": _ratio(true_negatives, n - n_positive),
-                "ppv": _ratio(true_positives, n_flagged),
-                "npv": _ratio(true_negatives, n - n_flagged),
-                "net_benefit": (true_positives - false_positives * odds) / n,
-                "net_benefit_all": (n_positive - (n - n_positive) * odds) / n,
-            }
-        )
-    return rows
+
+    def count_flagged_rows(probabilities: np.ndarray) -> np.ndarray:
+        left, right = (np.searchsorted(np.sort(probabilities), thresholds, side) for side in ("left", "right"))
+        # 0.5 itself is not flagged
+        return len(probabilities) - np.where(thresholds == DEFAULT_THRESHOLD, right, left)
+
+    n_flagged, true_positives = count_flagged_rows(probability), count_flagged_rows(probability[y == 1])
+    false_positives = n_flagged - true_positives
+    odds = divide(thresholds, 1 - thresholds)  # no net benefit at 1
+    columns = {
+        "threshold": thresholds,
+        "chosen": thresholds == threshold,
+        "n_flagged": n_flagged,
+        "sensitivity": divide(true_positives, np.asarray(n_positive)),
+        "specificity": divide(n - n_positive - false_positives, np.asarray(n - n_positive)),
+        "ppv": divide(true_positives, n_flagged),
+        "npv": divide(n - n_positive - false_positives, n - n_flagged),
+        "net_benefit": (true_positives - false_positives * odds) / n,
+        "net_benefit_all": (n_positive - (n - n_positive) * odds) / n,
+    }
+    return _list_rows(columns)
 
 
-def _ratio(numerator: int, denominator: int) -> float:
-    return numerator / denominator if denominator else np.nan
+def _list_rows(columns: dict[str, np.ndarray]) -> list[Row]:
+    """Return the rows of a table with these columns, as plain values."""
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values]
 
 
 def _blank_nan(row: Row) -> Row:
