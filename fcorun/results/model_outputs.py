@@ -81,10 +81,10 @@ def compute_losses(
         prediction = np.pad(prediction, [(0, padding), *[(0, 0)] * (prediction.ndim - 1)], mode="edge")
         y = np.pad(y, (0, padding), mode="edge")
     with jax.enable_x64(True):
-        predictions = _put(prediction, float)
-        targets = _put(y, None if prediction.ndim > 1 else float)
+        predictions = jax.device_put(np.asarray(prediction, float))  # jnp.asarray would compile for each shape
+        targets = jax.device_put(np.asarray(y, None if prediction.ndim > 1 else float))
         if objective.has_client_losses:
-            weight = _put(np.ones(n_rows), float)
+            weight = jax.device_put(np.ones(n_rows))
             losses = jax.jit(objective.client_losses)(predictions, targets, weight, client)
         else:
             losses = objective.loss(predictions, targets)
@@ -92,22 +92,19 @@ def compute_losses(
         return {name: np.asarray(values, float)[:n_rows] for name, values in scores.items()}
 
 
-def _put(array: np.ndarray, dtype: type | None) -> jax.Array:
-    """Put an array on the device. ``jnp.asarray`` would compile a program for each shape."""
-    return jax.device_put(np.asarray(array, dtype))
-
-
 def class_probabilities(objective: Objective, prediction: np.ndarray) -> np.ndarray | None:
     """Return the probabilities of the classes, shape (n, classes); None if the objective defines none."""
-    if not hasattr(objective, "probabilities"):
-        return None
-    with jax.enable_x64(True):
-        return np.asarray(objective.probabilities(_put(prediction, float)), float)  # type: ignore[attr-defined]
+    return _transform(objective, "probabilities", prediction)
 
 
 def expected_targets(objective: Objective, prediction: np.ndarray) -> np.ndarray | None:
     """Return the expected target of each row of a regression, shape (n,); None if the objective defines none."""
-    if not hasattr(objective, "response"):
+    return _transform(objective, "response", prediction)
+
+
+def _transform(objective: Objective, name: str, prediction: np.ndarray) -> np.ndarray | None:
+    """Return what a method that an objective may have makes of predictions."""
+    if not hasattr(objective, name):
         return None
     with jax.enable_x64(True):
-        return np.asarray(objective.response(_put(prediction, float)), float)  # type: ignore[attr-defined]
+        return np.asarray(getattr(objective, name)(jax.device_put(np.asarray(prediction, float))), float)

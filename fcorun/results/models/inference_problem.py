@@ -200,6 +200,11 @@ def make_problem(
     penalty = _read_penalty(problem, n_features)
     if experiment.objective.ridge and not penalty.l1.any():
         raise UserError(f"{record.folder}: {SHRUNK_BY_RIDGE}")
+    names = ("weights", "bias") if "bias" in problem.shapes else ("weights",)
+    try:
+        theta = np.concatenate([np.ravel(record.solution[name]) for name in names]).astype(np.float64)
+    except READ_ERRORS as error:
+        raise UserError(f"{record.folder} has lost its solution.npz, or it is damaged: run it again") from error
     batch = gather_rows(data, experiment.settings.client_weighting)
     return InferenceProblem(
         experiment=experiment,
@@ -207,7 +212,7 @@ def make_problem(
         objective=objective,
         rows=make_model_rows(problem, batch),
         penalty=penalty,
-        theta=_read_parameters(record, problem),
+        theta=theta,
         gap=None if data.train.stays_at_sites else _make_gap(problem, batch),
         has_chosen_features=is_refit_of_stability(record),
         has_adaptive_weights=is_refit_of_adaptive_lasso(record),
@@ -299,21 +304,6 @@ def make_model_rows(problem: Problem, batch: Batch) -> ModelRows:
         features = np.column_stack([features, np.ones(len(features))])
     client = None if batch.client is None else np.asarray(batch.client)
     return ModelRows(features, np.asarray(batch.y), np.asarray(batch.weight), offset, client)
-
-
-def _read_parameters(record: Record, problem: Problem) -> np.ndarray:
-    """Return the record's parameters, the intercept last. Raises UserError if they are lost or do not fit."""
-    try:
-        solution = record.solution
-        parts = [np.ravel(solution["weights"]), *([np.ravel(solution["bias"])] if "bias" in problem.shapes else [])]
-    except READ_ERRORS as error:
-        raise UserError(f"{record.folder} has lost its solution.npz, or it is damaged: run it again") from error
-    theta = np.concatenate(parts).astype(np.float64)
-    if len(theta) != sum(int(np.prod(shape)) for shape in problem.shapes.values()):
-        raise UserError(f"{record.folder}: its solution does not fit its data: run it again")
-    if not np.isfinite(theta).all():
-        raise UserError(f"{record.folder}: its parameters are not finite: give another record")
-    return theta
 
 
 def _make_gap(problem: Problem, batch: Batch) -> Callable[[np.ndarray, float], float] | None:

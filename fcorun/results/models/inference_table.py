@@ -24,7 +24,7 @@ from fcorun.results.inference.methods import (
 from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.models.inference import MIN_COUNT, Inference
 from fcorun.results.models.inference_problem import feature_scaling
-from fcorun.results.models.multiple_imputation import describe_imputations, explain_no_imputation
+from fcorun.results.models.multiple_imputation import explain_no_imputation
 
 _NUMBERS = (
     *("estimate", "standard_error", "low", "high", "p_value", "p_holm"),
@@ -214,11 +214,19 @@ def describe_method(inference: Inference) -> str:
 
 def describe(inference: Inference, table: InferenceTable) -> list[str]:
     """Return the sentences that the command prints above its table."""
-    lines = [table.title, *_describe_held_out(inference)]
+    lines = [table.title]
+    splits, given = inference.problem.data.splits, inference.problem.experiment.config["data"]
+    held_out = {name: rows.n_rows for name, rows in splits.items() if name != "train"}
+    if held_out:
+        options = [f"data.{name}" if given.get(name) is None else f"data.{name}={given[name]}" for name in held_out]
+        lines.append(f"{sum(held_out.values()):,} rows are held out ({', '.join(options)}) and not used")
     if inference.gap_counts:
         largest = int(np.nanargmax(table.missing_information))
         share, name = float(table.missing_information[largest]), table.features[largest]
-        lines.append(describe_imputations(inference.gap_counts, inference.options.imputations, share, name))
+        gaps = abbreviate([f"'{column}' ({count:,})" for column, count in inference.gap_counts.items()])
+        lines.append(f"{inference.options.imputations} data sets: gaps in {gaps} are imputed by chained equations, and "
+                     "estimates pooled by Rubin's rules; the fraction of missing information is at most "
+                     f"{share:.2f} ({name}); valid if gaps depend on recorded values only")  # fmt: skip
     certificate = f"predicted decrease {inference.solution.predicted_decrease:.2g}"
     if inference.gap is not None:
         certificate = f"duality gap {inference.gap:.2g}"
@@ -253,17 +261,6 @@ def describe(inference: Inference, table: InferenceTable) -> list[str]:
     lines.append(f"{alone} of {n_tested} intervals exclude 0; corrected for {n_tested} tests by {holm}, {corrected} "
                  f"{differ} from 0 at a level of {100 * (1 - table.level):g} %")  # fmt: skip
     return lines
-
-
-def _describe_held_out(inference: Inference) -> list[str]:
-    """Return a sentence on the rows that are held out, none if there are none."""
-    splits, options = inference.problem.data.splits, inference.problem.experiment.config["data"]
-    names = [name for name in splits if name != "train"]
-    if not names:
-        return []
-    count = sum(splits[name].n_rows for name in names)
-    given = [f"data.{name}" if options.get(name) is None else f"data.{name}={options[name]}" for name in names]
-    return [f"{count:,} rows are held out ({', '.join(given)}) and not used"]
 
 
 def order_by_p_value(table: InferenceTable) -> Sequence[int]:

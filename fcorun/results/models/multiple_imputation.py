@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fcorun.base.errors import UserError, abbreviate, word
+from fcorun.base.errors import UserError, word
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.imputation.chained_equations import IncompleteColumn, impute
@@ -89,7 +89,10 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
     columns = [_read_column(column, cells, x) for column in incomplete]
     others = _outcome_regressors(problem)
     n_rows = min(int((~column.is_gap).sum()) for column in columns)
-    clients = _client_intercepts(problem)
+    n_clients = problem.data.n_clients
+    clients = np.empty((len(x), 0))
+    if 1 < n_clients <= _MAX_CLIENTS:
+        clients = (problem.data.train.known_client[:, None] == np.arange(n_clients)).astype(float)
     if n_rows >= _ROWS_PER_PARAMETER * (1 + x.shape[1] + others.shape[1] + clients.shape[1]):
         others = np.column_stack([others, clients])
     n_parameters = 1 + x.shape[1] + others.shape[1]
@@ -166,20 +169,3 @@ def _outcome_regressors(problem: InferenceProblem) -> np.ndarray:
         y = np.log(y)
     regressors = np.column_stack([y, offset])[:, [True, bool(offset.any())]]
     return (regressors - regressors.mean(axis=0)) * reciprocal_or_zero(regressors.std(axis=0))
-
-
-def _client_intercepts(problem: InferenceProblem) -> np.ndarray:
-    """Return a column of 0 and 1 for each client, (N, M); no column for a single client, and for more than 50."""
-    client = problem.data.train.known_client
-    n_clients = problem.data.n_clients
-    if not 1 < n_clients <= _MAX_CLIENTS:
-        return np.empty((len(client), 0))
-    return (client[:, None] == np.arange(n_clients)).astype(float)
-
-
-def describe_imputations(gap_counts: dict[str, int], imputations: int, share: float, name: str) -> str:
-    """Return the sentence on the imputations above the table; ``share`` is the largest fraction, that of ``name``."""
-    listed = abbreviate([f"'{column}' ({count:,})" for column, count in gap_counts.items()])
-    return (f"{imputations} data sets: gaps in {listed} are imputed by chained equations, and estimates pooled by "
-            f"Rubin's rules; the fraction of missing information is at most {share:.2f} ({name}); valid if gaps depend "
-            "on recorded values only")  # fmt: skip

@@ -418,17 +418,14 @@ def summarize_outcome(data: FederatedData) -> list[dict[str, object]]:
     on_other_hosts = isinstance(data.train, SiteRows) or len(data.train) < data.train.n_rows
     if on_other_hosts or data.features.encoding is None:
         return []
+    names = ["", *data.client_names, *data.held_out_clients]
     summary = []
     for split, rows in data.splits.items():
-        y = np.asarray(rows.y)
-        summary.append({"set": split, "client": "", **_describe_targets(y, data.target_task)})
-        clients = data.client_of_row(split)
-        if clients is None or data.n_clients + len(data.held_out_clients) > _MAX_CLIENTS:
-            continue
-        for client in (*data.client_names, *data.held_out_clients):
-            of_client = y[clients == client]
-            if len(of_client):
-                summary.append({"set": split, "client": client, **_describe_targets(of_client, data.target_task)})
+        y, clients = np.asarray(rows.y), data.client_of_row(split)
+        for name in names if clients is not None and len(names) <= _MAX_CLIENTS + 1 else names[:1]:
+            targets = y[clients == name] if name else y
+            if len(targets) or not name:
+                summary.append({"set": split, "client": name, **_describe_targets(targets, data.target_task)})
     return summary
 
 

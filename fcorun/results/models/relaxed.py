@@ -81,40 +81,38 @@ class UnpenalizedRefits:
         limits[:n_features] = nonzero_limits(experiment, data)
         return cls(replace(objective, ridge=0.0), rows, is_free, ridge, limits)
 
-    def selects(self, theta: Float[np.ndarray, " p"]) -> Bool[np.ndarray, " p"]:
-        """Return the mask of the parameters that are part of the fit for a solution ``theta`` of the lasso."""
-        return self.is_free | (np.abs(theta) > self.limits)
-
     def fit(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
         """Return the fit without a penalty for a solution ``theta`` of the lasso, 0 where it selects nothing.
 
         Call under enable_x64. Equal selections are fitted once. Raises NoRefit if the fit does not exist.
         """
-        selected = self.selects(theta)
+        selected = self.is_free | (np.abs(theta) > self.limits)
         key = selected.tobytes()
         if key not in self._known:
-            self._known[key] = self._fit_selected(selected, theta)
+            try:
+                self._known[key] = self._fit_selected(selected, theta)
+            except NoRefit as error:
+                self._known[key] = error
         fitted = self._known[key]
         if isinstance(fitted, NoRefit):
             raise fitted
         return fitted
 
-    def _fit_selected(self, selected: Bool[np.ndarray, " p"], theta: np.ndarray) -> np.ndarray | NoRefit:
-        """Return the fit of the selected parameters, from ``theta`` on, or the reason why it does not exist."""
+    def _fit_selected(self, selected: Bool[np.ndarray, " p"], theta: np.ndarray) -> np.ndarray:
+        """Return the fit of the selected parameters, from ``theta`` on. Raises NoRefit."""
         fitted = np.zeros(len(selected))
+        sums = PooledSums(self.objective, self.rows).restrict(np.flatnonzero(selected))
+        penalty = Penalty(np.zeros(int(selected.sum())), self.ridge[selected])
         if not selected.any():
             return fitted
-        sums = PooledSums(self.objective, self.rows._replace(x=self.rows.x[:, selected]))
-        n_selected = int(selected.sum())
-        penalty = Penalty(np.zeros(n_selected), self.ridge[selected])
         try:  # at 0 no loss is flat, so that a singular Hessian is one of collinear features
-            check_regular(sums.derivatives(np.zeros(n_selected)).hessian + np.diag(penalty.ridge))
-        except SingularHessian:
-            return NoRefit(COLLINEAR)
+            check_regular(sums.derivatives(penalty.l1).hessian + np.diag(penalty.ridge))
+        except SingularHessian as error:
+            raise NoRefit(COLLINEAR) from error
         try:
             fitted[selected] = solve(sums, penalty, theta[selected]).theta
-        except UserError:
-            return NoRefit(NO_OPTIMUM)
+        except UserError as error:
+            raise NoRefit(NO_OPTIMUM) from error
         return fitted
 
 
@@ -132,19 +130,15 @@ def relax_solution(
     with jax.enable_x64(True):
         fitted = refits.fit(theta)
     mixed = relax * theta + (1 - relax) * fitted
-    return _split(mixed, solution, names), _split(fitted, solution, names)
+    relaxed, refit, begin = {}, {}, 0
+    for name in names:
+        like, end = np.asarray(solution[name]), begin + np.size(solution[name])
+        relaxed[name] = mixed[begin:end].reshape(like.shape).astype(like.dtype)
+        refit[name] = fitted[begin:end].reshape(like.shape).astype(like.dtype)
+        begin = end
+    return relaxed, refit
 
 
 def keep_relaxed_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics that relaxed coefficients have: all but those of the problem with the penalty."""
     return {name: value for name, value in metrics.items() if name not in PENALIZED_METRICS}
-
-
-def _split(theta: np.ndarray, solution: Mapping[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
-    """Return the parameters of a vector by name, with the shapes and types of ``solution``."""
-    parts, begin = {}, 0
-    for name in names:
-        like = np.asarray(solution[name])
-        parts[name] = theta[begin : begin + like.size].reshape(like.shape).astype(like.dtype)
-        begin += like.size
-    return parts

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fcorun.base.errors import UserError, abbreviate
+from fcorun.base.errors import UserError
 from fcorun.base.records.formats import read_text
 from fcorun.base.records.record import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PREDICTIONS_FILE
 from fcorun.data.rows.row_groups import RowGroups
@@ -249,10 +249,11 @@ def match_rows(first: HeldOutRows, second: HeldOutRows) -> tuple[HeldOutRows, He
         raise UserError(f"{first.folder} has {describe_split(first)} rows, and {second.folder} "
                         f"{describe_split(second)} rows: give two records that hold out the same rows")  # fmt: skip
     if (first.task, first.classes) != (second.task, second.classes):
-        raise UserError(f"{pair} have no scores in common: one predicts {_outcome(first)}, the other "
-                        f"{_outcome(second)}")  # fmt: skip
-    position = {key: i for i, key in enumerate(_keys(second))}
-    matches = [(i, position[key]) for i, key in enumerate(_keys(first)) if key in position]
+        raise UserError(f"{pair} have no scores in common, of the tasks {first.task} and {second.task} and of the "
+                        f"classes {list(first.classes)} and {list(second.classes)}")  # fmt: skip
+    keys, others = (list(zip(rows.client.tolist(), rows.row.tolist(), strict=True)) for rows in (first, second))
+    position = {key: i for i, key in enumerate(others)}
+    matches = [(i, position[key]) for i, key in enumerate(keys) if key in position]
     if not matches:
         raise UserError(f"{pair} have no {describe_split(first)} row of one client and number in common: give "
                         "two records of the same data, `data.validation`, `data.test` and seed")  # fmt: skip
@@ -277,20 +278,3 @@ def match_rows(first: HeldOutRows, second: HeldOutRows) -> tuple[HeldOutRows, He
 def describe_split(rows: HeldOutRows) -> str:
     """Return the set of the rows in words."""
     return rows.split.replace("_", "-")
-
-
-def _keys(rows: HeldOutRows) -> list[tuple[str, int]]:
-    return list(zip(rows.client.tolist(), rows.row.tolist(), strict=True))
-
-
-def _outcome(rows: HeldOutRows) -> str:
-    """Return what the rows predict, in words."""
-    if rows.target_task.is_quantity:
-        return "numbers"
-    if rows.target_task.has_events:
-        return "times to events"
-    labels = list(rows.classes)
-    sentence = f"the classes {abbreviate(labels)}"
-    if rows.target_task.has_two_classes:
-        sentence += f", with {labels[-1]} as the positive one"
-    return sentence

@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -220,9 +221,9 @@ class WeightedRows(Sums):
         """Return the rows with one weighting, all weights 1."""
         return cls(rows, np.ones((1, len(rows))))
 
-    @property
+    @cached_property
     def n(self) -> Float[np.ndarray, "B G"]:
-        return self.shared(_sum_weights)
+        return self.rows.groups.total(self.weights)
 
     @property
     def has_probabilities(self) -> bool:
@@ -246,7 +247,3 @@ class WeightedRows(Sums):
         if compute not in self._results:
             self._results[compute] = compute(self)
         return self._results[compute]
-
-
-def _sum_weights(rows: WeightedRows) -> np.ndarray:
-    return rows.rows.groups.total(rows.weights)
