@@ -213,25 +213,18 @@ def collect_counts(data: FederatedData, rows: SiteRows, solution: Arrays) -> tup
     total = np.zeros((2, 2, N_BINS), np.int64)
     for site in sorted(answers):
         n_rows = data.validation.rows_of_answer.get(site, 0)
-        counts = answers[site].arrays
-        if set(counts) != (set(BINS) if n_rows else set()):
-            raise _invalid_counts_error(site, n_rows)
-        placed = []
-        for name in BINS if n_rows else ():
+        counts, placed = answers[site].arrays, np.zeros((2, 2, N_BINS), np.int64)
+        fits = set(counts) == (set(BINS) if n_rows else set())
+        for k, name in enumerate(BINS if fits and n_rows else ()):
             values = counts[name]
-            if values.shape != shape or values.dtype.kind != "i" or (values < 0).any():
-                raise _invalid_counts_error(site, n_rows)
-            placed.append(values if values.ndim == 2 else np.stack(spread_cells(values)))
-        if n_rows:
-            total += np.stack(placed)
-            if (np.sum(placed, axis=(0, 2)) != n_rows).any():
-                raise _invalid_counts_error(site, n_rows)
+            fits = fits and values.shape == shape and values.dtype.kind == "i" and bool((values >= 0).all())
+            if fits:
+                placed[k] = values if values.ndim == 2 else np.stack(spread_cells(values))
+        if not fits or (placed.sum(axis=(0, 2)) != n_rows).any():
+            raise UserError(f"site '{site}' sent invalid counts of the scores of its {n_rows} validation rows: see the "
+                            "log of that site")  # fmt: skip
+        total += placed
     return total[0], total[1]
-
-
-def _invalid_counts_error(site: str, n_rows: int) -> UserError:
-    return UserError(f"site '{site}' sent invalid counts of the scores of its {n_rows} validation rows: see the "
-                     "log of that site")  # fmt: skip
 
 
 def collect_sums(
