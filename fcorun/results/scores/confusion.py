@@ -1,4 +1,4 @@
-"""Scores of predicted classes: counts of right and wrong rows by class and their ratios, and errors of probabilities."""
+"""Scores of predicted classes: counts of right and wrong rows by class, their ratios, and errors of probabilities."""
 
 import numpy as np
 
