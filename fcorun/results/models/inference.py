@@ -324,15 +324,14 @@ def _fit_with_penalty(
     ``sums`` are those over so many rows, in all parameters of the problem.
     """
     solution = _solve_with_penalty(problem, sums, start)
-    scores = _square_scores(options, sums, solution, n_rows)
+    scores, n_corrected = _square_scores(problem, options, sums, solution, n_rows)
     kept = np.ix_(parameters.numbers, parameters.numbers)
-    moments = sums.moments(np.zeros(len(problem.theta)))
     estimates = debiased_estimates(
         parameters.map @ solution.theta,
         parameters.derivatives(solution.sums),
         SquaredScores(scores.meat[kept], scores.count),
-        rows=_corrected_rows(problem, options, moments.rows),
-        effective_rows=1 / moments.squared_weight,
+        rows=n_corrected,
+        effective_rows=1 / sums.moments(np.zeros(len(problem.theta))).squared_weight,
         clusters=options.cluster != "none",
         has_intercept=problem.has_intercept,
         nonzero=int((solution.theta != 0).sum()),
@@ -359,8 +358,7 @@ def _fit_without_penalty(
                         "with `reg=l1`, or fewer features")  # fmt: skip
     try:
         solution = solve(sums, Penalty.none(len(start)), start)
-        scores = _square_scores(options, sums, solution, n_rows)
-        n_corrected = _corrected_rows(problem, options, n_rows)
+        scores, n_corrected = _square_scores(problem, options, sums, solution, n_rows)
         estimates = wald_estimates(solution.theta, solution.sums, scores, n_corrected, options.cluster != "none")
     except SingularHessian as error:
         raise _explain_singular(problem, parameters.numbers[error.parameters], "give `reg=l1`") from error
@@ -400,16 +398,17 @@ def _find_informative(problem: InferenceProblem, sums: RowSums, deviation: np.nd
     return informative
 
 
-def _square_scores(options: InferenceOptions, sums: RowSums, solution: PenalizedSolution, n_rows: int) -> SquaredScores:
-    """Return the variance of the gradient at a solution, from the scores of rows or clusters, or of the model."""
+def _square_scores(
+    problem: InferenceProblem, options: InferenceOptions, sums: RowSums, solution: PenalizedSolution, n_rows: int
+) -> tuple[SquaredScores, float]:
+    """Return the variance of the gradient at a solution, and the number of rows that corrects standard errors.
+
+    The variance is that of the scores of rows or clusters, or of the model. The number is inf for none, as is usual for
+    errors of the model and for Cox's.
+    """
     if options.errors == "model":
-        return model_based_scores(solution.sums, n_rows)
-    return sums.scores(solution.theta)
-
-
-def _corrected_rows(problem: InferenceProblem, options: InferenceOptions, n_rows: int) -> float:
-    """Return the number of rows that corrects standard errors, inf for none, as is usual for a model's and for Cox."""
-    return np.inf if options.errors == "model" or problem.has_baseline_hazards else n_rows
+        return model_based_scores(solution.sums, n_rows), np.inf
+    return sums.scores(solution.theta), np.inf if problem.has_baseline_hazards else n_rows
 
 
 def _measure_distance(

@@ -180,7 +180,12 @@ def _parse(folder: Path, split: str, model: str, columns: dict[str, list[str]], 
         times = np.where(is_event, times, -times)
         return replace(rows, task=Survival.name, target=times, prediction=_numbers(columns["prediction"]))
     if "probability" in columns:
-        return _parse_binary(rows, columns)
+        positive = set(columns.get("positive", []))
+        others = {*columns["target"], *columns["prediction"]} - positive
+        if len(positive) != 1 or len(others) > 1:
+            raise ValueError("its positive class is not one of two")
+        parsed = _with_labels(rows, columns, (next(iter(others), ""), *positive))
+        return replace(parsed, task=Binary.name, probability=_probabilities(columns["probability"]))
     names = [name for name in columns if name.startswith("probability_")]
     if names:
         labels = tuple(name.removeprefix("probability_") for name in names)
@@ -193,17 +198,6 @@ def _parse(folder: Path, split: str, model: str, columns: dict[str, list[str]], 
             if task:
                 raise
     return _with_labels(rows, columns, tuple(sorted({*columns["target"], *columns["prediction"]})))
-
-
-def _parse_binary(rows: HeldOutRows, columns: dict[str, list[str]]) -> HeldOutRows:
-    """Return rows of two classes with the probability of the positive one."""
-    positive = set(columns.get("positive", []))
-    others = {*columns["target"], *columns["prediction"]} - positive
-    if len(positive) != 1 or len(others) > 1:
-        raise ValueError("its positive class is not one of two")
-    labels = (next(iter(others), ""), *positive)
-    parsed = _with_labels(rows, columns, labels)
-    return replace(parsed, task=Binary.name, probability=_probabilities(columns["probability"]))
 
 
 def _with_labels(
