@@ -424,7 +424,7 @@ def choose_site_threshold(
     if not all(np.isfinite(value).all() for value in solution.values()):
         return None, None
     edge, warning = choose_edge(rule, *collect_counts(data, rows, solution), "validation rows")
-    values = dict.fromkeys((SHARED, PERSONAL), probability_at(objective, edge))
+    values: dict[str, float] = dict.fromkeys((SHARED, PERSONAL), probability_at(objective, edge))
     return ChosenThresholds(rule.text, "validation", values, tuple(filter(None, [warning]))), edge
 
 

@@ -36,34 +36,25 @@ def minimize_l1_quadratics(
         tolerance: the largest change in a sweep, relative to the largest entry, at which it ends.
         max_sweeps: the sweeps after which it ends without a word.
     """
-    diagonal = np.diagonal(matrix).copy()
-    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1)), 0.0)
-    scaled = matrix * scale * scale[:, None]
-    factor = scale[:, None]
-    inverse = np.where(factor > 0, 1 / np.where(factor > 0, factor, 1), 0.0)
-    scaled_penalty = penalty * np.where(factor > 0, factor, 1)
-    limits = (tolerance, max_sweeps)
-    solution = _descend(scaled, right_sides * factor, scaled_penalty, start * inverse, limits)
-    return np.where(factor > 0, np.asarray(solution) * factor, start)
+    return np.asarray(_descend(matrix, right_sides, penalty, start, (tolerance, max_sweeps)))
 
 
 @jax.jit
 def _descend(matrix, right_sides, penalty, start, limits):
-    """Run coordinate descent for a matrix with ones, or zeros, on its diagonal."""
-    size = len(matrix)
+    """Run coordinate descent. Changes are compared in units in which the diagonal of the matrix is 1."""
+    unit = jnp.sqrt(jnp.diagonal(matrix))[:, None]
     tolerance, max_sweeps = limits
 
     def update(k, v):
         row = lax.dynamic_index_in_dim(matrix, k, keepdims=False)
-        gradient = row @ v - right_sides[k]
-        z = v[k] - gradient
-        new = jnp.sign(z) * jnp.maximum(jnp.abs(z) - penalty[k], 0)
+        z = row[k] * v[k] - (row @ v - right_sides[k])
+        new = jnp.sign(z) * jnp.maximum(jnp.abs(z) - penalty[k], 0) / row[k]
         return v.at[k].set(jnp.where(row[k] > 0, new, v[k]))
 
     def sweep(state):
         v, _, count = state
-        new = lax.fori_loop(0, size, update, v)
-        return new, jnp.abs(new - v).max() > tolerance * jnp.abs(new).max(), count + 1
+        new = lax.fori_loop(0, len(matrix), update, v)
+        return new, (jnp.abs(new - v) * unit).max() > tolerance * (jnp.abs(new) * unit).max(), count + 1
 
     def proceeds(state):
         return state[1] & (state[2] < max_sweeps)

@@ -136,9 +136,11 @@ def choose_parameters(problem: InferenceProblem, candidates: np.ndarray, level_r
     full_map = np.eye(len(problem.theta))
     references: dict[int, int] = {}
     has_reference = problem.has_intercept or problem.has_baseline_hazards
-    has_levels = described.encoding is not None and (not described.standardized or scaling is not None)
+    columns = ()
+    if described.encoding is not None and has_reference and (not described.standardized or scaling is not None):
+        columns = described.encoding.columns
     number = {name: index for index, name in enumerate(described.names)}
-    for column in described.encoding.columns if has_reference and has_levels else ():
+    for column in columns:
         if not column.adds_up_to_one:
             continue
         group = [number[name] for name in column.features]
