@@ -174,9 +174,8 @@ def compute_intervals(folder: Path, options: ScoreOptions, by_client: bool = Tru
     """
     record = read_scored_record(folder)
     models = _read_scored_rows(record)
-    tabulation = Tabulation(_resolve_resample(models[0], record, options), options, record.seed)
+    tabulation = Tabulation(_resolve_resample(models[0], options), options, record.seed)
     tabulation.warn(record.find_warning(models[0].split))
-    tabulation.warn_groups(models[0], record.group)
     rows: list[IntervalRow] = []
     for of_model in models:
         rows += tabulation.tabulate([of_model], by_client=by_client)
@@ -191,7 +190,7 @@ def compare_records(folders: Sequence[Path], options: ScoreOptions) -> ScoreInte
     records = [read_scored_record(folder) for folder in folders]
     matches = [match_rows(*pair) for pair in product(*(_read_scored_rows(record) for record in records))]
     common = matches[0][0]
-    tabulation = Tabulation(_resolve_resample(common, records[0], options), options, records[0].seed)
+    tabulation = Tabulation(_resolve_resample(common, options), options, records[0].seed)
     for record in records:
         tabulation.warn(record.find_warning(common.split, f" of {record.folder}"))
     thresholds = [record.threshold for record in records if record.threshold is not None]
@@ -201,7 +200,6 @@ def compare_records(folders: Sequence[Path], options: ScoreOptions) -> ScoreInte
             "sensitivity, specificity and predictive values compare thresholds as much as models; the AUC, the "
             "Brier score and the log loss have none"
         )
-    tabulation.warn_groups(common, records[0].group or records[1].group)
     rows: list[IntervalRow] = []
     for *pair, sentence in matches:
         tabulation.warn(sentence)
@@ -211,10 +209,10 @@ def compare_records(folders: Sequence[Path], options: ScoreOptions) -> ScoreInte
     return ScoreIntervals(rows, options.level, title, tabulation.sentences(), names)
 
 
-def _resolve_resample(rows: HeldOutRows, record: ScoredRecord, options: ScoreOptions) -> str:
+def _resolve_resample(rows: HeldOutRows, options: ScoreOptions) -> str:
     """Return rows, groups or clients. Raises UserError for units that the rows do not have, or too few clients."""
     resample = options.resample
-    path = record.folder / PREDICTIONS_FILE
+    path = rows.folder / PREDICTIONS_FILE
     if resample == "auto":
         return "rows" if rows.group is None else "groups"
     if resample == "groups" and rows.group is None:
@@ -262,6 +260,8 @@ class Tabulation:
         The first intervals are those of all rows, the others those of each client. There are none of a single client,
         and none if samples draw clients, which say nothing about one client.
         """
+        if self.resample == "rows" and models[0].group is not None:
+            self.warn(word("rows of a group are taken as independent: `resample=groups` does not assume that"))
         for rows in models:
             self._warn_small_classes(rows, _ALL)
             if rows.classes and rows.probability is None:
@@ -346,14 +346,6 @@ class Tabulation:
         """Add a warning unless it is empty or known."""
         if sentence:
             self._sentences[sentence] = None
-
-    def warn_groups(self, rows: HeldOutRows, group: str) -> None:
-        """Warn if rows of a group are taken as independent. ``group`` is the column of groups of the data, or ""."""
-        if self.resample == "rows" and rows.group is not None:
-            self.warn(word("rows of a group are taken as independent: `resample=groups` does not assume that"))
-        elif self.resample == "rows" and group:
-            self.warn(word(f"rows of a group (`data.group={group}`) are taken as independent, since predictions.csv "
-                      "has no groups: run it again with `force=true`"))  # fmt: skip
 
     def _warn_small_classes(self, rows: HeldOutRows, client: str) -> None:
         """Warn of few rows of a class, or of few events."""

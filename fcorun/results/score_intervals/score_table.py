@@ -57,7 +57,6 @@ class ScoredRecord:
         folder: the folder of a run or of a selection.
         seed: the seed of the run.
         task: the task of its data, or "".
-        group: the column ``data.group``, or "".
         threshold_rows: the set of rows that chose the threshold between two classes, or "".
         threshold: the threshold of the shared model, or None.
         nested: whether rows out of fold are those of outer folds, which no strength was chosen on.
@@ -67,7 +66,6 @@ class ScoredRecord:
     folder: Path
     seed: int = 0
     task: str = ""
-    group: str = ""
     threshold_rows: str = ""
     threshold: float | None = None
     nested: bool = False
@@ -96,16 +94,15 @@ def read_scored_record(folder: Path) -> ScoredRecord:
         raise UserError(f"there is no folder {folder}; give that of a run or selection that is done")
     selection = read_json(folder / SELECTION_FILE)
     run = Record(folder / REFIT_FOLDER if selection else folder)
-    summary, config = read_summary(run.folder), run.flat_config
+    summary = read_summary(run.folder)
     threshold = (selection or summary).get("threshold") or {}
     names = None
     if (folder / "scores.csv").is_file():
         names = frozenset(read_text(folder / "scores.csv").partition("\n")[0].split(","))
     return ScoredRecord(
         folder=folder,
-        seed=config.get("seed", 0),
+        seed=run.flat_config.get("seed", 0),
         task=summary.get("data", {}).get("task", ""),
-        group=config.get("data.group") or "",
         threshold_rows=threshold.get("chosen_on", ""),
         threshold=threshold.get("shared"),
         nested=bool(selection.get("nested")),
