@@ -72,7 +72,6 @@ from fcorun.results.models.predictions import (
     predictions_csv,
     summarize_outcome,
     tabulate_scores,
-    warn_few_validation_rows,
 )
 from fcorun.runs.job import Job
 from fcorun.runs.several_hosts import gather_predictions
@@ -284,7 +283,6 @@ def _add_reasons_for_doubt(job: Job, data: FederatedData, solution: Arrays, coef
     _add_final_warnings(job, separation_warning, coefficients)
     if data.classes:
         job.add_reason(warn_constant_prediction(job.experiment, data, job.rows[-1]))
-    job.add_reason(warn_few_validation_rows(data))
     if not separation_warning:
         _warn_of_movement(job, data, solution)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import FEW_EVENTS
 from fcorun.base.records.formats import columns_csv
 from fcorun.base.records.record import MAX_PREDICTED_ROWS, PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
 from fcorun.data.datasets.dataset import FederatedData
@@ -357,21 +356,6 @@ def _score_groups(rows: ScoredRows) -> dict[str, list[object]]:
     return {
         name: np.where(np.isnan(values[0]), "", values[0].astype(object)).tolist() for name, values in columns.items()
     }
-
-
-# A warning about validation rows with few of one class.
-
-
-def warn_few_validation_rows(data: FederatedData) -> str:
-    """Return a warning if the validation rows have so few rows of one of two classes that scores say little."""
-    if len(data.classes) != 2 or data.validation is None or data.train.stays_at_sites:
-        return ""
-    counts = np.bincount(np.asarray(data.validation.y), minlength=2)
-    if not counts.sum() or counts.min() >= FEW_EVENTS:
-        return ""
-    k = int(counts.argmin())
-    return (f"val_auc, val_ap and scores of the validation rows say little: {counts[k]} of {counts.sum()} rows "
-            f"{'is' if counts[k] == 1 else 'are'} '{data.classes[k]}'")  # fmt: skip
 
 
 # The levels of columns of text that few training rows, or few of their events, support.
