@@ -171,7 +171,25 @@ def load_inference_problem(record: Record, data: Dataset | None = None) -> Infer
     ``data`` are the rows that a Python program has in memory; None: those that the record's configuration names.
     Raises UserError, in one sentence, for a record without a certified solution, and for data that have changed.
     """
-    experiment = _prepare_experiment(record, data)
+    status = record.status.get("status", "no record")
+    if status != "done":
+        raise UserError(f"{record.folder} is {status}: intervals are for a run that is done")
+    try:
+        experiment = prepare({**record.config, "dry_run": False})
+        fingerprint = record.summary["data"]["fingerprint"]
+    except (*READ_ERRORS, TypeError, yaml.YAMLError) as error:
+        raise UserError(f"{record.folder}: its config.yaml or summary.json is lost or damaged: run it again") from error
+    if experiment.settings.frozen:
+        raise UserError(f"{record.folder} trains some parameters only (frozen): its problem is another one")
+    if isinstance(experiment.data, Sites):
+        raise UserError(f"{record.folder} has rows that stay at their sites, which answer what their plan lists: "
+                        "intervals are part of a plan, fcorun plan ... --infer")  # fmt: skip
+    if data is not None:
+        experiment = replace(experiment, data=data)
+    elif isinstance(experiment.data, InMemoryTable):
+        raise UserError(f"{record.folder} is of rows that a Python program had in memory: call record.infer(data=...)")
+    if experiment.fingerprint != fingerprint:
+        raise UserError(f"{record.folder}: the data have changed since the run: run it again, and then infer")
     if reason := explain_no_intervals(experiment):
         raise UserError(f"{record.folder}: {reason}")
     federated = load_data(experiment)
@@ -199,7 +217,14 @@ def make_problem(
                         f"there are {n_features:,}")  # fmt: skip
     objective = replace(experiment.objective, ridge=0.0)
     assert isinstance(objective, LinearModel)
-    penalty = _read_penalty(problem, n_features)
+    strength, l1_ratio = 0.0, 1.0
+    psi: Any = problem.regularizer
+    if not isinstance(psi, NoRegularizer):
+        strength = float(psi.strength)
+        l1_ratio = float(getattr(psi, "l1_ratio", 1.0))
+    factors, of_intercept = psi.feature_factors(n_features), np.zeros(int("bias" in problem.shapes))
+    ridge = strength * (1 - l1_ratio) * factors + problem.objective.ridge
+    penalty = Penalty(np.append(strength * l1_ratio * factors, of_intercept), np.append(ridge, of_intercept))
     if experiment.objective.ridge and not penalty.l1.any():
         raise UserError(f"{record.folder}: {SHRUNK_BY_RIDGE}")
     names = ("weights", "bias") if "bias" in problem.shapes else ("weights",)
@@ -219,30 +244,6 @@ def make_problem(
         has_chosen_features=is_refit_of_stability(record),
         has_adaptive_weights=is_refit_of_adaptive_lasso(record),
     )
-
-
-def _prepare_experiment(record: Record, data: Dataset | None) -> PreparedExperiment:
-    """Return the experiment of a record that is done, whose data are as they were. Raises UserError."""
-    status = record.status.get("status", "no record")
-    if status != "done":
-        raise UserError(f"{record.folder} is {status}: intervals are for a run that is done")
-    try:
-        experiment = prepare({**record.config, "dry_run": False})
-        fingerprint = record.summary["data"]["fingerprint"]
-    except (*READ_ERRORS, TypeError, yaml.YAMLError) as error:
-        raise UserError(f"{record.folder}: its config.yaml or summary.json is lost or damaged: run it again") from error
-    if experiment.settings.frozen:
-        raise UserError(f"{record.folder} trains some parameters only (frozen): its problem is another one")
-    if isinstance(experiment.data, Sites):
-        raise UserError(f"{record.folder} has rows that stay at their sites, which answer what their plan lists: "
-                        "intervals are part of a plan, fcorun plan ... --infer")  # fmt: skip
-    if data is not None:
-        experiment = replace(experiment, data=data)
-    elif isinstance(experiment.data, InMemoryTable):
-        raise UserError(f"{record.folder} is of rows that a Python program had in memory: call record.infer(data=...)")
-    if experiment.fingerprint != fingerprint:
-        raise UserError(f"{record.folder}: the data have changed since the run: run it again, and then infer")
-    return experiment
 
 
 def explain_no_intervals(experiment: PreparedExperiment) -> str:
@@ -282,20 +283,6 @@ def explain_relaxed(relax: float) -> str:
     """Return why relaxed coefficients have no intervals."""
     return word(f"`relax={relax:g}`: the coefficients of a relaxed lasso have no certificate and no intervals here: "
             "infer a record of the lasso, with `relax=null`")  # fmt: skip
-
-
-def _read_penalty(problem: Problem, n_features: int) -> Penalty:
-    """Return psi plus the ridge of the objective as penalties of the parameters."""
-    reg: Any = problem.regularizer
-    strength, l1_ratio = 0.0, 1.0
-    if not isinstance(reg, NoRegularizer):
-        strength = float(reg.strength)
-        l1_ratio = float(getattr(reg, "l1_ratio", 1.0))
-    factors = reg.feature_factors(n_features)
-    l1 = strength * l1_ratio * factors
-    ridge = strength * (1 - l1_ratio) * factors + problem.objective.ridge
-    n_others = int("bias" in problem.shapes)
-    return Penalty(np.append(l1, np.zeros(n_others)), np.append(ridge, np.zeros(n_others)))
 
 
 def make_model_rows(problem: Problem, batch: Batch) -> ModelRows:
