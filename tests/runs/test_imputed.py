@@ -17,8 +17,7 @@ from fcorun.interface.api.run_functions import run
 from fcorun.interface.api.run_record import RunRecord
 from fcorun.runs import imputed
 from fcorun.runs.imputed import complete_tables
-from fcorun.studies.selection.compare import plan_candidates
-from fcorun.studies.selection.comparison import CompareOptions
+from fcorun.studies.selection.comparison import CompareOptions, plan_candidates
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.select_stable import plan_stability
 from fcorun.studies.selection.selection_result import SelectOptions

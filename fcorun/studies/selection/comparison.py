@@ -1,23 +1,39 @@
-"""Options and result of ``fcorun compare``: scores by candidate and client, the verdict in words, and the picture."""
+"""The comparison of models for clients: each is chosen on inner folds, and judged on outer folds.
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+All models share the outer folds, but for ``new_client``, whose folds are the clients.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fcorun.base.config import Count
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
+from fcorun.base.metrics import RANKING_METRICS
 from fcorun.base.records.formats import csv_text, json_text
+from fcorun.base.records.record import PERSONAL
+from fcorun.base.records.record import SHARED as SHARED_MODEL
 from fcorun.base.system.files import write_atomically
 from fcorun.data.tasks import find_task
+from fcorun.experiment.build import load_data
+from fcorun.experiment.configuration.compose import override_key
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS
+from fcorun.experiment.prepare import prepare
+from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
 from fcorun.reports.pictures.layout import COLOURS, make_figure, shorten_name
 from fcorun.reports.pictures.style import pt, style_context
-from fcorun.results.score_intervals.score_table import ScoreOptions
+from fcorun.results.score_intervals.held_out_rows import HeldOutRows, match_rows, read_held_out_rows
+from fcorun.results.score_intervals.intervals import Tabulation
+from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreOptions
 from fcorun.results.scores.score import all_scores, list_scores
+from fcorun.studies.selection.folds import list_marked_folds
+from fcorun.studies.selection.select import SelectionPlan, plan_selection
+from fcorun.studies.selection.selection_result import Selection, SelectOptions
+from fcorun.studies.selection.study import Log
 from fcorun.studies.selection.study_pictures import render_png_and_pdf
 
 SHARED, STANDARDIZED, LOCAL, MEAN, NEW_CLIENT = "shared", "standardized", "local", "mean", "new_client"
@@ -28,6 +44,10 @@ DESCRIPTIONS = {
     MEAN: "each client's mean or share of events alone, without features",
     NEW_CLIENT: "one model of the other clients, none of whose rows are the client's",
 }
+Compose = Callable[[list[str]], dict[str, Any]]  # from overrides to a configuration
+DEFAULT_OUTER_FOLDS = 5
+# the beginnings of warnings about scores at a threshold, which a comparison does not list
+_OF_SCORES_NOT_SHOWN = ("no interval of", "some scores have no interval")
 
 
 @dataclass(frozen=True)
@@ -77,20 +97,14 @@ class CompareOptions:
         return tuple(dict.fromkeys(PERSONAL_ALGORITHMS if self.methods is None else self.methods))
 
 
-def describe_candidate(name: str) -> str:
-    """Return what a candidate is, in words."""
-    return DESCRIPTIONS.get(name, f"each client's own model by algo={name}")
-
-
 ALL = ""  # the client of the rows of all clients
 BETTER, WORSE, UNCLEAR = "better", "worse", "cannot be told apart"
-FEW_EVENTS = 10  # of a client: below, the client is named as too small for a verdict
+FEW_EVENTS = 10  # or rows of a client, or of a class: below, the client is named as too small for a verdict
 _COLOURS = {BETTER: COLOURS[2], WORSE: COLOURS[3]}
 _MARKS = {BETTER: "+", WORSE: "-", UNCLEAR: " ", "": " "}
 _MAX_PRINTED = 20  # clients
-_MAX_LETTERS = 30  # of a client's name that is printed
+_MAX_LETTERS = 30  # of a client's name
 _MAX_DRAWN = 40  # clients
-_MAX_NAME = 26  # letters of a client's name that is drawn
 _ROW = 0.16  # inches of a client that is drawn
 
 
@@ -166,14 +180,10 @@ class ModelComparison:
     warnings: Sequence[str]
     experiment: PreparedExperiment
     seconds: float
+    is_complete: ClassVar[bool] = True  # there is no refit
 
     def __repr__(self) -> str:
         return f"ModelComparison('{self.folder}')"
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether the comparison is done: always, since it has no refit."""
-        return True
 
     @property
     def score(self) -> str:
@@ -190,20 +200,6 @@ class ModelComparison:
         return next(
             row for row in self.rows if (row.candidate, row.client, row.score) == (candidate, client, self.score)
         )
-
-    @property
-    def small_clients(self) -> list[str]:
-        """The clients with fewer than 10 rows or events, or of two classes with fewer than 10 rows of one of them."""
-        small = []
-        for client in self.clients if len(self.clients) > 1 else ():
-            row = self.find(SHARED, client)
-            least = row.n if row.events is None else row.events
-            if find_task(self.task).has_two_classes:
-                least = min(least, row.n - least)
-            if least < FEW_EVENTS:
-                size = f"{row.n} rows" if row.events is None else f"{row.n} rows, {row.events} events"
-                small.append(f"{client} ({size})")
-        return small
 
     def describe_verdict(self) -> str:
         """Say in a sentence which clients profit or lose by which model, compared with the shared one."""
@@ -222,7 +218,15 @@ class ModelComparison:
                 parts.append("nobody profits from another model")
         if unclear:
             parts.append(f"for {', '.join(unclear.values())} no model can be told apart from the shared one")
-        if small := self.small_clients:
+        small = []
+        for client in self.clients if len(self.clients) > 1 else ():
+            row = self.find(SHARED, client)
+            least = row.n if row.events is None else row.events
+            if find_task(self.task).has_two_classes:
+                least = min(least, row.n - least)
+            if least < FEW_EVENTS:
+                small.append(f"{client} ({row.n} rows{'' if row.events is None else f', {row.events} events'})")
+        if small:
             parts.append(f"too small to rely on a verdict: {', '.join(small)}")
         n_comparisons = len(others) * len(clients)
         noun = "comparison" if n_comparisons == 1 else "comparisons"
@@ -315,7 +319,7 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
         for client in clients:
             row = comparison.find(SHARED, client)
             size = f"{row.n:,}" if row.events is None else f"{row.events:,} / {row.n:,}"
-            labels.append(f"{shorten_name(client, _MAX_NAME) if client else 'all'} ({size})")
+            labels.append(f"{shorten_name(client, _MAX_LETTERS) if client else 'all'} ({size})")
         figure, axes = make_figure(len(names), across, height=_ROW * (len(clients) + 1), title=notes, wide=True)
         low, high = _find_limits([comparison.find(name, client) for name in names for client in clients])
         for i, (ax, name) in enumerate(zip(axes, names, strict=True)):
@@ -358,3 +362,247 @@ def _find_limits(rows: Sequence[ComparisonRow]) -> tuple[float, float]:
     low, high = max(min(ends.min(), 0), -typical), min(max(ends.max(), 0), typical)
     margin = 0.05 * (high - low) or 1.0
     return float(low - margin), float(high + margin)
+
+
+def compose_candidates(compose: Compose, overrides: Sequence[str], options: CompareOptions) -> dict[str, dict]:
+    """Return the configuration of each candidate by its name. Raises UserError."""
+    sections = {text: override_key(text.lstrip("~")).partition(".")[0] for text in overrides}
+    of_shared = [text for text, section in sections.items() if section == "algo"]
+    common = [text for text in sections if text not in of_shared]
+    shared = [*common, *(of_shared or [f"algo={SHARED_MODEL_ALGORITHM}"])]
+    configs = {SHARED: compose(shared)}
+    data = configs[SHARED]["data"]
+    if "standardize" in data and data["standardize"] != "per_client":
+        own_scale = [text for text in shared if override_key(text) != "data.standardize"]
+        configs[STANDARDIZED] = compose([*own_scale, "data.standardize=per_client"])
+    of_local = [text for text in common if sections[text] not in ("uplink", "downlink")]  # which sends nothing
+    for name in (*options.method_names, LOCAL):
+        given = of_local if name == LOCAL else common
+        configs[name] = compose([*given, f"algo={name}", *PERSONAL_ALGORITHMS.get(name, ())])
+    return configs | {NEW_CLIENT: configs[SHARED]}
+
+
+def plan_candidates(
+    configs: Mapping[str, Mapping[str, Any]], options: CompareOptions
+) -> tuple[dict[str, SelectionPlan], list[str]]:
+    """Return the selection of each candidate, and a sentence for each one that these data do not allow.
+
+    The own models of a candidate are judged if it has some. They are chosen by their loss where the folds do not
+    measure the metric of the configuration for them. An algorithm that ignores psi has nothing to choose: its folds are
+    the outer ones. Raises UserError if there is no selection of the shared model.
+    """
+    experiment = prepare({**configs[SHARED], "metric": None})
+    if n_tables := experiment.settings.imputations:
+        raise UserError(f"`imputations={n_tables}` averages shared models, and compare also trains own ones of "
+                        "clients, by gaps filled once: leave imputations out")  # fmt: skip
+    data = load_data(experiment)
+    if data.target_task.is_quantity and not hasattr(experiment.objective, "response"):
+        raise UserError(f"the predictions of `objective={experiment.names['objective']}` are no expected values, whose "
+                        "squared errors compare models: give another objective")  # fmt: skip
+    for name in options.method_names:
+        if not prepare({**configs[name], "metric": None}).algo.has_personal_models:
+            raise UserError(f"methods={name}: `algo={name}` trains no own models for clients: leave it out")
+    n_marked, n_clients = len(list_marked_folds(data)), len(data.client_names)
+    n_outer = options.outer_folds or n_marked or DEFAULT_OUTER_FOLDS
+    n_inner = n_outer if n_marked else options.folds
+    by_rows = SelectOptions(
+        folds=n_inner, outer_folds=n_outer, points=options.points, rule=options.rule, range=options.range
+    )
+    plans, left_out = {}, []
+    for name, config in configs.items():
+        choice = by_rows
+        if name == NEW_CLIENT:
+            reason = "" if n_clients > 2 else "it needs three clients or more"
+            if n_marked:
+                reason = word("`data.fold` marks folds of rows, so that no client is held out")
+            if reason:
+                left_out.append(f"{name} is left out: {reason}")
+                continue
+            choice = replace(by_rows, by="clients", folds=min(n_inner, n_clients), outer_folds=n_clients)
+        try:
+            candidate, metric = prepare({**config, "metric": None}), config.get("metric")
+            if candidate.algo.has_personal_models and metric:
+                metric = f"personal_val_{metric.removeprefix('personal_').removeprefix('val_')}"
+                if metric not in candidate.metrics:  # the folds measure no ranking of own models
+                    metric = "personal_val_loss"
+            varies = candidate.applies_regularizer
+            if not varies:
+                choice = SelectOptions(folds=choice.outer_folds, by=choice.by)
+            plans[name] = plan_selection(config, choice, metric=metric, varies_strength=varies)
+        except UserError as error:
+            if name == SHARED:
+                raise
+            left_out.append(f"{name} is left out: {error}")
+    return plans, left_out
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """A comparison that is ready to run, as a ``StudyPlan``: a selection for each candidate, without a refit.
+
+    Attributes:
+        plans: the selection of each candidate, by the candidate's name.
+        left_out: a sentence for each candidate that the data do not allow.
+        folder: the folder of the comparison; each candidate has a folder in it.
+    """
+
+    plans: Mapping[str, SelectionPlan]
+    left_out: Sequence[str]
+    options: CompareOptions
+    folder: Path
+
+    @property
+    def messages(self) -> list[str]:
+        """The lines to print before the comparison begins."""
+        lines = ["candidates:"]
+        for name in (*self.plans, MEAN):
+            description = DESCRIPTIONS.get(name, f"each client's own model by algo={name}")
+            lines.append(f"  {name}: {description}")
+        return [*self.plans[SHARED].messages, *lines, *self.left_out]
+
+    def describe_progress(self) -> list[str]:
+        """Say how many fits of each candidate exist."""
+        return [f"{name}: {plan.study.describe_progress()}" for name, plan in self.plans.items()]
+
+    def run(self, log: Log = lambda line: None) -> ModelComparison:
+        """Compute the missing fits of each candidate, compare the predictions of the outer folds, and write files.
+
+        Raises:
+            UserError: a folder cannot be used, or the shared model has no predictions.
+        """
+        began = time.perf_counter()
+        rows: dict[str, HeldOutRows] = {}
+        warnings = list(self.left_out)
+        selections: dict[str, Selection] = {}
+        for i, (name, plan) in enumerate(self.plans.items(), 1):
+            log(f"{name}, candidate {i} of {len(self.plans)}: {len(plan.study.subsets)} fits")
+            try:
+                claimed = time.perf_counter()
+                with plan.study.claim():
+                    selections[name] = plan.select_value(lambda line, name=name: log(f"{name}: {line}"))
+                    selections[name].write_tables()
+                    selections[name].write_summary(time.perf_counter() - claimed)
+                if not plan.study.keeps_held_out:
+                    raise UserError("the rows are too many to be compared, at all values of the path: give fewer "
+                                    "points")  # fmt: skip
+                model = PERSONAL if plan.study.experiment.algo.has_personal_models else SHARED_MODEL
+                for held_out in read_held_out_rows(plan.study.folder, plan.study.data.task):
+                    if held_out.model == model:
+                        rows.setdefault(name, held_out)
+                if name not in rows:
+                    raise UserError("some client has no model of its own in a fold")
+            except UserError as error:
+                if name == SHARED:
+                    raise
+                warnings.append(f"{name} is left out: {error}")
+        shared = self.plans[SHARED]
+        if shared.metric in RANKING_METRICS:
+            warnings.append(word(f"mean is left out: it ranks no rows of a client, as `metric={shared.metric}` does"))
+            warnings += [
+                f"{name}: its strength is chosen by {selection.metric}, since the folds do not measure "
+                f"{shared.metric} of own models"
+                for name, selection in selections.items()
+                if selection.metric != shared.metric and selection.experiment.applies_regularizer
+            ]
+        elif getattr(shared.experiment.data, "offset", None) or find_task(rows[SHARED].task).has_events:
+            warnings.append(
+                word("mean is left out: it is for targets without `data.offset`, and for no times to events")
+            )
+        else:
+            rows[MEAN] = predict_means(rows[SHARED])
+        candidates: dict[str, list[str]] = {}  # by the warning about them
+        for name, selection in selections.items():
+            for sentence in selection.warnings:
+                candidates.setdefault(sentence, []).append(name)
+        warnings += [f"{', '.join(names)}: {sentence}" for sentence, names in candidates.items()]
+        table, findings = compare_rows(rows, self.options, shared.experiment.settings.seed)
+        chosen = {}
+        for name, selection in selections.items():
+            if selection.nested is not None:
+                chosen[name] = [selection.path.numbers_at(index) for index in selection.nested.chosen]
+        data = shared.study.data
+        comparison = ModelComparison(
+            rows=table,
+            candidates=list(rows),
+            clients=list(data.client_names),
+            scores=order_scores(table, shared.metric),
+            task=data.task,
+            options=self.options,
+            folder=self.folder,
+            chosen=chosen,
+            warnings=[*warnings, *findings],
+            experiment=shared.experiment,
+            seconds=time.perf_counter() - began,
+        )
+        comparison.write_files()
+        return comparison
+
+
+def plan_comparison(
+    compose: Compose, overrides: Sequence[str], options: CompareOptions, out: str | Path | None = None
+) -> ComparisonPlan:
+    """Check a comparison, and prepare the selections of its candidates, without writing anything. Raises UserError.
+
+    ``compose`` makes each candidate's configuration from the ``overrides``.
+    """
+    plans, left_out = plan_candidates(compose_candidates(compose, overrides, options), options)
+    study = plans[SHARED].study
+    folder = Path(out or Path("outputs") / study.experiment.names["data"] / f"compare-{study.identity[:8]}")
+    for name, plan in plans.items():
+        plans[name] = replace(plan, study=replace(plan.study, folder=folder / name))
+    return ComparisonPlan(plans, left_out, options, folder)
+
+
+def compare_rows(
+    rows: Mapping[str, HeldOutRows], options: CompareOptions, seed: int
+) -> tuple[list[ComparisonRow], list[str]]:
+    """Return the scores of all candidates on the same rows, with differences to the shared model, and warnings."""
+    shared = rows[SHARED]
+    tabulation = Tabulation("rows" if shared.group is None else "groups", options.score_options, seed)
+
+    def tabulate(*models: HeldOutRows) -> list[IntervalRow]:
+        return [row for row in tabulation.tabulate(list(models)) if row.method == BOOTSTRAP]
+
+    table = []
+    for name, candidate in rows.items():
+        other_folds = name == NEW_CLIENT
+        candidate, reference, _ = match_rows(replace(candidate, fold=None) if other_folds else candidate, shared)
+        differences = {}
+        if name != SHARED:
+            differences = {(row.client, row.score): row for row in tabulate(candidate, reference)}
+        for row in tabulate(candidate):
+            if name == MEAN and all_scores()[row.score].ranks_rows:  # which differ by fold alone
+                continue
+            numbers = {"n": row.n, "events": row.events, "value": row.estimate, "low": row.low, "high": row.high}
+            if difference := differences.get((row.client, row.score)):
+                numbers |= {"difference": difference.estimate, "difference_low": difference.low}
+                numbers["difference_high"] = difference.high
+            table.append(ComparisonRow(candidate=name, client=row.client, score=row.score, **numbers))
+    return table, [text for text in tabulation.sentences() if not text.startswith(_OF_SCORES_NOT_SHOWN)]
+
+
+def predict_means(rows: HeldOutRows) -> HeldOutRows:
+    """Predict each row by the mean of the targets of its client in the other folds.
+
+    To the rows of the client, a mean adds one whose target is the mean over the rows of all clients in the other folds:
+    a share of 0 would have an infinite log loss, and a client without rows in the other folds has the mean over all of
+    them. All rows count alike, whatever their weights.
+    """
+    assert rows.fold is not None
+    targets = rows.target.astype(float)[:, None]
+    if rows.classes:
+        targets = np.eye(len(rows.classes))[rows.target]
+    means = np.empty_like(targets)
+    for fold in np.unique(rows.fold):
+        is_training = rows.fold != fold
+        of_all = targets[is_training].mean(axis=0)
+        for client in np.unique(rows.client):
+            is_own = rows.client == client
+            client_targets = targets[is_training & is_own]
+            means[is_own & ~is_training] = (client_targets.sum(axis=0) + of_all) / (len(client_targets) + 1)
+    if not rows.classes:
+        return replace(rows, model=MEAN, prediction=means[:, 0])
+    probability = means[:, 1] if find_task(rows.task).has_two_classes else means
+    if rows.probability is None:  # the other models have no scores of probabilities
+        probability = None
+    return replace(rows, model=MEAN, prediction=means.argmax(axis=1), probability=probability)

@@ -3,8 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,20 +11,17 @@ from four_clients import OWNER, X, table
 from helpers import composed, fails, not_none
 
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows
-from fcorun.studies.selection.compare import (
-    _merge_warnings,
-    compare_rows,
-    compose_candidates,
-    plan_comparison,
-    predict_means,
-)
 from fcorun.studies.selection.comparison import (
     BETTER,
     UNCLEAR,
     WORSE,
     CompareOptions,
     ModelComparison,
+    compare_rows,
+    compose_candidates,
     order_scores,
+    plan_comparison,
+    predict_means,
 )
 
 DATA = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0", "reg=l1"]
@@ -119,14 +114,6 @@ def test_who_profits_and_who_loses():
     assert len({len(line.rstrip("+- ")) for line in table[1:3]}) == 1
     assert " 1,234,567 " in table[2]
     assert f"{scaled.find('shared', '').value:.4g}" in table[2]
-
-
-def test_a_warning_about_several_candidates_is_one_line():
-    selections: dict[str, Any] = {
-        name: SimpleNamespace(warnings=warnings)
-        for name, warnings in (("shared", ["few evaluations"]), ("local", ["tied", "few evaluations"]))
-    }
-    assert _merge_warnings(selections) == ["shared, local: few evaluations", "local: tied"]
 
 
 def test_equal_models_cannot_be_told_apart():

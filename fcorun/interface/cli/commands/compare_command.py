@@ -21,7 +21,6 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _import_kind():
-    from fcorun.studies.selection.compare import plan_comparison
-    from fcorun.studies.selection.comparison import CompareOptions
+    from fcorun.studies.selection.comparison import CompareOptions, plan_comparison
 
     return CompareOptions, lambda _, overrides, options, out: plan_comparison(compose, overrides, options, out)
