@@ -33,8 +33,7 @@ from fcorun.results.scores.score import all_scores, list_scores
 from fcorun.studies.selection.folds import list_marked_folds
 from fcorun.studies.selection.select import SelectionPlan, plan_selection
 from fcorun.studies.selection.selection_result import Selection, SelectOptions
-from fcorun.studies.selection.study import Log
-from fcorun.studies.selection.study_pictures import render_png_and_pdf
+from fcorun.studies.selection.study import Log, render_png_and_pdf
 
 SHARED, STANDARDIZED, LOCAL, MEAN, NEW_CLIENT = "shared", "standardized", "local", "mean", "new_client"
 DESCRIPTIONS = {

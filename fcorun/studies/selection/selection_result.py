@@ -27,8 +27,11 @@ from fcorun.studies.selection.choice import CrossValidationChoice, NestedScore, 
 from fcorun.studies.selection.fitting import END_STATES, PathFit
 from fcorun.studies.selection.folds import list_marked_folds, name_held_out_clients
 from fcorun.studies.selection.path import DEFAULT_SHARES, Pilot
-from fcorun.studies.selection.study import OUT_OF_FOLD_FILES, StudyResult, delete_files, format_cost
-from fcorun.studies.selection.study_pictures import (
+from fcorun.studies.selection.study import (
+    OUT_OF_FOLD_FILES,
+    StudyResult,
+    delete_files,
+    format_cost,
     format_path_axis,
     format_title,
     label_curve_ends,

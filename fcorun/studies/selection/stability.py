@@ -32,10 +32,11 @@ from fcorun.reports.pictures.layout import curve_style, make_figure, shorten_nam
 from fcorun.reports.pictures.style import pt, style_context
 from fcorun.results.inference.methods import AFTER_SELECTION
 from fcorun.results.models.coefficients import feature_names, mask_image, weights_image
-from fcorun.studies.selection.study import StudyResult, format_cost
-from fcorun.studies.selection.study_pictures import (
+from fcorun.studies.selection.study import (
     MAX_LETTERS,
     PARAMETER_LABELS,
+    StudyResult,
+    format_cost,
     format_path_axis,
     format_title,
     label_curve_ends,

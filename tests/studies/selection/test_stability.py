@@ -23,7 +23,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.pictures.style import STYLES
 from fcorun.studies.selection import stability as picture
-from fcorun.studies.selection import study_pictures
+from fcorun.studies.selection import study
 from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.folds import draw_halves
 from fcorun.studies.selection.select_stable import find_support, plan_stability
@@ -217,7 +217,7 @@ def test_a_model_without_coefficients_is_refused():
 def texts(monkeypatch, draws):
     """Return the texts of a picture, and its axes."""
     figures = []
-    monkeypatch.setattr(study_pictures, "render_figure", lambda figure, format: figures.append(figure) or b"")
+    monkeypatch.setattr(study, "render_figure", lambda figure, format: figures.append(figure) or b"")
     draws()
     figure, same = figures  # png and pdf
     assert same is figure
@@ -225,6 +225,7 @@ def texts(monkeypatch, draws):
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 def test_the_picture_names_the_most_frequent(monkeypatch):
     result = select_stable_features(
         config("algo=centralized"), StabilityOptions(subsamples=4, points=8, max_errors=0.3), "out"
