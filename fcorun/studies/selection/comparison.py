@@ -401,13 +401,15 @@ def plan_candidates(
     for name in options.method_names:
         if not prepare({**configs[name], "metric": None}).algo.has_personal_models:
             raise UserError(f"methods={name}: `algo={name}` trains no own models for clients: leave it out")
-    n_marked, n_clients = len(list_marked_folds(data)), len(data.client_names)
+    n_marked = len(list_marked_folds(data))
+    n_clients = len(data.client_names)
     n_outer = options.outer_folds or n_marked or DEFAULT_OUTER_FOLDS
     n_inner = n_outer if n_marked else options.folds
     by_rows = SelectOptions(
         folds=n_inner, outer_folds=n_outer, points=options.points, rule=options.rule, range=options.range
     )
-    plans, left_out = {}, []
+    plans = {}
+    left_out = []
     for name, config in configs.items():
         choice = by_rows
         if name == NEW_CLIENT:
@@ -419,7 +421,8 @@ def plan_candidates(
                 continue
             choice = replace(by_rows, by="clients", folds=min(n_inner, n_clients), outer_folds=n_clients)
         try:
-            candidate, metric = prepare({**config, "metric": None}), config.get("metric")
+            candidate = prepare({**config, "metric": None})
+            metric = config.get("metric")
             if candidate.algo.has_personal_models and metric:
                 metric = f"personal_val_{metric.removeprefix('personal_').removeprefix('val_')}"
                 if metric not in candidate.metrics:  # the folds measure no ranking of own models
@@ -461,7 +464,7 @@ class ComparisonPlan:
 
     def describe_progress(self) -> list[str]:
         """Say how many fits of each candidate exist."""
-        return [f"{name}: {plan.study.describe_progress()}" for name, plan in self.plans.items()]
+        return [f"{name}: {line}" for name, plan in self.plans.items() for line in plan.describe_progress()]
 
     def run(self, log: Log = lambda line: None) -> ModelComparison:
         """Compute the missing fits of each candidate, compare the predictions of the outer folds, and write files.

@@ -233,7 +233,8 @@ class PathFitter:
 
     def _run_path(self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
         """Run the path of an algorithm, in one batch or in as many as fit into memory."""
-        runs, variants = self.path.runs, [experiment]
+        runs = self.path.runs
+        variants = [experiment]
         if runs.second is not None:
             variants = [runs.second.apply(experiment, p) for p in range(0, len(runs.values), runs.length)]
         experiments = [build.resolve_auto(variant, data)[0] for variant in variants]
@@ -311,7 +312,8 @@ class PathFitter:
 
     def _solve_path(self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView) -> list[_RunResult]:
         """Solve the path of a baseline; each solution starts from the one before."""
-        algo, runs = experiment.algo, self.path.runs
+        algo = experiment.algo
+        runs = self.path.runs
         assert isinstance(algo, Baseline)
         problem = build.build_problem(experiment, data)
         rows = algo.select_rows(data.train.offsets)
@@ -431,7 +433,8 @@ def relax_fit(
     for s, share in enumerate(shares):
         for p, position in enumerate(fit.end_state):
             solution = {name: values[p] for name, values in fit.solution.items()}
-            metrics, state = {}, END_STATES[position]
+            metrics = {}
+            state = END_STATES[position]
             if state != "diverged":
                 try:
                     with jax.enable_x64(True):
@@ -458,9 +461,11 @@ def average_fits(fits: Sequence[PathFit], measure: _Measure) -> PathFit:
     results = []
     for p, positions in enumerate(np.stack([fit.end_state for fit in fits], axis=1)):
         solution = {name: values[p] for name, values in solutions.items()}
-        metrics, state = {}, "diverged"
+        metrics = {}
+        state = "diverged"
         if END_STATES.index(state) not in positions:
-            metrics, state = keep_relaxed_metrics(measure(solution)), END_STATES[positions.max()]
+            metrics = keep_relaxed_metrics(measure(solution))
+            state = END_STATES[positions.max()]
         counts = [sum(fit.counts[name][p] for fit in fits) for name in _COUNTS]
         held_out = {name: values[p] for name, values in outputs.items()}
         results.append(_RunResult(metrics, solution, state, counts, held_out))

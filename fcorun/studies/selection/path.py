@@ -74,7 +74,8 @@ class AdaptiveFactors:
         n_features, n_parameters = data.train.x.shape[1], rows.x.shape[1]
         objective: Any = replace(experiment.objective, ridge=0.0)  # type: ignore[call-arg]
         sums = PooledSums(objective, rows)
-        l1, ridge = np.zeros(n_parameters), np.zeros(n_parameters)
+        l1 = np.zeros(n_parameters)
+        ridge = np.zeros(n_parameters)
         ridge[:n_features] = experiment.objective.ridge
         if self.pilot == "lasso":
             lasso = replace(problem, regularizer=L1(strength=1.0, apply_to=experiment.reg.apply_to))

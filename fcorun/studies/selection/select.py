@@ -19,7 +19,7 @@ from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.experiment.requirements import has_gaps
 from fcorun.methods.algorithms.algorithm import Baseline
-from fcorun.results.models.predictions import Predictions, choose_thresholds, fixed_thresholds
+from fcorun.results.models.predictions import choose_thresholds, fixed_thresholds
 from fcorun.runs.imputed import prepare_tables
 from fcorun.studies.selection.choice import (
     NestedFolds,
@@ -106,12 +106,18 @@ class SelectionPlan(StudyPlan[Selection]):
         warnings = warn_about_choice(choice, study.path, own_fits, experiment.settings.rounds)
         subsets = {name: study.subsets[name] for name in folds}
         warnings += warn_about_classes(study.data, subsets, self.metric, float(choice.mean[choice.best_index]))
-        nested, chosen_by_fold = None, dict.fromkeys(folds, choice.chosen_index)
+        nested = None
+        chosen_by_fold = dict.fromkeys(folds, choice.chosen_index)
         if self.nested_folds is not None:
             nested = self.nested_folds.judge(fits, self.metric, by_rule)
             warnings += warn_about_nested(nested)
             chosen_by_fold = dict(zip([outer.name for outer in nested.folds.outer], nested.chosen, strict=True))
-        predictions = predict_out_of_fold(study, fits, chosen_by_fold)
+        rows = {}
+        outputs = []
+        for number, (name, index) in enumerate(chosen_by_fold.items(), start=1):
+            rows[number] = np.flatnonzero(study.subsets[name].validation)
+            outputs.append({model: values[index] for model, values in fits[name].held_out.items()})
+        predictions = join_folds(experiment.objective, study.data, rows, outputs)
         thresholds = None
         if predictions and predictions[0].probability is not None:
             thresholds = choose_thresholds(predictions, self.threshold, OUT_OF_FOLD)
@@ -298,16 +304,3 @@ def warn_unfinished_refit(experiment: PreparedExperiment, data: FederatedData, s
         "the choice is of unfinished runs: those of the path had the rounds and rates of the refit, and ended like "
         f"it; of the refit, {reason}"
     ]
-
-
-def predict_out_of_fold(study: Study, fits: Mapping[str, PathFit], chosen: Mapping[str, int]) -> list[Predictions]:
-    """Return the predictions for all training rows by the fits of the folds, of shared and of personal models.
-
-    ``chosen`` has the position on the path of the fit of each fold, by the fold's name. Returns no predictions if the
-    rows are too many to be kept, and none of models that diverged in some fold.
-    """
-    rows, outputs = {}, []
-    for number, (name, index) in enumerate(chosen.items(), start=1):
-        rows[number] = np.flatnonzero(study.subsets[name].validation)
-        outputs.append({model: values[index] for model, values in fits[name].held_out.items()})
-    return join_folds(study.experiment.objective, study.data, rows, outputs)

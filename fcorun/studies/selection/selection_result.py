@@ -105,7 +105,25 @@ class SelectOptions:
             UserError: by=clients with one client only, or options that contradict the folds of the data.
         """
         if fold_names:
-            return self._resolve_marked(fold_names)
+            if self.by == "clients":
+                raise UserError("`data.fold` marks the rows of each fold: leave `by=clients` out, or `data.fold`")
+            if len(fold_names) < 2:
+                raise UserError(
+                    f"`data.fold` marks one fold only, '{fold_names[0]}': mark two or more, or leave `data.fold` out"
+                )
+            if self.folds not in (None, len(fold_names)):
+                raise UserError(f"`folds={self.folds}`: `data.fold` marks {len(fold_names)} folds: leave folds out")
+            if self.outer_folds is not None and len(fold_names) < 3:
+                raise UserError(
+                    f"`outer_folds={self.outer_folds}`: `data.fold` marks two folds, and without one of them a single "
+                    "fold is left, which has no inner folds: mark three or more"
+                )
+            if self.outer_folds not in (None, len(fold_names)):
+                raise UserError(
+                    f"`outer_folds={self.outer_folds}`: `data.fold` marks {len(fold_names)} folds, each of which is an "
+                    f"outer fold: give `outer_folds={len(fold_names)}`"
+                )
+            return replace(self, folds=len(fold_names), fold_weights=self.fold_weights or "rows")
         by_clients = self.by == "clients"
         if by_clients and n_clients < 2:
             raise UserError("`by=clients` holds whole clients out, and there is one only: give `by=rows`")
@@ -131,27 +149,6 @@ class SelectOptions:
         if isinstance(self.relax, bool) or self.relax is None:
             return DEFAULT_SHARES if self.relax else ()
         return tuple(sorted(self.relax if isinstance(self.relax, list) else [self.relax], reverse=True))
-
-    def _resolve_marked(self, fold_names: Sequence[str]) -> "SelectOptions":
-        if self.by == "clients":
-            raise UserError("`data.fold` marks the rows of each fold: leave `by=clients` out, or `data.fold`")
-        if len(fold_names) < 2:
-            raise UserError(
-                f"`data.fold` marks one fold only, '{fold_names[0]}': mark two or more, or leave `data.fold` out"
-            )
-        if self.folds not in (None, len(fold_names)):
-            raise UserError(f"`folds={self.folds}`: `data.fold` marks {len(fold_names)} folds: leave folds out")
-        if self.outer_folds is not None and len(fold_names) < 3:
-            raise UserError(
-                f"`outer_folds={self.outer_folds}`: `data.fold` marks two folds, and without one of them a single "
-                "fold is left, which has no inner folds: mark three or more"
-            )
-        if self.outer_folds not in (None, len(fold_names)):
-            raise UserError(
-                f"`outer_folds={self.outer_folds}`: `data.fold` marks {len(fold_names)} folds, each of which is an "
-                f"outer fold: give `outer_folds={len(fold_names)}`"
-            )
-        return replace(self, folds=len(fold_names), fold_weights=self.fold_weights or "rows")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

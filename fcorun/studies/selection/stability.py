@@ -153,7 +153,8 @@ def compute_tail(mean: float, steps: int, n_points: int, r: float) -> float:
         return 0.0
     if steps < math.ceil(2 * target) + 1:
         return 1.0
-    low, high = _find_smallest_shift(target, n_points, r), _LARGEST_SHIFT
+    low = _find_smallest_shift(target, n_points, r)
+    high = _LARGEST_SHIFT
     for _ in range(_REFINEMENTS):
         shifts = np.geomspace(low, high, _GRID_POINTS)
         mass, moment = _sum_masses(shifts, n_points, r)
@@ -164,13 +165,15 @@ def compute_tail(mean: float, steps: int, n_points: int, r: float) -> float:
         total = ((k + 1) * mass[each, k] - moment[each, k]) / (k + 1 - target)
         tails = np.where(k + 1 >= steps, 1 - below / total, 0.0)  # the probability of ``steps`` or more, (A,)
         best = int(tails.argmax())
-        low, high = shifts[max(best - 1, 0)], shifts[min(best + 1, _GRID_POINTS - 1)]
+        low = shifts[max(best - 1, 0)]
+        high = shifts[min(best + 1, _GRID_POINTS - 1)]
     return float(tails[best])
 
 
 def _find_smallest_shift(target: float, n_points: int, r: float) -> float:
     """Find the shift at which the masses of 0, ..., n_points have the mean ``target`` by themselves, by bisection."""
-    low, high = _SMALLEST_SHIFT, _LARGEST_SHIFT
+    low = _SMALLEST_SHIFT
+    high = _LARGEST_SHIFT
     while high / low > 1 + 1e-12:
         middle = math.sqrt(low * high)
         mass, moment = _sum_masses(np.array([middle]), n_points, r)

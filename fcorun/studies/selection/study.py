@@ -190,14 +190,6 @@ class Study:
         """True if the fits have outputs for the rows that their subsets hold out."""
         return keeps_held_out(self.data, len(self.path.values), len(self.data.train))
 
-    def describe_progress(self) -> str:
-        """Say how many fits exist and how many remain to be computed."""
-        n_fits = len(self.subsets)
-        n_existing = 0
-        if read_json(self.folder / self.study_file).get("identity") == self.identity:
-            n_existing = len(self.load_fits())
-        return f"{n_existing} of {n_fits} fits exist, {n_fits - n_existing} to run ({self.folder})"
-
     @contextmanager
     def claim(self) -> Iterator[None]:
         """Lock the folder for this process while the context lasts.
@@ -408,7 +400,8 @@ class StudyResult(ABC):
 
     def write_summary(self, seconds: float | None = None) -> None:
         """Write the study file: "running", or "done" with the ``seconds`` that the study and its refit took."""
-        study, path = self.study, self.path
+        study = self.study
+        path = self.path
         content = {
             "identity": study.identity,
             "label": study.label,
@@ -480,7 +473,12 @@ class StudyPlan(ABC, Generic[Result]):
 
     def describe_progress(self) -> list[str]:
         """Say how many fits exist and how many remain to be computed."""
-        return [self.study.describe_progress()]
+        study = self.study
+        n_fits = len(self.study.subsets)
+        n_existing = 0
+        if read_json(study.folder / study.study_file).get("identity") == study.identity:
+            n_existing = len(study.load_fits())
+        return [f"{n_existing} of {n_fits} fits exist, {n_fits - n_existing} to run ({study.folder})"]
 
     def run(self, log: Log = lambda line: None, watch: Watcher | None = None) -> Result:
         """Compute the missing fits, draw the conclusion, write the files, and fit the refit if the kind has one.
@@ -588,6 +586,7 @@ def label_curve_ends(ax: Any, labels: list[tuple[float, int, str]]) -> None:
         arrow = {"arrowstyle": "-", "linewidth": pt(0.4), "color": colour, "relpos": (0, 0.5)}
         arrow |= {"shrinkA": pt(1), "shrinkB": 0}
         place = {"xycoords": "axes fraction", "textcoords": "axes fraction", "va": "center", "annotation_clip": False}
-        at_curve, beside = (1, (end - low) / (high - low)), (1.06, heights[i])
+        at_curve = (1, (end - low) / (high - low))
+        beside = (1.06, heights[i])
         text = shorten_name(name, MAX_LETTERS)
         ax.annotate(text, at_curve, beside, color=colour, parse_math=False, arrowprops=arrow, **place)

@@ -87,7 +87,7 @@ def test_the_score_is_that_of_a_loop_over_the_folds():
 
     # the same command computes nothing; the choice on all rows is that of a selection that is not nested
     plan = plan_selection(settings, options, "out")
-    assert "12 of 12 fits exist" in plan.study.describe_progress()
+    assert "12 of 12 fits exist" in plan.describe_progress()[0]
     again = plan.conclude(plan.study.load_fits())
     assert not_none(again.nested).scores.tolist() == nested.scores.tolist()
     plain = plan_selection(settings, replace(options, outer_folds=None), "plain")

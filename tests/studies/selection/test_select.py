@@ -328,7 +328,7 @@ def test_a_threshold_that_is_a_number_needs_no_rows_out_of_fold(monkeypatch):
         plan_selection({**settings, "threshold": "youden"}, options, "out")
     plan = plan_selection({**settings, "threshold": 0.3}, options, "out")
     assert not plan.study.keeps_held_out
-    monkeypatch.setattr("fcorun.studies.selection.select.predict_out_of_fold", lambda *_: [])
+    monkeypatch.setattr("fcorun.studies.selection.select.join_folds", lambda *_: [])
     fit = PathFit(
         metrics={plan.metric: np.array([1.0, 2.0])},
         solution={},

@@ -114,7 +114,10 @@ def compute_constants(experiment: PreparedExperiment, data: FederatedData) -> Bo
     schedule = build_engine(experiment, data).federation.schedule
     batches = schedule.draw_rounds(0, _ROUNDS).rows  # (rounds, clients, K, batch)
     smoothness = smoothness_norm = 0.0
-    variances, variances_norm, heterogeneities, squared_gradients = [0.0], [0.0], [0.0], [0.0]
+    variances = [0.0]
+    variances_norm = [0.0]
+    heterogeneities = [0.0]
+    squared_gradients = [0.0]
     for m, client_rows in enumerate(clients):
         drawn = [] if schedule.full_batch_steps else batches[:, m].reshape(-1, batches.shape[-1])
         minibatches = [rows[rows >= 0] for rows in drawn if (rows >= 0).any()]  # -1 pads

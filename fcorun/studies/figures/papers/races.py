@@ -100,7 +100,8 @@ def check_costs(inputs: FigureInputs) -> list[dict[str, str]]:
             rounds, sent, gap = (curves[algo][name][-1] for name in ("rounds", "bytes", "suboptimality"))
             end = f"{gap:.1g}" if gap > FLOOR else f"below {FLOOR:g}"
             end += f" after {rounds:g} round{'s' if rounds > 1 else ''} and {sent / 1000:,.0f} kB"
-            says, wanted = f"needs the fewest {axis} for some gap", f"no more {axis} than any other"
+            says = f"needs the fewest {axis} for some gap"
+            wanted = f"no more {axis} than any other"
             measured = f"{_describe_gaps(is_least)}; ends at {end}"
             rows.append(verdict_row(algo, says, measured, wanted, bool(is_least.any())))
     return rows
@@ -155,7 +156,8 @@ def draw_bytes(inputs: FigureInputs) -> Any:
     in_each_column = {algo for algo in curves if algo.partition("_")[0] not in in_columns}
     one_shot = [algo for algo, curve in curves.items() if len(curve["bytes"]) == 1]
     for column, (kind, methods) in enumerate(_METHODS_OF_COLUMN.items()):
-        top, bottom = axes[column], axes[column + 3]
+        top = axes[column]
+        bottom = axes[column + 3]
         for algo in curves:
             method, _, compressor = algo.partition("_")
             if method in methods:
