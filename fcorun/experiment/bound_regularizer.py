@@ -133,12 +133,13 @@ def _feature_and_column_names(data: FederatedData) -> list[str]:
 
 
 def _feature_indices(name: str, data: FederatedData, option: str) -> list[int]:
-    """Return the indices of the features that a name of ``option`` stands for: one, or the levels of a text column.
+    """Return the indices of the features that a name of ``option`` stands for.
 
-    Raises UserError for a name of no feature.
+    They are one, the levels of a text column, or the terms of a spline. Raises UserError for a name of no feature.
     """
     n_features, columns = data.train.x.shape[1], _features_of_columns(data)
-    if name in data.features.names:
+    curves = data.features.encoding.curve_of_feature if data.features.encoding else {}
+    if name in data.features.names and curves.get(name) != name:  # whose first term has the name of the column
         return [data.features.names.index(name)]
     if name in columns:
         return columns[name]

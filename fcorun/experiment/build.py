@@ -77,6 +77,26 @@ def check_targets(experiment: PreparedExperiment, y: np.ndarray, held_out_y: np.
         raise UserError(f"`objective={experiment.names['objective']}`: {error}") from error
 
 
+def check_ordered_classes(experiment: PreparedExperiment, data: FederatedData) -> None:
+    """Raise UserError for a class without training rows: the cuts on its two sides would pass each other.
+
+    A client with a model of its own needs rows of every class.
+    """
+    counts = np.zeros((data.n_clients, len(data.classes)), int)
+    weight = np.ones(len(data.train.y)) if data.train.weight is None else data.train.weight
+    np.add.at(counts, (data.train.client[weight > 0], data.train.y[weight > 0].astype(int)), 1)
+    objective = f"`objective={experiment.names['objective']}`"
+    for k in np.flatnonzero(counts.sum(axis=0) == 0)[:1]:
+        raise UserError(f"class '{data.classes[k]}' has no training row that counts, and {objective} needs rows of "
+                        "each class: hold out other rows (`data.validation`, `data.split_seed`), or leave out rows of "
+                        "this class")  # fmt: skip
+    if experiment.algo.has_personal_models:
+        for m, k in np.argwhere(counts == 0)[:1]:
+            raise UserError(f"client '{data.client_names[m]}' has no training row of class '{data.classes[k]}', and "
+                            f"`algo={experiment.names['algo']}` with {objective} needs rows of each class at each "
+                            "client: give an algorithm with one model for all, or leave out this client")  # fmt: skip
+
+
 def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     """Refuse data that do not fit the objective, psi, the algorithm, the topology or the settings of the experiment.
 
@@ -103,6 +123,8 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     if len(data.train.y) and not data.train.stays_at_sites:  # a site checks its rows by itself
         held_out = [rows.y for rows in (data.validation, data.test) if rows is not None]
         check_targets(experiment, data.train.y, np.concatenate([data.train.y[:0], *held_out]))
+        if data.target_task.has_order:
+            check_ordered_classes(experiment, data)
     if data.train.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
         raise UserError(f"`data.offset` is added to a linear predictor, of which `objective={names['objective']}` has "
                         "none or one a class: leave it out")  # fmt: skip

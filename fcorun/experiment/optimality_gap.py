@@ -191,7 +191,8 @@ def describe_unknown_gap(experiment: PreparedExperiment, data: FederatedData) ->
     """Return a sentence on a run that did not measure its gap, whose rows stay at their sites."""
     if has_duality_gap(build_problem(experiment, data), data.train.x.shape[1]):
         return word("how near the optimum it ended is not known: `gap=true` measures it")
-    return "how near the optimum it ended is not judged, for that takes all rows in one place"
+    return word(f"how near the optimum it ended is not measured: `objective={experiment.names['objective']}` with "
+                f"`reg={experiment.names['reg']}` has no duality gap")  # fmt: skip
 
 
 def _summarize_gap(

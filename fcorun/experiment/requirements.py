@@ -267,7 +267,8 @@ def check_rows_of_linear_fit(settings: Settings, data: FederatedData, one_output
     if reason := data.train.why_not_in_memory:
         raise UserError(f"{option} needs all training rows in memory, and these {reason}; or {leave_out}")
     if not one_output:
-        raise UserError(f"{option} is for one coefficient a feature: {leave_out}")
+        raise UserError(f"{option} is for models with one coefficient a feature and at most one intercept, and not for "
+                        f"several classes: {leave_out}")  # fmt: skip
     n_features = data.train.x.shape[1]
     if settings.imputations and not has_gaps(data):
         raise UserError(f"{option}: no column has gaps in the training rows that `data.missing=mean` or median fills: "

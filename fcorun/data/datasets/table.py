@@ -193,7 +193,12 @@ class Table(Dataset):
         """Return the columns before a fit, or the encoding to apply; None where columns have no names."""
         if rows.frame is not None:
             if self.encoding:
-                return read_encoding(self.encoding)
+                encoding = read_encoding(self.encoding)
+                n_knots = {c.name: len(c.value_features) + 1 for c in encoding.columns if c.makes_curve}
+                if self.splines and self.splines != n_knots:
+                    raise UserError(f"`data.splines`: the columns are coded as in {self.encoding}, which has other "
+                                    "splines or none: leave `data.splines` out")  # fmt: skip
+                return encoding
             return {name: self.infer_column(series, rows.client) for name, series in rows.frame.items()}
         if rows.encoding is not None:
             if self.splines:

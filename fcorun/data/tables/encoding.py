@@ -41,6 +41,12 @@ class Encoding:
         """The name of each feature's column, by the name of the feature."""
         return {name: column.name for column in self.columns for name in column.features}
 
+    @property
+    def curve_of_feature(self) -> dict[str, str]:
+        """The name of the column of each feature that is a term of a curve, by the name of the feature."""
+        curves = [column for column in self.columns if column.makes_curve]
+        return {name: column.name for column in curves for name in column.value_features}
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Encoding":
         """Return the encoding that ``to_dict`` returned. Raises KeyError, TypeError or ValueError for anything else."""

@@ -53,8 +53,10 @@ def selected_features(model: FittedTableModel) -> list[dict[str, Any]]:
 
 def finding_sentence(model: FittedTableModel) -> str:
     """Return one sentence on how many features the model uses, and the largest of them; "" without coefficients."""
-    n_features = len({row["feature"] for row in model.coefficients if row["parameter"] != "bias"})
-    names = list(dict.fromkeys(str(row["feature"]) for row in selected_features(model)))
+    curves = model.encoding.curve_of_feature
+    features = [row["feature"] for row in model.coefficients if row["parameter"] != "bias"]
+    n_features = len({curves.get(name, name) for name in features})
+    names = list(dict.fromkeys(curves.get(row["feature"], row["feature"]) for row in selected_features(model)))
     if not n_features:
         return ""
     largest = ", ".join(model.labels.get(name, name) for name in names[:3])
@@ -110,13 +112,19 @@ def reading_sentences(model: FittedTableModel) -> list[str]:
     if several:
         sentences.append(f"Each level of {', '.join(several)} has a coefficient of its own, without a reference level: "
                          "compare two levels by the ratio or difference of their numbers.")  # fmt: skip
+    if curves := dict.fromkeys(model.encoding.curve_of_feature.values()):
+        labels = ", ".join(model.label(name) for name in curves)
+        sentences.append(f"Curves: {labels}. No term of a curve varies alone, so that only the picture of the curve "
+                         "says how the outcome depends on it; a p value is of all its terms together.")  # fmt: skip
     sentences.append("These are associations in these rows; they do not show what a treatment would change.")
     return sentences
 
 
 def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
     """Return the table of intervals by feature, the forest plot, and sentences about them."""
+    curves = model.encoding.curve_of_feature
     rows = [row for row in model.intervals if row["feature"] != INTERCEPT]
+    rows = [row for row in rows if row["feature"] not in curves or row["p_holm"]]  # the first term of a curve
     shown = rows
     if len(rows) > max_rows:
         smallest = sorted(rows, key=lambda row: (math.isnan(parse_float(row["p_value"])), parse_float(row["p_value"])))
@@ -125,18 +133,20 @@ def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
     sentences = [hide_row_numbers(line) for line in read_lines(model.record.folder / INTERVALS_TEXT)]
     level = next((line.partition(" intervals")[0].rpartition(", ")[2] for line in sentences), "")
     name = model.ratio_name or "difference"
-    selected = {row["feature"] for row in selected_features(model)}
+    selected = {curves.get(row["feature"], row["feature"]) for row in selected_features(model)}
     is_imputed = any(row.get("missing_information") for row in rows)
     lines = []
     for row in shown:
         cells = [model.labels.get(row["feature"], row["feature"])]
         if not row["p_value"]:  # a reference level, or the reason for no interval
             cells += [row["method"], row["method"], ""]
+        elif row["feature"] in curves:
+            cells += ["a curve", "a curve", format_p(parse_float(row["p_value"]))]
         else:
             cells += [_interval(model, row, ""), _interval(model, row, "_standardized")]
             cells.append(format_p(parse_float(row["p_value"])))
         is_reference = row["method"] == _REFERENCE
-        cells.append("" if is_reference else "yes" if row["feature"] in selected else "no")
+        cells.append("" if is_reference else "yes" if curves.get(row["feature"], row["feature"]) in selected else "no")
         share = row.get("missing_information")
         lines.append([*cells, *([f"{parse_float(share):.0%}" if share else ""] if is_imputed else [])])
     headers = ["feature", f"{name} per unit ({level} CI)", f"{name} per SD ({level} CI)", "p", "used by the model"]
@@ -179,10 +189,14 @@ def finding_table(model: FittedTableModel, max_rows: int = MAX_COEFFICIENTS) -> 
     """Return the coefficients of the model with its intercept: those that predict, without intervals."""
     name = model.ratio_name or "difference"
     standardized = model.data.get("standardized") or {}
+    curves = model.encoding.curve_of_feature
     selected = selected_features(model)
     has_units = any(row["value_original"] for row in model.coefficients)
     has_deviations = bool(standardized) or not has_units
     lines = []
+    for column in dict.fromkeys(curves[row["feature"]] for row in selected if row["feature"] in curves):
+        lines.append([model.label(column), *["a curve"] * (has_units + has_deviations)])
+    selected = [row for row in selected if row["feature"] not in curves]
     for row in selected[:max_rows]:
         per_unit, per_deviation = parse_float(row["value_original"]), parse_float(row["value"])
         cells = [per_unit] * has_units + [per_deviation] * has_deviations

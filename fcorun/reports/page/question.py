@@ -118,6 +118,8 @@ def describe_preparation(model: FittedTableModel) -> list[tuple[str, str]]:
         text = ", ".join(columns)
         if n_features != len(columns):
             text += f": {len(columns)} columns, {n_features} features, since each level of a text is a feature"
+            if curves := dict.fromkeys(model.encoding.curve_of_feature.values()):
+                text += f", and each term of the curves of {', '.join(map(model.label, curves))}"
         facts.append(("Candidate features", text))
     facts.append(("Left out", _describe_left_out(model)))
     missing = str(model.config.get("data.missing") or "")

@@ -34,9 +34,10 @@ def draw_forest(table: InferenceTable) -> Any:
     Points and lines are estimates and intervals per standard deviation of a feature, so that features can be compared;
     of models with a ratio they are ratios on a logarithmic axis. The columns beside them have these numbers, and those
     per unit of a feature. Of more than 40 features, those with the smallest p values are drawn, else all features with
-    an interval, and reference levels, in the order of the data. The intercept is in the file, not in the figure.
+    an interval, and reference levels, in the order of the data. The intercept and terms of curves are in the file, not
+    in the figure.
     """
-    drawable = order_by_p_value(table)
+    drawable = [row for row in order_by_p_value(table) if table.features[row] not in table.curve_of_feature]
     rows = list(drawable[:MAX_ROWS])
     if len(drawable) <= MAX_ROWS:
         rows = sorted({*drawable, *(row for row, method in enumerate(table.method) if method == _REFERENCE)})

@@ -235,6 +235,21 @@ def intervals(estimates: Estimates, level: float) -> tuple[np.ndarray, np.ndarra
     return estimates.theta - half, estimates.theta + half, 2 * t.sf(statistic, estimates.degrees)
 
 
+def joint_p_value(estimates: Estimates, positions: np.ndarray) -> float:
+    """Return the p value of Wald's test that the parameters at these ``positions`` (k,) are all 0.
+
+    The statistic is compared with F of k and the degrees of freedom of the estimates, the fewest of them.
+    """
+    from scipy.stats import chi2, f
+
+    theta, covariance = estimates.theta[positions], estimates.covariance[np.ix_(positions, positions)]
+    statistic = float(theta @ np.linalg.pinv(covariance, hermitian=True) @ theta)
+    degrees = float(np.min(np.broadcast_to(estimates.degrees, estimates.theta.shape)[positions]))
+    if math.isinf(degrees):
+        return float(chi2.sf(statistic, len(positions)))
+    return float(f.sf(statistic / len(positions), len(positions), degrees))
+
+
 def adjust_by_holm(p_values: np.ndarray) -> np.ndarray:
     """Return the p values of Holm's procedure (Scand. J. Stat. 1979), which bounds the chance of any false finding."""
     order = np.argsort(p_values, kind="stable")

@@ -1,8 +1,8 @@
 """The table of intervals, a row for each feature, and what the command prints of it."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import jax
 import numpy as np
@@ -12,7 +12,13 @@ from fcorun.base.records.formats import csv_text
 from fcorun.base.sources.catalogue import parse_source
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.logistic import Logistic
-from fcorun.results.inference.estimates import PooledEstimates, adjust_by_holm, intervals, linearization_errors
+from fcorun.results.inference.estimates import (
+    PooledEstimates,
+    adjust_by_holm,
+    intervals,
+    joint_p_value,
+    linearization_errors,
+)
 from fcorun.results.inference.methods import (
     AFTER_SELECTION,
     METHODS,
@@ -42,7 +48,8 @@ class InferenceTable:
     Attributes:
         features: the names, the intercept's last if the model has one.
         estimate, standard_error, low, high: in the features' units.
-        p_value, p_holm: of the hypothesis that a coefficient is 0, each alone, and corrected for all features.
+        p_value, p_holm: of the hypothesis that a coefficient is 0, each alone, and corrected for all features. Terms of
+            one curve have the p value of the hypothesis that all of them are 0, and the first of them has p_holm.
         estimate_standardized, low_standardized, high_standardized: per standard deviation of a feature.
         penalized: the coefficients of the certified solution with its penalty, in the features' units.
         missing_information: the fraction of missing information, of estimates from several imputations.
@@ -53,6 +60,7 @@ class InferenceTable:
         level: the confidence level.
         title: what the intervals are, in one line.
         labels: the names of the features as a file of labels has them; empty: ``features``.
+        curve_of_feature: the column of each feature that is a term of a curve, by the feature's name.
     """
 
     features: tuple[str, ...]
@@ -75,6 +83,7 @@ class InferenceTable:
     level: float
     title: str
     labels: tuple[str, ...] = ()
+    curve_of_feature: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def display_names(self) -> tuple[str, ...]:
@@ -122,6 +131,13 @@ def build_table(inference: Inference) -> InferenceTable:
     trained_low, trained_high, trained_p_values = intervals(trained, options.level)
     p_holm = np.full(len(is_feature), np.nan)
     is_tested = is_feature & has_interval
+    curve_of_feature = {} if described.encoding is None else described.encoding.curve_of_feature
+    for curve in dict.fromkeys(curve_of_feature.values()):
+        names = [name for name, column in curve_of_feature.items() if column == curve]
+        terms = np.flatnonzero(np.isin(parameters.numbers, [problem.feature_names.index(name) for name in names]))
+        if len(terms):  # a penalty may have selected none
+            p_values[terms] = joint_p_value(in_units, terms)
+            is_tested[terms[1:]] = False
     p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
     trained_intercept_is_centred = feature_scaling(problem.data) is not None
     has_standardized = is_feature | trained_intercept_is_centred
@@ -161,6 +177,7 @@ def build_table(inference: Inference) -> InferenceTable:
         level=options.level,
         title=describe_method(inference),
         labels=(*described.display_names, *intercept) if described.labels else (),
+        curve_of_feature=curve_of_feature,
     )
 
 
@@ -258,6 +275,8 @@ def describe(inference: Inference, table: InferenceTable) -> list[str]:
     alone, corrected = (int((values[is_tested] < 1 - table.level).sum()) for values in (table.p_value, table.p_holm))
     holm = parse_source(SOURCES["holm"]).text
     differ = "coefficient differs" if corrected == 1 else "coefficients differ"
+    for curve in dict.fromkeys(table.curve_of_feature.values()):
+        lines.append(f"{curve} is a curve: the p value is of all its terms together")
     lines.append(f"{alone} of {n_tested} intervals exclude 0; corrected for {n_tested} tests by {holm}, {corrected} "
                  f"{differ} from 0 at a level of {100 * (1 - table.level):g} %")  # fmt: skip
     return lines

@@ -80,11 +80,6 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
     if cells is None or not incomplete:
         raise UserError(f"{option}: no column of the record has gaps in its training rows that the record has filled: "
                         "leave it out")  # fmt: skip
-    for column in incomplete:
-        if column.has_numbers and len(column.value_features) > 1:
-            raise UserError(f"{option}: column '{column.name}' has gaps and several features of one number, of which "
-                            "the models of gaps draw one alone: give a record without these further features, or "
-                            f"without the column (`data.ignore=[{column.name}]`)")  # fmt: skip
     x, mean, deviation = _scale_features(problem)
     columns = [_read_column(column, cells, x) for column in incomplete]
     others = _outcome_regressors(problem)
@@ -124,6 +119,11 @@ def explain_no_imputation(problem: InferenceProblem) -> str:
     if getattr(data, "encoding", None) is not None:
         return word("the gaps of the record were filled by the encoding of another one (`data.encoding`): give a "
                 "record without it")  # fmt: skip
+    cells = problem.data.features.cells
+    for column in () if cells is None else cells.columns:
+        if column.makes_curve and cells is not None and cells.find_gaps(column).any():
+            return word(f"column '{column.name}' has gaps and is a spline, whose terms are not imputed: give a record "
+                        "without `data.splines` of it")  # fmt: skip
     return ""
 
 

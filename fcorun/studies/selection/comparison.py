@@ -398,9 +398,6 @@ def plan_candidates(
     if data.target_task.is_quantity and not hasattr(experiment.objective, "response"):
         raise UserError(f"the predictions of `objective={experiment.names['objective']}` are no expected values, whose "
                         "squared errors compare models: give another objective")  # fmt: skip
-    for name in options.method_names:
-        if not prepare({**configs[name], "metric": None}).algo.has_personal_models:
-            raise UserError(f"methods={name}: `algo={name}` trains no own models for clients: leave it out")
     n_marked = len(list_marked_folds(data))
     n_clients = len(data.client_names)
     n_outer = options.outer_folds or n_marked or DEFAULT_OUTER_FOLDS
@@ -435,6 +432,9 @@ def plan_candidates(
             if name == SHARED:
                 raise
             left_out.append(f"{name} is left out: {error}")
+        else:
+            if name in options.method_names and not candidate.algo.has_personal_models:
+                raise UserError(f"methods={name}: `algo={name}` trains no own models for clients: leave it out")
     return plans, left_out
 
 

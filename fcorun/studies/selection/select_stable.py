@@ -219,7 +219,8 @@ def build_refit(experiment: PreparedExperiment, columns: list[str]) -> PreparedE
     """Return the experiment with these columns as the only features, and without a penalty. Raises UserError."""
     assert isinstance(experiment.data, Table)
     plugins = {section: getattr(experiment, section) for section in SECTIONS}
-    plugins["data"] = replace(experiment.data, only=columns)
+    splines = {name: n_knots for name, n_knots in (experiment.data.splines or {}).items() if name in columns}
+    plugins["data"] = replace(experiment.data, only=columns, splines=splines or None)
     plugins["reg"] = NoRegularizer()
     labels = {section: {"name": experiment.names[section]} for section in SECTIONS}
     labels["reg"] = {"name": "none"}

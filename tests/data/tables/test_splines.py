@@ -66,7 +66,8 @@ def test_terms_are_those_of_rms(births, n_knots, age, terms):
 
 
 def make_data(births, **options):
-    return fcorun.from_frame(births, target="low", task="binary", validation=0.0, splines={"age": 4}, **options)
+    options = {"splines": {"age": 4}, **options}
+    return fcorun.from_frame(births, target="low", task="binary", validation=0.0, **options)
 
 
 def test_a_logistic_model_is_that_of_glm(births, tmp_path):
@@ -74,10 +75,33 @@ def test_a_logistic_model_is_that_of_glm(births, tmp_path):
     experiment = fcorun.Experiment(
         data=data, algorithm=fcorun.Newton(), regularizer=fcorun.NoRegularizer(), rounds=15, precision="float64"
     )
-    rows = experiment.run(tmp_path / "run").coefficients
+    record = experiment.run(tmp_path / "run")
+    rows = record.coefficients
     expected = [-0.1330791392682, 0.8387745255541, -2.2174135459568, -0.0117436979585, 3.0655512483161]
     np.testing.assert_allclose(rows["value_original"], expected, atol=1e-6)
     assert rows["feature"].tolist()[:4] == ["age", "age'", "age''", "lwt"]
+    intervals = record.infer(errors="model", data=data).frame.iloc
+    # R: b <- coef(fit)[2:4]; pchisq(b %*% solve(vcov(fit)[2:4, 2:4]) %*% b, 3, lower.tail = FALSE)
+    np.testing.assert_allclose(intervals[:3]["p_value"], 0.296600846451, atol=2e-6)
+    assert intervals[:4]["p_holm"].notna().tolist() == [True, False, False, True]  # one test of the curve
+
+
+@pytest.mark.filterwarnings("ignore:train_accuracy")  # that of predicting one class
+def test_a_penalty_factor_of_a_column_is_of_all_terms(births, tmp_path):
+    regularizer = fcorun.L1(strength=20, factors={"age": 0})
+    experiment = fcorun.Experiment(data=make_data(births), algorithm=fcorun.Newton(), regularizer=regularizer, rounds=9)
+    values = experiment.run(tmp_path / "run").coefficients["value"]
+    assert (values[:3].abs() > 0.01).all()
+    assert abs(values[3]) < 1e-6
+
+
+def test_a_record_codes_new_rows_by_its_own_splines(births, tmp_path):
+    run = fcorun.Experiment(
+        data=make_data(births), algorithm=fcorun.Newton(), regularizer=fcorun.NoRegularizer(), rounds=2
+    ).run(tmp_path / "run")
+    assert make_data(births, encoding=str(run.folder)).load().features.names[:3] == ("age", "age'", "age''")
+    with pytest.raises(UserError, match="has other splines or none: leave"):
+        make_data(births, encoding=str(run.folder), splines={"lwt": 3}).load()
 
 
 def test_arrays_with_names_have_splines(births):

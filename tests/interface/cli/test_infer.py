@@ -66,7 +66,7 @@ def test_a_failed_call_leaves_the_files_of_an_earlier_one_and_says_so(record, ca
     before = (record / "inference.csv").read_bytes()
     code, _, err = call("infer", record, "method=wald")
     assert code == 2
-    assert f"the inference files in {record} are of an earlier computation" in err
+    assert f"the inference files in {record} stay" in err
     assert (record / "inference.csv").read_bytes() == before
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 import fcorun
+from fcorun.base.errors import UserError
 from fcorun.data.tasks import find_task
 from fcorun.methods.objectives.proportional_odds import ProportionalOdds
 
@@ -103,3 +104,20 @@ def test_the_order_of_text_is_asked_for_and_that_of_numbers_is_their_own():
         fcorun.Sites(target="y", task="ordinal", classes=["none", "mild", "severe"])
     with pytest.raises(fcorun.UserError, match=r"two classes \(no, yes\)"):
         find_task("ordinal").encode_targets(np.array(["no", "yes"]), "target y")
+
+
+@pytest.mark.parametrize(
+    ("clients", "algorithm", "message"),
+    [
+        ([0] * 5 + [1], fcorun.Newton(), "class '1' has no training row that counts"),
+        ([0, 0, 0, 1, 1, 1], fcorun.Local(client_lr=0.1), "client '1' has no training row of class '1'"),
+    ],
+)
+def test_a_class_without_training_rows_is_refused(tmp_path, clients, algorithm, message):
+    frame = pd.DataFrame({"x": [0.0, 1, 2, 3, 4, 5], "y": [0, 1, 2, 0, 2, 2], "client": clients})
+    weight = [1.0, 0.0, 1, 1, 1, 1] if len(set(clients[:5])) == 1 else [1.0] * 6
+    data = fcorun.from_frame(
+        frame.assign(w=weight), target="y", client="client", task="ordinal", weight="w", validation=0.0
+    )
+    with pytest.raises(UserError, match=message):
+        fcorun.Experiment(data=data, algorithm=algorithm, regularizer=fcorun.NoRegularizer()).run(tmp_path / "run")

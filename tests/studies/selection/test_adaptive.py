@@ -103,7 +103,7 @@ def test_the_refit_is_an_ordinary_run_with_factors():
     ("overrides", "pilot", "words"),
     [
         (("reg=l2",), "ridge", "give reg=l1 or elastic_net"),
-        (("objective=huber",), "ridge", "is for one coefficient a feature"),
+        (("objective=huber",), "ridge", "one coefficient a feature"),
         (("algo=local",), "ridge", "trains own models of clients"),
     ],
 )

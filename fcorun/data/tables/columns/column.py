@@ -154,6 +154,7 @@ class Column(ABC):
         content: what cells hold, in words.
         has_numbers: whether the cells are numbers, which are summed.
         has_levels: whether the cells are names of levels, whose rows are counted.
+        makes_curve: whether the features are terms of a curve of one number, none of which varies alone.
     """
 
     name: str
@@ -165,6 +166,7 @@ class Column(ABC):
     content: ClassVar[str]
     has_numbers: ClassVar[bool] = False
     has_levels: ClassVar[bool] = False
+    makes_curve: ClassVar[bool] = False
 
     # The features, and their names.
 

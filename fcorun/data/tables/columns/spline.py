@@ -36,6 +36,7 @@ class SplineColumn(NumberColumn):
     knots: tuple[float, ...] = ()
 
     kind = "spline"
+    makes_curve = True
 
     @property
     def value_features(self) -> tuple[str, ...]:

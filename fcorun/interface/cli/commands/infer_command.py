@@ -58,7 +58,9 @@ def run(argv: Sequence[str]) -> int:
     except UserError as error:
         if not (folder / INTERVALS_FILE).exists():
             raise
-        raise UserError(f"{error}; the inference files in {folder} are of an earlier computation") from error
+        raise UserError(
+            f"{error}; the inference files in {folder} stay, which an earlier computation or the plan of sites made"
+        ) from error
     table = build_table(inference)
     description = describe(inference, table)
     warnings = [f"warning: {sentence}" for sentence in find_warnings(inference)]
@@ -90,8 +92,11 @@ def _print_table(table: Any, console: Terminal) -> None:
             *(table.estimate[row], table.low[row], table.high[row]),
             *(table.estimate_standardized[row], table.low_standardized[row], table.high_standardized[row]),
         )
+        name = table.features[row]
         cells = ["" if math.isnan(value) else f"{value:.4g}" for value in numbers]
-        lines.append([table.features[row], *cells, format_p(table.p_value[row])])
+        if name in table.curve_of_feature:  # no term of which varies alone
+            name, cells = f"{table.curve_of_feature[name]} (curve)", [""] * len(numbers)
+        lines.append([name, *cells, format_p(table.p_value[row])])
     console.print_table(["feature", "per unit", "low", "high", "per deviation", "low", "high", "p"], lines)
     if len(rows) > _MAX_PRINTED:
         console.print(f"and {len(rows) - _MAX_PRINTED} more in inference.csv")
