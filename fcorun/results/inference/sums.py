@@ -163,17 +163,28 @@ class PooledSums(RowSums):
         return sum_derivatives(self.objective, theta, self.rows)
 
     def scores(self, theta: np.ndarray) -> SquaredScores:
-        return sum_scores(self.objective, theta, self.rows, self.cluster)
+        scores = score_rows_or_clusters(self.objective, theta, self.rows, self.cluster)
+        return SquaredScores(scores.T @ scores, len(scores))
 
     def moments(self, center: np.ndarray) -> MomentSums:
         return sum_moments(self.rows, center)
 
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
-        rows = self.rows
+        has_weight = self.rows.weight > 0
+        x, y = self.rows.x[has_weight], self.rows.y[has_weight]
         if isinstance(self.objective, Cox):
-            rows = rows._replace(y=(rows.y > 0).astype(float))
-        low, high = find_ranges(rows)
-        counts = count_values(rows, low, high)
+            y = (y > 0).astype(float)
+        low, high = x.min(axis=0, initial=np.inf), x.max(axis=0, initial=-np.inf)
+        slack = 1e-9 * (high - low)
+        at_low, at_high = x <= low + slack, x >= high - slack
+        counts = ValueCounts(
+            rows=len(x),
+            target=float(y.sum()),
+            at_low=at_low.sum(axis=0),
+            at_high=at_high.sum(axis=0),
+            target_at_low=y @ at_low,
+            target_at_high=y @ at_high,
+        )
         return (low < high) & (counts.at_low + counts.at_high == counts.rows), counts
 
     def take(self, mask: np.ndarray) -> Self:
@@ -197,21 +208,13 @@ def sum_derivatives(objective: LinearModel, theta: np.ndarray, rows: ModelRows) 
     return DerivativeSums(float(_weigh(rows.weight, loss).sum()), gradient, (rows.x.T * weighted) @ rows.x)
 
 
-def sum_scores(
-    objective: LinearModel, theta: np.ndarray, rows: ModelRows, cluster: np.ndarray | None = None
-) -> SquaredScores:
-    """Return the sum of squared scores over rows, or over clusters, all of whose rows these are. Call under enable_x64.
-
-    ``cluster`` (n,) numbers the cluster of each row; None: each row with a weight is one.
-    """
-    scores = score_rows_or_clusters(objective, theta, rows, cluster)
-    return SquaredScores(scores.T @ scores, len(scores))
-
-
 def score_rows_or_clusters(
     objective: LinearModel, theta: np.ndarray, rows: ModelRows, cluster: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the score of each row with a weight, or of each cluster of such rows, (k, p). Call under enable_x64."""
+    """Return the score of each row with a weight, or of each cluster of such rows, (k, p). Call under enable_x64.
+
+    ``cluster`` (n,) numbers the cluster of each row; None: each row with a weight is one.
+    """
     has_weight = rows.weight > 0
     rows = rows.take(has_weight)
     if isinstance(objective, Cox):
@@ -257,31 +260,6 @@ def sum_moments(rows: ModelRows, center: np.ndarray) -> MomentSums:
         squared_weight=float(rows.weight @ rows.weight),
         first=rows.weight @ deviation,
         second=rows.weight @ deviation**2,
-    )
-
-
-def find_ranges(rows: ModelRows) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and the largest value of each feature of the rows with a weight, each (p,).
-
-    The smallest value over all clients is the smallest one of the clients' own, and so is the largest.
-    """
-    x = rows.x[rows.weight > 0]
-    return x.min(axis=0, initial=np.inf), x.max(axis=0, initial=-np.inf)
-
-
-def count_values(rows: ModelRows, low: np.ndarray, high: np.ndarray) -> ValueCounts:
-    """Return the counts of rows at the values ``low`` and ``high`` (p,), those of all clients' rows."""
-    has_weight = rows.weight > 0
-    x, y = rows.x[has_weight], rows.y[has_weight]
-    slack = 1e-9 * (high - low)
-    at_low, at_high = x <= low + slack, x >= high - slack
-    return ValueCounts(
-        rows=len(x),
-        target=float(y.sum()),
-        at_low=at_low.sum(axis=0),
-        at_high=at_high.sum(axis=0),
-        target_at_low=y @ at_low,
-        target_at_high=y @ at_high,
     )
 
 

@@ -17,7 +17,7 @@ from fcorun.results.inference.estimates import (
     wald_estimates,
 )
 from fcorun.results.inference.solution import Penalty, SingularHessian, check_regular, minimize_l1_quadratics, solve
-from fcorun.results.inference.sums import ModelRows, PooledSums, sum_derivatives, sum_scores
+from fcorun.results.inference.sums import ModelRows, PooledSums, sum_derivatives
 
 ROW = np.arange(40)
 X = np.column_stack([np.sin(ROW), np.cos(1.7 * ROW), (ROW * 7 % 11) / 11, np.ones(40)])
@@ -127,8 +127,8 @@ def test_sums_over_clients_are_sums_of_clients_sums():
     )
     for name in ("loss", "gradient", "hessian"):
         np.testing.assert_allclose(sum(getattr(part, name) for part in split), getattr(whole, name), rtol=1e-13)
-    scores = [sum_scores(Logistic(), theta, part) for part in parts]
-    meat = sum_scores(Logistic(), theta, rows)
+    scores = [PooledSums(Logistic(), part).scores(theta) for part in parts]
+    meat = PooledSums(Logistic(), rows).scores(theta)
     np.testing.assert_allclose(scores[0].meat + scores[1].meat, meat.meat, rtol=1e-12)
     assert scores[0].count + scores[1].count == meat.count == 40
 
