@@ -222,7 +222,6 @@ class FcorunLauncher(Launcher):
             composition = job.error or self._find_composition(job.overrides)
             point = self._make_point(composition, numbers, initial_job_idx + job.positions[0], job.overrides)
             point.combinations = job.positions
-            point.other_overrides = [text for text in job.overrides if self._is_outside_identity(text)]
             if not isinstance(composition, Exception):
                 point.warnings = job.explain_left_out(lambda group, config=composition[0]: str(config[group].name))
             points.append(point)

@@ -22,7 +22,6 @@ from fcorun.base.system.machine import (
     use_precision,
 )
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.engine import (
     Engine,
     Snapshot,
@@ -40,8 +39,8 @@ from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_d
 from fcorun.experiment.optimality_gap import (
     aims_at_optimum,
     assess_gap,
-    can_assess_gap,
     describe_unknown_gap,
+    has_resolved_steps,
     summarize_duality_gap,
 )
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
@@ -315,52 +314,38 @@ def _finish_jobs(
 
 
 def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
-    """Assess the optimality gap of a run whose steps were resolved for it, and describe a large one."""
-    if data.train.stays_at_sites:
-        _assess_gap_at_sites(job, data)
-        return
-    if job.divergence_round or not can_assess_gap(job.experiment, job.resolved_values):
-        return
-    objectives = (job.rows[0]["objective"], job.rows[-1]["objective"])
-    if not np.isfinite(objectives[1]):
-        return
-    if data.train.why_not_in_memory:
-        job.add_reason("how near the optimum it ended is not judged, for that takes all rows in memory")
-        return
-    assert job.resolved_values is not None
-    gap = assess_gap(
-        job.experiment,
-        data,
-        solution,
-        objectives,
-        strong_convexity=job.resolved_values["least"],
-        duality_gap=job.rows[-1].get("gap", np.inf),
-    )
-    job.certificate = asdict(gap)
-    job.add_reason(gap.describe(job.experiment, data, falling=measure_remaining_descent(job.rows) is not None))
+    """Assess the optimality gap of a run that aims at the optimum, and describe a large one.
 
-
-def _assess_gap_at_sites(job: Job, data: FederatedData) -> None:
-    """Assess the optimality gap by the duality gap if the run measured that, and describe a large or unknown one."""
+    The gap follows from a solver on all rows, where the steps of the run were resolved for it; of rows that stay at
+    sites, from the duality gap at the end, if the run measured that.
+    """
     if job.divergence_round or not aims_at_optimum(job.experiment):
         return
-    first, last = job.rows[0]["objective"], job.rows[-1]["objective"]
-    duality_gap = job.rows[-1].get("gap")
-    if duality_gap is None:
-        if not job.experiment.settings.reference:  # which measures the distance to the optimum
+    objectives = (job.rows[0]["objective"], job.rows[-1]["objective"])
+    duality_gap = job.rows[-1].get("gap", np.inf)
+    falling = measure_remaining_descent(job.rows) is not None
+    if data.train.stays_at_sites:
+        if "gap" not in job.rows[-1] and not job.experiment.settings.reference:  # which measures the distance
             job.add_reason(describe_unknown_gap(job.experiment, data))
-        return
-    if not np.isfinite(duality_gap):
-        away = isinstance(data.train, SiteRows) and data.train.absences.entries
-        why = "was not measured at the end, where a site was away" if away else "is not finite"
-        job.add_reason(f"how near the optimum it ended is not known: its duality gap {why}")
-        return
-    gap = summarize_duality_gap((first, last), duality_gap)
-    job.certificate = asdict(gap)
-    if not (gap.near or job.stopped):
-        falling = measure_remaining_descent(job.rows) is not None
-        advice = advise(job.experiment, data, falling)
-        job.add_reason(f"the objective ended at most {duality_gap:.3g} above the optimum, by its duality gap: {advice}")
+        elif np.isfinite(duality_gap):
+            gap = summarize_duality_gap(objectives, duality_gap)
+            job.certificate = asdict(gap)
+            if not (gap.near or job.stopped):
+                advice = advise(job.experiment, data, falling)
+                job.add_reason(
+                    f"the objective ended at most {duality_gap:.3g} above the optimum, by its duality gap: {advice}"
+                )
+    elif np.isfinite(objectives[1]) and not data.train.why_not_in_memory and has_resolved_steps(job.resolved_values):
+        gap = assess_gap(
+            job.experiment,
+            data,
+            solution,
+            objectives,
+            strong_convexity=(job.resolved_values or {})["least"],
+            duality_gap=duality_gap,
+        )
+        job.certificate = asdict(gap)
+        job.add_reason(gap.describe(job.experiment, data, falling=falling))
 
 
 def _save_checkpoints(

@@ -52,7 +52,6 @@ from fcorun.experiment.experiment import (
 from fcorun.experiment.optimality_gap import can_measure_movement, describe_movement, measure_movement
 from fcorun.experiment.requirements import warn_unapplied_psi
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
-from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.results.model_outputs import Arrays
 from fcorun.results.models.coefficients import (
@@ -223,7 +222,7 @@ def finish_run(
             if drawings and held_out.curves is not None:
                 drawings.append(_begin_curves(job, data, held_out.curves))
         if isinstance(data.train, SiteRows):
-            notes, site_files = note_sites(job, data, data.train)
+            notes, site_files = note_sites(job, data.train)
             summary |= notes
             _write_files(job, site_files)
         _write_files(job, _collect_files(data, solution, models))
@@ -236,7 +235,7 @@ def finish_run(
         job.end_status = status
 
 
-def note_sites(job: Job, data: FederatedData, rows: SiteRows) -> tuple[dict[str, Any], dict[str, str]]:
+def note_sites(job: Job, rows: SiteRows) -> tuple[dict[str, Any], dict[str, str]]:
     """Add notes on the sites to the reason of a run that has ended; ``rows`` are its training rows.
 
     Returns further sections of summary.json, and the contents of further files by name.
@@ -248,14 +247,7 @@ def note_sites(job: Job, data: FederatedData, rows: SiteRows) -> tuple[dict[str,
         files[AWAY_FILE] = csv_text([asdict(absence) for absence in rows.absences.entries])
         for sentence in sections["away"]:
             job.add_reason(sentence)
-    experiment = job.experiment
-    if not (isinstance(experiment.uplink, Identity) and isinstance(experiment.downlink, Identity)):
-        job.add_reason("bytes_up and bytes_down count the encodings of uplink and downlink, and the messages of sites "
-                       "are longer, since they have the decoded numbers")  # fmt: skip
-    if (data.features.standardized or {}).get("by") == "per_client":
-        job.add_reason("coefficients are per standard deviation of each client, whose means and deviations are at its "
-                       "site alone")  # fmt: skip
-    if experiment.algo.has_personal_models:
+    if job.experiment.algo.has_personal_models:
         job.add_reason("each client's personal model is at its site alone, in the record that the site keeps")
         sections["personal_models"] = AT_SITES
     return sections, files

@@ -34,7 +34,6 @@ class SweepPoint:
         error: the error of the configuration or of the run.
         combinations: the indices of the sweep's combinations of values that the point stands for.
         warnings: the warnings about these combinations.
-        other_overrides: the overrides of keys that are not part of a run's identity, which ``overrides`` leaves out.
     """
 
     overrides: str
@@ -45,7 +44,6 @@ class SweepPoint:
     error: BaseException | None = None
     combinations: list[int] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    other_overrides: list[str] = field(default_factory=list)
 
     @classmethod
     def from_error(cls, overrides: str, sweep_dir: str, error: BaseException) -> "SweepPoint":
@@ -72,31 +70,14 @@ class SweepOptions:
 
 
 def merge_duplicates(points: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """Return the points without repeats of the same run in the same folder. The point that remains has a warning."""
-    groups: dict[tuple, list[SweepPoint]] = {}
+    """Return the points without repeats of the same run in the same folder."""
+    first_points: dict[tuple, SweepPoint] = {}
     for index, point in enumerate(points):
         key = (point.folder, point.experiment.identity) if point.experiment else (index,)
-        groups.setdefault(key, []).append(point)
-    for group in groups.values():
-        if len(group) == 1:
-            continue
-        first = group[0]
-        first.combinations = [combination for point in group for combination in point.combinations]
-        if keys := _differing_keys([point.overrides.split() for point in group]):
-            assert first.experiment is not None
-            algo = first.experiment.names["algo"]
-            first.warnings.append(f"algo={algo} is the same for all of {', '.join(keys)}: run once")
-        for key in _differing_keys([point.other_overrides for point in group]):
-            taken = [text for text in first.other_overrides if text.startswith(f"{key}=")]
-            first.warnings.append(f"{key} changes no result: run once, with {''.join(taken) or 'its default'}")
-    return [group[0] for group in groups.values()]
-
-
-def _differing_keys(overrides: Sequence[Sequence[str]]) -> list[str]:
-    """Return the keys whose values are not the same in all of these lists of overrides."""
-    assignments = [{text for text in texts if "=" in text} for texts in overrides]
-    differing = set.union(*assignments) - set.intersection(*assignments)
-    return sorted({text.partition("=")[0] for text in differing})
+        first = first_points.setdefault(key, point)
+        if first is not point:
+            first.combinations = [*first.combinations, *point.combinations]
+    return list(first_points.values())
 
 
 def tail_value(point: SweepPoint, options: SweepOptions) -> float | None:
