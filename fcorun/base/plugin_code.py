@@ -17,10 +17,9 @@ import linecache
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.machinery import PathFinder
-from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from pprint import pformat
@@ -91,7 +90,7 @@ def find_code(cls: type) -> PluginCode | None:
             files[NOTEBOOK_FILE] = notebook.text.encode()
         else:
             modules.append(parent.__module__)
-    homes = [str(_import_root(name, _file_of_module(name))) for name in modules]
+    homes = [_import_root(name, _file_of_module(name)) for name in modules]
     skipped = set(_NOT_OF_USERS)
     seen = set()
     queue = deque(_with_packages([*modules, *notebook.modules]))
@@ -106,6 +105,7 @@ def find_code(cls: type) -> PluginCode | None:
         relative_path = file.relative_to(root).as_posix()
         distribution = _find_distribution(root, relative_path)
         if distribution is None:
+            homes.append(root)
             content = files[relative_path] = _read_unchanged(name, file)
             queue += _with_packages(imported_modules(content, name, file.stem == "__init__"))
         else:
@@ -145,38 +145,35 @@ def _import_root(name: str, file: Path) -> Path:
     return file.parents[name.count(".") + (file.stem == "__init__")]
 
 
-def _find_file(name: str, homes: list[str]) -> Path | None:
+def _find_file(name: str, homes: list[Path]) -> Path | None:
     """Return the file of a module, without executing it; None for a module without a file.
 
-    ``homes`` are the folders of the plug-in's classes, which are searched last.
+    ``homes`` are the folders of the user's own modules, which are searched last.
     """
     if getattr(sys.modules.get(name), "__file__", None) is not None:
         return _file_of_module(name)
-    top_name, *parts = name.split(".")
-    try:
-        spec = find_spec(top_name) or PathFinder.find_spec(top_name, homes)
-    except ValueError:  # a module that was made by hand
-        return None
-    for part in parts:
-        if spec is None or spec.submodule_search_locations is None:
-            return None
-        spec = PathFinder.find_spec(f"{spec.name}.{part}", list(spec.submodule_search_locations))
-    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
-        return None
-    return Path(spec.origin).absolute()
+    if "." not in name:
+        with suppress(ValueError):  # from a module that was made by hand
+            spec = find_spec(name)
+            if spec is not None and spec.has_location and spec.origin:
+                return Path(spec.origin).absolute()
+    for home in homes:
+        path = home.joinpath(*name.split("."))
+        for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
+            if file.is_file():
+                return file
+    return None
 
 
 @cache
 def _find_distribution(root: Path, relative_path: str) -> tuple[str, str] | None:
     """Return the name and version of the distribution in ``root`` that lists a file; None for the user's own file."""
-    top_name = relative_path.partition("/")[0].removesuffix(".py")
-    if root.name == "dist-packages":  # packages of a Linux distribution list no files
-        names = sorted(set(packages_distributions().get(top_name, ())))
-        return ", ".join(names) or top_name, ", ".join(map(version, names))
     for listing in root.glob("*.dist-info/RECORD"):
         if f"\n{relative_path}," in f"\n{listing.read_text(encoding='utf-8', errors='replace')}":
             name, _, number = listing.parent.name.removesuffix(".dist-info").rpartition("-")
             return name, number
+    if root.name == "dist-packages":  # packages of a Linux distribution list no files
+        return relative_path.partition("/")[0].removesuffix(".py"), ""
     return None
 
 

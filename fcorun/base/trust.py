@@ -70,13 +70,11 @@ def import_trusted_module(module: str, folder: str | os.PathLike[str]) -> Module
     if not (path.is_dir() or path.with_suffix(".py").is_file()):
         raise UserError(f"trust={folder} has no module {module}: give the folder that it is imported from")
     visible = find_spec(top_name)
-    if visible is not None:
-        locations = list(visible.submodule_search_locations or ())
-        if visible.has_location and visible.origin:
-            locations = [visible.origin]
-        if not locations or not all(Path(location).resolve().is_relative_to(trusted) for location in locations):
-            raise UserError(f"trust={folder}: an installed module is called {top_name}, too, and would be imported "
-                            "instead; rename yours")  # fmt: skip
+    places = [*(visible.submodule_search_locations or ()), visible.origin or trusted] if visible else []
+    is_elsewhere = any(not Path(place).resolve().is_relative_to(trusted) for place in places)
+    if is_elsewhere or top_name in sys.stdlib_module_names:
+        raise UserError(f"trust={folder}: an installed module is called {top_name}, too, and would be imported "
+                        "instead; rename yours")  # fmt: skip
     return _import_from(trusted, module)
 
 
