@@ -68,3 +68,10 @@ def quote_for_shell(override: str) -> str:
         return f"'{key}=\"TEXT\"'"
     quoted_items = ",".join(f'"{item.strip()}"' for item in value.strip("[]").split(","))
     return f"'{key}=[{quoted_items}]'" if value.startswith("[") else f"'{key}={quoted_items}'"
+
+
+def format_literal(value: Any) -> str:
+    """Return a value of a configuration as Python writes it, text in double quotes, a value to be given as ``...``."""
+    if value == "???":
+        return "..."
+    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from fcorun.base.config import Settings, type_hints
 from fcorun.base.errors import UserError, is_command, words_of
-from fcorun.experiment.configuration.expressions import find_expression, format_literal
+from fcorun.experiment.configuration.override_text import format_literal
 
 if TYPE_CHECKING:
     from fcorun.base.records.record import Record
@@ -140,6 +140,8 @@ class PythonNames:
             return argument
         if self.has_sections:
             return f"{section}={choices}"
+        from fcorun.experiment.configuration.defaults import find_expression  # imports Hydra
+
         expressions = []
         for word in re.split("(, | or | and )", choices):
             expressions.append(find_expression(section, word) or word)

@@ -13,8 +13,7 @@ from fcorun import L1, Experiment, FedDualAvg, Lasso, from_arrays, from_frame
 from fcorun.base.config import SECTIONS
 from fcorun.base.errors import UserError, word, words_of, words_of_command
 from fcorun.experiment.configuration.compose import compose
-from fcorun.experiment.configuration.defaults import find_choice
-from fcorun.experiment.configuration.expressions import find_expression
+from fcorun.experiment.configuration.defaults import find_choice, find_expression
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.interface.api.python_words import PythonNames
 
