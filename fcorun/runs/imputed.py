@@ -39,21 +39,17 @@ _STATES = ("done", "falling", "not certified", "diverged")  # in which a fit end
 _NOT_ADDED = ("round", "seconds", "mean_staleness")  # all other counters add up over the fits
 
 
-@dataclass(frozen=True, eq=False)
-class ImputedFit:
+@dataclass
+class ImputedFit(RunHistory):
     """The fit to one completed table.
 
     Attributes:
         solution: the parameters by name.
         state: one of _STATES.
-        counters: the counters of the last evaluation.
-        divergence_round: the round or iteration in which the fit diverged; 0 if the fit has not diverged.
     """
 
-    solution: dict[str, np.ndarray]
-    state: str
-    counters: dict[str, float]
-    divergence_round: int = 0
+    solution: dict[str, np.ndarray] = field(default_factory=dict, kw_only=True)
+    state: str = field(default="done", kw_only=True)
 
 
 @dataclass
@@ -83,15 +79,15 @@ class TableFitter:
                 self.compiled = solver.compile_programs(problem, rows.x.shape[1])
             for iterate in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, compiled=self.compiled):  # noqa: B007
                 check_interrupted()
-            state = "done" if iterate.certified else "not certified"
-            divergence_round = 0
-            if not np.isfinite(iterate.objective):
-                state = "diverged"
-                divergence_round = max(iterate.iteration, 1)
             no_costs = dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)
-            counters: dict[str, float] = {"round": iterate.iteration, **no_costs}
-            solution = {name: np.asarray(values) for name, values in iterate.w.items()}
-            return ImputedFit(solution, state, counters, divergence_round)
+            fit = ImputedFit(experiment, rows=[{"round": iterate.iteration, **no_costs}])
+            fit.solution = {name: np.asarray(values) for name, values in iterate.w.items()}
+            if not np.isfinite(iterate.objective):
+                fit.state = "diverged"
+                fit.divergence_round = max(iterate.iteration, 1)
+            elif not iterate.certified:
+                fit.state = "not certified"
+            return fit
 
     def _run(self, experiment: PreparedExperiment, data: FederatedData) -> ImputedFit:
         """Run an algorithm to its last round."""
@@ -105,17 +101,16 @@ class TableFitter:
         engine = replace(build.build_engine(experiment, data), programs=self.programs)
         with use_precision(engine.federation.precision):
             sent = message_bytes(engine.federation, algo, experiment.uplink, experiment.downlink)
-            history = RunHistory(experiment, message_bytes=sent)
-            for snapshot in RunFollower(engine, [history], [point]).follow():  # noqa: B007
+            fit = ImputedFit(experiment, message_bytes=sent)
+            for snapshot in RunFollower(engine, [fit], [point]).follow():  # noqa: B007
                 pass
-            solution = {name: np.asarray(values[0]) for name, values in snapshot.solution.items()}
-        if not history.divergence_round:
-            history.check_growth()
-        if history.divergence_round:
-            last_row = history.rows[-1] if history.rows else {"round": 0.0}
-            return ImputedFit(solution, "diverged", last_row, history.divergence_round)
-        state = "falling" if measure_remaining_descent(history.rows) else "done"
-        return ImputedFit(solution, state, history.rows[-1])
+            fit.solution = {name: np.asarray(values[0]) for name, values in snapshot.solution.items()}
+        fit.check_growth()
+        if fit.divergence_round:
+            fit.state = "diverged"
+        elif measure_remaining_descent(fit.rows):
+            fit.state = "falling"
+        return fit
 
 
 def prepare_tables(experiment: PreparedExperiment, data: FederatedData) -> GapModel:
@@ -160,11 +155,12 @@ def run_imputed(job: Job, data: FederatedData, watch: Watcher) -> None:
         fits.append(fitter.fit(table, len(fits) + 1))
         job.run_folder.log(f"completed table {len(fits)} of {experiment.settings.imputations}: {fits[-1].state}")
     solution = average_solutions([fit.solution for fit in fits])
-    rounds = max(fit.counters["round"] for fit in fits)  # of a baseline, iterations, which differ between the fits
+    last_rows = [fit.rows[-1] if fit.rows else {"round": 0.0} for fit in fits]
+    rounds = max(row["round"] for row in last_rows)  # of a baseline, iterations, which differ between the fits
     counters = {"round": rounds, "seconds": time.perf_counter() - began}
     for name in COUNTERS:
-        if name not in _NOT_ADDED and any(name in fit.counters for fit in fits):
-            counters[name] = sum(fit.counters.get(name, 0) for fit in fits)
+        if name not in _NOT_ADDED and any(name in row for row in last_rows):
+            counters[name] = sum(row.get(name, 0) for row in last_rows)
     files = {}
     if any(fit.state == "diverged" for fit in fits):
         diverged = {k + 1: fit.divergence_round for k, fit in enumerate(fits) if fit.state == "diverged"}
