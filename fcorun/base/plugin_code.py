@@ -105,7 +105,8 @@ def find_code(cls: type) -> PluginCode | None:
         relative_path = file.relative_to(root).as_posix()
         distribution = _find_distribution(root, relative_path)
         if distribution is None:
-            homes.append(root)
+            if root not in homes:
+                homes.append(root)
             content = files[relative_path] = _read_unchanged(name, file)
             queue += _with_packages(imported_modules(content, name, file.stem == "__init__"))
         else:

@@ -148,17 +148,7 @@ def _feature_indices(name: str, data: FederatedData, option: str) -> list[int]:
     names = _feature_and_column_names(data)
     candidates = names if len(names) <= 30 else get_close_matches(name, names, 10, 0)
     suggestion = suggest_name(name, candidates) if candidates else f"they have numbers from 0 to {n_features - 1}"
-    example = ""
-    text_columns = (
-        [column for column in data.features.encoding.columns if column.has_levels] if data.features.encoding else []
-    )
-    if text_columns and option == "reg.factors":
-        column = text_columns[0]
-        level = column.features[0].replace("=", "\\=")
-        example = (
-            f"; of text, `'reg.factors={{{column.name}:0}}'` is of all levels, `'reg.factors={{{level}:0}}'` of one"
-        )
-    raise UserError(f"{option}: there is no feature '{name}'; {suggestion}{example}")
+    raise UserError(f"{option}: there is no feature '{name}'; {suggestion}")
 
 
 def attach_graph(reg: Regularizer, data: FederatedData, name: str) -> Regularizer:

@@ -41,11 +41,6 @@ def try_lock(folder: Path) -> filelock.BaseFileLock | None:
     return lock
 
 
-def process_info() -> dict[str, Any]:
-    """Return the entries of status.json on the process that computes the record."""
-    return {"pid": os.getpid(), "host": platform.node()}
-
-
 def is_abandoned(folder: Path, status: dict[str, Any]) -> bool:
     """Return whether no process computes a record whose status is "running", because its process was killed.
 
@@ -434,7 +429,7 @@ class RunFolder:
 
     def mark_running(self, label: str, progress: str = "", **more: Any) -> None:
         """Write to status.json that this process is computing the run, and as its ``reason`` the progress so far."""
-        self.write_status("running", label, progress, **process_info(), **more)
+        self.write_status("running", label, progress, pid=os.getpid(), host=platform.node(), **more)
 
     def write_status(self, status: str, label: str, reason: str = "", **more: Any) -> None:
         """Write status.json."""

@@ -183,7 +183,7 @@ def test_a_column_of_text_stands_for_its_levels(tmp_path):
         experiment = prepare(compose([*overrides, f"reg.factors={factors}"]))
         assert build_problem(experiment, load_data(experiment)).regularizer.factors == expected
     experiment = prepare(compose([*overrides, "reg.factors={wrad:0}"]))
-    with fails("no feature 'wrad'; did you mean 'ward'?", "'reg.factors={ward:0}' is of all levels", r"{ward\=a:0}"):
+    with fails("no feature 'wrad'; did you mean 'ward'?"):
         build_problem(experiment, load_data(experiment))
     experiment = prepare(compose([*overrides, r"reg.factors={ward:0,ward\=b:1}"]))
     with fails("feature 1 twice"):
