@@ -112,23 +112,20 @@ def max_runs(
 
 def check_devices(experiments: Iterable[PreparedExperiment]) -> None:
     """Refuse more devices than the machine, or any of several hosts, has. Raises UserError."""
-    for experiment in experiments:
-        devices = experiment.settings.devices
-        if devices in (AUTO, ALL_DEVICES, 1) or not isinstance(experiment.algo, Algorithm):
-            continue
-        use_cores_as_devices()
-        devices_of_host = {0: jax.local_device_count()}
-        if current_hosts():
-            devices_of_host = Counter(device.process_index for device in jax.devices())
-        smallest_host = min(devices_of_host, key=lambda host: devices_of_host[host])
-        available = devices_of_host[smallest_host]
-        if int(devices) > available:
-            kind = compute_policy().device_name
-            where = f" on host {smallest_host}" if len(devices_of_host) > 1 else ""
-            raise UserError(
-                f"`devices={devices}` exceeds the number of devices{where}, {available} ({kind}): give at most that, "
-                "or `devices=all`"
-            )
+    given = {each.settings.devices for each in experiments if isinstance(each.algo, Algorithm)} - {AUTO, ALL_DEVICES, 1}
+    if not given:
+        return
+    use_cores_as_devices()
+    devices_of_host = Counter(device.process_index for device in jax.devices())
+    smallest_host, available = min(devices_of_host.items(), key=lambda item: item[1])
+    largest = max(map(int, given))
+    if largest > available:
+        kind = compute_policy().device_name
+        where = f" on host {smallest_host}" if len(devices_of_host) > 1 else ""
+        raise UserError(
+            f"`devices={largest}` exceeds the number of devices{where}, {available} ({kind}): give at most that, or "
+            "`devices=all`"
+        )
 
 
 def choose_devices(devices: int | str, engine: Engine, n_runs: int) -> int:

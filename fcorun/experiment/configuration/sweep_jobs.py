@@ -193,7 +193,7 @@ def _algorithms_of_job(job: Iterable[Override]) -> list[str]:
         return []
     files = find_choices("algo")
     value = override.value()
-    choices = [value]
+    choices: list[Any] = [value]
     if isinstance(value, Glob):
         choices = value.filter(list(files))
     elif override.is_sweep_override():
