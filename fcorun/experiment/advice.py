@@ -17,6 +17,7 @@ from fcorun.methods.algorithms.gossip import GossipAlgorithm
 from fcorun.methods.regularizers.none import NoRegularizer
 from fcorun.methods.regularizers.regularizer import Constraint
 
+_SCALE_RATIO = 3  # features whose sizes differ by more than this factor slow a run down
 _MORE_ROUNDS = "more rounds may help"
 
 
@@ -28,11 +29,12 @@ def advise(experiment: PreparedExperiment, data: FederatedData, falling: bool) -
     """
     schedule = build_schedule(experiment, data)
     steps_advice = _advise_on_uneven_steps(experiment, schedule)
+    scale_advice = _advise_on_feature_scales(experiment, data)
     if not steps_advice:
-        return _advise_on_limit_point(experiment, data, schedule, falling)
-    if falling:  # with equal steps the run would have another limit point
-        return f"{steps_advice}, and {_MORE_ROUNDS}"
-    return steps_advice
+        rounds_advice = _advise_on_limit_point(experiment, data, schedule, falling)
+    else:  # with equal steps the run would have another limit point
+        rounds_advice = _MORE_ROUNDS if falling or scale_advice else ""
+    return ", and ".join(filter(None, (steps_advice, scale_advice, rounds_advice)))
 
 
 def advise_on_divergence(experiment: PreparedExperiment) -> str:
@@ -71,6 +73,21 @@ def _advise_on_uneven_steps(experiment: PreparedExperiment, schedule: Schedule) 
         return word(f"{cause}leave `clock.deadline` out")
     steps = int(np.median(schedule.steps))
     return word(f"{cause}give `local_epochs=null local_steps={steps}`")
+
+
+def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedData) -> str:
+    """Return advice where features that are not standardized differ in scale; empty where they do not.
+
+    The scales of features at sites are not known.
+    """
+    if getattr(experiment.data, "standardize", "") != "none" or data.train.stays_at_sites:
+        return ""
+    sizes = np.append(np.sqrt(np.mean(np.square(data.train.x, dtype=np.float64), axis=0)), 1.0)
+    if sizes.max() <= _SCALE_RATIO * sizes[sizes > 0].min():
+        return ""
+    if _is_smooth(experiment) and not experiment.objective.ridge:
+        return word("`data.standardize=pooled` makes steps longer")
+    return word("`data.standardize=pooled` makes another problem, which takes fewer rounds")
 
 
 def _is_smooth(experiment: PreparedExperiment) -> bool:

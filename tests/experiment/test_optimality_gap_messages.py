@@ -42,7 +42,7 @@ def test_units_that_differ_a_billion_times_do_not_hide_the_optimum(tmp_path):
     certificate = record.summary["certificate"]
     assert certificate["near"] is False
     assert certificate["left"] > 0.9
-    advice = "% of what was to be gained is left: more rounds may help"
+    advice = '% of what was to be gained is left: data.standardize="pooled" makes steps longer'  # as Python has it
     assert advice in record.status["reason"]
 
 
@@ -121,6 +121,17 @@ def test_an_algorithm_of_a_user_is_not_said_to_be_unable(tmp_path, user_module):
     experiment = prepare(table(tmp_path, "reg=none", "algo=fedavg", "algo.class=mine.Mine"))
     advice = advise(experiment, load_data(experiment), falling=False)
     assert advice.startswith("more rounds may help, but fedavg does not declare that it reaches the optimum")
+
+
+@pytest.mark.parametrize(("reg", "expected"), [("none", "makes steps longer"), ("l1", "makes another problem")])
+def test_units_are_named_where_they_differ(reg, expected, tmp_path):
+    x = np.random.default_rng(0).standard_normal((60, 3)) * [1, 30, 1000]
+    experiment = prepare(table(tmp_path, "algo=feddualavg", f"reg={reg}", x=x))
+    assert f"data.standardize=pooled {expected}" in advise(experiment, load_data(experiment), falling=False)
+    inexact = prepare(table(tmp_path, "algo=fedmid", "local_epochs=5", f"reg={reg}", x=x))
+    advice = advise(inexact, load_data(inexact), falling=False)
+    assert f"data.standardize=pooled {expected}" in advice
+    assert "and fedmid does not reach the optimum in any number of rounds" in advice
 
 
 def test_the_server_goes_no_farther_than_the_mean_where_clients_alone_apply_psi(tmp_path):
