@@ -128,9 +128,13 @@ def test_the_rounds_of_the_fits_are_summarized(monkeypatch, diverged):
     settings = settings_with_gaps(*SOLVER)
     data = load_data(prepare(settings))
     solution = {"weights": np.zeros(data.train.x.shape[1]), "bias": np.zeros(())}
-    fits = [imputed.ImputedFit(solution, "done", {"round": count, "bytes_up": 0}) for count in (9, 4)]
+    fits = []
+    for count in (5 if diverged else 9, 4):
+        rows = [{"round": count, "bytes_up": 0}]
+        fits.append(imputed.ImputedFit(prepare(settings), rows=rows, solution=solution))
     if diverged:
-        fits[0] = imputed.ImputedFit(solution, "diverged", {"round": 5, "bytes_up": 0}, divergence_round=6)
+        fits[0].state = "diverged"
+        fits[0].divergence_round = 6
     remaining = iter(fits)
     monkeypatch.setattr(imputed, "complete_tables", lambda *_: iter([data, data]))
     monkeypatch.setattr(imputed.TableFitter, "fit", lambda *_: next(remaining))
