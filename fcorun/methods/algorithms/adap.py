@@ -32,11 +32,6 @@ class ADAP(Algorithm):
 
     These details follow the authors' code, since the text of the paper was not at hand. The strength of psi is given,
     where the authors choose it by cross-validation on the lead's rows. The line search of the solver is ours.
-
-    Attributes:
-        client: the lead client, counted from 0.
-        iterations: the largest number of steps of a client's solver, proximal Newton.
-        tolerance: a client's solver stops at this size of its step, relative to the first.
     """
 
     source = "ADAP2 of @liu2022, iterated"

@@ -279,7 +279,7 @@ class Method(PluginBase):
 
 @dataclass(frozen=True)
 class Algorithm(Method, ABC):
-    """An algorithm plug-in: a frozen dataclass of hyper-parameters with four pure functions.
+    """An algorithm plug-in: a frozen dataclass of hyper-parameters with four pure functions. Its YAML explains them.
 
     server, client and upload are pytrees of arrays. The engine stores these states, samples the cohort, draws the
     batches, takes the weighted mean of the uploads, and counts gradients, proxes and the bytes of uploads and

@@ -14,12 +14,6 @@ class APFL(Algorithm):
 
     A client's model is the mixture alpha v + (1 - alpha) w of its own v and the server's w. A step updates w, v and
     alpha at once, from gradients at their old values.
-
-    Attributes:
-        client_lr: the step size of both models. "auto" is 1 / (K L), as FedAvg with a server_lr of 1, and at most one
-            over the curvature of any client and of any minibatch.
-        alpha: the share of v; with ``adaptive`` its initial value.
-        adaptive: true lets alpha take a gradient step in each local step, clipped to [0, 1].
     """
 
     source = "algorithm 1 of @deng2020"

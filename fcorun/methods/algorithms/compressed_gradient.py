@@ -14,9 +14,6 @@ class CompressedGradientAlgorithm(Algorithm):
     The uplink compresses the differences, and keeps what client and server both remember of the client's gradients
     (``Compressor``, by ``Traits.feedback``). Without compression, ``uplink=identity``, a round is a step of proximal
     gradient descent.
-
-    Attributes:
-        step: gamma; "auto" is the longest step for which convergence is proved.
     """
 
     source = "textbook"

@@ -14,10 +14,6 @@ class DANE(ShiftedAlgorithm):
     The optimum is a fixed point for any ``mu`` and ``eta``. Convergence is certain for ``mu`` of at least the default
     with ``eta`` 1. Similar clients converge in few rounds with a smaller ``mu``, of about the distance of their
     Hessians from that of F; with a ``mu`` too small the method may diverge.
-
-    Attributes:
-        mu: the weight of mu / 2 ||u - w||^2; "auto" is L - l, for F of curvature at most L and clients of at least l.
-        eta: the weight of the mean gradient, and of psi.
     """
 
     source = "figure 1 of @shamir2014, psi = 0"

@@ -18,13 +18,6 @@ class Ditto(TwoRateAlgorithm):
     """Ditto, which applies psi to the global model alone, if its solver does.
 
     A client takes as many steps on its personal model as the solver takes on the global model, on the same minibatches.
-
-    Attributes:
-        client_lr, server_lr: the rates of the global model's solver.
-        personal_lr: the step size of the personal models; "auto" is 1 / (L + lambda). None means client_lr if that is a
-            number, else "auto": the personal models then have a rate of their own.
-        lam: the weight lambda of lambda / 2 ||v - w||^2; 0 is local training.
-        solver: the algorithm of the global model.
     """
 
     source = "algorithm 1 of @li2021ditto"

@@ -25,10 +25,6 @@ class DLSA(LocalFitAlgorithm):
 
     As printed, psi is the adaptive lasso (``adaptive=true`` and ``reg=l1``), whose strength is chosen by the
     distributed BIC. Here the strength is given.
-
-    Attributes:
-        adaptive: whether psi acts on w_j / |b_j| instead of w_j; with ``reg=l1`` the strength of w_j is divided by
-            |b_j|.
     """
 
     source = "@zhu2021, with adaptive weights as an option"

@@ -17,11 +17,6 @@ class EDSL(ShiftedAlgorithm):
     As printed, ``mu`` is 0, and the strength of psi falls from round to round to the strength that is constant here.
     Convergence is certain for ``mu`` of at least the default. Similar clients converge in few rounds with a smaller
     ``mu``; with a ``mu`` too small for unlike clients the method may diverge.
-
-    Attributes:
-        client: the client that solves, counted from 0.
-        mu: the weight of mu / 2 ||u - w||^2, our addition; "auto" is L - l, for F of curvature at most L and clients of
-            at least l.
     """
 
     source = "algorithm 1 of @wang2017, with mu = 0 and a constant strength"

@@ -14,11 +14,6 @@ class FastFedDA(Algorithm):
 
     Each iterate enters the sum of the iterates once. The released code adds each iterate twice, which moves the fixed
     point.
-
-    Attributes:
-        mu: the strong convexity that the algorithm exploits; "auto" is l, the lower bound on the curvature of the
-            losses. With mu = 0 the algorithm is FedDualAvg with client_lr = 1 / gamma and server_lr = 1.
-        gamma: the weight of the proximal term around the initial point; "auto" is 2 L.
     """
 
     source = "@bao2022"

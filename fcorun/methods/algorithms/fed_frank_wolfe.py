@@ -23,10 +23,6 @@ class FedFrankWolfe(Algorithm):
     That the step is 2 / (k + 1) and the penalty grows as sqrt(k + 1) in round k = 1, 2, ... is what this rate needs,
     and our reconstruction. With the weights p_m of clients in F the penalty is
     penalty * sqrt(k + 1) / 2 * sum_m p_m ||x_m - x||^2.
-
-    Attributes:
-        penalty: lambda_0; "auto" is 0.01 L, with L the largest curvature of a client's loss: our choice. The best value
-            depends on the data and the radius: from 0.001 L to 0.3 L in our trials, so try a grid.
     """
 
     source = "@dadras2024, steps reconstructed"

@@ -13,13 +13,6 @@ class FedAc(Algorithm):
     """FedAc: clients take accelerated steps, and the server averages both sequences. FedAc ignores psi.
 
     ``w`` is the main iterate, ``aggregated`` the one that is reported, and gradients are taken between them.
-
-    Attributes:
-        client_lr: eta; "auto" is 1 / (K L).
-        gamma: the longer step of the main iterate; "auto" is sqrt(eta / (mu K)), at least eta.
-        mu: the strong convexity of the losses; "auto" is their known lower bound l on the curvature, at least
-            L / 10,000 (our choice), with L the upper bound.
-        variant: the coupling of the sequences: 1 for FedAc-I, 2 for FedAc-II.
     """
 
     source = "algorithm 1 of @yuan2020"

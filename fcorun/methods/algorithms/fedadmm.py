@@ -9,11 +9,7 @@ from fcorun.methods.algorithms.proximal import ProximalAlgorithm, balanced_prox_
 
 @dataclass(frozen=True)
 class FedADMM(ProximalAlgorithm):
-    """FedADMM, with psi on the server.
-
-    Attributes:
-        rho: the penalty; "auto" is sqrt(l L), with l at least L / 10,000 (our choice).
-    """
+    """FedADMM, with psi on the server."""
 
     source = "@wang2022"
 

@@ -16,10 +16,6 @@ class FedCanon(Algorithm):
     no bound on heterogeneity, a linear rate under the Polyak-Lojasiewicz condition). Ours: the form of the control
     variates. A client replaces its own gradient by the server's last step, which contains psi and vanishes at the
     optimum, so that the optimum is a fixed point for any number of local steps.
-
-    Attributes:
-        client_lr: eta_c; "auto" is 1 / (eta_s K L), and for K > 1 at most 1 / L.
-        server_lr: eta_s.
     """
 
     source = "@zhou2025; the control variates are ours"

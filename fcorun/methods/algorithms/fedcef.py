@@ -19,10 +19,6 @@ class FedCEF(Algorithm):
     (Zhang, Hu and Johansson 2024, ``algo=fedcomposite``), to which the method reduces with ``uplink=identity``:
     c_m is what the server knows of the client's mean gradient in a round, and moves by the compressed difference. So
     steps, the first round and constants may differ from the paper. All clients should take equally many steps.
-
-    Attributes:
-        client_lr: eta; "auto" makes a round, eta eta_g K, the step of EF21, and is at most 1 / L for any minibatch.
-        server_lr: eta_g.
     """
 
     source = "after the abstract of @qiu2026"

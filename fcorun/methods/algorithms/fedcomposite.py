@@ -15,12 +15,6 @@ class FedComposite(Algorithm):
     Clients decouple gradient and prox steps, and correct their drift without further communication. The first point P_0
     is w_0 itself instead of its prox, since the number K of local steps is not yet known. All clients should take
     equally many steps. Comments name the vectors of the paper, with eta~ = eta eta_g K.
-
-    Attributes:
-        client_lr: eta; "auto" is the bound of the theorem but for its constant: for K > 1 the smaller of 1 / L and
-            1 / (eta_g K L), with the largest smoothness constant L of the clients' losses (for 1 / L, of their
-            minibatches' losses); for K = 1, 1 / (eta_g L) with the L of the mean of their losses.
-        server_lr: eta_g.
     """
 
     source = "@zhang2024"

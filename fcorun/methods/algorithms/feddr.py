@@ -13,11 +13,6 @@ class FedDR(ProximalAlgorithm):
 
     All vectors of a client start at w_0, as in the authors' code. In the paper's algorithm x_i starts at
     prox_{eta f_i}(w_0), and the reflected vector accordingly.
-
-    Attributes:
-        step: eta; "auto" is 1 / sqrt(l L) for the strong convexity l and the smoothness L of the clients' losses, with
-            l at least L / 10,000 (our choice).
-        relaxation: alpha, between 0 and 2; 1 is the splitting of Douglas and Rachford.
     """
 
     source = "algorithm 1 of @trandinh2021"

@@ -15,9 +15,6 @@ class FedDualOpt(FedDualAvg):
 
     The optimizer treats the coefficient of psi as another coordinate of the dual, so that momentum keeps the weight of
     psi against F. Adaptive steps weigh coordinates differently, which moves the fixed point.
-
-    Attributes:
-        client_lr, server_lr, optimizer, beta1, beta2, epsilon: as in FedOpt.
     """
 
     source = "ours, of algorithm 3 of @yuan2021 and the server's optimizers of @reddi2021"

@@ -9,12 +9,7 @@ from fcorun.methods.algorithms.proximal import ProximalAlgorithm, balanced_prox_
 
 @dataclass(frozen=True)
 class FedDyn(ProximalAlgorithm):
-    """FedDyn, which ignores psi. A client keeps the gradient of its loss, the server their mean h.
-
-    Attributes:
-        alpha: the weight of the dynamic regularizer; "auto" is sqrt(l L), with the strong convexity l (at least
-            L / 10,000, our choice) and the smoothness L of the clients' losses.
-    """
+    """FedDyn, which ignores psi. A client keeps the gradient of its loss, the server their mean h."""
 
     source = "algorithm 1 of @acar2021"
 

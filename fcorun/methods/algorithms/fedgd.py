@@ -11,10 +11,6 @@ class FedGD(Algorithm):
     """FedGD(s, e): e gradient steps of each client on all of its rows, then the mean.
 
     FedGD ignores psi. For e > 1 the fixed point is not the optimum, equation (5).
-
-    Attributes:
-        step: s; "auto" is 1 / L.
-        steps: e.
     """
 
     source = "equation (4) of @pathak2020"

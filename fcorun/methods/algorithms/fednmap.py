@@ -15,14 +15,8 @@ class FedNMap(Algorithm):
     The normal map at z is grad F(w) + (z - w) / lam with w = prox_{lam psi}(z), and vanishes where w is stationary.
     From the paper: the normal map, a local correction for heterogeneity, a weakly convex psi, and a linear rate under
     the Polyak-Lojasiewicz condition. Ours: the form of the correction. A client replaces its own normal map by the mean
-    one, each averaged over the steps of the last round.
-
-    Attributes:
-        client_lr: eta_c; "auto" is 1 / (eta_s K L), and for K > 1 at most 1 / L.
-        server_lr: eta_s.
-        lam: the parameter of the normal map, below the inverse of psi's weak convexity; "auto" is 1 / L, or the length
-            of a round's steps, eta_s K eta_c, where that is longer, whatever psi is. With K = 1, eta_s = 1 and lam =
-            eta_c the method is the proximal gradient method.
+    one, each averaged over the steps of the last round. With K = 1, eta_s = 1 and lam = eta_c the method is
+    proximal gradient descent.
     """
 
     source = "@huang2026; the correction is ours"

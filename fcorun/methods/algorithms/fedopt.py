@@ -13,20 +13,7 @@ from fcorun.methods.algorithms.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class FedOpt(FedAvg):
-    """FedOpt: FedAdagrad, FedYogi, FedAdam, and FedAvgM with momentum. FedOpt ignores psi.
-
-    Attributes:
-        client_lr: the step size of clients. "auto" is the rate of FedAvg for momentum, and 1 / (K L) for adaptive
-            optimizers, of the order of the paper's theorem 1.
-        server_lr: eta of the optimizer. "auto" is 1 - beta1 times the rate of FedAvg for momentum, which moves
-            1 / (1 - beta1) times as far in the long run (Ghadimi, Feyzmahdavian and Johansson, ECC 2015: less than
-            twice that rate converges on convex losses). For adaptive optimizers, whose steps do not depend on the
-            curvature, "auto" is 0.03, or 0.1 for Adagrad: our choice.
-        optimizer: the optimizer of the server.
-        beta1: the decay of the first moment, or the momentum.
-        beta2: the decay of the second moment, in adam and yogi.
-        epsilon: tau, which is added to the root of the second moment. That moment begins at tau^2.
-    """
+    """FedOpt: FedAdagrad, FedYogi, FedAdam, and FedAvgM with momentum. FedOpt ignores psi."""
 
     source = "algorithm 2 of @reddi2021"
 
@@ -57,7 +44,12 @@ class FedOpt(FedAvg):
 
 
 def auto_optimizer_rates(algorithm: Any, constants: ProblemConstants) -> dict[str, float]:
-    """Return the "auto" rates of an algorithm whose server takes an ``optimizer_step``."""
+    """Return the "auto" rates of an algorithm whose server takes an ``optimizer_step``.
+
+    Momentum moves 1 / (1 - beta1) times as far in the long run (Ghadimi, Feyzmahdavian and Johansson, ECC 2015: less
+    than twice the resulting rate converges on convex losses). The clients' rate for other optimizers is of the order of
+    theorem 1 of Reddi et al.
+    """
     if algorithm.optimizer == "momentum":
         return auto_rates(algorithm.client_lr, algorithm.server_lr, constants, server_gain=1 / (1 - algorithm.beta1))
     rates = {"server_lr": 0.1 if algorithm.optimizer == "adagrad" else 0.03}

@@ -13,10 +13,6 @@ class FedPD(ProximalAlgorithm):
 
     A round ends with a communication, and contains the steps whose communication was skipped. With ``skip`` above 0
     the algorithm need not reach the optimum.
-
-    Attributes:
-        step: eta; "auto" is 1 / sqrt(l L), with l at least L / 10,000 (our choice).
-        skip: the probability p that clients skip a communication, less than 1.
     """
 
     source = "algorithm 1 of @zhang2021"

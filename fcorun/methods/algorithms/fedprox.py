@@ -14,15 +14,8 @@ class FedProx(ProximalAlgorithm):
     """FedProx, without minibatches. Ignores psi.
 
     The fixed point is the optimum of the mean of the clients' Moreau envelopes, not that of their losses: equation
-    (7) of Pathak and Wainwright (NeurIPS 2020).
-
-    Attributes:
-        mu: the weight of the proximal term mu / 2 ||u - x||^2; "auto" is sqrt(l L) for losses with curvature
-            between l and L, where l is taken as at least L / 10,000.
-        gamma: the inexactness of a client, definition 2: the inner solver stops as soon as the norm of the gradient of
-            f + mu / 2 ||. - x||^2 is at most gamma times the norm at x; ``tolerance`` and ``iterations`` end it, too.
-        extrapolation: the multiple of the mean move that the server makes: 1 is FedProx, more is FedExProx with a
-            constant parameter (Li, Acharya and Richtarik 2024, arXiv 2405.13766), which has the same fixed point.
+    (7) of Pathak and Wainwright (NeurIPS 2020). An ``extrapolation`` above 1 makes FedExProx with a constant parameter
+    (Li, Acharya and Richtarik 2024, arXiv 2405.13766), which has the same fixed point.
     """
 
     source = "algorithm 2 of @li2020"

@@ -14,12 +14,6 @@ class FedSplit(ProximalAlgorithm):
     With psi = 0 the server's prox is the identity and this is the algorithm as printed. l and L bound the curvature of
     the clients' losses. For l > 0 and relaxation=2, exact solutions with the step "auto" contract by
     1 - 2 / (sqrt(L / l) + 1) a round. For l = 0, relaxation=1 is the safe choice.
-
-    Attributes:
-        step: s; "auto" is 1 / sqrt(l L), with l at least L / 10,000, and with the anchor added to both.
-        relaxation: 2 as printed (Peaceman and Rachford), or 1 after Douglas and Rachford, which converges even without
-            strong convexity.
-        anchor: lambda of theorem 2, for losses that are not strongly convex: lambda / 2 ||. - x_1||^2 is added to each.
     """
 
     source = "algorithm 1 of @pathak2020"

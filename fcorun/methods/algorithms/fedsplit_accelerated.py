@@ -23,11 +23,6 @@ class FedSplitAccelerated(ProximalAlgorithm):
 
     We know the paper in part: its relaxation is (1 - s L) / (1 + s L), and here it is 1. FedSplit with a well chosen
     step, longer than 1 / L, may need fewer rounds. In the first round all clients start at w_0.
-
-    Attributes:
-        step: s, less than 1 / L; "auto" is 0.95 / L, with L the largest curvature of a client's loss.
-        mu: the strong convexity of the clients' losses, from which the largest momentum follows; "auto" is l, the lower
-            bound on the curvature of the losses.
     """
 
     source = "accelerated splitting of @patrinos2014, with longer steps"

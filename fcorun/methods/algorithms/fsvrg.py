@@ -16,9 +16,6 @@ class FSVRG(MeanGradientAlgorithm):
     the paper: each local step applies the prox of psi; all clients take steps of one size, where the paper divides the
     step by the client's number of rows; and neither the differences of gradients nor the mean of the updates are scaled
     by how often a coordinate is not zero.
-
-    Attributes:
-        client_lr: eta_c; "auto" is 1 / (K L), for K local steps.
     """
 
     source = "@konecny2016 without its scaling of coordinates, psi = 0"

@@ -16,10 +16,6 @@ class Gram(Algorithm):
 
     Messages are the Hessian and the gradient at w = 0, whose weighted means are those of F. Later rounds change
     nothing.
-
-    Attributes:
-        iterations: the largest number of iterations of the server's solver.
-        tolerance: the solver stops at this size of its step, relative to its first step, or where rounding stops it.
     """
 
     source = "textbook, solved by the method of @beck2009"

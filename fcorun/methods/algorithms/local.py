@@ -12,11 +12,8 @@ class Local(Algorithm):
 
     Local training is the baseline of personalised methods, whose gains over it come from other clients. The clients
     share no model, so that metrics of a shared model are empty. With ``start`` and ``frozen=true`` local training is
-    fine-tuning of a global model.
-
-    Attributes:
-        client_lr: the step size; "auto" is 1 / L for the loss of any client and of any minibatch, the longest proximal
-            gradient step that lowers any such loss (Beck and Teboulle, SIAM J. Imaging Sci. 2009, lemma 2.3).
+    fine-tuning of a global model. "auto" is the longest proximal gradient step that lowers any loss of that curvature
+    (Beck and Teboulle, SIAM J. Imaging Sci. 2009, lemma 2.3).
     """
 
     source = "textbook, proximal gradient steps"

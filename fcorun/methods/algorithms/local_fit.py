@@ -17,11 +17,6 @@ class LocalFitAlgorithm(Algorithm):
 
     A client needs more rows than parameters, or a ridge. Logistic fits of separable classes need a ridge, too. Later
     rounds send nothing and change nothing.
-
-    Attributes:
-        ridge: the factor of ||w||^2 / 2 that each client adds to its loss, without the intercept.
-        iterations: the largest number of iterations of a client's solver, Newton's method.
-        tolerance: the norm of the gradient at which a client's solver stops.
     """
 
     ridge: NonNegative = 0.0

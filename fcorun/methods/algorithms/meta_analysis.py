@@ -30,9 +30,6 @@ class MetaAnalysis(LocalFitAlgorithm):
 
     Messages are averaged by their weights in F, so that each client fills a row of its own of a table of M rows, which
     suits tens of clients. Only this row counts in ``bytes_up``.
-
-    Attributes:
-        effects: "fixed", or "random" by DerSimonian and Laird.
     """
 
     source = "the estimators of @dersimonian1986"

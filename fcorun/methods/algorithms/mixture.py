@@ -27,13 +27,6 @@ class Mixture(Algorithm):
     ``personal`` returns x_m after the pulls. ``output`` returns the mean x before the pulls. Pulls leave x as it is, so
     that ``output`` is the mean of the personal models. With ``variance_reduction`` each pull also moves x by the mean
     of J, which is 0 at the optimum: until then ``output`` and the mean of the personal models differ.
-
-    Attributes:
-        lam: lambda; 0 is local training, and large values are consensus.
-        step: alpha / n of the paper; "auto" is 1 / (2 max(L / (1 - p), lambda / p)), with variance reduction a third of
-            that, our choice.
-        probability: p; "auto" is lambda / (L + lambda), from 0.01 to 0.9999.
-        variance_reduction: true corrects each step by J and Psi.
     """
 
     source = "algorithm 1 of @hanzely2020"

@@ -24,11 +24,6 @@ class Newton(Algorithm):
 
     The solution is the proposed point. For losses without a bound on their curvature, where a proposal may be far off,
     it is the last accepted point.
-
-    Attributes:
-        step: the first t of each direction; 1 is Newton's step.
-        iterations: the largest number of iterations of the server's solver in a round.
-        tolerance: the solver stops at this size of its step, relative to its first step, or where rounding stops it.
     """
 
     source = "the method of @lee2014, whose quadratic model is a sum over clients"

@@ -16,9 +16,6 @@ class NIDS(GossipAlgorithm):
     of a message that is the neighbours' mean, is 0 then and 1/2 afterwards. With unequal weights of the clients in F,
     W is self-adjoint in the inner product of these weights. That the method is exact with unequal weights, too, is our
     observation, and tested.
-
-    Attributes:
-        step: alpha, less than 2 / L for any graph; "auto" is 1 / L, with L the largest curvature of a node's loss.
     """
 
     source = "NIDS of @li2019"

@@ -21,15 +21,6 @@ class PersonalAlgorithm(Algorithm):
 
     The server moves to x + beta (mean y - x). The last u of a client is its personal model, so that clients outside of
     the cohort keep their models.
-
-    Attributes:
-        lam: lambda.
-        client_lr: eta; "auto" is 1 / lambda, which moves y to u.
-        server_lr: beta.
-        solver: "exact" (closed form for least squares with all data, else Newton's method) or "gradient".
-        inner_lr: the step size of the solver "gradient"; "auto" fits the curvature of a client's data or minibatches.
-        iterations: the largest number of iterations of the inner solver.
-        tolerance: the norm of the gradient at which the inner solver stops.
     """
 
     lam: Positive = UNSET

@@ -18,7 +18,6 @@ class PFedMac(PersonalAlgorithm):
     added to each f_m ensures both; a ridge of lambda gives pFedMe.
 
     Attributes:
-        ridge: the weight of the added ridge; "auto" is the difference of lambda and the strong convexity of the losses.
         with_ridge: the algorithm that a ridge of lambda makes of this one.
     """
 

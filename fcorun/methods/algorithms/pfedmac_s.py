@@ -11,15 +11,7 @@ from fcorun.methods.problem import inner_solvers
 
 @dataclass(frozen=True, kw_only=True)
 class PFedMacS(PFedMac):
-    """pFedMac-S: pFedMac with psi in each client's problem; in the paper psi is gamma ||u||_1.
-
-    Attributes:
-        sparsity: the treatment of psi. "prox" takes proximal gradient steps, accelerated with the solver "exact", for
-            any convex psi. For l1, "logcosh" replaces |u| in psi by rho log cosh(u / rho), and "huber" by
-            u^2 / (2 rho) up to rho and |u| - rho / 2 beyond.
-        rho: the width of the smoothing around 0; the smooth functions are below |u| by at most rho / 2 (huber) or
-            rho log 2 (logcosh).
-    """
+    """pFedMac-S: pFedMac with psi in each client's problem; in the paper psi is gamma ||u||_1."""
 
     source = "@li2021pfedmac"
 

@@ -15,11 +15,6 @@ class PFedMacSH(PFedMacS):
     Cohorts consist of clients; in the paper they consist of edges. The edge's step is as printed: it lacks the term
     - lambda_2 x of the gradient of the three-level problem, so that the algorithm does not converge to the optimum of
     that problem.
-
-    Attributes:
-        lam, client_lr: lambda_1 and eta_1 of clients.
-        edge_lam, edge_lr: lambda_2 and eta_2 of edges.
-        server_lr: beta of the root.
     """
 
     source = "algorithm 1 of @li2021pfedmac"

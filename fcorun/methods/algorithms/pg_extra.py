@@ -13,10 +13,6 @@ class PGExtra(GossipAlgorithm):
     A node sends 2 x^k - x^(k-1) instead of x^k, so that it need not remember a mean; the iterates are the same. With
     unequal weights of the clients in F, W is self-adjoint in the inner product of these weights. That the
     method is exact with unequal weights, too, is our observation, and tested.
-
-    Attributes:
-        step: alpha, less than (1 + l) / L with l the smallest eigenvalue of W, the paper's bound; "auto" is nine tenths
-            of the bound, with L the largest curvature of a node's loss.
     """
 
     source = "PG-EXTRA of @shi2015"

@@ -22,11 +22,6 @@ class ProxDASA(GossipAlgorithm):
     As published, nodes communicate after each step, once or several times. Local steps between messages are our
     extension; with ``local_steps=1`` they are gone. In the authors' program z averages a node's own gradients and u is
     not read; here z averages u, as the method's name says.
-
-    Attributes:
-        step: gamma of the prox; "auto" is 1 / L, with L the largest curvature of a local step's loss.
-        averaging: alpha, the fraction of the way from x to y, and the weight of u in z; "auto" is 1 / (2 K) for at most
-            K local steps, our choice.
     """
 
     source = "Prox-DASA-GT of @xiao2023, with local steps of ours"

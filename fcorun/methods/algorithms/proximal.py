@@ -16,13 +16,7 @@ Real = jax.Array | float
 
 @dataclass(frozen=True, kw_only=True)
 class ProximalAlgorithm(Algorithm):
-    """An algorithm whose clients solve argmin_u s f(u) + ||u - v||^2 / 2 on all their data.
-
-    Attributes:
-        solver: "exact" (closed form for least squares, else Newton's method), "gradient", "accelerated" or "newton".
-        iterations: the largest number of iterations of the inner solver.
-        tolerance: the norm of the gradient s grad f(u) + u - v at which the inner solver stops.
-    """
+    """An algorithm whose clients solve argmin_u s f(u) + ||u - v||^2 / 2 on all their data."""
 
     solver: Literal["exact", "gradient", "accelerated", "newton"] = "exact"
     iterations: Count = 100

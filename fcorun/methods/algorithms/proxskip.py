@@ -14,10 +14,6 @@ class ProxSkip(Algorithm):
 
     A round consists of the steps up to a communication, a geometric random number that all clients share. The skipped
     prox is that of consensus and psi together.
-
-    Attributes:
-        step: gamma; "auto" is 1 / L, for losses of curvature from l to L.
-        probability: the probability p of communication after a step; "auto" is sqrt(l / L), at least 0.01.
     """
 
     source = "@mishchenko2022"

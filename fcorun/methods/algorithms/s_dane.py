@@ -16,12 +16,6 @@ class SDANE(ShiftedAlgorithm):
     proximal-point method, and rough solutions are as in public descriptions of the paper; the server's step is that of
     the hybrid projection method with strong convexity mu. Cohorts of some clients, which the paper allows, are left
     out.
-
-    Attributes:
-        lam: the weight of lam / 2 ||u - v||^2; "auto" is L - l, for F of curvature at most L and clients' losses of
-            curvature at least l.
-        mu: the strong convexity that the server's step exploits; "auto" is l, the lower bound on the curvature of
-            the losses.
     """
 
     source = "@jiang2024; the step of the server as in the hybrid projection method"

@@ -13,13 +13,8 @@ from fcorun.methods.algorithms.algorithm import Algorithm, Traits, auto_client_l
 class Scaffold(Algorithm):
     """SCAFFOLD, which ignores psi.
 
-    Attributes:
-        client_lr: eta_l; "auto" makes a round, K steps of eta_g eta_l, a step of 1 / L, and is at most 1 / L for any
-            minibatch if K > 1: the bound of theorem III but for its constant. With cohorts of some clients, "auto" is a
-            third of that, as for SAGA, the special case K = 1 (Defazio, Bach and Lacoste-Julien, 2014).
-        server_lr: eta_g.
-        option: the new control variate of a client, line 12: 1, the mean gradient of its minibatches at x; 2, the
-            mean of its steps, c_i - c + (x - y) / (K eta_l).
+    The rate "auto" is the bound of theorem III but for its constant; for cohorts of some clients that of SAGA, the
+    special case K = 1 (Defazio, Bach and Lacoste-Julien, 2014).
     """
 
     source = "algorithm 1 of @karimireddy2020"

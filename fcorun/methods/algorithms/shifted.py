@@ -23,10 +23,6 @@ class ShiftedAlgorithm(MeanGradientAlgorithm):
     ||u - w||^2 + psi(u), with shift = grad f(w) - mean gradient. If the curvature of F exceeds that of f by at most mu,
     this function lies above F + psi and touches it at w, up to a constant. Then each solution lowers F + psi, and so
     does a mean of solutions.
-
-    Attributes:
-        iterations: the largest number of iterations of the inner solver, the accelerated proximal gradient method.
-        tolerance: the norm of the gradient mapping at which the inner solver stops.
     """
 
     iterations: Count = 100

@@ -13,8 +13,7 @@ class Gamma(LogLink):
     """Mean of half the unit deviance of positive targets y, with a log link: y / m - 1 - log(y / m), m = exp(p).
 
     The predictions are p = x'w + b (McCullagh and Nelder, Generalized Linear Models, 1989, chapter 8). scikit-learn's
-    GammaRegressor minimizes the same loss; its penalty alpha / 2 ||w||^2 is ``ridge``. ``ceiling`` is the ratio
-    y / m beyond which exp is continued by a parabola, to be chosen above all that occur.
+    GammaRegressor minimizes the same loss; its penalty alpha / 2 ||w||^2 is ``ridge``.
     """
 
     source = "textbook"

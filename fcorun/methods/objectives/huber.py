@@ -14,10 +14,6 @@ class Huber(LinearModel):
     """Mean of Huber's function of the residual r: r^2 / 2 up to |r| = delta, delta |r| - delta^2 / 2 beyond.
 
     The scale is fixed by delta. scikit-learn's HuberRegressor estimates the scale together with the weights.
-
-    Attributes:
-        delta: the threshold, in units of the target. For normal noise, 1.345 times the standard deviation of the noise
-            has 95 % of the efficiency of least squares.
     """
 
     source = "@huber1964"

@@ -42,11 +42,10 @@ def extended_exp_conjugate(v: jax.Array, ceiling: float | None) -> jax.Array:
 class LogLink(LinearModel):
     """Mean of half the unit deviance of targets y, whose means are exp(p) for predictions p.
 
+    The smoothness constant of a loss is at most the ``ceiling``. The metric ``beyond`` is the share of rows beyond the
+    ceiling. If it is 0, the optimum is that of the deviance.
+
     Attributes:
-        ceiling: the value beyond which exp is continued by a parabola, to be chosen above all that occur. The
-            smoothness constant of a loss is then at most the ceiling, and steps may be "auto". The metric ``beyond`` is
-            the share of rows beyond the ceiling. If it is 0, the optimum is that of the deviance. None: exp everywhere,
-            without a bound on the curvature.
         exp_name: a word for the value of exp in the deviance, such as "mean".
     """
 

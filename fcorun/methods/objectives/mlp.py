@@ -18,9 +18,6 @@ class MLP(Objective):
 
     The parameters are ``weights1``, ``bias1``, ``weights2``, ... from the examples to the output. The loss is not
     convex.
-
-    Attributes:
-        hidden: the number of units of each hidden layer.
     """
 
     source = "textbook"

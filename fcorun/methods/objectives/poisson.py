@@ -15,8 +15,7 @@ class Poisson(LogLink):
 
     The predictions are p = x'w + b, and an offset adds the logarithm of an exposure (McCullagh and Nelder, Generalized
     Linear Models, 1989, chapter 6). scikit-learn's PoissonRegressor minimizes the same loss; its penalty
-    alpha / 2 ||w||^2 is ``ridge``. ``ceiling`` is the mean beyond which exp is continued by a parabola, to be chosen
-    above all that occur.
+    alpha / 2 ||w||^2 is ``ridge``.
     """
 
     source = "textbook"

@@ -25,14 +25,8 @@ class Quantile(LinearModel):
 
     At the optimum, the objective with the pinball loss itself is at most h max(level, 1 - level)^2 / 2 above its own
     minimum. With an intercept, which is not regularized, the share of targets up to p + h level, the upper end of the
-    band, is at least ``level``, and the share of targets below the lower end is at most ``level``.
-
-    Attributes:
-        level: the quantile, between 0 and 1.
-        smoothing: the width h, in units of the target. The smoothness constant of a loss is 1 / h, so a smaller h makes
-            runs slower. "auto" is a tenth of the spread of the training targets, independent of their unit. The spread
-            is the interquartile range over 1.349, which for normal targets is the standard deviation. If it is 0, the
-            standard deviation is taken, or 1.
+    band, is at least ``level``, and the share of targets below the lower end is at most ``level``. The smoothness
+    constant of a loss is 1 / h.
     """
 
     source = "@koenker1978"

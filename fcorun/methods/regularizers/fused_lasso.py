@@ -18,9 +18,6 @@ class FusedLasso(Regularizer):
     """psi(w) = strength * ||w||_1 + strength_tv * sum_i |w_(i+1) - w_i|, for each column of a matrix.
 
     The prox is the soft threshold of the prox of the total variation.
-
-    Attributes:
-        strength_tv: the strength of the total variation; None: equal to ``strength``.
     """
 
     source = "@tibshirani2005; the prox as in @friedman2007"

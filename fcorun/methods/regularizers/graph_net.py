@@ -21,10 +21,6 @@ class GraphNet(Regularizer):
 
     The form is that of nilearn's SpaceNet, without the authors' ridge, for each column of a matrix separately. The prox
     has no closed form: see ``prox``.
-
-    Attributes:
-        graph: "voxels" has an edge between voxels of the mask that share a face, and requires images; "chain" has an
-            edge between each entry and the next entry.
     """
 
     source = "@grosenick2013"

@@ -25,11 +25,6 @@ class GroupLasso(Regularizer):
     and Lin. Without column names, the groups of a matrix are its rows (a feature over all classes), and the groups of a
     vector are blocks of ``group_size`` consecutive entries, all with weight 1. Each weight is multiplied by the factor
     of the group's features.
-
-    Attributes:
-        group_size: the number of entries of a block; None: a group is a column of a table, else a block of 2.
-        groups: columns or features by the name of their group, {"heart": ["bp", "chol"]}. Every column that is not
-            listed is a group of its own.
     """
 
     source = "@yuan2006"

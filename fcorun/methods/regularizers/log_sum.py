@@ -10,11 +10,7 @@ from fcorun.methods.regularizers.regularizer import Regularizer
 
 @dataclass(frozen=True)
 class LogSum(Regularizer):
-    """psi(w) = strength * sum_j log(1 + |w_j| / epsilon).
-
-    Attributes:
-        epsilon: the slope at 0 is strength / epsilon, and the constant of weak convexity strength / epsilon^2.
-    """
+    """psi(w) = strength * sum_j log(1 + |w_j| / epsilon)."""
 
     source = "@candes2008; the prox as in @praterbennette2022"
 

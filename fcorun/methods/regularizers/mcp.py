@@ -13,10 +13,6 @@ class MCP(Regularizer):
     """The minimax concave penalty, which rises like strength |w_j| at 0 and is constant from gamma * strength on.
 
     A step t of gamma or more makes the prox a hard threshold.
-
-    Attributes:
-        gamma: 1 / gamma is the weak convexity: psi + ||w||^2 / (2 gamma) is convex. psi tends to the l1 norm for large
-            gamma.
     """
 
     source = "@zhang2010"

@@ -14,9 +14,6 @@ class SCAD(Regularizer):
     """The smoothly clipped absolute deviation: strength |w_j| up to strength, constant from gamma * strength on.
 
     Between them the derivative falls linearly to 0. A step t of gamma - 1 or more makes the prox jump.
-
-    Attributes:
-        gamma: a in the paper, above 2; 1 / (gamma - 1) is the weak convexity.
     """
 
     source = "@fan2001"

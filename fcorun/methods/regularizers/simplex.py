@@ -11,11 +11,7 @@ from fcorun.methods.regularizers.regularizer import INDEX_BYTES, Constraint
 
 @dataclass(frozen=True)
 class Simplex(Constraint):
-    """The simplex w >= 0 and sum_i w_i = total, over all entries of a parameter.
-
-    Attributes:
-        total: the sum of the entries.
-    """
+    """The simplex w >= 0 and sum_i w_i = total, over all entries of a parameter."""
 
     source = "@duchi2008"
 
