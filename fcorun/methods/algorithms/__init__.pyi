@@ -45,6 +45,7 @@ from .local import Local as Local
 from .local_data import LocalData as LocalData
 from .local_fit import LocalFitAlgorithm as LocalFitAlgorithm
 from .mean_gradient import MeanGradientAlgorithm as MeanGradientAlgorithm
+from .mean_gradient import ShiftedAlgorithm as ShiftedAlgorithm
 from .meta_analysis import MetaAnalysis as MetaAnalysis
 from .mixture import Mixture as Mixture
 from .newton import Newton as Newton
@@ -61,4 +62,3 @@ from .proximal import ProximalAlgorithm as ProximalAlgorithm
 from .proxskip import ProxSkip as ProxSkip
 from .s_dane import SDANE as SDANE
 from .scaffold import Scaffold as Scaffold
-from .shifted import ShiftedAlgorithm as ShiftedAlgorithm

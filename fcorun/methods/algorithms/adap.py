@@ -1,6 +1,6 @@
 """Surrogate loss of a lead client, by first and second derivatives of all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from fcorun.base.config import Count, Index, NonNegative
-from fcorun.methods.algorithms.algorithm import Algorithm, LocalData, Traits, tree_bytes
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm, LocalData, tree_bytes
 from fcorun.methods.problem.inner_solvers import StoppingRule
 from fcorun.methods.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric
 from fcorun.methods.problem.problem import Problem, Vector
@@ -41,14 +41,7 @@ class ADAP(Algorithm):
     tolerance: NonNegative = 1e-10
 
     picks_client = True
-    traits = Traits(
-        psi_sides=("client",),
-        needs_convex_psi=True,
-        partial=False,
-        deterministic=True,
-        exact="composite",
-        hessian="linear model",
-    )
+    traits = replace(EXACT_BY_WHOLE_DATA, psi_sides=("client",), hessian="linear model")
 
     def init(self, problem, w0):
         size = sum(values.size for values in w0.values())

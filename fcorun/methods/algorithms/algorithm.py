@@ -30,18 +30,6 @@ def tree_bytes(tree: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-# former traits, which one algorithm alone had, and the attributes of its class that tell the same
-_MOVED_TRAITS = {
-    "quadratic_losses": "needs_quadratic_losses",
-    "needs_bounded_domain": "needs_bounded_domain",
-    "sublinear": "is_sublinear",
-    "tends_to_minimum_of_psi": "tends_to_minimum_of_psi",
-    "multiplies_means": "multiplies_means",
-    "common_uploads": "has_common_uploads",
-    "shared_model": "trains_shared_model",
-}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Traits:
     """The requirements and abilities that algorithms share. fcorun.experiment.prepare refuses every other combination.
@@ -100,17 +88,15 @@ class Traits:
     reveals_personal: bool = False
     personal_psi: bool = False
 
-    def __new__(cls, **values: object):
-        for name in values:
-            if name in _MOVED_TRAITS:
-                raise TypeError(
-                    f"{name} is no trait: give the class of the algorithm the attribute {_MOVED_TRAITS[name]}"
-                )
-        return super().__new__(cls)
-
     def __post_init__(self):
         for name, hint in type_hints(Traits).items():
             check_value(getattr(self, name), hint, f"traits.{name}")
+
+
+# the traits of methods that reach the optimum by whole data of all clients, for a convex psi on the server
+EXACT_BY_WHOLE_DATA = Traits(
+    psi_sides=("server",), needs_convex_psi=True, partial=False, deterministic=True, exact="composite"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,9 +292,12 @@ class Algorithm(Method, ABC):
     computed_rounds: ClassVar[int | None] = None
     backtracks: ClassVar[bool] = False
 
-    @abstractmethod
     def init(self, problem: Problem, w0: Vector) -> tuple[PyTree, PyTree]:
-        """Return the server's state and the state of each client (None: no state), stored between rounds."""
+        """Return the server's state and the state of each client (None: no state), stored between rounds.
+
+        By default the server's state is the model, and clients have none.
+        """
+        return w0, None
 
     @abstractmethod
     def local(self, problem: Problem, server: PyTree, client: PyTree, data: LocalData) -> tuple[PyTree, PyTree]:
@@ -318,9 +307,9 @@ class Algorithm(Method, ABC):
     def server(self, problem: Problem, server: PyTree, mean: PyTree) -> PyTree:
         """Return the server's new state from the weighted mean of the cohort's uploads."""
 
-    @abstractmethod
     def output(self, problem: Problem, server: PyTree) -> Vector:
-        """Return the solution w to be evaluated."""
+        """Return the solution w to be evaluated, by default the server's state."""
+        return server
 
     def personal(self, problem: Problem, server: PyTree, client: PyTree) -> Vector | None:
         """Return a client's personal model from the states of the server and the client; None without such a model."""

@@ -46,8 +46,5 @@ class APFL(Algorithm):
     def server(self, problem, server, mean):
         return server + mean
 
-    def output(self, problem, server):
-        return server
-
     def personal(self, problem, server, client):
         return client["alpha"] * client["v"] + (1 - client["alpha"]) * server

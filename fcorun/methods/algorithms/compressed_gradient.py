@@ -20,17 +20,11 @@ class CompressedGradientAlgorithm(Algorithm):
 
     step: AutoPositive = AUTO
 
-    def init(self, problem, w0):
-        return w0, None
-
     def local(self, problem, server, client, data):
         return problem.gradient(server, data.whole), client
 
     def server(self, problem, server, mean):
         return problem.prox(server - self.step * mean, self.step)
-
-    def output(self, problem, server):
-        return server
 
 
 def ef21_step(constants: ProblemConstants) -> float:

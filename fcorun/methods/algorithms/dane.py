@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from fcorun.base.config import AUTO, AutoPositive, Positive
-from fcorun.methods.algorithms.algorithm import Traits
-from fcorun.methods.algorithms.shifted import ShiftedAlgorithm
+from fcorun.methods.algorithms.mean_gradient import EXACT_BY_SHIFTED_LOSSES, ShiftedAlgorithm
 
 
 @dataclass(frozen=True)
@@ -21,15 +20,7 @@ class DANE(ShiftedAlgorithm):
     mu: AutoPositive = AUTO
     eta: Positive = 1.0
 
-    traits = Traits(
-        psi_sides=("client",),
-        needs_convex_psi=True,
-        partial=False,
-        proximal=True,
-        deterministic=True,
-        exact="composite",
-        uploads="points",
-    )
+    traits = EXACT_BY_SHIFTED_LOSSES
 
     def local(self, problem, server, client, data):
         mean_gradient = server

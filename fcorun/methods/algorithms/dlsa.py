@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA
 from fcorun.methods.algorithms.local_fit import LocalFitAlgorithm
 from fcorun.methods.problem.inner_solvers import StoppingRule
 from fcorun.methods.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric
@@ -28,24 +28,18 @@ class DLSA(LocalFitAlgorithm):
     """
 
     source = "@zhu2021, with adaptive weights as an option"
-    traits = Traits(
-        psi_sides=("server",),
-        needs_convex_psi=True,
-        partial=False,
-        deterministic=True,
-        hessian="linear model",
-        local_fits=True,
-    )
+    traits = replace(EXACT_BY_WHOLE_DATA, exact="", hessian="linear model", local_fits=True)
 
     adaptive: bool = False
 
-    def summarize(self, problem, data):
+    def local(self, problem, server, client, data):
         fit = self.fit(problem, data)
         matrix = hessian(problem, fit, data.whole)
         flat, unravel = ravel_pytree(fit)
-        return unravel(matrix @ flat) - problem.gradient(fit, data.whole), pack_symmetric(matrix)
+        slopes = unravel(matrix @ flat) - problem.gradient(fit, data.whole)
+        return (slopes, pack_symmetric(matrix)), client
 
-    def combine(self, problem, mean):
+    def server(self, problem, server, mean):
         slopes, packed = mean
         matrix = unpack_symmetric(packed, sum(values.size for values in slopes.values()))
         zero = 0 * slopes

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from fcorun.base.config import AUTO, AutoNonNegative, Index
-from fcorun.methods.algorithms.algorithm import Traits, tree_bytes
-from fcorun.methods.algorithms.shifted import ShiftedAlgorithm
+from fcorun.methods.algorithms.algorithm import tree_bytes
+from fcorun.methods.algorithms.mean_gradient import EXACT_BY_SHIFTED_LOSSES, ShiftedAlgorithm
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,7 @@ class EDSL(ShiftedAlgorithm):
     mu: AutoNonNegative = AUTO
 
     picks_client = True
-    traits = Traits(
-        psi_sides=("client",),
-        needs_convex_psi=True,
-        partial=False,
-        proximal=True,
-        deterministic=True,
-        exact="composite",
-        uploads="points",
-    )
+    traits = EXACT_BY_SHIFTED_LOSSES
 
     def local(self, problem, server, client, data):
         solves = data.client == self.client

@@ -1,9 +1,9 @@
 """The alternating direction method of multipliers, with partial participation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fcorun.base.config import AUTO, AutoPositive
-from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA
 from fcorun.methods.algorithms.proximal import ProximalAlgorithm, balanced_prox_step
 
 
@@ -15,14 +15,7 @@ class FedADMM(ProximalAlgorithm):
 
     rho: AutoPositive = AUTO
 
-    traits = Traits(
-        psi_sides=("server",),
-        needs_convex_psi=True,
-        proximal=True,
-        deterministic=True,
-        exact="composite",
-        uploads="increments",
-    )
+    traits = replace(EXACT_BY_WHOLE_DATA, partial=True, proximal=True, uploads="increments")
 
     def auto(self, constants):
         return {"rho": 1 / balanced_prox_step(constants)}

@@ -12,9 +12,6 @@ class FedAvg(TwoRateAlgorithm):
     source = "algorithm 1 of @yuan2021, after @mcmahan2017"
     traits = Traits(psi_sides=(), hierarchy="some", exact_with_one_step="smooth")
 
-    def init(self, problem, w0):
-        return w0, None
-
     def local(self, problem, server, client, data):
         def step(w, batch):
             g = problem.gradient(w, batch)  # line 7
@@ -25,6 +22,3 @@ class FedAvg(TwoRateAlgorithm):
 
     def server(self, problem, server, mean):
         return server + self.server_lr * mean  # lines 9-10
-
-    def output(self, problem, server):
-        return server

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from fcorun.methods.algorithms.algorithm import Traits, TwoRateAlgorithm
+from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.fedavg import FedAvg
 
 
 @dataclass(frozen=True)
-class FedAvgSubgradient(TwoRateAlgorithm):
+class FedAvgSubgradient(FedAvg):
     """FedAvg with a subgradient of psi in each local step.
 
     This is FedAvg, algorithm 1 of the paper, with line 8 in two halves, as in the authors' code: the subgradient is
@@ -16,9 +17,6 @@ class FedAvgSubgradient(TwoRateAlgorithm):
     source = "FedAvg(∂) of @yuan2021, figure 1"
     traits = Traits(needs=("subgradient",), psi_sides=("client",), hierarchy="some", exact_with_one_step="smooth")
 
-    def init(self, problem, w0):
-        return w0, None
-
     def local(self, problem, server, client, data):
         def step(w, batch):
             w = w - self.client_lr * problem.gradient(w, batch)  # lines 7-8
@@ -26,9 +24,3 @@ class FedAvgSubgradient(TwoRateAlgorithm):
 
         w = data.steps(step, server)  # lines 5-6
         return w - server, client
-
-    def server(self, problem, server, mean):
-        return server + self.server_lr * mean  # lines 9-10
-
-    def output(self, problem, server):
-        return server

@@ -42,7 +42,8 @@ class FedComposite(Algorithm):
     def received_model(self, problem, server, client, data):
         return problem.prox(server, client["total_step"])
 
-    def local(self, problem, server, client, data):
+    def corrected_steps(self, problem, server, client, data):
+        """Return P_r, the end of the local steps before the prox, their mean gradient, and the sum of their rates."""
         total_step = client["total_step"]  # eta~, 0 in the first round
         start = problem.prox(server, total_step)  # P_r = prox of eta~ psi at x_r
         # the mean gradient of all clients in the last round, 0 in the first round
@@ -57,8 +58,11 @@ class FedComposite(Algorithm):
             return dual, problem.prox(dual, elapsed), gradients + g, elapsed
 
         dual, _, gradients, elapsed = data.steps(step, (start, start, 0 * start, jnp.zeros_like(total_step)))
-        client_mean_gradient = gradients * (self.client_lr / elapsed)  # the client's mean gradient in this round
-        new_client = {"prox": start, "gradients": client_mean_gradient, "total_step": self.server_lr * elapsed}
+        return start, dual, gradients * (self.client_lr / elapsed), elapsed
+
+    def local(self, problem, server, client, data):
+        start, dual, gradients, elapsed = self.corrected_steps(problem, server, client, data)
+        new_client = {"prox": start, "gradients": gradients, "total_step": self.server_lr * elapsed}
         return {"dual": dual, "elapsed": elapsed}, new_client
 
     def server(self, problem, server, mean):

@@ -1,9 +1,9 @@
 """Randomized Douglas-Rachford splitting."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fcorun.base.config import AUTO, AutoPositive, Relaxation
-from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA
 from fcorun.methods.algorithms.proximal import ProximalAlgorithm, balanced_prox_step
 
 
@@ -20,14 +20,7 @@ class FedDR(ProximalAlgorithm):
     step: AutoPositive = AUTO
     relaxation: Relaxation = 1.0
 
-    traits = Traits(
-        psi_sides=("server",),
-        needs_convex_psi=True,
-        proximal=True,
-        deterministic=True,
-        exact="composite",
-        uploads="increments",
-    )
+    traits = replace(EXACT_BY_WHOLE_DATA, partial=True, proximal=True, uploads="increments")
 
     @classmethod
     def suggest_for(cls, conditions):

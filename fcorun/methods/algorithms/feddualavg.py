@@ -29,13 +29,17 @@ class FedDualAvg(TwoRateAlgorithm):
     def init(self, problem, w0):
         return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2
 
+    def local_model(self, problem, dual, elapsed):
+        """Return the model of a client at which a gradient is taken."""
+        return problem.retrieve(dual, elapsed)  # line 9
+
     def received_model(self, problem, server, client, data):
-        return self.output(problem, server)
+        return self.local_model(problem, server["dual"], server["elapsed"])
 
     def local(self, problem, server, client, data):
         def step(state, batch):
             z, elapsed = state
-            w = problem.retrieve(z, server["elapsed"] + elapsed)  # lines 8-9
+            w = self.local_model(problem, z, server["elapsed"] + elapsed)  # lines 8-9
             g = problem.gradient(w, batch)  # line 10
             return z - self.client_lr * g, elapsed + self.client_lr  # line 11
 

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 
-import jax.numpy as jnp
-
-from fcorun.methods.algorithms.algorithm import Traits, TwoRateAlgorithm
+from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.feddualavg import FedDualAvg
 
 
 @dataclass(frozen=True)
-class FedDualAvgOSP(TwoRateAlgorithm):
-    """FedDualAvg-OSP: FedDualAvg without the client's prox. Comments give the lines of algorithm 3.
+class FedDualAvgOSP(FedDualAvg):
+    """FedDualAvg-OSP: FedDualAvg without the client's prox.
 
     Gradients are taken at the unthresholded dual while the server's threshold grows without bound. The method therefore
     relies on early stopping: the output of a long run goes to a minimizer of psi, which is zero for a norm.
@@ -27,25 +26,5 @@ class FedDualAvgOSP(TwoRateAlgorithm):
     )
     tends_to_minimum_of_psi = True
 
-    def init(self, problem, w0):
-        return {"dual": problem.to_dual(w0), "elapsed": jnp.zeros((), w0.dtype)}, None  # line 2
-
-    def received_model(self, problem, server, client, data):
-        return problem.to_primal(server["dual"])
-
-    def local(self, problem, server, client, data):
-        def step(state, batch):
-            z, elapsed = state
-            w = problem.to_primal(z)  # line 9 with psi = 0
-            g = problem.gradient(w, batch)  # line 10
-            return z - self.client_lr * g, elapsed + self.client_lr  # line 11
-
-        zero = jnp.zeros_like(server["elapsed"])  # rounding swallows small steps that a large sum takes one by one
-        z, elapsed = data.steps(step, (server["dual"], zero))  # lines 6-7
-        return {"dual": z - server["dual"], "elapsed": elapsed}, client
-
-    def server(self, problem, server, mean):
-        return {name: server[name] + self.server_lr * mean[name] for name in server}  # lines 12-13
-
-    def output(self, problem, server):
-        return problem.retrieve(server["dual"], server["elapsed"])  # line 14
+    def local_model(self, problem, dual, elapsed):
+        return problem.to_primal(dual)  # line 9 with psi = 0

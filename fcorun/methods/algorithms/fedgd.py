@@ -26,15 +26,9 @@ class FedGD(Algorithm):
     def auto(self, constants):
         return {"step": 1 / constants.smoothness}
 
-    def init(self, problem, w0):
-        return w0, None
-
     def local(self, problem, server, client, data):
         x = data.repeat(self.steps, lambda x: x - self.step * problem.gradient(x, data.whole), server)  # (4a)
         return x - server, client
 
     def server(self, problem, server, mean):
         return server + mean  # (4b)
-
-    def output(self, problem, server):
-        return server

@@ -18,14 +18,15 @@ class FedMiD(TwoRateAlgorithm):
     source = "algorithm 2 of @yuan2021"
     traits = Traits(mirrored=True, hierarchy="some", exact_with_one_step="smooth")
 
-    def init(self, problem, w0):
-        return w0, None
+    def local_model(self, problem, dual):
+        """Return the model of a client after a step that led to this dual point."""
+        return problem.retrieve(dual, self.client_lr)
 
     def local(self, problem, server, client, data):
         def step(state, batch):
             w, elapsed = state
             g = problem.gradient(w, batch)  # line 7
-            w = problem.retrieve(problem.to_dual(w) - self.client_lr * g, self.client_lr)  # line 8
+            w = self.local_model(problem, problem.to_dual(w) - self.client_lr * g)  # line 8
             return w, elapsed + self.client_lr
 
         w, elapsed = data.steps(step, (server, jnp.zeros((), server.dtype)))  # lines 5-6
@@ -34,6 +35,3 @@ class FedMiD(TwoRateAlgorithm):
     def server(self, problem, server, mean):
         z = problem.to_dual(server) + self.server_lr * mean["update"]  # lines 9-10
         return problem.retrieve(z, self.server_lr * mean["elapsed"])  # line 10
-
-    def output(self, problem, server):
-        return server

@@ -20,9 +20,6 @@ class FedNova(TwoRateAlgorithm):
     traits = Traits(psi_sides=(), exact_with_one_step="smooth", robust_to_uneven_steps=True)
     multiplies_means = True
 
-    def init(self, problem, w0):
-        return w0, None
-
     def local(self, problem, server, client, data):
         def step(state, batch):
             w, count = state
@@ -33,6 +30,3 @@ class FedNova(TwoRateAlgorithm):
 
     def server(self, problem, server, mean):
         return server + self.server_lr * mean["steps"] * mean["direction"]
-
-    def output(self, problem, server):
-        return server

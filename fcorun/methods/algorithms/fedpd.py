@@ -43,6 +43,3 @@ class FedPD(ProximalAlgorithm):
 
     def server(self, problem, server, mean):
         return mean
-
-    def output(self, problem, server):
-        return server

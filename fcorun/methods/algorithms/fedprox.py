@@ -34,15 +34,9 @@ class FedProx(ProximalAlgorithm):
     def auto(self, constants):
         return {"mu": 1 / balanced_prox_step(constants)}
 
-    def init(self, problem, w0):
-        return w0, None
-
     def local(self, problem, server, client, data):
         x = self.prox(problem, data, server, 1 / self.mu, self.gamma)  # line 5
         return x - server, client
 
     def server(self, problem, server, mean):
         return server + self.extrapolation * mean  # line 7, if the extrapolation is 1
-
-    def output(self, problem, server):
-        return server

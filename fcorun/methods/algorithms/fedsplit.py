@@ -1,9 +1,9 @@
 """Federated operator splitting."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fcorun.base.config import AUTO, AutoPositive, NonNegative, Relaxation
-from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA
 from fcorun.methods.algorithms.proximal import ProximalAlgorithm, balanced_prox_step
 
 
@@ -25,15 +25,7 @@ class FedSplit(ProximalAlgorithm):
     @property
     def traits(self):
         exact = "" if self.anchor else "composite"
-        return Traits(
-            psi_sides=("server",),
-            needs_convex_psi=True,
-            partial=False,
-            proximal=True,
-            deterministic=True,
-            exact=exact,
-            uploads="points",
-        )
+        return replace(EXACT_BY_WHOLE_DATA, proximal=True, exact=exact, uploads="points")
 
     def auto(self, constants):
         return {"step": balanced_prox_step(constants, self.anchor)}
@@ -50,6 +42,3 @@ class FedSplit(ProximalAlgorithm):
 
     def server(self, problem, server, mean):
         return problem.prox(mean, self.step)  # line 2
-
-    def output(self, problem, server):
-        return server

@@ -1,12 +1,12 @@
 """Accelerated federated operator splitting for least squares."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 
 from fcorun.base.config import AUTO, AutoNonNegative, AutoPositive
 from fcorun.base.errors import UserError
-from fcorun.methods.algorithms.algorithm import Traits
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA
 from fcorun.methods.algorithms.proximal import ProximalAlgorithm
 
 
@@ -26,15 +26,7 @@ class FedSplitAccelerated(ProximalAlgorithm):
     """
 
     source = "accelerated splitting of @patrinos2014, with longer steps"
-    traits = Traits(
-        psi_sides=("server",),
-        needs_convex_psi=True,
-        partial=False,
-        proximal=True,
-        deterministic=True,
-        exact="composite",
-        uploads="points",
-    )
+    traits = replace(EXACT_BY_WHOLE_DATA, proximal=True, uploads="points")
 
     step: AutoPositive = AUTO
     mu: AutoNonNegative = AUTO
@@ -67,6 +59,3 @@ class FedSplitAccelerated(ProximalAlgorithm):
 
     def server(self, problem, server, mean):
         return problem.prox(mean, self.step)
-
-    def output(self, problem, server):
-        return server

@@ -1,9 +1,9 @@
 """Federated SVRG."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fcorun.base.config import AUTO, AutoPositive
-from fcorun.methods.algorithms.algorithm import Traits, auto_client_lr
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, auto_client_lr
 from fcorun.methods.algorithms.mean_gradient import MeanGradientAlgorithm
 
 
@@ -22,13 +22,8 @@ class FSVRG(MeanGradientAlgorithm):
 
     client_lr: AutoPositive = AUTO
 
-    traits = Traits(
-        psi_sides=("client",),
-        needs_convex_psi=True,
-        partial=False,
-        exact="composite",
-        robust_to_uneven_steps=True,
-        uploads="points",
+    traits = replace(
+        EXACT_BY_WHOLE_DATA, psi_sides=("client",), deterministic=False, robust_to_uneven_steps=True, uploads="points"
     )
 
     def auto(self, constants):

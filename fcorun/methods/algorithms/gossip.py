@@ -1,21 +1,14 @@
 """Base class of algorithms for a graph of nodes without a server."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fcorun.methods.algorithms.algorithm import Algorithm, Problem, PyTree, Traits
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm, Problem, PyTree
 
 # the traits of methods that reach the optimum by one gradient and one prox a round
-EXACT_GOSSIP = Traits(
-    psi_sides=("client",),
-    partial=False,
-    needs_convex_psi=True,
-    deterministic=True,
-    hierarchy="graph",
-    restores_domain=True,
-    exact="composite",
-    uploads="points",
+EXACT_GOSSIP = replace(
+    EXACT_BY_WHOLE_DATA, psi_sides=("client",), hierarchy="graph", restores_domain=True, uploads="points"
 )
 
 

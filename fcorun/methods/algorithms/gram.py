@@ -1,11 +1,11 @@
 """Least squares by the matrices of sums of products."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jax.flatten_util import ravel_pytree
 
 from fcorun.base.config import Count, NonNegative
-from fcorun.methods.algorithms.algorithm import Algorithm, Traits
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm
 from fcorun.methods.problem.inner_solvers import StoppingRule
 from fcorun.methods.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric
 
@@ -19,21 +19,11 @@ class Gram(Algorithm):
     """
 
     source = "textbook, solved by the method of @beck2009"
-    traits = Traits(
-        psi_sides=("server",),
-        needs_convex_psi=True,
-        partial=False,
-        deterministic=True,
-        exact="composite",
-        hessian="constant",
-    )
+    traits = replace(EXACT_BY_WHOLE_DATA, hessian="constant")
     computed_rounds = 1
 
     iterations: Count = 10_000
     tolerance: NonNegative = 1e-12
-
-    def init(self, problem, w0):
-        return w0, None
 
     @property
     def has_common_uploads(self):
@@ -55,6 +45,3 @@ class Gram(Algorithm):
         matrix = unpack_symmetric(packed, len(flat))
         gradient = slopes + unravel(matrix @ flat)
         return minimize_model(problem, gradient, matrix, server, StoppingRule(self.iterations, 0.0, self.tolerance))
-
-    def output(self, problem, server):
-        return server

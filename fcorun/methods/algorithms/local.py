@@ -44,8 +44,5 @@ class Local(Algorithm):
     def server(self, problem, server, mean):
         return server
 
-    def output(self, problem, server):
-        return server
-
     def personal(self, problem, server, client):
         return client

@@ -1,12 +1,11 @@
 """Base class of algorithms of one round, whose clients fit their own losses."""
 
-from abc import abstractmethod
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 
 from fcorun.base.config import Count, NonNegative
-from fcorun.methods.algorithms.algorithm import Algorithm, LocalData, PyTree
+from fcorun.methods.algorithms.algorithm import Algorithm, LocalData
 from fcorun.methods.problem import inner_solvers
 from fcorun.methods.problem.problem import Problem, Vector
 
@@ -25,35 +24,11 @@ class LocalFitAlgorithm(Algorithm):
 
     computed_rounds = 1
 
-    @abstractmethod
-    def summarize(self, problem: Problem, data: LocalData) -> PyTree:
-        """Return what a client sends of its own fit."""
-
-    @abstractmethod
-    def combine(self, problem: Problem, mean: PyTree) -> PyTree:
-        """Return the result from the mean of the messages."""
-
-    def empty_result(self, w0: Vector) -> PyTree:
-        """Return the result before the first round."""
-        return w0
-
-    def init(self, problem, w0):
-        return self.empty_result(w0), None
-
     def broadcast(self, server):
         return ()  # a request without numbers
 
     def received_model(self, problem, server, client, data):
         return self.fit(problem, data)
-
-    def local(self, problem, server, client, data):
-        return self.summarize(problem, data), client
-
-    def server(self, problem, server, mean):
-        return self.combine(problem, mean)
-
-    def output(self, problem, server):
-        return server
 
     def fit(self, problem: Problem, data: LocalData) -> Vector:
         """Return the minimizer of the sum of a client's loss, the ridge, and sqrt(eps) ||w||^2 / 2 with the intercept.

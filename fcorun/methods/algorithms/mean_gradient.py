@@ -1,8 +1,18 @@
-"""Base class of algorithms whose clients receive the mean gradient of all clients before they compute."""
+"""Base classes of algorithms whose clients receive the mean gradient of all clients before they compute."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fcorun.methods.algorithms.algorithm import Algorithm
+import jax
+import jax.numpy as jnp
+
+from fcorun.base.config import Count, NonNegative
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm, LocalData
+from fcorun.methods.problem import inner_solvers
+from fcorun.methods.problem.problem import Problem, Vector
+
+Real = jax.Array | float
+_SMALLEST_CONVEXITY = 1e-4  # of the smoothness, for the momentum of the inner solver
+EXACT_BY_SHIFTED_LOSSES = replace(EXACT_BY_WHOLE_DATA, psi_sides=("client",), proximal=True, uploads="points")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,3 +45,42 @@ class MeanGradientAlgorithm(Algorithm):
 
     def output(self, problem, server):
         return server["w"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftedAlgorithm(MeanGradientAlgorithm):
+    """An algorithm whose clients receive the mean gradient, and then solve problems shifted by it.
+
+    A client's gradient at w is replaced by the mean gradient of all clients: argmin f(u) - <shift, u> + mu / 2
+    ||u - w||^2 + psi(u), with shift = grad f(w) - mean gradient. If the curvature of F exceeds that of f by at most mu,
+    this function lies above F + psi and touches it at w, up to a constant. Then each solution lowers F + psi, and so
+    does a mean of solutions.
+    """
+
+    iterations: Count = 100
+    tolerance: NonNegative = 1e-10
+
+    @property
+    def curvature_alternatives(self):
+        return ["another `algo`"]  # the inner solver needs the bounds, whatever mu is
+
+    def auto(self, constants):
+        return {"mu": max(constants.cohort_smoothness - constants.strong_convexity, 1e-4 * constants.smoothness)}
+
+    def solve(
+        self, problem: Problem, data: LocalData, start: Vector, shift: Vector, mu: Real, eta: Real = 1.0, **stop: Real
+    ) -> Vector:
+        """Return argmin f(u) - <shift, u> + mu / 2 ||u - start||^2 + eta psi(u) for the client's loss f."""
+        assert problem.curvature is not None
+        low, high = problem.curvature
+        low = jnp.maximum(low, _SMALLEST_CONVEXITY * high)
+        h = inner_solvers.Subproblem(
+            replace(problem, curvature=(low, high)),  # type: ignore[arg-type]
+            data.whole,
+            start,
+            loss_weight=1 / eta,
+            weight=mu / eta,
+            linear=(1 / eta) * shift,
+        )
+        rule = inner_solvers.StoppingRule(stop.get("iterations", self.iterations), self.tolerance)  # type: ignore[arg-type]
+        return inner_solvers.accelerated_proximal_gradient(h, start, rule)

@@ -43,21 +43,21 @@ class MetaAnalysis(LocalFitAlgorithm):
 
     effects: Literal["fixed", "random"] = "fixed"
 
-    def empty_result(self, w0):
+    def init(self, problem, w0):
         zero = 0 * w0
-        return {"w": w0, "tau2": zero, "q": zero, "i2": zero}
+        return {"w": w0, "tau2": zero, "q": zero, "i2": zero}, None
 
-    def summarize(self, problem, data):
+    def local(self, problem, server, client, data):
         fit, variance = self._estimate(problem, self.fit(problem, data), data)
         precision = variance.map(lambda v: 1 / v)  # 0 for an infinite variance
         row = {"fit": fit, "precision": precision, "weight": jnp.ones((), data.dtype)}
         is_own = (jnp.arange(problem.n_clients) == data.client).astype(data.dtype)
-        return jax.tree.map(lambda v: jnp.multiply.outer(is_own, v), row)
+        return jax.tree.map(lambda v: jnp.multiply.outer(is_own, v), row), client
 
     def upload_bytes(self, upload):
         return tree_bytes((upload["fit"], upload["precision"])) // len(upload["weight"])
 
-    def combine(self, problem, mean):
+    def server(self, problem, server, mean):
         weight = jnp.where(mean["weight"] > 0, mean["weight"], 1)
         fits, precisions = (jax.vmap(lambda v, p: v / p)(mean[name], weight) for name in ("fit", "precision"))
 

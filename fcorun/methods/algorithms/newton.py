@@ -1,13 +1,13 @@
 """Federated proximal Newton: a second-order method of few rounds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from fcorun.base.config import Count, NonNegative, Positive
-from fcorun.methods.algorithms.algorithm import Algorithm, Traits
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm
 from fcorun.methods.problem.inner_solvers import StoppingRule
 from fcorun.methods.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric
 
@@ -27,14 +27,7 @@ class Newton(Algorithm):
     """
 
     source = "the method of @lee2014, whose quadratic model is a sum over clients"
-    traits = Traits(
-        psi_sides=("server",),
-        needs_convex_psi=True,
-        partial=False,
-        deterministic=True,
-        exact="composite",
-        hessian="linear model",
-    )
+    traits = replace(EXACT_BY_WHOLE_DATA, hessian="linear model")
 
     backtracks = True
 

@@ -70,9 +70,6 @@ class PersonalAlgorithm(Algorithm):
     def server(self, problem, server, mean):
         return server + self.server_lr * mean
 
-    def output(self, problem, server):
-        return server
-
     def personal(self, problem, server, client):
         return client
 

@@ -1,11 +1,11 @@
 """Local gradient steps with a randomly skipped prox and communication."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fcorun.base.config import AUTO, AutoFraction, AutoPositive
 from fcorun.base.errors import UserError
-from fcorun.methods.algorithms.algorithm import Algorithm, Traits
+from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,7 @@ class ProxSkip(Algorithm):
     step: AutoPositive = AUTO
     probability: AutoFraction = AUTO
 
-    traits = Traits(
-        psi_sides=("server",),
-        needs_convex_psi=True,
-        partial=False,
-        deterministic=True,
-        exact="composite",
-        uploads="points",
-    )
+    traits = replace(EXACT_BY_WHOLE_DATA, uploads="points")
 
     def __post_init__(self):
         if isinstance(self.probability, float) and not self.probability:
@@ -56,6 +49,3 @@ class ProxSkip(Algorithm):
 
     def server(self, problem, server, mean):
         return problem.prox(mean, self.step / self.probability)
-
-    def output(self, problem, server):
-        return server

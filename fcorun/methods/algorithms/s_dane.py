@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fcorun.base.config import AUTO, AutoNonNegative, AutoPositive, Count
 from fcorun.methods.algorithms.algorithm import Traits
-from fcorun.methods.algorithms.shifted import ShiftedAlgorithm
+from fcorun.methods.algorithms.mean_gradient import ShiftedAlgorithm
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def summarize(objective, x, y, dtype="float64"):
 
     def summarize_client(x, y):
         local = LocalData(x, y, jnp.zeros((0, 1), "int32"), dtype).with_whole_data(jnp.arange(len(y)))
-        return MetaAnalysis().summarize(problem, local)
+        return MetaAnalysis().local(problem, (), None, local)[0]
 
     with jax.enable_x64(dtype == "float64"):
         message = jax.jit(jax.vmap(summarize_client))(jnp.asarray(x, dtype), jnp.asarray(y, dtype))
@@ -163,7 +163,7 @@ def test_without_any_weight_there_is_no_result():
     shapes = {"weights": (3,), "bias": ()}
     problem = Problem(LeastSquares(), NoRegularizer(), Euclidean(), shapes, n_clients=2)
     zero = Vector({name: jnp.zeros((2, *shape)) for name, shape in shapes.items()})
-    result = MetaAnalysis().combine(problem, {"fit": zero, "precision": zero, "weight": jnp.full(2, 0.5)})
+    result = MetaAnalysis().server(problem, None, {"fit": zero, "precision": zero, "weight": jnp.full(2, 0.5)})
     assert np.isnan(flat(result["w"])).all()
 
 

@@ -209,5 +209,5 @@ def test_a_class_without_a_function_of_its_contract_is_refused():
         def init(self, problem, w0):
             return w0, None
 
-    with pytest.raises(UserError, match=r"algo\.class: Unfinished lacks local, output, server: write"):
+    with pytest.raises(UserError, match=r"algo\.class: Unfinished lacks local, server: write"):
         build(Unfinished, {}, "algo")

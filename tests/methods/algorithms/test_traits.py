@@ -27,9 +27,7 @@ def test_a_trait_outside_of_traits_is_refused():
             psi_sides = ()
 
 
-def test_a_former_trait_names_the_attribute_that_tells_the_same():
-    with pytest.raises(TypeError, match=r"sublinear is no trait: give the class .* the attribute is_sublinear"):
-        Traits(sublinear=True)  # pyright: ignore[reportCallIssue]
+def test_only_gram_itself_has_common_uploads():
     assert Gram().has_common_uploads
 
     class Mine(Gram):
