@@ -7,7 +7,7 @@ from jax import lax
 
 from fcorun.base.config import Positive
 from fcorun.base.errors import UserError
-from fcorun.methods.mirror_maps.mirror_map import MirrorMap
+from fcorun.methods.mirror_maps.mirror_map import MirrorMap, retrieve_for_box, retrieve_for_l1, retrieve_for_l1_box
 from fcorun.methods.regularizers.balls import L1Ball, L2Ball, LInfBall
 from fcorun.methods.regularizers.box import Box, Nonneg
 from fcorun.methods.regularizers.elastic_net import ElasticNet
@@ -16,18 +16,6 @@ from fcorun.methods.regularizers.l1_box import L1Box, L1Nonneg
 from fcorun.methods.regularizers.l2 import L2
 from fcorun.methods.regularizers.regularizer import soft_threshold
 from fcorun.methods.regularizers.simplex import Simplex, simplex_threshold
-
-
-def _project(mirror, z, t, psi):
-    return psi.project(z / mirror.diagonal(z))
-
-
-def _l1(mirror, z, t, psi):
-    return soft_threshold(z, t * psi.strength) / mirror.diagonal(z)
-
-
-def _l1_clipped(mirror, z, t, psi):
-    return psi.project(_l1(mirror, z, t, psi))
 
 
 def _l2(mirror, z, t, psi):
@@ -87,9 +75,16 @@ class Diagonal(MirrorMap):
 
     # argmin_w h(w) + t psi(w) - <z, w>, by the class of psi, which is refused with factors of features
     retrieve_functions = {
-        **dict.fromkeys((Box, LInfBall, Nonneg), _project),
-        **dict.fromkeys((L1Box, L1Nonneg), _l1_clipped),
-        **{L1: _l1, L2: _l2, ElasticNet: _elastic_net, Simplex: _simplex, L1Ball: _l1_ball, L2Ball: _l2_ball},
+        **dict.fromkeys((Box, LInfBall, Nonneg), retrieve_for_box),
+        **dict.fromkeys((L1Box, L1Nonneg), retrieve_for_l1_box),
+        **{
+            L1: retrieve_for_l1,
+            L2: _l2,
+            ElasticNet: _elastic_net,
+            Simplex: _simplex,
+            L1Ball: _l1_ball,
+            L2Ball: _l2_ball,
+        },
     }
 
     def diagonal(self, w):

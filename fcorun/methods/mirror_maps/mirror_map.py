@@ -3,14 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 from jaxtyping import Array, Float
 
 from fcorun.base.config import PluginBase
 from fcorun.methods.regularizers.none import NoRegularizer
-from fcorun.methods.regularizers.regularizer import Real, Regularizer
+from fcorun.methods.regularizers.regularizer import Real, Regularizer, soft_threshold
 
 
 @dataclass(frozen=True)
@@ -66,3 +66,21 @@ class Euclidean(MirrorMap):
 
     def to_primal(self, z):
         return z
+
+
+# functions for ``retrieve_functions`` of maps that act on single entries, or as the soft threshold allows
+
+
+def retrieve_for_l1(mirror_map: MirrorMap, z: jax.Array, t: Real, psi: Any) -> jax.Array:
+    """Return the primal point of a dual z for psi = strength ||w||_1."""
+    return mirror_map.to_primal(soft_threshold(z, t * psi.strength))
+
+
+def retrieve_for_box(mirror_map: MirrorMap, z: jax.Array, t: Real, psi: Any) -> jax.Array:
+    """Return the primal point of a dual z for a box."""
+    return psi.project(mirror_map.to_primal(z))
+
+
+def retrieve_for_l1_box(mirror_map: MirrorMap, z: jax.Array, t: Real, psi: Any) -> jax.Array:
+    """Return the primal point of a dual z for the l1 norm on a box."""
+    return psi.project(retrieve_for_l1(mirror_map, z, t, psi))

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from fcorun.base.errors import UserError
-from fcorun.methods.mirror_maps.mirror_map import MirrorMap
+from fcorun.methods.mirror_maps.mirror_map import MirrorMap, retrieve_for_l1
 from fcorun.methods.regularizers.box import Nonneg
 from fcorun.methods.regularizers.l1 import L1
 from fcorun.methods.regularizers.l1_box import L1Nonneg
-from fcorun.methods.regularizers.regularizer import soft_threshold
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class PNorm(MirrorMap):
     p: float | None = None
 
     retrieve_functions = {
-        L1: lambda mirror, z, t, psi: mirror.to_primal(soft_threshold(z, t * psi.strength)),
+        L1: retrieve_for_l1,
         Nonneg: lambda mirror, z, t, psi: mirror.to_primal(jnp.maximum(z, 0)),
         L1Nonneg: lambda mirror, z, t, psi: mirror.to_primal(jnp.maximum(z - t * psi.strength, 0)),
     }

@@ -11,24 +11,27 @@ from fcorun.methods.regularizers.simplex import simplex_threshold
 
 
 @dataclass(frozen=True)
-class L1Ball(Constraint):
+class NormBall(Constraint):
+    """The ball of a norm: points of a norm of at most ``radius``."""
+
+    radius: Positive = UNSET
+
+    across_clients = {"radius": "min"}
+
+
+@dataclass(frozen=True)
+class L1Ball(NormBall):
     """The l1 ball ||w||_1 <= radius."""
 
     source = "@duchi2008"
 
-    radius: Positive = UNSET
-
     convex = True
-    across_clients = {"radius": "min"}
 
     def project(self, z):
         size = jnp.abs(z)
         # the threshold is relative to the largest entry
         outside = jnp.sign(z) * jnp.maximum(size - size.max() - simplex_threshold(size, self.radius), 0)
         return jnp.where(size.sum() <= self.radius, z, outside)
-
-    def dual_scale(self, v):
-        return jnp.ones((), v.dtype)
 
     def conjugate(self, v):
         return self.radius * jnp.abs(v).max()
@@ -44,23 +47,17 @@ class L1Ball(Constraint):
 
 
 @dataclass(frozen=True)
-class L2Ball(Constraint):
+class L2Ball(NormBall):
     """The l2 ball ||w||_2 <= radius."""
 
     source = "textbook"
 
-    radius: Positive = UNSET
-
     convex = True
-    across_clients = {"radius": "min"}
 
     def project(self, z):
         largest = jnp.maximum(jnp.abs(z).max(), jnp.finfo(z.dtype).tiny)
         norm = largest * jnp.sqrt(((z / largest) ** 2).sum())  # scaled, so that squares do not overflow
         return z * jnp.where(norm > self.radius, self.radius / norm, 1)
-
-    def dual_scale(self, v):
-        return jnp.ones((), v.dtype)
 
     def conjugate(self, v):
         return self.radius * jnp.sqrt((v**2).sum())
@@ -72,21 +69,15 @@ class L2Ball(Constraint):
 
 
 @dataclass(frozen=True)
-class LInfBall(Constraint):
+class LInfBall(NormBall):
     """The l-infinity ball max_i |w_i| <= radius."""
 
     source = "textbook"
 
-    radius: Positive = UNSET
-
     convex = True
-    across_clients = {"radius": "min"}
 
     def project(self, z):
         return jnp.clip(z, -self.radius, self.radius)
-
-    def dual_scale(self, v):
-        return jnp.ones((), v.dtype)
 
     def conjugate(self, v):
         return self.radius * jnp.abs(v).sum()

@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.base.config import UNSET, Count, NonNegative, Positive
+from fcorun.base.config import Count
 from fcorun.base.errors import UserError, word
-from fcorun.methods.regularizers.regularizer import Regularizer, divide_by_factor, largest_scale
+from fcorun.methods.regularizers.regularizer import Norm, divide_by_factor
 
 _DEFAULT_BLOCK_SIZE = 2  # entries of a block of a vector
 
 
 @dataclass(frozen=True)
-class GroupLasso(Regularizer):
+class GroupLasso(Norm):
     """psi(w) = strength * sum over groups g of weight_g ||w_g||_2.
 
     On a table with named columns, a group is a column with all of its levels, over all classes. ``groups`` merges
@@ -29,13 +29,10 @@ class GroupLasso(Regularizer):
 
     source = "@yuan2006"
 
-    strength: NonNegative = UNSET
     group_size: Count | None = None
-    relative: Positive | None = None
     groups: Annotated[dict[str, list[str]] | None, "default outside identity"] = None
 
     convex = separable = sparse = True
-    across_clients = {"strength": "mean"}
 
     def __post_init__(self):
         if self.groups is not None and self.group_size is not None:
@@ -98,15 +95,8 @@ class GroupLasso(Regularizer):
         norms = self.norms(w)
         return self.strength * self.expand(self.weights(w), w) * w / self.expand(jnp.where(norms > 0, norms, 1), w)
 
-    def strength_max(self, gradient):
-        return divide_by_factor(self.norms(gradient), self.weights(gradient), 0.0).max()
-
-    def dual_scale(self, v):
-        largest = divide_by_factor(self.norms(v), self.weights(v), jnp.inf).max()
-        return largest_scale(self.strength, largest)
-
-    def conjugate(self, v):
-        return jnp.zeros((), v.dtype)
+    def dual_norm(self, v, if_unpenalized):
+        return divide_by_factor(self.norms(v), self.weights(v), if_unpenalized).max()
 
     def structure(self, w, cutoff):
         nonzero = self.norms((jnp.abs(w) > cutoff).astype(w.dtype)) > 0

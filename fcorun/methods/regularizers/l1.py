@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from fcorun.base.config import UNSET, NonNegative, Positive
-from fcorun.methods.regularizers.regularizer import Regularizer, divide_by_factor, largest_scale, soft_threshold
+from fcorun.methods.regularizers.regularizer import Norm, divide_by_factor, soft_threshold
 
 
 @jax.custom_jvp
@@ -21,16 +20,12 @@ def _(primals, tangents):
 
 
 @dataclass(frozen=True)
-class L1(Regularizer):
+class L1(Norm):
     """psi(w) = strength * ||w||_1; with factors, strength * sum_j factor_j |w_j|."""
 
     source = "@tibshirani1996"
 
-    strength: NonNegative = UNSET
-    relative: Positive | None = None
-
     convex = separable = sparse = True
-    across_clients = {"strength": "mean"}
 
     def value(self, w):
         return self.strength * (self.factor(w) * jnp.abs(w)).sum()
@@ -53,12 +48,5 @@ class L1(Regularizer):
         size = jnp.abs(w)
         return self.strength * jnp.sum(factor * jnp.where(size <= rho, w**2 / (2 * rho), size - rho / 2))
 
-    def strength_max(self, gradient):
-        return divide_by_factor(jnp.abs(gradient), self.factor(gradient), 0.0).max()
-
-    def dual_scale(self, v):
-        largest = divide_by_factor(jnp.abs(v), self.factor(v), jnp.inf).max()
-        return largest_scale(self.strength, largest)
-
-    def conjugate(self, v):
-        return jnp.zeros((), v.dtype)
+    def dual_norm(self, v, if_unpenalized):
+        return divide_by_factor(jnp.abs(v), self.factor(v), if_unpenalized).max()

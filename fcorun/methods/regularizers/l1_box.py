@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from fcorun.base.config import UNSET, NonNegative, Positive
 from fcorun.base.errors import UserError
 from fcorun.methods.regularizers.box import check_bounds
-from fcorun.methods.regularizers.regularizer import Constraint, largest_scale, soft_threshold
+from fcorun.methods.regularizers.regularizer import Constraint, Norm, soft_threshold
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,13 @@ class L1Box(Constraint):
 
 
 @dataclass(frozen=True)
-class L1Nonneg(Constraint):
+class L1Nonneg(Norm, Constraint):
     """psi(w) = strength * ||w||_1 for w_i >= 0, inf otherwise."""
 
     source = "textbook"
 
-    strength: NonNegative = UNSET
-    relative: Positive | None = None
-
     convex = True
     sparse = True
-    across_clients = {"strength": "mean"}
 
     def project(self, z):
         return jnp.maximum(z, 0)
@@ -74,11 +70,5 @@ class L1Nonneg(Constraint):
     def prox(self, z, t):
         return jnp.maximum(z - t * self.strength, 0)
 
-    def strength_max(self, gradient):
-        return jnp.maximum(-gradient.min(), 0)
-
-    def dual_scale(self, v):
-        return largest_scale(self.strength, v.max())
-
-    def conjugate(self, v):
-        return jnp.zeros((), v.dtype)
+    def dual_norm(self, v, if_unpenalized):
+        return jnp.maximum(v.max(), 0)

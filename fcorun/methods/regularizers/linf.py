@@ -4,22 +4,17 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.base.config import UNSET, NonNegative, Positive
-from fcorun.methods.regularizers.regularizer import Regularizer, largest_scale
+from fcorun.methods.regularizers.regularizer import Norm
 from fcorun.methods.regularizers.simplex import simplex_threshold
 
 
 @dataclass(frozen=True)
-class LInf(Regularizer):
+class LInf(Norm):
     """psi(w) = strength * max_i |w_i|. The prox clips at the threshold of the l1 ball of radius t * strength."""
 
     source = "textbook"
 
-    strength: NonNegative = UNSET
-    relative: Positive | None = None
-
     convex = True
-    across_clients = {"strength": "mean"}
 
     def value(self, w):
         return self.strength * jnp.abs(w).max()
@@ -33,11 +28,5 @@ class LInf(Regularizer):
         largest = jnp.abs(w) == jnp.abs(w).max()
         return self.strength * jnp.sign(w) * largest / largest.sum()
 
-    def strength_max(self, gradient):
-        return jnp.abs(gradient).sum()
-
-    def dual_scale(self, v):
-        return largest_scale(self.strength, jnp.abs(v).sum())
-
-    def conjugate(self, v):
-        return jnp.zeros((), v.dtype)
+    def dual_norm(self, v, if_unpenalized):
+        return jnp.abs(v).sum()

@@ -6,23 +6,18 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import sequential_vmap
 
-from fcorun.base.config import UNSET, NonNegative, Positive
 from fcorun.base.errors import word
 from fcorun.base.system.machine import compute_policy
-from fcorun.methods.regularizers.regularizer import Regularizer, largest_scale
+from fcorun.methods.regularizers.regularizer import Norm
 
 
 @dataclass(frozen=True)
-class Nuclear(Regularizer):
+class Nuclear(Norm):
     """psi(W) = strength * sum of the singular values of W."""
 
     source = "@cai2010"
 
-    strength: NonNegative = UNSET
-    relative: Positive | None = None
-
     convex = True
-    across_clients = {"strength": "mean"}
 
     def check(self, shape):
         check_matrix(shape)
@@ -38,14 +33,8 @@ class Nuclear(Regularizer):
         nonzero = s > s.max() * max(w.shape) * jnp.finfo(w.dtype).eps
         return self.strength * (u * nonzero[None]) @ vt
 
-    def strength_max(self, gradient):
-        return singular_values(gradient).max()
-
-    def dual_scale(self, v):
-        return largest_scale(self.strength, singular_values(v).max())
-
-    def conjugate(self, v):
-        return jnp.zeros((), v.dtype)
+    def dual_norm(self, v, if_unpenalized):
+        return singular_values(v).max()
 
     def structure(self, w, cutoff):
         return {"rank": (singular_values(w) > cutoff).sum(dtype=w.dtype)}

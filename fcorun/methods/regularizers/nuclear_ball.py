@@ -4,21 +4,17 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from fcorun.base.config import UNSET, Positive
+from fcorun.methods.regularizers.balls import NormBall
 from fcorun.methods.regularizers.nuclear import check_matrix, singular_values, svd
-from fcorun.methods.regularizers.regularizer import Constraint
 
 
 @dataclass(frozen=True)
-class NuclearBall(Constraint):
+class NuclearBall(NormBall):
     """psi(W) = 0 if the singular values of W sum to at most ``radius``, inf otherwise."""
 
     source = "textbook"
 
-    radius: Positive = UNSET
-
     convex = True
-    across_clients = {"radius": "min"}
 
     def check(self, shape):
         check_matrix(shape)

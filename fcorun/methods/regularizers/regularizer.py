@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, Self
 
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fcorun.base.config import NonNegative, PluginBase
+from fcorun.base.config import UNSET, NonNegative, PluginBase, Positive
 
 Real = Float[Array, ""] | float
 INDEX_BYTES = 4  # of an index in a message
@@ -157,6 +157,10 @@ class Constraint(Regularizer):
     def project(self, z: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Return the nearest point of the set, of z's shape."""
 
+    def dual_scale(self, v: Float[Array, "*shape"]) -> Float[Array, ""]:
+        """Return 1: the conjugate of a bounded set is finite everywhere. A class without ``conjugate`` has no gap."""
+        return jnp.ones((), v.dtype)
+
     def violation(self, w: Float[Array, "*shape"]) -> Float[Array, ""]:
         """Return the distance ||w - project(w)||_2 from the set, a scalar."""
         return jnp.sqrt(((w - self.project(w)) ** 2).sum())
@@ -171,6 +175,29 @@ class Constraint(Regularizer):
 
     def structure(self, w, cutoff):
         return super().structure(w, cutoff) | {"violation": self.violation(w)}
+
+
+@dataclass(frozen=True)
+class Norm(Regularizer):
+    """psi(w) = strength times a norm, or another gauge, of w, of which the dual norm determines all that follows."""
+
+    strength: NonNegative = UNSET
+    relative: Positive | None = field(default=None, kw_only=True)
+
+    across_clients = {"strength": "mean"}
+
+    @abstractmethod
+    def dual_norm(self, v: Float[Array, "*shape"], if_unpenalized: float) -> Float[Array, ""]:
+        """Return the largest <v, w> over w of norm 1; a nonzero v_j without a penalty is ``if_unpenalized``."""
+
+    def strength_max(self, gradient):
+        return self.dual_norm(-gradient, 0.0)
+
+    def dual_scale(self, v):
+        return largest_scale(self.strength, self.dual_norm(v, jnp.inf))
+
+    def conjugate(self, v):
+        return jnp.zeros((), v.dtype)
 
 
 def is_array(factors: object) -> bool:

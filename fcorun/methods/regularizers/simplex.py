@@ -23,9 +23,6 @@ class Simplex(Constraint):
         # the threshold is relative to the largest entry
         return jnp.maximum(z - z.max() - simplex_threshold(z, self.total), 0)
 
-    def dual_scale(self, v):
-        return jnp.ones((), v.dtype)
-
     def conjugate(self, v):
         return self.total * v.max()
 
