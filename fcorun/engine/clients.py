@@ -400,13 +400,12 @@ def vmap_runs(function: Callable, axes: tuple, *arguments: Any, sequential: bool
     """Map ``function`` over runs along these axes of the arguments, by a ``vmap`` or one run after the other.
 
     A single run needs no ``vmap``, which would turn matrix-vector products into matrix-matrix products of width 1.
+    Without jit runs follow one another, too.
     """
-    if not sequential:
+    if not (sequential or jax.config.jax_disable_jit):  # type: ignore[attr-defined]
         return jax.vmap(function, axes)(*arguments)
-    lengths = set()
-    for tree, axis in zip(arguments, axes, strict=True):
-        if axis == 0:
-            lengths.update(leaf.shape[0] for leaf in jax.tree.leaves(tree))
+    mapped = [tree for tree, axis in zip(arguments, axes, strict=True) if axis == 0]
+    n_runs = max((len(leaf) for leaf in jax.tree.leaves(mapped)), default=1)
 
     def compute_run(run):
         of_run = []
@@ -414,5 +413,4 @@ def vmap_runs(function: Callable, axes: tuple, *arguments: Any, sequential: bool
             of_run.append(tree if axis is None else jax.tree.map(lambda v: v[run], tree))
         return function(*of_run)
 
-    n_runs = lengths.pop() if lengths else 1
     return jax.tree.map(lambda *v: jnp.stack(v), *map(compute_run, range(n_runs)))

@@ -102,27 +102,20 @@ class Evaluation:
         return arrays
 
     def measure(
-        self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
+        self, problem: Problem, w: Vector, x: Any, y: Any, extra: dict, sums: dict[str, dict] | None = None
     ) -> dict[str, Float[Array, ""]]:
         """Compute all metrics of w, each a scalar, and predictions for ``add_ranking``.
 
-        x (N, d) and y (N,) are the training rows, or all rows of which the training rows are a subset.
+        x (N, d) and y (N,) are the training rows, or all rows of which the training rows are a subset. They are None
+        where the ``sums`` over the rows of each split are known. Sites measure the duality gap of their rows in
+        exchanges of their own, ``fcorun.engine.remote.certificate``.
         """
-        metrics = self.metrics_from_sums(problem, w, self.split_sums(problem, w, x, y, extra), extra)
-        metrics |= self.duality_gap(problem, w, metrics["objective"], x, y, extra=extra)
+        sums = self.split_sums(problem, w, x, y, extra) if sums is None else sums
+        metrics = self.metrics_from_sums(problem, w, sums, extra)
+        if self.gap and not self.data.train.stays_at_sites:
+            rows = Batch(x, y, extra["weight"], offset=extra.get("offset"), client=extra.get("client"))
+            metrics["gap"] = pooled_gap(problem, w, metrics["objective"], rows)
         return metrics | self.predictions(problem, w, x, extra)
-
-    def duality_gap(
-        self, problem: Problem, w: Vector, objective: Float[Array, ""], x: Any, y: Any, *, extra: dict
-    ) -> dict[str, Float[Array, ""]]:
-        """Return the duality gap at w, whose ``objective`` is known; empty where it is no metric of the run.
-
-        Sites measure the gap of their rows in exchanges of their own, ``fcorun.engine.remote.certificate``.
-        """
-        if not self.gap or self.data.train.stays_at_sites:
-            return {}
-        rows = Batch(x, y, extra["weight"], offset=extra.get("offset"), client=extra.get("client"))
-        return {"gap": pooled_gap(problem, w, objective, rows)}
 
     def predictions(self, problem: Problem, w: Vector, x: Any, extra: dict) -> dict[str, Array]:
         """Return the predictions that ``add_ranking`` turns into metrics; empty where they cannot be ranked.
@@ -146,11 +139,6 @@ class Evaluation:
         """Return whether metrics are sums over blocks of rows or over hosts, since no device has all rows."""
         return not self.data.train.all_on_device
 
-    @property
-    def why_unranked(self) -> str:
-        """Return why validation rows cannot be ranked by their predictions; empty where they are."""
-        return why_unranked(self.data, 0 if self.subset is None else len(self.subset.y))
-
     def add_ranking(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """Return the metrics of one run or of several from ``measure``, with AUC and average precision for predictions.
 
@@ -159,7 +147,8 @@ class Evaluation:
         metrics = dict(metrics)
         predictions = metrics.pop(_PREDICTIONS, None)
         validation = self.data.validation
-        if predictions is None or validation is None or self.why_unranked:
+        n_view_rows = 0 if self.subset is None else len(self.subset.y)
+        if predictions is None or validation is None or why_unranked(self.data, n_view_rows):
             return metrics
         scores = np.asarray(predictions)
         if self.subset is not None:
@@ -228,21 +217,15 @@ class Evaluation:
         return {"worst_node_objective": objectives.max(), "consensus_distance": jnp.sqrt(squares)}
 
     def measure_personal(
-        self,
-        problem: Problem,
-        models: Vector,
-        regularizer_numbers: dict,
-        *,
-        rows: tuple[Shaped[Array, "N d"], Shaped[Array, " N"]],
-        extra: dict,
+        self, problem: Problem, models: Vector, regularizer_numbers: dict, *, rows: tuple, extra: dict
     ) -> dict[str, Float[Array, ""]]:
         """Compute metrics of the clients' personal models, stacked along an axis M, each on the rows of its client.
 
         Metrics are means over clients. Clients have the weights that they have in the metrics of the global model, so
         that the two compare: of their validation rows, and in F. Metrics of validation rows have quantiles too, over
         the clients that have such rows. Metrics that do not depend on rows weigh all clients equally.
-        ``regularizer_numbers`` are the regularizer's numbers of each client, (M,); ``rows`` are x and y of the training
-        rows.
+        ``regularizer_numbers`` are the regularizer's numbers of each client, (M,); ``rows`` are x (N, d) and y (N,) of
+        the training rows.
         """
         client_metrics = self.measure_clients(problem, models, regularizer_numbers, rows=rows, extra=extra)
         metrics = {}
@@ -260,13 +243,7 @@ class Evaluation:
         return metrics
 
     def measure_clients(
-        self,
-        problem: Problem,
-        models: Vector,
-        regularizer_numbers: dict,
-        *,
-        rows: tuple[Shaped[Array, "N d"], Shaped[Array, " N"]],
-        extra: dict,
+        self, problem: Problem, models: Vector, regularizer_numbers: dict, *, rows: tuple, extra: dict
     ) -> dict[str, Float[Array, " M"]]:
         """Compute the metrics of each client's personal model, (M,), with the arguments of ``measure_personal``.
 

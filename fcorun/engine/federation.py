@@ -202,7 +202,7 @@ class Federation:
                 "diverged": jnp.zeros((), jnp.int32),
             }
 
-        return vmap_runs(init, (0, 0, 0), numbers, z0, keys, sequential=self.debug)
+        return vmap_runs(init, (0, 0, 0), numbers, z0, keys)
 
     def split_sums(self, numbers: Any, state: PyTree, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
         """Compute for each run the sums of losses and scores over the rows of each split; x and y are "train"."""
@@ -213,7 +213,7 @@ class Federation:
             w = algorithm.output(problem.for_side("server"), server)
             return self.evaluation.split_sums(problem, w, x, y, extra)
 
-        return vmap_runs(sum_run, (0, 0), numbers, state["server"], sequential=self.debug)
+        return vmap_runs(sum_run, (0, 0), numbers, state["server"])
 
     def evaluate(self, numbers: Any, state: PyTree, x: Any, y: Any, extra: dict[str, jax.Array]):
         """Evaluate each run: metrics, predictions for ``Evaluation.add_ranking``, solution, and personal models.
@@ -227,10 +227,7 @@ class Federation:
             nodes = self.topology.node_states(server)
             server = self.topology.server_state(server, self.links)
             w = algorithm.output(problem.for_side("server"), server)
-            sums = self.evaluation.split_sums(problem, w, x, y, extra) if sums is None else sums
-            metrics = self.evaluation.metrics_from_sums(problem, w, sums, extra)
-            metrics |= self.evaluation.duality_gap(problem, w, metrics["objective"], x, y, extra=extra)
-            metrics |= self.evaluation.predictions(problem, w, x, extra)
+            metrics = self.evaluation.measure(problem, w, x, y, extra, sums)
             if algorithm.declared_metrics:  # computed from copies, since a function may change its arguments
                 declared = algorithm.metrics(problem.for_side("server"), copy_tree(server), copy_tree(clients[0]))
                 metrics |= {name: jnp.asarray(value, self.precision) for name, value in declared.items()}
@@ -248,7 +245,7 @@ class Federation:
 
         arguments = (state["server"], state["clients"], state.get("sums"))
         axes = (0, 0, 0, 0 if "sums" in state else None)
-        return vmap_runs(evaluate_run, axes, numbers, *arguments, sequential=self.debug)
+        return vmap_runs(evaluate_run, axes, numbers, *arguments)
 
     def advance(
         self,
@@ -299,7 +296,7 @@ class Federation:
             return state, devices.sum_work(work)
 
         axes = (0, 0, None if shared else 0)
-        return vmap_runs(advance_run, axes, numbers, state, rounds, sequential=self.debug or n_runs == 1)
+        return vmap_runs(advance_run, axes, numbers, state, rounds, sequential=n_runs == 1)
 
     def build_round(
         self,

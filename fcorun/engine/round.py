@@ -20,6 +20,7 @@ from fcorun.methods.communication.asynchronous import Asynchronous
 from fcorun.methods.communication.contracts import (
     Channel,
     Channels,
+    Exchange,
     Identity,
     MessageBytes,
     RoundDraws,
@@ -321,8 +322,7 @@ class Round:
         def send(message, memory, key_bits):
             return self.channels.uplink.send(copy_tree(message), copy_tree(memory), wrap_key(key_bits))
 
-        untraced = jax.config.jax_disable_jit  # type: ignore[attr-defined]
-        return vmap_runs(send, (0, 0, 0), messages, memory, keys, sequential=untraced)
+        return vmap_runs(send, (0, 0, 0), messages, memory, keys)
 
     def update_nodes(self, nodes: PyTree, means: PyTree) -> tuple[PyTree, jax.Array]:
         """Return the states of the clients of a graph after their means, and all their work."""
@@ -331,8 +331,7 @@ class Round:
             problem = self.problem.with_numbers(numbers).for_side("client")
             return count_operations(lambda: self.algorithm.root(problem, copy_tree(node), copy_tree(mean)))
 
-        untraced = jax.config.jax_disable_jit  # type: ignore[attr-defined]
-        nodes, work = vmap_runs(update, (0, 0, 0), nodes, means, self.regularizer_numbers, sequential=untraced)
+        nodes, work = vmap_runs(update, (0, 0, 0), nodes, means, self.regularizer_numbers)
         return nodes, work.sum(axis=0, dtype=jnp.int32)
 
     def client_inputs(self, clients: PyTree, draws: RoundDraws, sender: PyTree = None) -> ClientInputs:
@@ -375,8 +374,8 @@ class Round:
 
 
 @dataclass(frozen=True)
-class RoundExchange:
-    """An exchange of messages in a round, an ``Exchange``.
+class RoundExchange(Exchange):
+    """An exchange of messages in a round, whose methods a topology calls.
 
     Attributes:
         index: the position of its memories of the uplink; those of the downlink follow for all exchanges.
@@ -392,21 +391,16 @@ class RoundExchange:
         algorithm = self.round.algorithm
         return algorithm.first_broadcast if self.first else algorithm.broadcast
 
-    def send_broadcast(self, sender: PyTree, memory: PyTree, draws: RoundDraws) -> tuple[PyTree, PyTree]:
-        """Send the broadcast of a sender of this state through the downlink."""
+    def send_broadcast(self, sender, memory, draws):
         return self._send(self._get_broadcast(copy_tree(sender)), memory, draws.server_key)
 
-    def send_broadcasts(
-        self, senders: PyTree, memory: PyTree, draws: RoundDraws, present: jax.Array
-    ) -> tuple[PyTree, PyTree]:
-        """Send the broadcasts of several senders, each through the downlink to its clients."""
+    def send_broadcasts(self, senders, memory, draws, present):
         keys = self._receiver_keys(draws, len(present))
 
         def send(sender, memory, key):
             return self._send(self._get_broadcast(copy_tree(sender)), memory, key)
 
-        untraced = jax.config.jax_disable_jit  # type: ignore[attr-defined]
-        broadcasts, new_memory = vmap_runs(send, (0, 0, 0), senders, memory, keys, sequential=untraced)
+        broadcasts, new_memory = vmap_runs(send, (0, 0, 0), senders, memory, keys)
         return broadcasts, _keep_absent(present, new_memory, memory)
 
     def _send(self, broadcast: PyTree, memory: PyTree, key: jax.Array | None) -> tuple[PyTree, PyTree]:
@@ -430,63 +424,28 @@ class RoundExchange:
         """Return a key for this exchange."""
         return fold_key(key, _FIRST_EXCHANGE) if self.first else key
 
-    def answer(
-        self,
-        broadcast: PyTree,
-        clients: PyTree,
-        draws: RoundDraws,
-        shares: jax.Array,
-        sender_of: jax.Array | None = None,
-    ) -> tuple[PyTree, PyTree, jax.Array]:
-        """Compute the cohort's clients from what they received, and the means of their messages with these shares."""
-        inputs = self.round.client_inputs(clients, draws, sender_of)
-        if sender_of is None:
-            return self.round.compute_cohort(self._client_function(draws, lambda _: broadcast), inputs, shares)
-
+    def answer(self, broadcast, clients, draws, shares, sender_of=None):
         def broadcast_of(number):
-            return jax.tree.map(lambda v: v[number], broadcast)
+            return broadcast if number is None else jax.tree.map(lambda v: v[number], broadcast)
 
+        inputs = self.round.client_inputs(clients, draws, sender_of)
         return self.round.compute_cohort(self._client_function(draws, broadcast_of), inputs, shares)
 
-    def compute_clients(
-        self,
-        sender: PyTree,
-        clients: PyTree,
-        draws: RoundDraws,
-        shares: jax.Array | None,
-        sender_of: jax.Array | None = None,
-    ) -> tuple[PyTree, PyTree, jax.Array]:
-        """Compute the cohort's clients, and the means of their messages with these shares, without the downlink.
-
-        Without ``shares``, return the uploads of the clients themselves.
-        """
+    def compute_clients(self, sender, clients, draws, shares, sender_of=None):
         if shares is None:
             compute = self._client_function(draws, self._get_broadcast, sends=False)
             return stack_uploads(self.round.compute_cohort, compute, self.round.client_inputs(clients, draws, sender))
-        if sender_of is None:
-            return self.answer(self._get_broadcast(copy_tree(sender)), clients, draws, shares)
+        get_broadcasts = self._get_broadcast if sender_of is None else jax.vmap(self._get_broadcast)
+        return self.answer(get_broadcasts(copy_tree(sender)), clients, draws, shares, sender_of)
 
-        def broadcast_of(number):
-            return self._get_broadcast(jax.tree.map(lambda v: v[number], sender))
-
-        compute = self._client_function(draws, broadcast_of)
-        inputs = self.round.client_inputs(clients, draws, sender_of)
-        return self.round.compute_cohort(compute, inputs, shares)
-
-    def update(
-        self, state: PyTree, mean: PyTree, memory: PyTree, draws: RoundDraws
-    ) -> tuple[PyTree, PyTree, jax.Array]:
-        """Update the server's state from a mean. A server whose model is fixed receives nothing."""
-        if self.round.frozen:
+    def update(self, state, mean, memory, draws):
+        if self.round.frozen:  # a server whose model is fixed receives nothing
             return state, memory, jnp.zeros(3, jnp.int32)
         algorithm = self.round.algorithm
         function = algorithm.first_server if self.first else algorithm.server
         return self._update(function, (state, mean, memory), draws.server_key)
 
-    def update_each(
-        self, states: PyTree, means: PyTree, memory: PyTree, draws: RoundDraws, present: jax.Array
-    ) -> tuple[PyTree, PyTree, jax.Array]:
-        """Update the states of several receivers, each from its mean."""
+    def update_each(self, states, means, memory, draws, present):
         keys = self._receiver_keys(draws, len(present))
         algorithm = self.round.algorithm
         function = algorithm.first_server if self.first else algorithm.edge
@@ -494,9 +453,7 @@ class RoundExchange:
         def update_receiver(states, means, memory, key):
             return self._update(function, (states, means, memory), key)
 
-        untraced = jax.config.jax_disable_jit  # type: ignore[attr-defined]
-        arguments = (states, means, memory, keys)
-        states, new_memory, work = vmap_runs(update_receiver, (0, 0, 0, 0), *arguments, sequential=untraced)
+        states, new_memory, work = vmap_runs(update_receiver, (0, 0, 0, 0), states, means, memory, keys)
         work = jnp.where(present[:, None], work, 0).sum(axis=0, dtype=jnp.int32)
         return states, _keep_absent(present, new_memory, memory), work
 
