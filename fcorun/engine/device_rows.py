@@ -18,10 +18,9 @@ from fcorun.data.rows.rows import Rows
 from fcorun.engine.clients import CohortFunction, chunk_width, chunked, in_size_classes
 from fcorun.engine.schedule import Schedule
 from fcorun.methods.algorithms.algorithm import Algorithm, Traits, tree_bytes
-from fcorun.methods.problem.decomposition import can_decompose, decompose_losses
 from fcorun.methods.problem.operation_counts import PyTree
 from fcorun.methods.problem.problem import Batch, Problem, Quadratic
-from fcorun.methods.problem.row_span import restrict_to_row_span
+from fcorun.methods.problem.row_span import can_decompose, decompose_losses, restrict_to_row_span
 
 # Classes of clients of similar sizes, whose whole data are padded to the rows of the largest client of the class.
 

@@ -1,5 +1,10 @@
-"""The clients and rows of each round: cohorts and minibatches, drawn ahead on the host."""
+"""The clients and rows of each round, drawn ahead on the host, and the simulated times of clients.
 
+Times follow from the clients' speeds, the rows of their minibatches and the bytes of their messages, not from any
+number that a run computes. So the host knows them before a round, and a resumed run has the same times.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -7,10 +12,82 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fcorun.base.system import random_streams
-from fcorun.engine.client_times import Arrivals, ClientTimes, order_arrivals
+from fcorun.methods.clocks.clock import ClientSpeeds
 
-START, _COHORT, _BATCHES, _SHARED, _KEY, _SERVER_KEY, _INITIAL_KEY = range(7)  # the streams of a run
+START, _COHORT, _BATCHES, _SHARED, _KEY, _SERVER_KEY, _INITIAL_KEY, _TIMES = range(8)  # the streams of a run
 _CACHED = 2**16  # random numbers that are sorted at a time, so that they stay in the cache
+_ROUNDS_AHEAD = 64
+_NUMBERS_AHEAD = 2**18  # row numbers of minibatches that are drawn at a time
+
+
+@dataclass(frozen=True)
+class ClientTimes:
+    """The times of M clients, from their speeds.
+
+    Attributes:
+        deadline: the seconds after which a client ends its local steps; None: no deadline.
+    """
+
+    speeds: ClientSpeeds
+    deadline: float | None = None
+
+    def gradient_seconds(self, seed: int, numbers: np.ndarray, clients: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Return the seconds of the gradient of one example, (N,), of clients in the rounds ``numbers``.
+
+        All arguments but the seed have the shape (N,). ``keys`` identify the clients in their random streams.
+        """
+        seconds = 1 / self.speeds.gradients_per_second[clients]
+        if not self.speeds.variation:
+            return seconds
+        from scipy.special import ndtri  # takes long to import, and few runs have a clock
+
+        uniform = random_streams.draw_uniforms(random_streams.stream_states(_TIMES, seed, numbers, keys), 1)[:, 0]
+        return seconds * np.exp(self.speeds.variation * ndtri(uniform + 2.0**-54))
+
+    def message_seconds(self, clients: np.ndarray, n_bytes: int) -> np.ndarray:
+        """Return the seconds that a message of so many bytes to or from each client takes, (N,)."""
+        return self.speeds.latency[clients] + n_bytes / self.speeds.bytes_per_second[clients]
+
+
+class Arrivals(NamedTuple):
+    """The arrivals of uploads at an asynchronous server, in their order.
+
+    Attributes:
+        clients: the client of each arrival, (R,).
+        seconds: the time of each arrival, (R,).
+        starts: the number of arrivals before the client began, (R,).
+        works: the number of the client's own arrivals before, (R,).
+    """
+
+    clients: np.ndarray
+    seconds: np.ndarray
+    starts: np.ndarray
+    works: np.ndarray
+
+
+def order_arrivals(work_seconds: Callable[[int], np.ndarray], n_arrivals: int) -> Arrivals:
+    """Return the first arrivals of clients that all begin at time 0, and begin anew whenever their upload has arrived.
+
+    Of two uploads that arrive at once, that of the client of the smaller number is first.
+
+    Args:
+        work_seconds: returns for a number J the seconds of the first J works of each client, (M, J).
+    """
+    count = 1
+    while True:
+        times = np.cumsum(work_seconds(count), axis=1)
+        known = times <= times[:, -1].min()  # later arrivals may be preceded by ones that are not yet drawn
+        if known.sum() >= n_arrivals:
+            break
+        count *= 2
+    clients, works = np.nonzero(known)
+    order = np.lexsort((clients, times[known]))[:n_arrivals]
+    clients, seconds, works = clients[order], times[known][order], works[order]
+    starts = np.zeros(n_arrivals, np.int64)
+    by_client = np.argsort(clients, kind="stable")  # the arrivals of each client one after the other
+    same_client = clients[by_client][1:] == clients[by_client][:-1]
+    starts[by_client[1:][same_client]] = by_client[:-1][same_client] + 1
+    return Arrivals(clients, seconds, starts, works)
 
 
 class Rounds(NamedTuple):
@@ -330,3 +407,46 @@ class Schedule:
 def _key_bits(stream: int, seed: int, numbers: np.ndarray) -> np.ndarray:
     """Return the bits of a random key for each of these rounds (...), uint32 (..., 2)."""
     return random_streams.stream_states(stream, seed, numbers.ravel()).view(np.uint32).reshape(*numbers.shape, 2)
+
+
+@dataclass
+class DrawsAhead:
+    """The draws of single rounds of a run, for some of the clients.
+
+    Rounds of all clients are drawn many at a time, which gives the same numbers as one by one. With partial
+    participation, the number of these clients in a cohort varies, so that each round is drawn alone.
+
+    Attributes:
+        schedule: the schedule of the run.
+        client_mask: the mask of the clients whose draws are needed, (M,).
+        with_server_keys: whether the random keys of the server are drawn, too.
+    """
+
+    schedule: Schedule
+    client_mask: np.ndarray
+    with_server_keys: bool = False
+    _start: int = 0
+    _rounds: Rounds | None = field(default=None, repr=False)
+
+    def draw(self, number: int) -> Rounds:
+        """Return the draws of the round ``number``, counted from 0, without an axis of rounds."""
+        if self._rounds is None or not 0 <= number - self._start < len(self._rounds.cohort):
+            self._start = number
+            self._rounds = self.schedule.draw_rounds(number, self._count, client_mask=self.client_mask)
+            if self.with_server_keys:
+                server_keys = self.schedule.draw_server_keys(number, self._count)
+                self._rounds = self._rounds._replace(server_keys=server_keys)
+        index = number - self._start
+        of_round: list[Any] = [None if values is None else values[index] for values in self._rounds]
+        return Rounds(*of_round)
+
+    @property
+    def _count(self) -> int:
+        """The number of rounds that are drawn at a time."""
+        schedule = self.schedule
+        if schedule.message_bytes is not None or schedule.cohort_size < len(schedule.sizes):
+            return 1
+        if schedule.full_batch_steps:
+            return _ROUNDS_AHEAD
+        numbers = max(int(self.client_mask.sum()) * int(schedule.steps.max()) * schedule.max_batch, 1)
+        return min(max(_NUMBERS_AHEAD // numbers, 1), _ROUNDS_AHEAD)

@@ -17,12 +17,11 @@ from fcorun.data.datasets.dataset import FederatedData, load_dataset
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.data_warnings import warn_class_like_target, warn_clients_without_events
 from fcorun.data.tasks import find_task
-from fcorun.engine.client_times import ClientTimes
 from fcorun.engine.device_rows import SubsetView
 from fcorun.engine.engine import Engine, message_bytes
 from fcorun.engine.evaluate import Evaluation, why_unranked
 from fcorun.engine.federation import Federation
-from fcorun.engine.schedule import Schedule
+from fcorun.engine.schedule import ClientTimes, Schedule
 from fcorun.experiment.bound_regularizer import attach_graph, bind_regularizer, resolve_factors
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment

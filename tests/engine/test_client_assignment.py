@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fcorun.engine.segments.client_assignment import assign_clients_to_devices, host_positions, index_within_host
+from fcorun.engine.segments.row_fetching import assign_clients_to_devices, host_positions, index_within_host
 
 HOST_OF_CLIENT = np.repeat([0, 1, 2], [5, 2, 4])
 ALL = np.arange(11)[None]

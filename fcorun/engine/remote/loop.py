@@ -17,15 +17,14 @@ from fcorun.data.rows.away_sites import AnswersMissing
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.certificate import RemoteGap
-from fcorun.engine.remote.draws import DrawsAhead
 from fcorun.engine.remote.leaves import expand_sparse, name_leaves, restore_leaves
 from fcorun.engine.remote.personal_models import add_broadcast
 from fcorun.engine.remote.programs import RemotePrograms, count_sent_runs
 from fcorun.engine.remote.sum_checks import SumChecks, check_work
-from fcorun.engine.schedule import Schedule
+from fcorun.engine.schedule import DrawsAhead, Schedule
 from fcorun.engine.segments.run_loop import RunLoop, Segment, Snapshot
-from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
-from fcorun.methods.communication.contracts import RoundDraws, RoundState
+from fcorun.methods.algorithms.algorithm import PyTree
+from fcorun.methods.communication.contracts import Exchange, RoundDraws, RoundState
 
 
 @dataclass
@@ -107,7 +106,6 @@ class RemoteLoop(RunLoop):
         parts: Any = RemoteRound(
             self,
             number,
-            cohort=cohort,
             sites=sites,
             weights=weights,
             server_draws=self._draws.draw(number),
@@ -217,7 +215,6 @@ class RemoteRound:
 
     Attributes:
         number: the number of the round, counted from 0.
-        cohort: the numbers of the cohort's clients, (S,).
         sites: the names under which the answers for the cohort's clients come.
         weights: the sum of the weights of the cohort's clients behind each of these answers, (n_answers,).
         server_draws: the draws that the server uses.
@@ -226,35 +223,19 @@ class RemoteRound:
 
     loop: RemoteLoop
     number: int
-    cohort: np.ndarray
     sites: list[str]
     weights: jax.Array
     server_draws: Any
     state: PyTree
 
     @property
-    def algorithm(self) -> Algorithm:
-        return self.loop.federation.algorithm
-
-    @property
     def exchanges(self) -> list["SiteExchange"]:
         return [SiteExchange(self, exchange) for exchange in self.loop.exchanges]
-
-    @property
-    def clients(self) -> np.ndarray:
-        return self.cohort
 
     @property
     def draws(self) -> RoundDraws:
         draws = self.server_draws
         return RoundDraws(draws.rows, draws.keys, draws.shared_uniforms, draws.server_keys)
-
-    @property
-    def links(self) -> None:
-        return None
-
-    def update_root(self, server: PyTree, mean: PyTree) -> tuple[PyTree, jax.Array]:
-        raise AssertionError("a star has no edges")
 
 
 class ExchangePrograms:
@@ -270,14 +251,13 @@ class ExchangePrograms:
 
 
 @dataclass(frozen=True)
-class SiteExchange:
-    """An exchange of messages with the sites in a round, an ``Exchange``."""
+class SiteExchange(Exchange):
+    """An exchange of messages with the sites in a round of a star."""
 
     round: RemoteRound
     programs: ExchangePrograms
 
-    def send_broadcast(self, sender: PyTree, memory: PyTree, draws: RoundDraws) -> tuple[PyTree, PyTree]:
-        """Compute what the clients of all sites receive from the server of each run that is sent."""
+    def send_broadcast(self, sender, memory, draws):
         loop = self.round.loop
         if loop.federation.channels.has_downlink:
             rows, _ = loop.federation.arrays
@@ -288,14 +268,11 @@ class SiteExchange:
             broadcast = jax.tree.map(lambda v: v[: loop.n_sent_runs], broadcast)
         return broadcast, memory
 
-    def answer(
-        self, broadcast: PyTree, clients: PyTree, draws: RoundDraws, shares: jax.Array
-    ) -> tuple[PyTree, PyTree, np.ndarray]:
+    def answer(self, broadcast, clients, draws, shares, sender_of=None):
         """Send the broadcast to the sites, and return the mean of their answers, and their clients' work, (G, 2).
 
-        Sites that are away have no share in the mean.
-
-        Where all runs have one upload, the mean is that of the first run.
+        Sites that are away have no share in the mean. Where all runs have one upload, the mean is the first
+        run's.
         """
         loop, sites = self.round.loop, self.round.sites
         answers = loop.site_rows.request_present(
@@ -340,12 +317,8 @@ class SiteExchange:
                 loop.federation.nonfinite_clients.setdefault(self.round.number + 1, f"of site '{site}'")
         return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *uploads), work
 
-    def update(self, state: PyTree, mean: PyTree, memory: PyTree, draws: RoundDraws) -> tuple[PyTree, PyTree, Any]:
-        """Update the server of each run from a mean."""
+    def update(self, state, mean, memory, draws):
         loop = self.round.loop
         before = self.round.state | {"server": state, "memory": memory}
         rows, _ = loop.federation.arrays
         return self.programs.receive(loop.numbers, before, rows, self.round.server_draws, mean)
-
-    def update_each(self, *arguments: Any) -> Any:
-        raise AssertionError("a star has no edges")

@@ -18,10 +18,10 @@ from fcorun.engine.clients import SINGLE_DEVICE, Devices
 from fcorun.engine.device_rows import DeviceRows
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import Rounds
-from fcorun.engine.segments.client_assignment import assign_clients_to_devices
 from fcorun.engine.segments.client_states import RemoteStates
 from fcorun.engine.segments.row_fetching import (
     DoubleBuffer,
+    assign_clients_to_devices,
     bytes_per_round,
     evaluation_splits,
     fetch_rows,

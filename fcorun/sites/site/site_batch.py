@@ -18,12 +18,12 @@ from fcorun.engine.device_rows import client_row_table
 from fcorun.engine.engine import CompiledPrograms, Engine
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.certificate import SCALE, CertificateSums
-from fcorun.engine.remote.draws import DrawsAhead
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.personal_models import PERSONAL, SitePersonalModels, split_broadcast
 from fcorun.engine.remote.programs import RemotePrograms, count_sent_runs
 from fcorun.engine.remote.row_shares import FoldRows
 from fcorun.engine.round import MessageShapes
+from fcorun.engine.schedule import DrawsAhead
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import PyTree
 from fcorun.methods.problem.problem import Batch

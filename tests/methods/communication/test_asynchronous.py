@@ -9,7 +9,7 @@ from helpers import choice_names, engine_of, fails, not_none, ragged, small, sma
 
 from fcorun import compose, run
 from fcorun.base.errors import UserError
-from fcorun.engine.client_times import order_arrivals
+from fcorun.engine.schedule import order_arrivals
 from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare

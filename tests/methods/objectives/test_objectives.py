@@ -19,8 +19,8 @@ from fcorun.interface.checks.objectives import CHECKS, ObjectiveCase, check_grad
 from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives import Gamma, LeastSquares, Logistic, Objective, OneVsRest, Poisson
 from fcorun.methods.objectives.objective import matmul
-from fcorun.methods.problem.decomposition import decompose_losses
 from fcorun.methods.problem.problem import Batch, Problem
+from fcorun.methods.problem.row_span import decompose_losses
 from fcorun.methods.regularizers import L1
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -16,11 +16,10 @@ from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.mlp import MLP
-from fcorun.methods.problem.decomposition import decompose_losses
 from fcorun.methods.problem.inner_solvers import SOLVERS, StoppingRule, Subproblem
 from fcorun.methods.problem.operation_counts import count_operations
 from fcorun.methods.problem.problem import Batch, Problem, Vector
-from fcorun.methods.problem.row_span import restrict_to_row_span, to_span_coordinates
+from fcorun.methods.problem.row_span import decompose_losses, restrict_to_row_span, to_span_coordinates
 from fcorun.methods.regularizers.none import NoRegularizer
 
 SIZES = (4, 9, 6)
