@@ -56,8 +56,8 @@ class CertificateSums:
     def residuals(self, models: Models, with_gradient: bool) -> dict[str, np.ndarray]:
         """Return the sums of the losses and of their derivatives, and ``with_gradient`` that of their gradients."""
         if not with_gradient:
-            return _to_numpy(self._check("residuals", *self._loss_sums(models, self.batch))._asdict())
-        sums = self._check("residuals", *self._residual_sums(models, self.batch))
+            return _to_numpy(self._sum("residuals", loss_sums, models)._asdict())
+        sums = self._sum("residuals", residual_sums, models)
         return _to_numpy({**sums.losses._asdict(), _GRADIENT: sums.gradient})
 
     def null_residuals(self, received: Mapping[str, np.ndarray], with_gradient: bool) -> dict[str, np.ndarray]:
@@ -80,41 +80,30 @@ class CertificateSums:
 
     def conjugates(self, models: Models, scale: Any) -> dict[str, np.ndarray]:
         """Return the sum of the conjugates of the losses at derivatives times ``scale``, (G,)."""
-        sums = self._check("conjugates", *self._conjugate_sum(models, self.batch, scale))
-        return _to_numpy({_CONJUGATES: sums})
+        return _to_numpy({_CONJUGATES: self._sum("conjugates", conjugate_sum, models, scale)})
 
-    def _check(self, message: str, sums: Any, shares: ShareSums) -> Any:
-        """Return the sums of each run for a message, of whose models the rows have these shares."""
+    def _sum(self, message: str, sum_rows: Callable, models: Models, *numbers: Any) -> Any:
+        """Return the sums of each run for a message: ``sum_rows`` of the problem, predictions, numbers and rows."""
+        sums, shares = self._programs[sum_rows](models, self.batch, *numbers)
         self.check_shares(message, shares)
         return sums
 
     @cached_property
-    def _loss_sums(self) -> Callable[..., tuple[LossSums, ShareSums]]:
-        return self._compile(loss_sums)
+    def _programs(self) -> dict[Callable, Callable]:
+        """The compiled functions of models, rows and further numbers of each run, which return also shares of rows."""
 
-    @cached_property
-    def _residual_sums(self) -> Callable[..., tuple[ResidualSums, ShareSums]]:
-        return self._compile(residual_sums)
+        def compile_sums(sum_rows: Callable) -> Callable:
+            def sum_runs(models, batch, *numbers):
+                def sum_run(w, *numbers_of_run):
+                    prediction = self.problem.predict(Vector(w), batch.x, batch.offset)
+                    sums = sum_rows(self.problem, prediction, *numbers_of_run, batch)
+                    return sums, sum_shares(self.problem.row_shares(Vector(w), batch))
 
-    @cached_property
-    def _conjugate_sum(self) -> Callable[..., tuple[jax.Array, ShareSums]]:
-        return self._compile(lambda problem, prediction, batch, scale: conjugate_sum(problem, prediction, scale, batch))
+                return jax.vmap(sum_run)(models, *numbers)
 
-    def _compile(self, sum_rows: Callable) -> Callable:
-        """Compile a function of the problem, predictions and rows, and of further numbers of each run.
+            return jax.jit(sum_runs)
 
-        The compiled function returns also how much the rows count at the model of each run.
-        """
-
-        def sum_runs(models, batch, *numbers):
-            def sum_run(w, *numbers_of_run):
-                prediction = self.problem.predict(Vector(w), batch.x, batch.offset)
-                sums = sum_rows(self.problem, prediction, batch, *numbers_of_run)
-                return sums, sum_shares(self.problem.row_shares(Vector(w), batch))
-
-            return jax.vmap(sum_run)(models, *numbers)
-
-        return jax.jit(sum_runs)
+        return {sum_rows: compile_sums(sum_rows) for sum_rows in (loss_sums, residual_sums, conjugate_sum)}
 
 
 @dataclass(frozen=True)

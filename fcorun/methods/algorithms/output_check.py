@@ -100,10 +100,7 @@ def check_parameters(algorithm: Algorithm) -> None:
         except TypeError:
             call = f"{name}(self, {', '.join(arguments)})"
             definition = f"{name}({', '.join(inspect.signature(getattr(type(algorithm), name)).parameters)})"
-            raise UserError(
-                f"{name}() of {type(algorithm).__name__} is called as {call}, and is written {definition}"
-                f"{_definition_line(algorithm, name)}"
-            ) from None
+            raise _error(algorithm, name, f" is called as {call}, and is written {definition}") from None
 
 
 def _is_no_state(value: object) -> bool:
@@ -111,11 +108,11 @@ def _is_no_state(value: object) -> bool:
     return isinstance(value, (Problem, LocalData))
 
 
-def _definition_line(algorithm: Algorithm, name: str) -> str:
-    """Return the place of a function's definition as text, ", FILE line N", or ""."""
-    function = getattr(algorithm, name)
-    code = getattr(function, "__code__", None) or getattr(getattr(function, "__func__", None), "__code__", None)
-    return f", {Path(code.co_filename).name} line {code.co_firstlineno}" if code else ""
+def _error(algorithm: Algorithm, name: str, fault: str) -> UserError:
+    """Return an error about a function of the algorithm, with the line of the function's definition."""
+    code = getattr(getattr(algorithm, name), "__code__", None)
+    line = f", {Path(code.co_filename).name} line {code.co_firstlineno}" if code else ""
+    return UserError(f"{name}() of {type(algorithm).__name__}{fault}{line}")
 
 
 def _call(algorithm: Algorithm, name: str, *arguments: PyTree) -> PyTree:
@@ -141,26 +138,22 @@ def _call(algorithm: Algorithm, name: str, *arguments: PyTree) -> PyTree:
 
 def _check_pair(algorithm: Algorithm, name: str, result: PyTree, first: str, second: str) -> tuple[PyTree, PyTree]:
     """Return the result of a function if it is a pair of pytrees of arrays. Raises UserError for any other result."""
-    function = f"{name}() of {type(algorithm).__name__}"
-    line = _definition_line(algorithm, name)
     if not isinstance(result, tuple) or len(result) != 2:
         returned = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
-        raise UserError(f"{function} must return two values, {first} and {second}, and returned {returned}{line}")
+        raise _error(algorithm, name, f" must return two values, {first} and {second}, and returned {returned}")
     for part, tree in zip((first, second), result, strict=True):
         for leaf in jax.tree.leaves(tree):
             if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, int, float)):
-                raise UserError(
-                    f"{function}: {part} must consist of arrays, and contains a {type(leaf).__name__}{line}"
-                )
+                fault = f": {part} must consist of arrays, and contains a {type(leaf).__name__}"
+                raise _error(algorithm, name, fault)
     return result
 
 
 def _check_same_structure(algorithm: Algorithm, name: str, state: str, new: PyTree, initial: PyTree) -> None:
     """Refuse a state that differs from that of ``init`` in its structure, or has numbers that its types do not hold."""
-    function, line = f"{name}() of {type(algorithm).__name__}", _definition_line(algorithm, name)
-    if _describe_structure(new) != _describe_structure(initial):
-        raise UserError(f"{function}: {state} must be like that of init(), {_describe_structure(initial)}, and is "
-                        f"{_describe_structure(new)}{line}")  # fmt: skip
+    expected, returned = _describe_structure(initial), _describe_structure(new)
+    if returned != expected:
+        raise _error(algorithm, name, f": {state} must be like that of init(), {expected}, and is {returned}")
     for (path, before), after in zip(jax.tree.leaves_with_path(initial), jax.tree.leaves(new), strict=False):
         old_type, new_type = jax.typeof(before), jax.typeof(after)
         adapts = old_type.weak_type and jnp.issubdtype(old_type.dtype, jnp.floating)
@@ -169,37 +162,34 @@ def _check_same_structure(algorithm: Algorithm, name: str, state: str, new: PyTr
                 new_type.dtype, jnp.floating
             )
             fix = ": let init() start it as a real number, such as 0.0" if loses_fraction else ""
-            raise UserError(f"{function}: {state}{jax.tree_util.keystr(path)} must be {old_type.dtype} like that of "
-                            f"init(), and is {new_type.dtype}{fix}{line}")  # fmt: skip
+            entry = f"{state}{jax.tree_util.keystr(path)}"
+            fault = f": {entry} must be {old_type.dtype} like that of init(), and is {new_type.dtype}{fix}"
+            raise _error(algorithm, name, fault)
 
 
 def _check_model(algorithm: Algorithm, name: str, model: PyTree, w0: Vector) -> None:
     """Refuse a model that is not a vector with the parameters of w0."""
-    if not isinstance(model, Vector) or _describe_structure(model) != _describe_structure(w0):
-        raise UserError(
-            f"{name}() of {type(algorithm).__name__} must return parameters like w0, {_describe_structure(w0)}, "
-            f"and returned {_describe_structure(model)}{_definition_line(algorithm, name)}"
-        )
+    expected, returned = _describe_structure(w0), _describe_structure(model)
+    if not isinstance(model, Vector) or returned != expected:
+        raise _error(algorithm, name, f" must return parameters like w0, {expected}, and returned {returned}")
 
 
 def _check_metrics(algorithm: Algorithm, values: PyTree) -> None:
     """Refuse results of ``metrics`` that are no scalars, or not those that the class declares."""
-    function, line = f"metrics() of {type(algorithm).__name__}", _definition_line(algorithm, "metrics")
     if not isinstance(values, dict):
-        raise UserError(f"{function} must return a dict of numbers by name, and returned "
-                        f"{_describe_structure(values)}{line}")  # fmt: skip
+        fault = f" must return a dict of numbers by name, and returned {_describe_structure(values)}"
+        raise _error(algorithm, "metrics", fault)
     declared = [metric.name for metric in algorithm.declared_metrics]
-    for name in values:
+    for name in dict.fromkeys([*values, *declared]):
+        fault = ""
         if name not in declared:
-            raise UserError(f"{function} returns '{name}', which the class does not declare: add Metric('{name}') to "
-                            f"declared_metrics{line}")  # fmt: skip
-    for name in declared:
-        if name not in values:
-            raise UserError(f"{function} returns no '{name}', which declared_metrics has: return it, or declare it no "
-                            f"longer{line}")  # fmt: skip
-        structure = _describe_structure(values[name])
-        if structure != "a number":
-            raise UserError(f"{function} must return a number as '{name}', and returned {structure}{line}")
+            fault = f" returns '{name}', which the class does not declare: add Metric('{name}') to declared_metrics"
+        elif name not in values:
+            fault = f" returns no '{name}', which declared_metrics has: return it, or declare it no longer"
+        elif _describe_structure(values[name]) != "a number":
+            fault = f" must return a number as '{name}', and returned {_describe_structure(values[name])}"
+        if fault:
+            raise _error(algorithm, "metrics", fault)
 
 
 def _describe_structure(tree: PyTree) -> str:
