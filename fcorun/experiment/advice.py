@@ -14,8 +14,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods import algorithms
 from fcorun.methods.algorithms.algorithm import Algorithm, Method, RunConditions
 from fcorun.methods.algorithms.gossip import GossipAlgorithm
-from fcorun.methods.regularizers.none import NoRegularizer
-from fcorun.methods.regularizers.regularizer import Constraint
+from fcorun.methods.regularizers.regularizer import Constraint, NoRegularizer
 
 _SCALE_RATIO = 3  # features whose sizes differ by more than this factor slow a run down
 _MORE_ROUNDS = "more rounds may help"

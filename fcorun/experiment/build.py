@@ -42,7 +42,7 @@ from fcorun.methods.objectives.objective import LinearModel, Objective
 from fcorun.methods.problem.curvature import bound_pooled_smoothness, curvature_bounds
 from fcorun.methods.problem.duality_gap import has_duality_gap, has_one_output
 from fcorun.methods.problem.problem import Problem
-from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 
 def load_data(experiment: PreparedExperiment) -> FederatedData:

@@ -12,7 +12,7 @@ from fcorun.base.metrics import RANKING_METRICS
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.objective import is_linear_model
-from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 # The threshold of ``threshold=``: the probability at which a row is assigned to the positive class.
 

@@ -40,8 +40,7 @@ from fcorun.methods.mirror_maps.mirror_map import MirrorMap
 from fcorun.methods.objectives.objective import Objective
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.problem import Problem, Vector
-from fcorun.methods.regularizers.none import NoRegularizer
-from fcorun.methods.regularizers.regularizer import Regularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 
 # The end of a run, judged by its rows: targets that were met or missed, and an objective that was still falling.
 

@@ -29,7 +29,7 @@ from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_duality_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.problem.solver import gather_rows
-from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 _TIGHT = 0.03  # bounds on the optimum are tight if they differ by at most this share of the gap
 _MAX_NUMBERS_READ = 2e9  # by the solver that continues from the end of a run

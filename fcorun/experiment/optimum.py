@@ -28,12 +28,11 @@ from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.engine.remote.certificate import NULL, REFERENCE, CertificateRequests
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.methods.problem import solver, strength_max
+from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import MAX_INTERCEPT_STEPS, dual_scale, duality_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.problem.solver import gather_rows, make_batch
-from fcorun.methods.regularizers.nuclear import Nuclear
-from fcorun.methods.regularizers.nuclear_ball import NuclearBall
+from fcorun.methods.regularizers.nuclear import Nuclear, NuclearBall
 from fcorun.methods.regularizers.regularizer import Regularizer
 
 TOLERANCE = 1e-9
@@ -265,10 +264,10 @@ def compute_strength_max(
         if isinstance(data.train, SiteRows):
             strength = _strength_max_at_sites(problem, data.train)
         elif of_each_client:
-            client_strength_max = strength_max.make_strength_max(problem, data.train.x.shape[1])
+            client_strength_max = solver.make_strength_max(problem, data.train.x.shape[1])
             strength = max(client_strength_max(batch) for batch in _client_batches(data))
         else:
-            strength = strength_max.strength_max(problem, gather_rows(data, experiment.settings.client_weighting))
+            strength = solver.strength_max(problem, gather_rows(data, experiment.settings.client_weighting))
     if not np.isfinite(strength):
         raise UserError(f"no strength makes 0 optimal with `reg={experiment.names['reg']}` as it is set: {advice}")
     if not data.train.stays_at_sites:

@@ -22,8 +22,7 @@ from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Problem
 from fcorun.methods.regularizers.elastic_net import ElasticNet
 from fcorun.methods.regularizers.l1 import L1
-from fcorun.methods.regularizers.none import NoRegularizer
-from fcorun.methods.regularizers.regularizer import Constraint, Regularizer
+from fcorun.methods.regularizers.regularizer import Constraint, NoRegularizer, Regularizer
 
 ROWS_MEMORY_SHARE = 0.5  # the share of the allowed memory for the rows of two segments of rounds
 _CURVATURE_COPIES = 2  # copies of a client's rows in float64 that bounds on the curvature of its loss need

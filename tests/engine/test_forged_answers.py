@@ -7,7 +7,7 @@ from helpers import fails, small_for
 from sites_in_process import remote_engine
 
 from fcorun.data.rows.site_rows import SiteRows
-from fcorun.engine.remote.sum_checks import SumChecks, check_work
+from fcorun.engine.remote.loop import SumChecks, check_work
 from fcorun.experiment import build
 from fcorun.experiment.prepare import prepare
 

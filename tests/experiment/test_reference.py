@@ -14,7 +14,7 @@ from fcorun.experiment import optimum
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.optimum import compute_strength_max
 from fcorun.experiment.prepare import prepare
-from fcorun.methods.problem import solver, strength_max
+from fcorun.methods.problem import solver
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.reports.build_table import build_table
 
@@ -72,7 +72,6 @@ def test_the_optimum_is_computed_once(monkeypatch, tmp_path):
         raise AssertionError("solved again")
 
     monkeypatch.setattr(solver, "minimize", never)
-    monkeypatch.setattr(strength_max, "minimize", never)
     assert run(config, "second").metrics["suboptimality"].tolist() == first.metrics["suboptimality"].tolist()
     with pytest.raises(AssertionError, match="solved again"):
         run(small("reference=true", "reg.relative=0.4", "rounds=2"), "other")
@@ -81,7 +80,7 @@ def test_the_optimum_is_computed_once(monkeypatch, tmp_path):
 def test_a_strength_is_computed_again_if_its_cached_file_is_damaged_or_cannot_be_written(monkeypatch, tmp_path):
     monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "fresh"))
     strengths = iter([0.5, 0.25])
-    monkeypatch.setattr(strength_max, "strength_max", lambda *_: next(strengths))
+    monkeypatch.setattr(solver, "strength_max", lambda *_: next(strengths))
     experiment = prepare(small("reg.relative=0.3"))
     data = experiment.data.load()
     assert compute_strength_max(experiment, data) == compute_strength_max(experiment, data) == 0.5
@@ -156,17 +155,17 @@ def test_each_client_alone_is_as_if_there_were_no_others(objective, monkeypatch,
         "data.standardize=pooled",
     )
     experiment = prepare(ragged(tmp_path, *overrides, sizes=sizes, y=y))
-    data, fit_intercept, batch_sizes = experiment.data.load(), strength_max.fit_intercept, []
+    data, fit_intercept, batch_sizes = experiment.data.load(), solver.fit_intercept, []
     with jax.enable_x64(True):
         problem, ends = build_problem(experiment, data), data.train.offsets.tolist()
         rows = [gather_rows(data, "uniform", slice(*bounds)) for bounds in pairwise(ends)]
-        strengths = [strength_max.strength_max(problem, batch) for batch in rows]
+        strengths = [solver.strength_max(problem, batch) for batch in rows]
 
     def counted(problem, w, batch):
         batch_sizes.append(len(batch.y))  # when a program is compiled
         return fit_intercept(problem, w, batch)
 
-    monkeypatch.setattr(strength_max, "fit_intercept", counted)
+    monkeypatch.setattr(solver, "fit_intercept", counted)
     largest = compute_strength_max(experiment, data, of_each_client=True)
     assert largest == pytest.approx(max(strengths), rel=1e-9)
     assert sorted(batch_sizes) == [1, 4, 16, 32]

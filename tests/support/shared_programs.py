@@ -14,7 +14,7 @@ from fcorun.base.config import numeric_fields
 from fcorun.base.system.machine import current_hosts
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation
-from fcorun.methods.problem import solver, strength_max
+from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_duality_gap
 
 MAX_FEDERATIONS = 50  # whose programs are kept
@@ -39,7 +39,7 @@ def share_programs() -> None:
     Engine._compile = _share(Engine._compile)
     trace_shapes = Federation.shapes.func
     setattr(Federation, "shapes", property(lambda self: _share_shapes(self, trace_shapes)))  # noqa: B010
-    solver.compile_programs = strength_max.compile_programs = _share_solver(solver.compile_programs)
+    solver.compile_programs = _share_solver(solver.compile_programs)
     pytest.MonkeyPatch.setattr = _note(pytest.MonkeyPatch.setattr)
     pytest.MonkeyPatch.undo = _forget(pytest.MonkeyPatch.undo)
 

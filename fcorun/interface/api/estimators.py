@@ -27,8 +27,7 @@ from fcorun.methods.objectives.objective import LinearModel, is_linear_model
 from fcorun.methods.regularizers.elastic_net import ElasticNet
 from fcorun.methods.regularizers.l1 import L1
 from fcorun.methods.regularizers.l2 import L2
-from fcorun.methods.regularizers.none import NoRegularizer
-from fcorun.methods.regularizers.regularizer import Regularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 from fcorun.results.model_outputs import class_probabilities, compute_predictions, expected_targets
 
 REGULARIZERS = {"l1": L1, "l2": L2, "elastic_net": ElasticNet, "none": NoRegularizer}

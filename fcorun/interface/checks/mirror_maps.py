@@ -17,8 +17,7 @@ from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.interface.checks.problems import check_rounds, small
 from fcorun.interface.checks.property_check import Checked, require, require_at_least, require_close, require_finite
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
-from fcorun.methods.regularizers.none import NoRegularizer
-from fcorun.methods.regularizers.regularizer import Constraint, Regularizer
+from fcorun.methods.regularizers.regularizer import Constraint, NoRegularizer, Regularizer
 
 SIZE = 10  # the number of the parameters that the checks draw
 

@@ -1,4 +1,4 @@
-"""The algorithms of fcorun, each in a file of its own."""
+"""The algorithms of fcorun, each with its variants in a file of its own."""
 
 import lazy_loader
 

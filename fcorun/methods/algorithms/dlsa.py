@@ -10,7 +10,7 @@ from fcorun.methods.algorithms.local_fit import LocalFitAlgorithm
 from fcorun.methods.problem.inner_solvers import StoppingRule
 from fcorun.methods.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric
 from fcorun.methods.problem.problem import Vector
-from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 _STOP = StoppingRule(10_000, 0.0, 1e-12)  # of the server's solver
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from fcorun.methods.algorithms.algorithm import Traits
-from fcorun.methods.algorithms.fedmid import FedMiD
-from fcorun.methods.algorithms.fedmid_osp import FedMiDOSP
+from fcorun.methods.algorithms.fedmid import FedMiD, FedMiDOSP
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Federated mirror descent."""
+"""Federated mirror descent, with the prox on both sides and on the server alone."""
 
 from dataclasses import dataclass
 
@@ -35,3 +35,14 @@ class FedMiD(TwoRateAlgorithm):
     def server(self, problem, server, mean):
         z = problem.to_dual(server) + self.server_lr * mean["update"]  # lines 9-10
         return problem.retrieve(z, self.server_lr * mean["elapsed"])  # line 10
+
+
+@dataclass(frozen=True)
+class FedMiDOSP(FedMiD):
+    """FedMiD-OSP: FedMiD without the client's prox."""
+
+    source = "section 5 of @yuan2021"
+    traits = Traits(psi_sides=("server",), mirrored=True, hierarchy="some", exact_with_one_step="composite")
+
+    def local_model(self, problem, dual):
+        return problem.to_primal(dual)  # line 8 with psi = 0

@@ -1,12 +1,13 @@
-"""Personalised federated learning by maximizing correlation."""
+"""Personalised federated learning by maximizing correlation: dense, sparse, and in a hierarchy."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
-from fcorun.base.config import AUTO, AutoNonNegative
+from fcorun.base.config import AUTO, UNSET, AutoNonNegative, Count, Positive
 from fcorun.base.errors import UserError, word
 from fcorun.methods.algorithms.algorithm import Traits
 from fcorun.methods.algorithms.personal_algorithm import PersonalAlgorithm
+from fcorun.methods.problem import inner_solvers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,3 +60,94 @@ class PFedMac(PersonalAlgorithm):
             f"{strong_convexity:.3g} is less than `algo.lam={self.lam:g}`"
         )
         return message if strong_convexity else f"{message}; this ridge makes the algorithm {self.with_ridge}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PFedMacS(PFedMac):
+    """pFedMac-S: pFedMac with psi in each client's problem; in the paper psi is gamma ||u||_1."""
+
+    source = "@li2021pfedmac"
+
+    sparsity: Literal["prox", "logcosh", "huber"] = "prox"
+    rho: Positive = 0.01
+    iterations: Count = 1000
+
+    with_ridge = "pFedMe with psi in each client's problem"
+
+    @property
+    def traits(self):
+        needs = () if self.sparsity == "prox" else ("smoothed_value",)
+        return Traits(
+            needs=needs,
+            psi_sides=("client",),
+            personal_psi=True,
+            needs_convex_psi=True,
+            proximal=True,
+            needs_strong_convexity=True,
+            reveals_personal=True,
+        )
+
+    @property
+    def curvature_alternatives(self):
+        accelerated = self.sparsity == "prox" and self.solver == "exact"
+        other = "`algo.solver=gradient` with a value for `algo.inner_lr`"
+        return super().curvature_alternatives + ([other] if accelerated else [])
+
+    @property
+    def works_in_row_span(self):
+        return False  # psi acts on each coefficient
+
+    def solve_subproblem(self, problem, batch, start, pull):
+        h = inner_solvers.Subproblem(problem, batch, 0 * pull, weight=self.quadratic_weight, linear=pull)
+        if self.sparsity == "prox":
+            if self.solver == "exact":
+                return inner_solvers.accelerated_proximal_gradient(h, start, self.stopping_rule)
+            return inner_solvers.proximal_gradient(h, start, self.stopping_rule, self.inner_step)
+        psi: Any = problem.regularizer  # l1, the only regularizer with a smoothed value
+
+        def penalty(u):
+            return sum(psi.smoothed_value(u[name], self.sparsity, self.rho) for name in problem.regularized)
+
+        smoothness = psi.strength * psi.largest_factor / self.rho
+        return self.solve_smooth(replace(h, penalty=penalty, penalty_smoothness=smoothness), start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PFedMacSH(PFedMacS):
+    """pFedMac-SH, on ``topology=tree``.
+
+    An edge has a model x and the mean y of its clients. Clients start from y in the next round of the edge; in the
+    paper each client starts from its own y. The client's step uses lambda_1; the authors' slides print lambda_2.
+    Cohorts consist of clients; in the paper they consist of edges. The edge's step is as printed: it lacks the term
+    - lambda_2 x of the gradient of the three-level problem, so that the algorithm does not converge to the optimum of
+    that problem.
+    """
+
+    source = "algorithm 1 of @li2021pfedmac"
+
+    edge_lam: Positive = UNSET
+    edge_lr: Positive = UNSET
+
+    @property
+    def traits(self):
+        return replace(super().traits, hierarchy="only")
+
+    def init(self, problem, w0):
+        return {"x": w0, "y": w0}, w0
+
+    def broadcast(self, server):
+        return server["y"]
+
+    def edge(self, problem, edge, mean):
+        y = edge["y"] + mean
+        return {"x": edge["x"] - self.edge_lr * self.edge_lam * (edge["x"] - y), "y": y}
+
+    def edge_upload(self, edge):
+        return edge["x"]
+
+    def root(self, problem, server, mean):
+        x = (1 - self.server_lr) * server["x"] + self.server_lr * mean
+        return {"x": x, "y": x}
+
+    def output(self, problem, server):
+        return server["x"]

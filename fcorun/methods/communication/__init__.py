@@ -1,4 +1,4 @@
-"""Topologies and channels (what happens to an upload on its way), one a file; the plainest are in ``contracts``."""
+"""Topologies and channels (what happens to an upload on its way), a family a file; the plain ones in ``contracts``."""
 
 import lazy_loader
 

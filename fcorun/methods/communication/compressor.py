@@ -16,8 +16,7 @@ from fcorun.base.errors import UserError
 from fcorun.methods.algorithms.algorithm import PyTree
 from fcorun.methods.communication.contracts import Channel
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
-from fcorun.methods.regularizers.none import NoRegularizer
-from fcorun.methods.regularizers.regularizer import Constraint
+from fcorun.methods.regularizers.regularizer import Constraint, NoRegularizer
 
 Feedback = Literal["auto", "none", "ef", "ef21", "diana"]
 

@@ -1,4 +1,4 @@
-"""Compressors that send some of the numbers."""
+"""Compressors that send some of the numbers: the largest, or those at random coordinates."""
 
 import math
 from dataclasses import dataclass
@@ -51,3 +51,45 @@ def find_largest(values: UInt[Array, " k"], count: jax.Array) -> Bool[Array, " k
     threshold = lax.fori_loop(0, n_bits, set_bit, jnp.zeros((), values.dtype))
     larger, equal = values > threshold, values == threshold
     return larger | (equal & (jnp.cumsum(equal) <= count - larger.sum()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopK(Sparsifier):
+    """A channel that sends the numbers of largest absolute value, each with its index in 32 bits."""
+
+    source = "top-k of @stich2018"
+    uses_key = False
+
+    def compress(self, vector, key):
+        bits = jnp.uint64 if vector.dtype == jnp.float64 else jnp.uint32
+        magnitude = jnp.abs(vector).view(bits)  # floats that are not negative have the order of their bits
+        return jnp.where(find_largest(magnitude, self.count(vector.size)), vector, 0)
+
+    def message_bits(self, size, number_bits):
+        return self.sent_bits(size, number_bits + 32)
+
+    def error_bound(self, size):
+        return 1 - self.count(size) / size
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomK(Sparsifier):
+    """A channel that sends the numbers at random coordinates, multiplied so that its expectation is the vector.
+
+    The server draws the same coordinates from the same seed, so that no index is sent.
+    """
+
+    unbiased = True
+
+    source = "rand-k of @stich2018"
+
+    def compress(self, vector, key):
+        n_sent = self.count(vector.size)
+        is_sent = find_largest(jax.random.bits(key, vector.shape), n_sent)
+        return jnp.where(is_sent, vector * (vector.size / n_sent), 0).astype(vector.dtype)
+
+    def message_bits(self, size, number_bits):
+        return self.sent_bits(size, number_bits)
+
+    def error_bound(self, size):
+        return size / self.count(size) - 1

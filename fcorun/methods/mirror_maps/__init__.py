@@ -1,4 +1,4 @@
-"""Mirror maps h, one in each file; the Euclidean one is in ``mirror_map``."""
+"""Mirror maps h, one or one family in each file; the Euclidean one is in ``mirror_map``."""
 
 import lazy_loader
 

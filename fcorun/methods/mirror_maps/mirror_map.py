@@ -9,8 +9,7 @@ import jax
 from jaxtyping import Array, Float
 
 from fcorun.base.config import PluginBase
-from fcorun.methods.regularizers.none import NoRegularizer
-from fcorun.methods.regularizers.regularizer import Real, Regularizer, soft_threshold
+from fcorun.methods.regularizers.regularizer import NoRegularizer, Real, Regularizer, soft_threshold
 
 
 @dataclass(frozen=True)

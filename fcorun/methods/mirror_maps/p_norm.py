@@ -7,9 +7,8 @@ import jax.numpy as jnp
 
 from fcorun.base.errors import UserError
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap, retrieve_for_l1
-from fcorun.methods.regularizers.box import Nonneg
+from fcorun.methods.regularizers.box import L1Nonneg, Nonneg
 from fcorun.methods.regularizers.l1 import L1
-from fcorun.methods.regularizers.l1_box import L1Nonneg
 
 
 @dataclass(frozen=True)

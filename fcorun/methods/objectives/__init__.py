@@ -1,4 +1,4 @@
-"""Objectives f, one in each file."""
+"""Objectives f, one or one family in each file."""
 
 import lazy_loader
 

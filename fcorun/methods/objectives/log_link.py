@@ -1,4 +1,4 @@
-"""Losses with a log link, whose exp is continued by a parabola, which bounds the curvature."""
+"""Poisson and gamma regression, by a log link whose exp is continued by a parabola, which bounds the curvature."""
 
 import math
 from abc import abstractmethod
@@ -91,3 +91,71 @@ class LogLink(LinearModel):
             f"{100 * share:.3g} % of the rows ended with a {self.exp_name} beyond "
             f"`objective.ceiling={self.ceiling:g}`, where the loss is no longer half the deviance: raise it"
         )
+
+
+@dataclass(frozen=True)
+class Poisson(LogLink):
+    """Mean of half the unit deviance of counts y, with a log link: m - y p - y + y log y for the mean m = exp(p).
+
+    The predictions are p = x'w + b, and an offset adds the logarithm of an exposure (McCullagh and Nelder, Generalized
+    Linear Models, 1989, chapter 6). scikit-learn's PoissonRegressor minimizes the same loss; its penalty
+    alpha / 2 ||w||^2 is ``ridge``.
+    """
+
+    source = "textbook"
+
+    convex = True
+    is_log_likelihood = True
+    exp_name = "mean"
+    metrics = (*LogLink.metrics, Metric("beyond", label="share of means beyond the ceiling", bounded=True))
+
+    def check_targets(self, y, y_val):
+        smallest = min((split.min() for split in (y, y_val) if len(split)), default=0)
+        if smallest < 0:
+            raise ValueError(
+                f"the targets contain {smallest:g}, and counts are 0 or more: correct them, or choose another objective"
+            )
+        if len(y) and not y.any():  # a site may have held-out rows alone
+            raise ValueError(
+                word("every target is 0, so that the optimum has no finite parameters: check `data.target`")
+            )
+
+    def exponent(self, prediction, y):
+        return prediction
+
+    def half_deviance(self, exp_value, prediction, y):
+        return exp_value - y * prediction - y + xlogy(y, y)
+
+    def conjugate(self, u, y):
+        return extended_exp_conjugate(u + y, self.ceiling) + y - xlogy(y, y)
+
+
+@dataclass(frozen=True)
+class Gamma(LogLink):
+    """Mean of half the unit deviance of positive targets y, with a log link: y / m - 1 - log(y / m), m = exp(p).
+
+    The predictions are p = x'w + b (McCullagh and Nelder, Generalized Linear Models, 1989, chapter 8). scikit-learn's
+    GammaRegressor minimizes the same loss; its penalty alpha / 2 ||w||^2 is ``ridge``.
+    """
+
+    source = "textbook"
+
+    convex = True
+    exp_name = "ratio"
+    metrics = (*LogLink.metrics, Metric("beyond", label="share of ratios beyond the ceiling", bounded=True))
+
+    def check_targets(self, y, y_val):
+        smallest = min((split.min() for split in (y, y_val) if len(split)), default=1)
+        if smallest <= 0:
+            raise ValueError(
+                f"the targets contain {smallest:g}, and must be positive: correct them, or choose another objective"
+            )
+
+    def exponent(self, prediction, y):
+        return jnp.log(y) - prediction
+
+    def half_deviance(self, exp_value, prediction, y):
+        return exp_value - 1 - self.exponent(prediction, y)
+
+    def conjugate(self, u, y):
+        return extended_exp_conjugate(1 - u, self.ceiling) + 1 + u * jnp.log(y)

@@ -8,7 +8,7 @@ from jax.flatten_util import ravel_pytree
 
 from fcorun.methods.problem.inner_solvers import StoppingRule
 from fcorun.methods.problem.problem import Batch, Problem, Quadratic, Vector
-from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 MAX_PARAMETERS = 4096  # of a Hessian, which then takes 128 MiB in float64
 _SQUARINGS = 4

@@ -13,8 +13,7 @@ from fcorun.base.errors import UserError
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
 from fcorun.methods.objectives.objective import Objective, matmul
 from fcorun.methods.problem.operation_counts import ONE_PROX, Counts, mark, mark_derivatives
-from fcorun.methods.regularizers.none import NoRegularizer
-from fcorun.methods.regularizers.regularizer import Regularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 
 KeyBits = jax.Array | tuple[int, int]  # of a random key, uint32 (2,): they travel as ordinary arrays
 

@@ -1,11 +1,13 @@
-"""The balls of the l1, l2 and l-infinity norms."""
+"""The balls of the l1, l2 and l-infinity norms, and vectors with few nonzero entries."""
 
 import math
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+from jax import lax
 
-from fcorun.base.config import UNSET, Positive
+from fcorun.base.config import UNSET, Count, Positive
+from fcorun.base.errors import word
 from fcorun.methods.regularizers.regularizer import INDEX_BYTES, Constraint
 from fcorun.methods.regularizers.simplex import simplex_threshold
 
@@ -88,3 +90,25 @@ class LInfBall(NormBall):
     def minimizer_bytes(self, shape, itemsize):
         signs = -(-math.prod(shape) // 8)  # a bit each
         return min(itemsize + signs, super().minimizer_bytes(shape, itemsize))
+
+
+@dataclass(frozen=True)
+class L0Ball(Constraint):
+    """At most ``nonzeros`` nonzero entries of a parameter. The projection keeps the largest: a hard threshold."""
+
+    source = "@blumensath2009"
+
+    nonzeros: Count = 10
+
+    convex = False
+    sparse = True
+
+    def check(self, shape):
+        size = math.prod(shape)
+        if self.nonzeros > size:
+            raise ValueError(word(f"`reg.nonzeros={self.nonzeros}` is more than the {size} entries of the parameter"))
+
+    def project(self, z):
+        entries = z.ravel()
+        _, largest = lax.top_k(jnp.abs(entries), self.nonzeros)
+        return jnp.zeros_like(entries).at[largest].set(entries[largest]).reshape(z.shape)

@@ -1,12 +1,13 @@
-"""Boxes, and the nonnegative orthant."""
+"""Boxes and the nonnegative orthant, and the l1 norm on them."""
 
 import math
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 
+from fcorun.base.config import UNSET, NonNegative, Positive
 from fcorun.base.errors import UserError
-from fcorun.methods.regularizers.regularizer import Constraint
+from fcorun.methods.regularizers.regularizer import Constraint, Norm, soft_threshold
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,67 @@ def check_bounds(lower, upper):
             f"`reg.lower={lower:g}` is above `reg.upper={upper:g}`, so no w is feasible; lower the one or raise the "
             "other"
         )
+
+
+@dataclass(frozen=True)
+class L1Box(Constraint):
+    """psi(w) = strength * ||w||_1 for lower <= w_i <= upper, inf otherwise; None: no bound on that side.
+
+    The box must contain 0, so that 0 is feasible. The prox is the soft threshold, clipped to the box.
+    """
+
+    source = "textbook"
+
+    strength: NonNegative = UNSET
+    lower: float | None = -1.0
+    upper: float | None = 1.0
+    relative: Positive | None = None
+
+    convex = True
+    sparse = True
+    across_clients = {"strength": "mean", "lower": "max", "upper": "min"}
+
+    def __post_init__(self):
+        check_bounds(self.lower, self.upper)
+        if (isinstance(self.lower, float) and self.lower > 0) or (isinstance(self.upper, float) and self.upper < 0):
+            raise UserError(
+                f"the box of `reg.lower={self.lower}` and `reg.upper={self.upper}` must contain 0; "
+                "give `reg.lower` <= 0 <= `reg.upper`, or `reg=box`"
+            )
+
+    def project(self, z):
+        return jnp.clip(z, self.lower, self.upper)
+
+    def value(self, w):
+        return self.strength * jnp.abs(w).sum() + super().value(w)
+
+    def prox(self, z, t):
+        return self.project(soft_threshold(z, t * self.strength))
+
+    def strength_max(self, gradient):
+        # where a bound is 0, no w lies beyond it, so that the gradient in that direction needs no penalty
+        blocked_above = 0.0 if self.upper is None else jnp.where(self.upper > 0, 0.0, jnp.inf)
+        blocked_below = 0.0 if self.lower is None else jnp.where(self.lower < 0, 0.0, jnp.inf)
+        return jnp.maximum(jnp.maximum(-gradient - blocked_above, gradient - blocked_below).max(), 0)
+
+
+@dataclass(frozen=True)
+class L1Nonneg(Norm, Constraint):
+    """psi(w) = strength * ||w||_1 for w_i >= 0, inf otherwise."""
+
+    source = "textbook"
+
+    convex = True
+    sparse = True
+
+    def project(self, z):
+        return jnp.maximum(z, 0)
+
+    def value(self, w):
+        return self.strength * jnp.abs(w).sum() + super().value(w)
+
+    def prox(self, z, t):
+        return jnp.maximum(z - t * self.strength, 0)
+
+    def dual_norm(self, v, if_unpenalized):
+        return jnp.maximum(v.max(), 0)

@@ -1,4 +1,4 @@
-"""The nuclear norm, the sum of the singular values, whose prox yields matrices of low rank."""
+"""The nuclear norm, the sum of the singular values, whose prox yields matrices of low rank, and its ball."""
 
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ from jax.custom_batching import sequential_vmap
 
 from fcorun.base.errors import word
 from fcorun.base.system.machine import compute_policy
+from fcorun.methods.regularizers.balls import NormBall
 from fcorun.methods.regularizers.regularizer import Norm
 
 
@@ -154,3 +155,33 @@ def _threshold_wide(z: jax.Array, t: jax.Array) -> jax.Array:
     sign = jax.lax.scan(sign_step, sign.ravel(), scales)[0].reshape(m, m)
     none_above = jnp.trace(sign) < 0.5 - m
     return jnp.where(none_above, 0, norm / 2 * ((eye + sign) @ (z - t * q)))
+
+
+@dataclass(frozen=True)
+class NuclearBall(NormBall):
+    """psi(W) = 0 if the singular values of W sum to at most ``radius``, inf otherwise."""
+
+    source = "textbook"
+
+    convex = True
+
+    def check(self, shape):
+        check_matrix(shape)
+
+    def project(self, z):
+        u, s, vt = svd(z)
+        # the threshold is the largest over k of (sum of the k largest - radius) / k
+        excess = (jnp.cumsum(s) - self.radius) / jnp.arange(1, len(s) + 1, dtype=s.dtype)
+        shrunk = jnp.maximum(s - excess.max(), 0)
+        return jnp.where(s.sum() > self.radius, (u * shrunk[None]) @ vt, z)
+
+    def linear_minimizer(self, gradient):
+        u, _, vt = svd(gradient)
+        return -self.radius * u[:, :1] @ vt[:1]
+
+    def minimizer_bytes(self, shape, itemsize):
+        vectors = sum(shape) * itemsize  # two singular vectors, one of them times the radius
+        return min(vectors, super().minimizer_bytes(shape, itemsize))
+
+    def structure(self, w, cutoff):
+        return {"rank": (singular_values(w) > cutoff).sum(dtype=w.dtype), "violation": self.violation(w)}

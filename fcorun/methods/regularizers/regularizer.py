@@ -1,4 +1,4 @@
-"""The contract of a regularizer psi: a value, a prox, and the structure that psi promotes."""
+"""The contract of a regularizer psi: a value, a prox, and the structure that psi promotes; and psi = 0."""
 
 import math
 from abc import ABC, abstractmethod
@@ -221,3 +221,20 @@ def largest_scale(limit: jax.Array | float, size: jax.Array) -> jax.Array:
 def soft_threshold(z: jax.Array, t: jax.Array | float) -> jax.Array:
     """Compute S(z, t) = sign(z) max(|z| - t, 0)."""
     return jnp.sign(z) * jnp.maximum(jnp.abs(z) - t, 0)
+
+
+@dataclass(frozen=True)
+class NoRegularizer(Regularizer):
+    """psi = 0."""
+
+    source = "textbook"
+    convex = True
+
+    def value(self, w):
+        return jnp.zeros((), w.dtype)
+
+    def prox(self, z, t):
+        return z
+
+    def subgradient(self, w):
+        return jnp.zeros_like(w)

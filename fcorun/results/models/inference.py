@@ -13,9 +13,9 @@ from fcorun.base.records.record import Record
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.datasets.dataset import Dataset
 from fcorun.methods.objectives.cox import Cox
+from fcorun.methods.objectives.log_link import Poisson
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import LinearModel
-from fcorun.methods.objectives.poisson import Poisson
 from fcorun.results.inference.estimates import Estimates, debiased_estimates, pool_estimates, wald_estimates
 from fcorun.results.inference.solution import PenalizedSolution, Penalty, SingularHessian, solve
 from fcorun.results.inference.sums import (

@@ -22,19 +22,17 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.optimum import resolve_strength
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.objectives.cox import Cox
-from fcorun.methods.objectives.gamma import Gamma
 from fcorun.methods.objectives.least_squares import LeastSquares
+from fcorun.methods.objectives.log_link import Gamma, Poisson
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import LinearModel
-from fcorun.methods.objectives.poisson import Poisson
 from fcorun.methods.problem.duality_gap import has_duality_gap, has_one_output, pooled_gap
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.elastic_net import ElasticNet
 from fcorun.methods.regularizers.l1 import L1
-from fcorun.methods.regularizers.none import NoRegularizer
-from fcorun.methods.regularizers.regularizer import Regularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 from fcorun.results.inference.solution import Penalty
 from fcorun.results.inference.sums import DerivativeSums, ModelRows
 from fcorun.results.models.coefficients import feature_names

@@ -12,8 +12,7 @@ from fcorun.data.tables.columns import Column
 from fcorun.data.tables.imputation.chained_equations import IncompleteColumn, impute
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.scaling import reciprocal_or_zero
-from fcorun.methods.objectives.gamma import Gamma
-from fcorun.methods.objectives.poisson import Poisson
+from fcorun.methods.objectives.log_link import Gamma, Poisson
 from fcorun.results.inference.sums import ModelRows
 from fcorun.results.models.inference_problem import InferenceProblem, feature_scaling
 

@@ -21,7 +21,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.requirements import are_convex
 from fcorun.methods.algorithms.algorithm import Algorithm
-from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer
 from fcorun.results.models.inference_problem import (
     SHRUNK_BY_RIDGE,
     InferenceOptions,

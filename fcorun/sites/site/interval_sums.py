@@ -16,9 +16,9 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.cox import Cox
+from fcorun.methods.objectives.log_link import Poisson
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import LinearModel
-from fcorun.methods.objectives.poisson import Poisson
 from fcorun.methods.problem.solver import gather_site_rows
 from fcorun.results.inference.sums import (
     ModelRows,

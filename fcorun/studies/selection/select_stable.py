@@ -25,7 +25,7 @@ from fcorun.experiment.requirements import are_convex
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.problem import Batch
-from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer
 from fcorun.results.models.coefficients import nonzero_limits
 from fcorun.studies.selection.fitting import PathFit, find_runs
 from fcorun.studies.selection.folds import SubsetMasks, check_global_model, check_subsets, draw_halves

@@ -16,11 +16,11 @@ from fcorun.experiment.requirements import check_hessian
 from fcorun.methods.algorithms.algorithm import LocalData
 from fcorun.methods.algorithms.meta_analysis import MetaAnalysis, combine_estimates
 from fcorun.methods.mirror_maps import Euclidean
-from fcorun.methods.objectives.gamma import Gamma
 from fcorun.methods.objectives.least_squares import LeastSquares
+from fcorun.methods.objectives.log_link import Gamma
 from fcorun.methods.problem.penalized_quadratic import invert_positive
 from fcorun.methods.problem.problem import Problem, Vector
-from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 SIZES = (12, 20, 16, 30)
 # Trials of the BCG vaccine (Colditz et al., JAMA 1994): cases and others among the vaccinated, and among the controls.

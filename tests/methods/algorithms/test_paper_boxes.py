@@ -9,8 +9,7 @@ from paper_boxes import boxes, drawn
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.algorithm import LocalData
-from fcorun.methods.algorithms.feddualavg import FedDualAvg
-from fcorun.methods.algorithms.feddualavg_osp import FedDualAvgOSP
+from fcorun.methods.algorithms.feddualavg import FedDualAvg, FedDualAvgOSP
 from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.problem.problem import Problem

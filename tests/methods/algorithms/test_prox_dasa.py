@@ -8,14 +8,14 @@ from quadratics import SIZES, Quadratics, outputs_by_round
 from fcorun import run
 from fcorun.methods.algorithms import ProxDASA
 from fcorun.methods.algorithms.algorithm import ProblemConstants
-from fcorun.methods.communication import graph_links
+from fcorun.methods.communication import graph as graphs
 
 RUN = ("algo=prox_dasa", "topology=graph", "clients_per_round=null", "reg.strength=0.3", "local_epochs=null")
 
 
 def _prox_dasa(q, steps, rounds, step=0.1, averaging=0.2):
     """Take the steps of docs/equations on a ring, each client with its number of ``steps``."""
-    W = graph_links.mixing_matrix(graph_links.link_nodes(graph_links.ring_edges(4), q.p))
+    W = graphs.mixing_matrix(graphs.link_nodes(graphs.ring_edges(4), q.p))
     x, z, u, last = np.zeros((4, 4, 7))
     outputs = []
     for _ in range(rounds):

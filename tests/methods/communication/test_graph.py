@@ -15,7 +15,7 @@ from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
 from fcorun.interface.checks.algorithms import CLIENT_SIZES
-from fcorun.methods.communication import graph_links
+from fcorun.methods.communication import graph as graphs
 
 GRAPH = "topology=graph"
 GRAPH_CASE = communication.CommunicationCase("topology", "graph", ("clients_per_round=null",))
@@ -29,8 +29,8 @@ EDGES = np.array([[0, 1], [1, 2], [2, 3], [3, 4], [1, 4], [4, 1], [2, 2]])  # on
 
 
 def test_metropolis_hastings_weights_keep_the_mean():
-    links = graph_links.link_nodes(EDGES, UNEQUAL)
-    matrix, p = graph_links.mixing_matrix(links), UNEQUAL / UNEQUAL.sum()
+    links = graphs.link_nodes(EDGES, UNEQUAL)
+    matrix, p = graphs.mixing_matrix(links), UNEQUAL / UNEQUAL.sum()
     np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-15)
     np.testing.assert_allclose(p @ matrix, p, atol=1e-15)
     assert matrix.min() >= 0
@@ -38,7 +38,7 @@ def test_metropolis_hastings_weights_keep_the_mean():
     off_diagonal = {(i, j) for i in range(5) for j in range(5) if i != j and matrix[i, j] > 0}
     assert off_diagonal == joined | {(j, i) for i, j in joined}
     assert links.n_edges == 10
-    equal = graph_links.mixing_matrix(graph_links.link_nodes(EDGES, np.ones(5)))
+    equal = graphs.mixing_matrix(graphs.link_nodes(EDGES, np.ones(5)))
     np.testing.assert_array_equal(equal, equal.T)
     assert equal[0, 1] == pytest.approx(1 / 4)  # Metropolis: one over one and the larger of the degrees 1 and 3
 
@@ -46,34 +46,34 @@ def test_metropolis_hastings_weights_keep_the_mean():
 @pytest.mark.parametrize("n_nodes", [3, 4, 9, 16])
 def test_spectra_of_known_graphs(n_nodes):
     def eigenvalues(edges):
-        return graph_links.mixing_eigenvalues(graph_links.link_nodes(edges, np.ones(n_nodes)))
+        return graphs.mixing_eigenvalues(graphs.link_nodes(edges, np.ones(n_nodes)))
 
     waves = 2 * np.cos(2 * np.pi * np.arange(n_nodes) / n_nodes)
-    np.testing.assert_allclose(eigenvalues(graph_links.ring_edges(n_nodes)), np.sort((1 + waves) / 3), atol=1e-12)
-    np.testing.assert_allclose(eigenvalues(graph_links.complete_edges(n_nodes)), [0] * (n_nodes - 1) + [1], atol=1e-12)
+    np.testing.assert_allclose(eigenvalues(graphs.ring_edges(n_nodes)), np.sort((1 + waves) / 3), atol=1e-12)
+    np.testing.assert_allclose(eigenvalues(graphs.complete_edges(n_nodes)), [0] * (n_nodes - 1) + [1], atol=1e-12)
     if n_nodes in (9, 16):
         side = round(n_nodes**0.5)
         waves = 2 * np.cos(2 * np.pi * np.arange(side) / side)
         expected = np.sort((1 + waves[:, None] + waves).ravel() / 5)
-        np.testing.assert_allclose(eigenvalues(graph_links.torus_edges(n_nodes)), expected, atol=1e-12)
+        np.testing.assert_allclose(eigenvalues(graphs.torus_edges(n_nodes)), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(("n_nodes", "edges"), [(5, EDGES), (40, graph_links.ring_edges(40))])
+@pytest.mark.parametrize(("n_nodes", "edges"), [(5, EDGES), (40, graphs.ring_edges(40))])
 def test_mixing_is_a_product_with_the_matrix_of_weights(n_nodes, edges):
     """Five nodes are mixed by the matrix, and forty by their neighbours."""
     rng = np.random.default_rng(0)
-    links = graph_links.link_nodes(edges, rng.uniform(1, 2, n_nodes))
+    links = graphs.link_nodes(edges, rng.uniform(1, 2, n_nodes))
     messages = rng.standard_normal((n_nodes, 3, 2))
     with jax.enable_x64(True):
-        mixed = graph_links.mix(links, jnp.asarray(messages))
-    expected = np.tensordot(graph_links.mixing_matrix(links), messages, axes=1)
+        mixed = graphs.mix(links, jnp.asarray(messages))
+    expected = np.tensordot(graphs.mixing_matrix(links), messages, axes=1)
     np.testing.assert_allclose(mixed, expected, atol=1e-14)
 
 
 def test_a_part_that_no_path_reaches_is_found():
-    assert graph_links.find_unreachable(RING_OF_FOUR, 4) is None
-    assert graph_links.find_unreachable(np.array([[2, 1], [3, 4], [0, 2]]), 5) == 3
-    assert graph_links.find_unreachable(np.zeros((0, 2), int), 1) is None
+    assert graphs.find_unreachable(RING_OF_FOUR, 4) is None
+    assert graphs.find_unreachable(np.array([[2, 1], [3, 4], [0, 2]]), 5) == 3
+    assert graphs.find_unreachable(np.zeros((0, 2), int), 1) is None
 
 
 # ---------------------------------------------------------------- the methods
@@ -84,8 +84,8 @@ class RingOfQuadratics(Quadratics):
 
     def __init__(self, config):
         super().__init__(config)
-        links = graph_links.link_nodes(graph_links.ring_edges(len(self.p)), self.p)
-        self.W = graph_links.mixing_matrix(links)
+        links = graphs.link_nodes(graphs.ring_edges(len(self.p)), self.p)
+        self.W = graphs.mixing_matrix(links)
 
     def gradients(self, models):
         return np.array([H @ w - c for H, w, c in zip(self.H, models, self.c, strict=True)])
@@ -261,7 +261,7 @@ def test_a_file_of_edges_is_part_of_the_identity_and_its_path_is_not(tmp_path):
 
     path = experiment("path.csv", "client,neighbour\n0,1\n1,2\n3,2\n")
     links = build_engine(path, load_data(path)).federation.links
-    assert (graph_links.mixing_matrix(links)[0] > 0).tolist() == [True, True, False, False]
+    assert (graphs.mixing_matrix(links)[0] > 0).tolist() == [True, True, False, False]
     assert experiment("copy.csv", "client,neighbour\n0,1\n1,2\n3,2\n").identity == path.identity
     assert experiment("other.csv", "client,neighbour\n0,1\n1,2\n3,1\n").identity != path.identity
 
@@ -341,7 +341,7 @@ def test_compressed_messages_that_leave_no_domain_are_taken(overrides, tmp_path)
 
 def test_a_torus_of_a_prime_number_of_clients_is_refused():
     with fails("topology.graph=torus", "7", "prime", "ring"):
-        graph_links.torus_edges(7)
+        graphs.torus_edges(7)
 
 
 # ---------------------------------------------------------------- the properties of every topology

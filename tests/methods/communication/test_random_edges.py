@@ -12,10 +12,11 @@ from fcorun.experiment.advice import advise
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
-from fcorun.methods.communication import Graph, graph_links
+from fcorun.methods.communication import Graph
+from fcorun.methods.communication import graph as graphs
 
 P = np.array([3.0, 1.0, 2.0, 5.0])
-RING = graph_links.link_nodes(graph_links.ring_edges(4), P)
+RING = graphs.link_nodes(graphs.ring_edges(4), P)
 SOME = ("topology=graph", "clients_per_round=null", "topology.edge_probability=0.6")
 CASE = communication.CommunicationCase("topology", "graph", SOME[1:])
 ONE_STEP = ("algo=fedavg", "reg=none", "algo.client_lr=0.05", "algo.server_lr=1", "batch_size=null")
@@ -32,13 +33,13 @@ def _drawn(n_rounds, probability=0.6, links=RING, seed=0):
 
 
 def test_weights_of_a_round_are_those_of_a_graph_with_its_edges():
-    links = graph_links.link_nodes(graph_links.complete_edges(5), np.array([3.0, 1.0, 2.0, 5.0, 1.0]))
+    links = graphs.link_nodes(graphs.complete_edges(5), np.array([3.0, 1.0, 2.0, 5.0, 1.0]))
     counts = set()
     for drawn in _drawn(20, links=links):
-        matrix = graph_links.mixing_matrix(drawn)
+        matrix = graphs.mixing_matrix(drawn)
         edges = np.argwhere(np.triu(matrix, 1) > 0)
-        expected = graph_links.link_nodes(edges, links.node_weights)
-        np.testing.assert_allclose(matrix, graph_links.mixing_matrix(expected), atol=1e-15)
+        expected = graphs.link_nodes(edges, links.node_weights)
+        np.testing.assert_allclose(matrix, graphs.mixing_matrix(expected), atol=1e-15)
         assert drawn.n_edges == 2 * len(edges)
         counts.add(len(edges))
     assert len(counts) > 3
@@ -55,11 +56,11 @@ def test_draws_depend_on_the_seed_and_the_round_alone():
 @pytest.mark.slow
 def test_nodes_agree_in_expectation():
     """Rounds keep the mean of the nodes, and their mean matrix is that over all 16 sets of edges, which contracts."""
-    edges, expected = graph_links.ring_edges(4), np.zeros((4, 4))
+    edges, expected = graphs.ring_edges(4), np.zeros((4, 4))
     for carries in product((False, True), repeat=4):
         chance = np.prod(np.where(carries, 0.6, 0.4))
-        expected += chance * graph_links.mixing_matrix(graph_links.link_nodes(edges[np.array(carries)], P))
-    matrices = np.array([graph_links.mixing_matrix(links) for links in _drawn(4000)])
+        expected += chance * graphs.mixing_matrix(graphs.link_nodes(edges[np.array(carries)], P))
+    matrices = np.array([graphs.mixing_matrix(links) for links in _drawn(4000)])
     np.testing.assert_allclose(matrices.mean(axis=0), expected, atol=0.02)
     np.testing.assert_allclose(P @ matrices, np.broadcast_to(P, (4000, 4)), atol=1e-13)
     assert np.sort(np.abs(np.linalg.eigvals(expected)))[-2] < 0.9
@@ -88,11 +89,11 @@ def test_probability_one_is_the_fixed_graph_to_the_bit(sizes, tmp_path):
 def test_a_run_mixes_by_the_edges_of_each_round_and_counts_them(tmp_path):
     config = ragged(tmp_path, *ONE_STEP, *SOME, "rounds=6", "eval_every=1", sizes=SIZES)
     q = Quadratics(config)
-    links = _drawn(6, links=graph_links.link_nodes(graph_links.ring_edges(4), q.p))
+    links = _drawn(6, links=graphs.link_nodes(graphs.ring_edges(4), q.p))
     models, expected = np.zeros((4, 7)), []
     for drawn in links:
         steps = np.array([w - 0.05 * (H @ w - c) for H, w, c in zip(q.H, models, q.c, strict=True)])
-        models = graph_links.mixing_matrix(drawn) @ steps
+        models = graphs.mixing_matrix(drawn) @ steps
         expected.append(q.p @ models)
     np.testing.assert_allclose(outputs_by_round(config), expected, atol=1e-12)
     record = run(config, tmp_path / "run")

@@ -12,7 +12,7 @@ from fcorun.methods.objectives import LeastSquares, Logistic
 from fcorun.methods.problem.operation_counts import ONE_PROX, apply_if, count_operations, mark
 from fcorun.methods.problem.problem import Batch, Problem, Quadratic, Vector
 from fcorun.methods.regularizers.l1 import L1
-from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 SHAPES = {"weights": (3,), "bias": ()}
 PROBLEM = Problem(Logistic(), L1(0.1), Euclidean(), SHAPES)

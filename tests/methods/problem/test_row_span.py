@@ -20,7 +20,7 @@ from fcorun.methods.problem.inner_solvers import SOLVERS, StoppingRule, Subprobl
 from fcorun.methods.problem.operation_counts import count_operations
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.problem.row_span import decompose_losses, restrict_to_row_span, to_span_coordinates
-from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 SIZES = (4, 9, 6)
 

@@ -17,8 +17,7 @@ from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives import Gamma, LeastSquares, Logistic
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.problem import Batch, Problem
-from fcorun.methods.problem.solver import gather_rows
-from fcorun.methods.problem.strength_max import strength_max
+from fcorun.methods.problem.solver import gather_rows, strength_max
 from fcorun.methods.regularizers import L1, TV, NoRegularizer
 
 CONVEX = [name for name in choice_names("reg") if name not in NONCONVEX]

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fcorun.methods.regularizers.nuclear import Nuclear
-from fcorun.methods.regularizers.nuclear_ball import NuclearBall
+from fcorun.methods.regularizers.nuclear import Nuclear, NuclearBall
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -309,7 +309,7 @@ def test_a_path_of_personal_models_begins_where_all_are_zero(monkeypatch):
     planned = plan_selection(settings, SelectOptions(points=3, folds=2))
     assert "for each client alone" in planned.study.path.range_description
     with monkeypatch.context() as patch:  # it is stored, like the strength of a global model
-        patch.setattr("fcorun.methods.problem.strength_max.make_strength_max", lambda *_: pytest.fail("computed again"))
+        patch.setattr("fcorun.methods.problem.solver.make_strength_max", lambda *_: pytest.fail("computed again"))
         assert (
             plan_selection(settings, SelectOptions(points=3, folds=2)).study.path.values.tolist()
             == planned.study.path.values.tolist()

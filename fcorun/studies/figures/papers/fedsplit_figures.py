@@ -17,7 +17,7 @@ from fcorun.methods.algorithms.fedprox import FedProx
 from fcorun.methods.algorithms.fedsplit import FedSplit
 from fcorun.methods.objectives import LeastSquares
 from fcorun.methods.problem.curvature import scaled_features
-from fcorun.methods.regularizers.none import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer
 from fcorun.reports.pictures.layout import DASHES, add_legend, make_figure
 from fcorun.reports.pictures.style import pt
 from fcorun.studies.figures.figure_inputs import FigureInputs
