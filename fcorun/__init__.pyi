@@ -46,8 +46,8 @@ from .interface.api.run_functions import grid as grid
 from .interface.api.run_functions import run as run
 from .interface.api.run_functions import run_grid as run_grid
 from .interface.api.run_record import RunRecord as Record  # noqa: F401
+from .interface.api.run_record import Sweep as Sweep
 from .interface.api.run_record import load_records as load_records
-from .interface.api.sweep_object import Sweep as Sweep
 from .interface.cli.commands.figure_command import make_figure as figure  # noqa: F401
 from .methods.algorithms import *  # noqa: F403
 from .methods.clocks.clock import ClientSpeeds as ClientSpeeds

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -16,10 +17,12 @@ from fcorun.base.config import (
     build,
     build_plugin,
     check_plugin,
+    has_several_values,
     import_classes,
     to_plain_value,
+    type_hints,
 )
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.trust import class_path, public_path
 from fcorun.data.datasets.dataset import Dataset
 from fcorun.experiment.configuration.defaults import compose_for_objects
@@ -33,9 +36,9 @@ from fcorun.experiment.prepare import (
     split_settings,
 )
 from fcorun.experiment.tracker import Tracker
-from fcorun.interface.api.combinations import combine
 from fcorun.interface.api.python_words import (
     SECTION_OF_ARGUMENT,
+    check_axes,
     check_configuration,
     check_folder,
     check_watcher,
@@ -55,10 +58,10 @@ from fcorun.runs.job import SweepWatcher, Watcher
 from fcorun.runs.run_experiments import run_experiments
 
 if TYPE_CHECKING:
-    from fcorun.interface.api.run_record import RunRecord
-    from fcorun.interface.api.sweep_object import Sweep
+    from fcorun.interface.api.run_record import RunRecord, Sweep
     from fcorun.studies.selection.selection_result import Selection
     from fcorun.studies.selection.stability import StabilityResult
+    from fcorun.studies.selection.study import Result, StudyPlan
 
 
 # From a configuration to its experiment, and from an experiment to one that is checked and complete.
@@ -351,7 +354,7 @@ class Experiment:
         Raises UserError for errors that a user can fix. A run that fails does not stop the others.
         """
         from fcorun.interface.api.progress import follow_by_default
-        from fcorun.interface.api.sweep_object import Sweep
+        from fcorun.interface.api.run_record import Sweep
         from fcorun.runs.sweep import run_sweep
         from fcorun.runs.sweep_points import SweepOptions, SweepPoint, merge_duplicates
 
@@ -416,8 +419,7 @@ class Experiment:
         ``result.record`` is the run with the chosen value on all training rows. With ``outer_folds``,
         ``result.nested`` is the score of the whole selection by nested cross-validation. Raises UserError.
         """
-        from fcorun.interface.api.progress import follow_by_default, warn_each
-        from fcorun.interface.api.run_record import RunRecord
+        from fcorun.interface.api.progress import warn_each
         from fcorun.studies.selection.select import plan_selection
         from fcorun.studies.selection.selection_result import SelectOptions
 
@@ -435,13 +437,8 @@ class Experiment:
             "relax": to_plain_value(relax),
         }
         check_folder(folder)
-        plan = plan_selection(self.prepared, build(SelectOptions, values), folder, metric)
-        watcher = follow_by_default()
-        selection = plan.run(watch=watcher)
-        if selection.record:
-            selection = replace(selection, record=RunRecord(selection.record.folder))
-        watcher.warn(plan.study.data.warnings)  # unless the refit has shown them
-        warn_each([*selection.warnings, *selection.refit_warnings])
+        selection = _run_study(plan_selection(self.prepared, build(SelectOptions, values), folder, metric))
+        warn_each(selection.refit_warnings)
         return selection
 
     @python_words(names_of_experiment)
@@ -462,8 +459,6 @@ class Experiment:
 
         ``result.record`` is the run of the stable columns without a penalty, if ``refit`` is true. Raises UserError.
         """
-        from fcorun.interface.api.progress import follow_by_default, warn_each
-        from fcorun.interface.api.run_record import RunRecord
         from fcorun.studies.selection.select_stable import plan_stability
         from fcorun.studies.selection.stability import StabilityOptions
 
@@ -478,11 +473,127 @@ class Experiment:
             "range": to_plain_value(range),
         }
         check_folder(folder)
-        plan = plan_stability(self.prepared, build(StabilityOptions, values), folder)
-        watcher = follow_by_default()
-        result = plan.run(watch=watcher if refit else None)
-        if result.record:
-            result = replace(result, record=RunRecord(result.record.folder))
-        watcher.warn(plan.study.data.warnings)  # unless the refit has shown them
-        warn_each(result.warnings)
-        return result
+        return _run_study(plan_stability(self.prepared, build(StabilityOptions, values), folder))
+
+
+def _run_study(plan: "StudyPlan[Result]") -> "Result":
+    """Run a study, whose warnings become Python's; return its result with the record of the refit, if any."""
+    from fcorun.interface.api.progress import follow_by_default, warn_each
+    from fcorun.interface.api.run_record import RunRecord
+
+    watcher = follow_by_default()
+    result = plan.run(watch=watcher)
+    if result.record:
+        result = replace(result, record=RunRecord(result.record.folder))
+    watcher.warn(plan.study.data.warnings)  # unless the refit has shown them
+    warn_each(result.warnings)
+    return result
+
+
+# The combinations of arguments, and of fields of these, that have several values.
+
+
+def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the description and the arguments of each combination of values.
+
+    Args:
+        arguments: the arguments of an Experiment, of which some, or some fields of them, are lists of values.
+        axes: further lists of values, by the name of an argument, "seed", or of its field, "algorithm.client_lr".
+
+    Raises UserError for axes that name no argument or field, and for lists without a value.
+    """
+    check_axes(axes)
+    arguments = dict(arguments)
+    field_axes: dict[str, dict[str, Sequence[Any]]] = {}
+    for name, values in sorted(axes.items(), key=lambda axis: "." in axis[0]):  # objects before their fields
+        argument, _, field_name = name.partition(".")
+        if argument not in arguments:
+            owners = [owner for owner, value in arguments.items() if argument in _field_names(value)]
+            suggestion = f"did you mean '{owners[0]}.{argument}'?" if owners else suggest_name(argument, arguments)
+            raise UserError(f"axes: an experiment has no argument '{argument}': {suggestion}")
+        if field_name:
+            _check_field(arguments[argument], argument, field_name)
+            field_axes.setdefault(argument, {})[field_name] = values
+        else:
+            arguments[argument] = list(values)
+    variants = []
+    for name, value in arguments.items():
+        if name in SECTION_OF_ARGUMENT:
+            variants.append(_expand_plugins(name, value, field_axes.get(name, {})))
+        else:
+            variants.append(_expand_setting(name, value))
+    combinations = []
+    for combination in itertools.product(*variants):
+        text = " ".join(part for part, _ in combination if part)
+        values = [value for _, value in combination]
+        combinations.append((text, dict(zip(arguments, values, strict=True))))
+    return combinations
+
+
+def _check_field(value: object, argument: str, field_name: str) -> None:
+    """Raise UserError if no object of an argument has a field of this name."""
+    if argument not in SECTION_OF_ARGUMENT:
+        raise UserError(f"axes: {argument} is no object with fields: give axes={{'{argument}': [...]}}")
+    if value is None:
+        raise UserError(f"axes: {argument} has no object with the field {field_name}: give one to the experiment")
+    known = _field_names(value)
+    if field_name not in known:
+        raise UserError(f"axes: {argument} has no field '{field_name}': {suggest_name(field_name, known)}")
+
+
+def _field_names(value: object) -> set[str]:
+    """Return the names of the fields of an object, or of several."""
+    names = set()
+    for plugin in value if isinstance(value, (list, tuple)) else [value]:
+        if dataclasses.is_dataclass(plugin):
+            names |= {field.name for field in dataclasses.fields(plugin)}
+    return names
+
+
+def _expand_setting(name: str, value: Any) -> list[tuple[str, Any]]:
+    """Return the description and the value of each value of a setting; one value has no description."""
+    if not has_several_values(value, type_hints(Settings)[name]):
+        return [("", value)]
+    values = to_plain_value(_listed(value, name))
+    return [(f"{name}={item}" if len(values) > 1 else "", item) for item in values]
+
+
+def _expand_plugins(name: str, value: Any, axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
+    """Return the description and the object of each combination of the objects of an argument and their fields."""
+    plugins = _listed(value, name) if isinstance(value, (list, tuple)) else [value]
+    section = SECTION_OF_ARGUMENT[name]
+    variants = []
+    for plugin in plugins:
+        label = f"{section}={type(plugin).__name__.lower()}" if len(plugins) > 1 else ""
+        for text, variant in _expand_fields(section, plugin, axes):
+            variants.append((f"{label} {text}".strip(), variant))
+    return variants
+
+
+def _expand_fields(section: str, plugin: Any, axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
+    """Return the description and a copy of a plug-in for each combination of the values of its fields.
+
+    Fields with several values, and those of ``axes``, vary. A field of ``axes`` that the plug-in lacks is left out, as
+    the command leaves out keys that an algorithm lacks.
+    """
+    if not dataclasses.is_dataclass(plugin) or isinstance(plugin, type):
+        return [("", plugin)]
+    hints = type_hints(type(plugin))
+    values_of_field = {}
+    for field in dataclasses.fields(plugin):
+        value = axes.get(field.name, getattr(plugin, field.name))
+        if field.init and (field.name in axes or has_several_values(value, hints[field.name])):
+            values_of_field[field.name] = to_plain_value(_listed(value, f"{section}.{field.name}"))
+    variants = []
+    for values in itertools.product(*values_of_field.values()):
+        changes = dict(zip(values_of_field, values, strict=True))
+        text = " ".join(f"{section}.{name}={value}" for name, value in changes.items())
+        variants.append((text, dataclasses.replace(plugin, **changes) if changes else plugin))
+    return variants
+
+
+def _listed(values: Any, name: str) -> list[Any]:
+    """Return several values as a list. Raises UserError for none."""
+    if not len(values):
+        raise UserError(f"{name} has no values: give at least one")
+    return list(values)

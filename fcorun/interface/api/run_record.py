@@ -1,12 +1,16 @@
-"""Records as a Python program gets them: with tables, curves, predictions and a page."""
+"""Records, intervals and sweeps as a Python program gets them: with tables, curves, predictions and a page."""
 
 import io
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fcorun.base.config import CurveAxis, build
 from fcorun.base.errors import UserError, first_line
@@ -25,18 +29,70 @@ from fcorun.interface.api.python_words import (
     names_of_record,
     python_words,
 )
-from fcorun.interface.api.record_intervals import Intervals
+from fcorun.reports.build_table import build_table
 from fcorun.reports.page.build_page import build_page
 from fcorun.reports.page.elements import embed_picture
 from fcorun.reports.page.write import REPORT_FILE, key_comments
+from fcorun.reports.pictures.forest import draw_forest, make_files
+from fcorun.reports.pictures.run_curves import RunView, draw
+from fcorun.reports.pictures.style import style_context
+from fcorun.results.models import inference, inference_table
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.score_intervals.score_table import ScoreIntervals, ScoreOptions
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Intervals:
+    """Intervals of a record's coefficients, see ``fcorun infer``.
+
+    Attributes:
+        table: the intervals.
+        description: what ``fcorun infer`` prints above its table: the method, the rows, the distance of the record
+            from the certified solution, sources and tests, one sentence a line.
+        warnings: what a reader of the intervals must know.
+        style: the style of the picture.
+    """
+
+    table: inference_table.InferenceTable
+    description: str
+    warnings: list[str]
+    style: str = "paper"
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """The intervals by feature, as in inference.csv, all numbers as floats."""
+        import pandas as pd
+
+        columns = list(inference_table.COLUMNS)
+        frame = pd.DataFrame(self.table.to_rows(), columns=columns)
+        numbers = [name for name in columns if name not in ("feature", "method", "label")]
+        return frame.astype(dict.fromkeys(numbers, float)).set_index("feature")
+
+    def plot(self) -> "Figure":
+        """Return the forest plot, as in inference.png."""
+        with style_context(self.style):
+            return draw_forest(self.table)
+
+    def save(self, folder: str | Path) -> None:
+        """Write inference.csv, .txt, .png and .pdf into a folder. Raises UserError for a folder that is no path."""
+        check_folder(folder)
+        if folder is None:
+            raise UserError("folder is None: give a path, a text or a pathlib.Path")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        sentences = [self.description, *(f"warning: {sentence}" for sentence in self.warnings)]
+        for name, content in make_files(self.table, sentences, self.style).items():
+            write_atomically(Path(folder) / name, content)
+
+    def __repr__(self) -> str:
+        return self.description
+
+    def _repr_html_(self) -> str:
+        return self.frame._repr_html_()  # type: ignore[operator]
 
 
 class RunRecord(FittedRecord):
@@ -49,8 +105,6 @@ class RunRecord(FittedRecord):
 
         Raises UserError for a model without coefficients by name, and for a file that cannot be read.
         """
-        import pandas as pd
-
         file = self.folder / "coefficients.csv"
         if not file.is_file():
             reason = "its model is not linear"
@@ -58,16 +112,10 @@ class RunRecord(FittedRecord):
                 reason = f"it is {self.status.get('status', 'no record')}"
             raise UserError(f"{self.folder} has no coefficients.csv, for {reason}: see status and solution")
         try:
-            frame = pd.read_csv(io.StringIO(read_text(file)), dtype=str, keep_default_na=False)
+            return _read_table(read_text(file), ("parameter", "feature", "class"))
         except (OSError, ValueError) as error:
             advice = "run it again with `force=true`, or leave the record out"
             raise UserError(f"{file} cannot be read ({first_line(error)}): {advice}") from error
-        for name in frame.columns:
-            if name in ("parameter", "feature", "class"):  # names, which may be numbers
-                continue
-            with suppress(ValueError):  # a column of text
-                frame[name] = frame[name].replace("", "nan").astype(float)
-        return frame
 
     @python_words(names_of_record)
     def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:
@@ -158,19 +206,17 @@ class RunRecord(FittedRecord):
 
         Raises UserError for a record without a certified solution, and for data that have changed.
         """
-        from fcorun.results.models.inference import infer
         from fcorun.results.models.inference_problem import InferenceOptions
-        from fcorun.results.models.inference_table import build_table, describe, find_warnings
 
         if data is not None and not isinstance(data, Dataset):
             raise UserError(f"data is {describe_type(data)}: give what from_arrays or from_frame made of the rows")
         values = {"method": method, "level": level, "cluster": cluster, "errors": errors, "seed": seed,
                   "imputations": imputations}  # fmt: skip
-        inference = infer(self, build(InferenceOptions, values), data)
-        table = build_table(inference)
-        sentences = find_warnings(inference)
+        fitted = inference.infer(self, build(InferenceOptions, values), data)
+        table = inference_table.build_table(fitted)
+        sentences = inference_table.find_warnings(fitted)
         _warn(sentences)
-        description = "\n".join(describe(inference, table))
+        description = "\n".join(inference_table.describe(fitted, table))
         return Intervals(table, description, sentences, str(self.flat_config.get("style", "paper")))
 
     @python_words(names_of_record)
@@ -214,17 +260,11 @@ class RunRecord(FittedRecord):
         Raises UserError for a record without baseline hazards, for a time at which no held-out row is at risk, and for
         a level that is not between 0 and 1.
         """
-        import pandas as pd
-
         from fcorun.results.survival import calibrate_record
 
         calibration = calibrate_record(self.folder, at, build(ScoreOptions, {"level": level}).level)
         _warn(calibration.warnings)
-        frame = pd.read_csv(io.StringIO(calibration.to_csv()), dtype=str, keep_default_na=False)
-        for name in frame.columns.drop("client"):
-            with suppress(ValueError):  # a column of text
-                frame[name] = frame[name].replace("", "nan").astype(float)
-        return frame
+        return _read_table(calibration.to_csv(), ("client",))
 
     @property
     def warnings(self) -> list[str]:
@@ -241,9 +281,6 @@ class RunRecord(FittedRecord):
 
         Raises UserError for a run that did not count ``x``.
         """
-        from fcorun.reports.pictures.run_curves import RunView, draw
-        from fcorun.reports.pictures.style import style_context
-
         with style_context("paper"):
             metrics = from_summaries([self.summary])
             figure = draw(RunView(self.rows, self.picture_title, self.config["cutoff"], x, metrics))
@@ -253,10 +290,7 @@ class RunRecord(FittedRecord):
     @python_words(names_of_record)
     def report(self, file: str | Path | None = None) -> Path:
         """Write one page about the run, and return its path: by default report.html in the record's folder."""
-        check_folder(file, "file")
-        path = Path(file) if file is not None else self.folder / REPORT_FILE
-        write_atomically(path, build_page([self.folder], [self], comments=key_comments([self])))
-        return path
+        return _write_page(self.folder, [self], file)
 
     @property
     def label(self) -> str:
@@ -283,6 +317,91 @@ class RunRecord(FittedRecord):
         return f'{html}<table><tr>{names}</tr><tr>{values}</tr></table><div style="max-width: 700px">{picture}</div>'
 
 
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """The runs of a sweep.
+
+    Attributes:
+        folder: the folder of the sweep, with results.csv and the pictures.
+        record_folders: the folders of the records, in the order of the combinations.
+        metric: the metric that ranks the runs; None: the most important one that was measured.
+    """
+
+    folder: Path
+    record_folders: Sequence[Path]
+    metric: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Sweep('{self.folder}', {len(self.record_folders)} runs)"
+
+    @cached_property
+    def records(self) -> list[RunRecord]:
+        """The records of the runs, in the order of the combinations."""
+        return [RunRecord(folder) for folder in self.record_folders]
+
+    @cached_property
+    def table(self) -> "pd.DataFrame":
+        """The table of the runs.
+
+        The columns are the keys that vary, the status, each metric at the end, at its best and averaged over the last
+        rounds, seconds and other counters.
+        """
+        return build_table(self.records).frame
+
+    @property
+    def best(self) -> RunRecord:
+        """The record of the best single run by ``metric``, over all runs that are done.
+
+        Of several seeds the best run is the luckiest: ``report`` compares averages over seeds. Raises UserError if no
+        run is done with a finite value of the metric, or if runs are on different problems, which do not compare.
+        """
+        runs = build_table(self.records)
+        metric = runs.resolve_metric(self.metric)
+        is_done = runs.frame["status"].to_numpy() == "done"
+        values = runs.metrics.sign(metric) * runs.tail_values(metric)
+        values[~(is_done & np.isfinite(values))] = np.nan
+        if np.isnan(values).all():
+            raise UserError(f"{self.folder}: no run is done with a finite {metric}, so that none is the best: see "
+                            "table")  # fmt: skip
+        done_runs = runs.frame[is_done]
+        differing = [key for key in runs.problem_keys(metric) if done_runs[key].nunique(dropna=False) > 1]
+        if differing:
+            raise UserError(f"{self.folder}: runs that differ in {' and '.join(differing)} do not compare by {metric}: "
+                            "choose from table, or sweep one problem at a time")  # fmt: skip
+        return self.records[int(np.nanargmin(values))]
+
+    def report(self, file: str | Path | None = None) -> Path:
+        """Write one page, and return its path: by default report.html in the sweep's folder.
+
+        The page is about all records below the folder, also those of earlier sweeps. ``table`` and ``best`` are about
+        the runs of this sweep alone.
+        """
+        return _write_page(self.folder, record.load_records(self.folder), file, self.metric)
+
+    def _repr_html_(self) -> str:
+        """Return the table, for a notebook."""
+        return self.table.to_html()
+
+
+def _read_table(text: str, names: Collection[str]) -> "pd.DataFrame":
+    """Return a table of CSV with its numbers as floats. The columns ``names`` are texts that may look like numbers."""
+    import pandas as pd
+
+    frame = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+    for name in frame.columns.difference(list(names)):
+        with suppress(ValueError):  # a column of text
+            frame[name] = frame[name].replace("", "nan").astype(float)
+    return frame
+
+
+def _write_page(folder: Path, records: Sequence[Record], file: str | Path | None, metric: str | None = None) -> Path:
+    """Write one page about records in a folder, by default into the folder, and return its path."""
+    check_folder(file, "file")
+    path = Path(file) if file is not None else folder / REPORT_FILE
+    write_atomically(path, build_page([folder], records, metric=metric, comments=key_comments(records)))
+    return path
+
+
 def _warn(sentences: Iterable[str]) -> None:
     """Pass sentences to Python's ``warnings``, as those of the line that called a decorated method of a record."""
     for sentence in sentences:
@@ -294,7 +413,6 @@ def _to_frame(rows: object, record: Record) -> "pd.DataFrame":
 
     Raises UserError for anything but a DataFrame or an array (n, d).
     """
-    import numpy as np
     import pandas as pd
 
     from fcorun.results.models.predict import list_feature_columns
@@ -310,9 +428,8 @@ def _to_frame(rows: object, record: Record) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
-def _column_of(values: "ArrayLike", argument: str, n_rows: int) -> "np.ndarray":
+def _column_of(values: "ArrayLike", argument: str, n_rows: int) -> np.ndarray:
     """Return the values of an argument as an array (n_rows,). Raises UserError for another shape."""
-    import numpy as np
     import pandas as pd
 
     column = np.asarray(values)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fcorun import L1, Experiment, ExperimentWarning, Newton, UserError, from_arrays
-from fcorun.interface.api.record_intervals import Intervals
+from fcorun.interface.api.run_record import Intervals
 
 CLIENTS = np.repeat(["a", "b", "c"], 30)
 

@@ -5,7 +5,7 @@ import pytest
 from fake_records import fake_config, fake_record, fake_rows
 from helpers import fails
 
-from fcorun.interface.api.sweep_object import Sweep
+from fcorun.interface.api.run_record import Sweep
 
 
 @pytest.fixture
