@@ -1,21 +1,19 @@
 """The terminal output of runs: a line, a progress bar, a table. Without a terminal, the output is plain lines."""
 
-import os
 import sys
 import threading
-from typing import Any
+from typing import Any, Self
 
-from rich.console import Console as RichConsole
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
-from fcorun.base.errors import EscapedControls, escape_controls
+from fcorun.base.errors import escape_controls
 from fcorun.base.metrics import aggregate, is_baseline_row
 from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.interface.cli.terminal import Terminal
 from fcorun.methods.algorithms.algorithm import Algorithm
-from fcorun.runs.job import Job, SweepWatcher, Watcher
+from fcorun.runs.job import Job, SweepWatcher
 
 _RECORD_FILES = (  # in the order of their importance to a reader
     *("metrics.csv", "scores.csv", "predictions.csv", "curves.png", "coefficients.csv", "coefficients.png"),
@@ -26,37 +24,35 @@ _RECORD_FILES = (  # in the order of their importance to a reader
 _PROGRESS_LINES = 10  # of a run or sweep, without a terminal
 
 
-class _Output(EscapedControls, RichConsole):
-    """A terminal whose reader may go away, as in ``| head``: the run then continues without output."""
+class _Progress(SweepWatcher):
+    """A terminal with a progress bar for as long as the context lasts, and plain lines where there is no terminal."""
 
-    def print_line(self, line: str) -> None:
-        """Print a line as it is: square brackets in it are no markup, and :x: is no picture."""
-        self.print(line, markup=False, emoji=False)
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class Console(Watcher):
-    """The output of a single run. A context manager; with ``verbose`` off nothing is printed."""
-
-    def __init__(self, verbose: bool = True):
-        self.out = _Output(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True, quiet=not verbose)
-        self.live = verbose and self.out.is_terminal
-        columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+    def __init__(self, verbose: bool, *columns: ProgressColumn):
+        self.console = Terminal(verbose, markup=True)  # reports print tables with markup on it
+        self.live = verbose and self.console.is_terminal
         self.progress = Progress(
-            *columns, TimeRemainingColumn(), console=self.out, transient=True, disable=not self.live
+            *columns, TimeRemainingColumn(), console=self.console, transient=True, disable=not self.live
         )
         self.task: Any = None
-        self.next_printed_round = 0.0
-        self.data: FederatedData | None = None
 
-    def __enter__(self) -> "Console":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error) -> None:
         self.progress.stop()
+
+    def show_if_verbose(self, line: str) -> None:
+        self.console.print(line, markup=False)
+
+
+class Console(_Progress):
+    """The output of a single run. A context manager; with ``verbose`` off nothing is printed."""
+
+    def __init__(self, verbose: bool = True):
+        columns = (TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"))
+        super().__init__(verbose, *columns)
+        self.next_printed_round = 0.0
+        self.data: FederatedData | None = None
 
     def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
         self.data = data
@@ -68,11 +64,11 @@ class Console(Watcher):
             of_round = f"rounds, {cohort} clients a round" if waits else "rounds of one upload each"
             size = f"{settings.rounds} {of_round}, {size}"
         resumption = f"; resumes after round {resumed}" if resumed else ""
-        self.out.print_line(f"{job.label}: {size}{resumption}")
+        self.show_if_verbose(f"{job.label}: {size}{resumption}")
         if job.experiment.warning:
-            self.out.print_line(job.experiment.warning)
+            self.show_if_verbose(job.experiment.warning)
         for warning in data.warnings:
-            self.out.print_line(warning)
+            self.show_if_verbose(warning)
         self.progress.start()
         self.task = self.progress.add_task("", total=settings.rounds)
 
@@ -85,10 +81,10 @@ class Console(Watcher):
             self.progress.update(self.task, completed=row["round"], total=total, description=text)
         elif row["round"] >= self.next_printed_round:
             if has_rounds:
-                self.out.print_line(f"round {row['round']}  {text}")
+                self.show_if_verbose(f"round {row['round']}  {text}")
                 self.next_printed_round = row["round"] + max(rounds / _PROGRESS_LINES, 1)
             else:  # at doubling distances
-                self.out.print_line(f"iteration {row['round']}  {text}")
+                self.show_if_verbose(f"iteration {row['round']}  {text}")
                 self.next_printed_round = row["round"] + max(row["round"], 1)
 
     def on_end(self, job: Job) -> None:
@@ -97,13 +93,15 @@ class Console(Watcher):
         if job.end_status == "reused":
             status = record.status
             end = ", ".join(filter(None, (status.get("status"), status.get("reason"))))
-            self.out.print_line(f"{record.folder} holds the record of this run ({end}): reused (force=true recomputes)")
+            self.show_if_verbose(
+                f"{record.folder} holds the record of this run ({end}): reused (force=true recomputes)"
+            )
             job.rows = record.rows
             job.divergence_round = int(status.get("round", 0))
             summary = read_summary(record.folder)
             job.stopped = bool(summary.get("stopped"))
             if not (summary and (job.rows or job.divergence_round)):
-                self.out.print_line("its metrics.csv or summary.json is lost: force=true computes the run again")
+                self.show_if_verbose("its metrics.csv or summary.json is lost: force=true computes the run again")
                 return
         elif job.end_status not in ("done", "diverged"):
             return
@@ -112,18 +110,18 @@ class Console(Watcher):
         else:
             self._print_metrics(job)
         if auto_values := _describe_auto_values(record.summary.get("curvature") or {}):
-            self.out.print_line(auto_values)
+            self.show_if_verbose(auto_values)
         if job.reason:
-            self.out.print_line(job.reason)
+            self.show_if_verbose(job.reason)
         gap_is_unknown = job.certificate is None and job.movement is None
         if job.end_status == "done" and gap_is_unknown and self.data is not None:
             from fcorun.experiment.optimality_gap import explain_unassessed_gap
 
             if explanation := explain_unassessed_gap(job.experiment, self.data):
-                self.out.print_line(explanation)
+                self.show_if_verbose(explanation)
         if job.end_status != "reused":
             files = ", ".join(name for name in _RECORD_FILES if (record.folder / name).exists())
-            self.out.print_line(f"{job.end_status}: {job.run_folder.path}/ holds {files}")
+            self.show_if_verbose(f"{job.end_status}: {job.run_folder.path}/ holds {files}")
 
     def _print_divergence(self, job: Job, record: Record) -> None:
         reason = record.status.get("reason", "").replace("not finite", "the state was not finite")
@@ -132,9 +130,9 @@ class Console(Watcher):
         advice = advise_on_divergence(job.experiment)
         if job.divergence_round == 1:
             advice += "; if that does not help, debug=true shows where the divergence began"
-        self.out.print_line(f"diverged: {reason}; {advice}")
+        self.show_if_verbose(f"diverged: {reason}; {advice}")
         if job.end_status == "reused" and job.experiment.settings.debug:
-            self.out.print_line(
+            self.show_if_verbose(
                 "nothing was computed: debug=true force=true shows the client and the line of the divergence"
             )
 
@@ -149,17 +147,15 @@ class Console(Watcher):
             tail_column = "at the end"
         else:
             tail_column = f"mean of last {min(settings.tail_rounds, int(last_row['round']))} rounds"
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("metric", "final", "best", "round", tail_column):
-            table.add_column(column, justify="left" if column == "metric" else "right")
+        lines = []
         aggregates = aggregate(job.rows, settings.tail_rounds, metrics, stopped=job.stopped)
         for name, value in aggregates["final"].items():
             best = aggregates["best"].get(name)
             best_cells = (f"{best['value']:.6g}", str(best["round"])) if best else ("", "")
-            table.add_row(name, _format_metric(value), *best_cells, _format_metric(aggregates["tail"][name]))
-        self.out.print(table)
+            lines.append([name, _format_metric(value), *best_cells, _format_metric(aggregates["tail"][name])])
+        self.console.print_table(["metric", "final", "best", "round", tail_column], lines)
         if names := metrics.cutoff_metrics(aggregates["final"]):
-            self.out.print_line(f"{', '.join(names)}: magnitude over cutoff={settings.cutoff:g}")
+            self.show_if_verbose(f"{', '.join(names)}: magnitude over cutoff={settings.cutoff:g}")
 
 
 def _format_metric(value: float) -> str:
@@ -178,19 +174,14 @@ def _describe_auto_values(curvature: dict) -> str:
     return f"auto: {values}{origin}"
 
 
-class SweepConsole(SweepWatcher):
+class SweepConsole(_Progress):
     """The output of a sweep, one progress bar for all runs.
 
     A context manager, whose methods may be called from several threads.
     """
 
     def __init__(self, verbose: bool = True):
-        self.console = _Output(file=sys.stdout, highlight=False, emoji=False, soft_wrap=True, quiet=not verbose)
-        self.live = verbose and self.console.is_terminal
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
-        self.progress = Progress(
-            *columns, TimeRemainingColumn(), console=self.console, transient=True, disable=not self.live
-        )
+        super().__init__(verbose, TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"))
         self.runs = 0
         self.ended_runs = 0
         self.printed_runs = 0  # the number of ended runs that was printed last
@@ -200,33 +191,24 @@ class SweepConsole(SweepWatcher):
         self.printed_warnings: set[str] = set()
         self.lock = threading.Lock()
 
-    def __enter__(self) -> "SweepConsole":
-        return self
-
-    def __exit__(self, *error) -> None:
-        self.on_sweep_end()
-
     def on_sweep_end(self) -> None:
         self.progress.stop()
 
     def show(self, line: str) -> None:
         print(escape_controls(line), file=sys.stderr)
 
-    def show_if_verbose(self, line: str) -> None:
-        self.console.print_line(line)
-
     def on_sweep_start(self, runs: int, rounds: int) -> None:
         self.runs = runs
         if runs:
             self.progress.start()
-            self.task: Any = self.progress.add_task(f"0 of {runs} runs", total=max(rounds, 1))
+            self.task = self.progress.add_task(f"0 of {runs} runs", total=max(rounds, 1))
 
     def on_wait(self, runs: int) -> None:
         line = f"{runs} {'run is' if runs == 1 else 'runs are'} being computed by another process; waiting"
         if self.live:
             self.progress.update(self.task, description=line)
         elif runs != self.awaited_runs:  # called every second
-            self.console.print_line(line)
+            self.show_if_verbose(line)
         self.awaited_runs = runs
 
     def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
@@ -258,4 +240,4 @@ class SweepConsole(SweepWatcher):
                 self.progress.update(self.task, description=line)
             elif self.ended_runs == self.runs or self.ended_runs >= self.printed_runs + self.runs / _PROGRESS_LINES:
                 self.printed_runs = self.ended_runs
-                self.console.print_line(line)
+                self.show_if_verbose(line)

@@ -280,7 +280,7 @@ def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequen
             check_devices([experiment])
             folder_state = RunFolder(folder, experiment.identity).inspect(settings.force)
             text = {"finished": "done", "resume": "resumes", "new": "to run"}[folder_state]
-            console.out.print_line(f"{experiment.label}: {text} ({relative_folder})")
+            console.show_if_verbose(f"{experiment.label}: {text} ({relative_folder})")
             remove_empty_folders(folder)
             return
         run_experiments([experiment], [relative_folder], console)

@@ -24,16 +24,27 @@ class Terminal(EscapedControls, Console):
         )
 
     def print_table(
-        self, headers: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str] = (), caption: str = ""
+        self,
+        headers: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        texts: Collection[str] = (),
+        caption: str = "",
+        folded: bool = False,
     ) -> None:
-        """Print a table without cutting cells. Columns of ``texts``, and else the first one, begin at the left."""
+        """Print a table without cutting cells, which is as wide as its cells, or fits the terminal if ``folded``.
+
+        Columns of ``texts``, and else the first one, begin at the left.
+        """
         table = Table(box=None, pad_edge=False, header_style="bold", caption=caption or None, caption_justify="left")
         for header in headers:
             is_text = header in (texts or headers[:1])
-            table.add_column(header, no_wrap=True, justify="left" if is_text else "right")
+            table.add_column(header, no_wrap=not folded, overflow="fold", justify="left" if is_text else "right")
         for row in rows:
             table.add_row(*row)
-        print_full_width(table, self)
+        if folded:
+            self.print(table)
+        else:
+            print_full_width(table, self)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True

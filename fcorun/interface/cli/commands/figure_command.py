@@ -108,7 +108,7 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
 
 def _print_claims(claims: list[dict], out: Terminal) -> None:
     rows = ([claim[column] for column in _CLAIM_COLUMNS] for claim in claims)
-    out.print_table(_CLAIM_COLUMNS, rows, texts=_CLAIM_COLUMNS)
+    out.print_table(_CLAIM_COLUMNS, rows, texts=_CLAIM_COLUMNS, folded=True)
     unclear_tests = [claim["test"] for claim in claims if claim["holds"] == UNCLEAR and claim["test"]]
     for test in dict.fromkeys(unclear_tests):
         out.print(f"{UNCLEAR} by: {test}")
