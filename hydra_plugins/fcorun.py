@@ -67,7 +67,7 @@ class FcorunSweeper(Sweeper):
         jobs = []
         self._check_zipped_keys(overrides)
         if has_product(self.params, self._own_overrides(), given):
-            jobs = self.product_jobs(overrides)
+            jobs = _combine(overrides, self._zip_groups())
         else:
             self._require_effect(given)
         return self.launcher.launch([*jobs, *self.additional_jobs(overrides, given_keys)], initial_job_idx=0)
@@ -87,7 +87,7 @@ class FcorunSweeper(Sweeper):
 
         A job inherits overrides of keys that it does not set itself: single values, and the lists of the command line,
         whose keys are ``given_keys``. It stands for all combinations of values, but for zipped lists of the command
-        line. Raises UserError as ``product_jobs``.
+        line. Raises UserError as ``_combine``.
         """
         jobs = []
         for own in self._own_overrides():
@@ -98,14 +98,6 @@ class FcorunSweeper(Sweeper):
             zipped = [group for group in self._zip_groups() if keys.issuperset(group)]
             jobs += [[*fixed, *values] for values in _combine([*lists, *own], zipped)]
         return jobs
-
-    def product_jobs(self, overrides: list[Override]) -> list[list[str]]:
-        """Return the overrides of each job of the product of all axes. Zipped axes count as one.
-
-        Raises UserError for axes that are no lists, and for zipped axes that have no list of values, or lists of
-        different lengths.
-        """
-        return _combine(overrides, self._zip_groups())
 
     def _own_overrides(self) -> list[list[Override]]:
         """Return the overrides of each line of ``also``."""
@@ -155,7 +147,11 @@ def _check_listed(zipped_keys: Iterable[str], listed: set[str]) -> None:
 
 
 def _combine(overrides: list[Override], zip_groups: list[list[str]]) -> list[list[str]]:
-    """Return the combinations of the values of overrides, where the keys of a group are combined pairwise."""
+    """Return the combinations of the values of overrides, where the keys of a group are combined pairwise.
+
+    Raises UserError for axes that are no lists, and for zipped axes that have no list of values, or lists of different
+    lengths.
+    """
     for override in overrides:
         if override.is_sweep_override() and not override.is_discrete_sweep():
             raise UserError(f"{override.input_line} is no list of values: give hydra/sweeper=optuna to search it")

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.records.record import Record
 from fcorun.reports.build_table import build_table
 from fcorun.reports.run_table import SEED_KEYS, DataFrame, column_values
@@ -14,22 +13,18 @@ from fcorun.results.models.coefficients import COLUMNS, load_coefficients
 COEFFICIENT_KEYS = list(COLUMNS[:3])
 
 
-def summarize_coefficients(records: Sequence[Record], over: Sequence[str] = ()) -> tuple[DataFrame, list[str]]:
+def summarize_coefficients(records: Sequence[Record]) -> tuple[DataFrame, list[str]]:
     """Return a row for each coefficient of each point, and the keys that tell the points apart.
 
-    A point has the runs that differ only in seeds and in the keys ``over``. Columns: algo, data and the keys of the
+    A point has the runs that differ only in seeds. Columns: algo, data and the keys of the
     point; parameter, feature, class; runs (the number of runs with this coefficient); chosen (the share of runs in
     which its magnitude exceeds the run's cutoff; empty for an intercept); median, min and max of the value as trained,
-    and of the value in the features' own units if all runs have it. Raises UserError for a record without coefficients,
-    and for a key that does not vary.
+    and of the value in the features' own units if all runs have it. Raises UserError for a record without coefficients.
     """
     import pandas as pd
 
     runs = build_table(records)
-    for key in over:
-        if key not in runs.varied_keys:
-            raise UserError(f"--over {key} does not vary among these runs; {suggest_name(key, runs.varied_keys)}")
-    keys = [key for key in runs.varied_keys if key not in (*SEED_KEYS, *over)]
+    keys = [key for key in runs.varied_keys if key not in SEED_KEYS]
     settings = {key: column_values(runs.frame[key]) for key in ("algo", "data", *keys)}
     runs_of_point: dict[str, list[int]] = {}
     for run in range(len(records)):
@@ -63,11 +58,11 @@ def _summarize_point(records: Sequence[Record]) -> DataFrame:
     return table.groupby(COEFFICIENT_KEYS, sort=False).agg(**columns).reset_index()
 
 
-def stability_warnings(records: Sequence[Record], over: Sequence[str]) -> list[str]:
+def stability_warnings(records: Sequence[Record]) -> list[str]:
     """Return warnings about how often a coefficient was chosen, a sentence each."""
     runs = build_table(records)
     varied = [key for key in SEED_KEYS if key in runs.varied_keys]
-    if len(records) <= 1 or varied != ["seed"] or any(key.startswith("data.") for key in over):
+    if len(records) <= 1 or varied != ["seed"]:
         return []
     if not any(runs.frame["drawn"].fillna(True)):
         return ["the seed changes nothing in these runs: they are equal, and tell nothing about stability"]

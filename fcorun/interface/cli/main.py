@@ -25,12 +25,6 @@ from fcorun.experiment.configuration.search_path import (
 from fcorun.interface.cli import commands
 
 _HELP = Path(__file__).parent / "help.txt"
-# the fields of InferenceOptions, whose import takes too long for a press of the tab key, and out=
-INFER_KEYS = (
-    *("method=auto", "method=debiased", "method=wald", "method=split", "level=0.95"),
-    *("cluster=auto", "cluster=none", "cluster=client", "cluster=group", "errors=robust", "errors=model"),
-    *("seed=", "imputations=", "out="),
-)
 
 
 def main() -> None:
@@ -165,8 +159,6 @@ def _candidates(command: str, last_word: str) -> Iterable[str]:
         return sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", help_of_command.getvalue())))
     if command == "figure":
         return find_choices("experiment")
-    if command == "infer":  # without a letter, folders are completed
-        return INFER_KEYS if last_word else ()
     if command not in ("list", "help"):
         return ()
     from fcorun.experiment.configuration.key_docs import GROUPS, read_root_keys

@@ -1,17 +1,13 @@
 """fcorun infer: its files, its text and its refusals."""
 
 import csv
-from dataclasses import fields
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fcorun import compose, run
-from fcorun.interface.cli.main import INFER_KEYS, completions
-from fcorun.results.models.inference_problem import InferenceOptions
 
 
 @pytest.fixture(scope="module")
@@ -98,23 +94,6 @@ def test_the_page_of_a_record_shows_its_forest_plot(record, call, report, tmp_pa
     page = report(str(record))
     assert "Forest plot: the estimates and intervals of the table." in page
     assert "at the certified solution" in page
-
-
-def test_the_tab_key_completes_options():
-    methods = ["method=auto", "method=debiased", "method=wald", "method=split"]
-    assert completions("fcorun infer run me")[0] == methods
-    assert completions("fcorun infer ")[0] == []
-
-
-def test_the_tab_key_knows_all_options_and_choices():
-    expected = {"out="}
-    for field in fields(InferenceOptions):
-        hint = get_type_hints(InferenceOptions)[field.name]
-        if get_origin(hint) is Literal:
-            expected |= {f"{field.name}={choice}" for choice in get_args(hint)}
-        else:
-            expected.add("level=0.95" if field.name == "level" else f"{field.name}=")
-    assert sorted(INFER_KEYS) == sorted(expected)
 
 
 @pytest.mark.slow

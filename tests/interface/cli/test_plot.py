@@ -43,17 +43,6 @@ def test_plot_names_superseded_records(call, monkeypatch):
         assert "1 of 4 records are of a run that another folder holds too: left out; 1 of 3 other records" in out
 
 
-def test_plot_of_many_records_says_so_before_and_shows_progress(call, monkeypatch):
-    monkeypatch.setattr("fcorun.interface.cli.commands.plot_command._PROGRESS_RECORDS", 2)
-    monkeypatch.setattr("fcorun.interface.cli.commands.plot_command._draw_record", lambda *_: True)
-    monkeypatch.setattr("fcorun.interface.cli.commands.plot_command.draw_sweep", lambda *_, **__: [Path("s/best.png")])
-    fake_grid("s", algos=("feddualavg",), seeds=(0,), client=(0.1, 0.2, 0.3), server=(1.0,))
-    lines = call("plot", "s")[1].splitlines()
-    assert lines[0] == "s/best.png"
-    assert lines[1].startswith("s: the curves of 3 records follow")
-    assert lines[2:] == ["2 of 3 records", "3 curves.png"]
-
-
 @pytest.mark.slow
 def test_plot_draws_several_folders_together(call):
     fake_grid("s", algos=("feddualavg",), seeds=(0,))

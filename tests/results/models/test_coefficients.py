@@ -215,8 +215,3 @@ def test_several_runs_by_a_plain_loop():
         assert (rows["runs"] == 3).all()
     assert frame[frame["parameter"] == "bias"]["chosen"].isna().all()
     assert 0 < frame["chosen"].min() < 1 or frame["chosen"].nunique() > 1
-    over, keys = summarize_coefficients(records, ["reg.strength"])
-    assert keys == []
-    assert (over["runs"] == 6).all()
-    with fails("--over rounds", "does not vary"):
-        summarize_coefficients(records, ["rounds"])

@@ -20,8 +20,6 @@ from fcorun.reports.pictures.layout import FORMATS
 from fcorun.reports.pictures.run_curves import RunView
 from fcorun.reports.pictures.sweep_pictures import draw_sweep
 
-_PROGRESS_RECORDS = 100  # between two lines of progress
-
 
 def run(argv: Sequence[str]) -> int:
     """Draw the curves, coefficients and brain map (curves.png, coefficients.png, brain.png) of each record again, and
@@ -53,15 +51,9 @@ def run(argv: Sequence[str]) -> int:
             if len(records) > 1:
                 for path in _draw_sweep(folder, select_latest(records, out), arguments, load_settings(folder)):
                     out.print(str(path))
-            remaining = [record for record in records if record.folder not in drawn_folders]
-            if len(remaining) >= _PROGRESS_RECORDS:
-                out.print(f"{folder}: the curves of {len(remaining)} records follow, about half a second each; "
-                          "--out FOLDER draws the pictures of the sweep alone")  # fmt: skip
-            for count, record in enumerate(remaining, start=1):
-                if _draw_record(record, arguments):
+            for record in records:
+                if record.folder not in drawn_folders and _draw_record(record, arguments):
                     drawn_folders.add(record.folder)
-                if count % _PROGRESS_RECORDS == 0:
-                    out.print(f"{count} of {len(remaining)} records")
     except WriteError as error:
         raise UserError(
             f"{error.filename} cannot be written ({error.strerror}); give --out FOLDER for pictures in another folder"

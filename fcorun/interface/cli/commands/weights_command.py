@@ -41,14 +41,9 @@ def run(argv: Sequence[str]) -> int:
     its median and its range."""
     parser = CommandParser("weights", run.__doc__)
     parser.add_output_options("one table of all records (.csv, .parquet)")
-    parser.add_argument("--over", action="append", default=[], metavar="KEY",
-                        help="with --out, a key whose values are repetitions, as seeds are, such as data.validation; "
-                        "may be given several times")  # fmt: skip
     parser.add_argument("--clients", action="store_true", help="the clients' personal models, a column each, instead")
     arguments = parser.parse_args(argv)
     out = Terminal()
-    if arguments.out is None and arguments.over:
-        raise UserError("--over is of one table of all records: give --out FILE too")
     if arguments.out is not None and arguments.clients:
         raise UserError("--clients writes a table into each record, and --out FILE has shared models alone: leave one "
                         "of them out")  # fmt: skip
@@ -72,10 +67,10 @@ def run(argv: Sequence[str]) -> int:
             for path in _write_coefficients(record, arguments.clients):
                 out.print(str(path))
         return 0
-    frame, keys = summarize_coefficients(records, arguments.over)
+    frame, keys = summarize_coefficients(records)
     write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](frame))
     _print_summary(frame, ["algo", "data", *keys], out)
-    for line in stability_warnings(records, arguments.over):
+    for line in stability_warnings(records):
         out.print(line)
     cutoffs = sorted({f"{float(record.flat_config['cutoff']):g}" for record in records})
     out.print(f"chosen: the share of runs in which |w| > cutoff={' or '.join(cutoffs)}; values as trained")
