@@ -1,16 +1,20 @@
 """The tables of several sites become the data that the pooled table would be, bit by bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from helpers import not_none
+from helpers import fails, not_none
 from site_tables import frames, go, pool, save, with_gaps
 
 from fcorun.base.config import build
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.datasets.table import Table
+from fcorun.data.tables.encoding import Encoding
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.tables.table_agreement import check_agreement
 from fcorun.sites.tables.table_rows import read_site_table
 from fcorun.studies.selection.folds import assign_folds
 
@@ -216,6 +220,36 @@ def test_medians_are_within_a_bin_of_those_of_the_pooled_table():
     exact = Table("pooled.csv", target="cost", client="site", only=only, missing="median").load().features.encoding
     for column, expected, width in zip(encoding.columns, not_none(exact).columns, (0.5, 0.25), strict=True):
         assert column.fill == pytest.approx(expected.fill, abs=2 * width)
+
+
+@pytest.mark.parametrize("missing", ["refuse", "mean", "median", "indicator"])
+def test_knots_of_splines_are_within_bins_of_those_of_the_pooled_table(missing):
+    tables = frames() if missing == "refuse" else with_gaps(frames())
+    pool(tables)
+    shared = {"only": ["age", "dose"], "missing": missing, "splines": {"age": 3}}
+    ranges = {"age": [0, 128], "dose": [0, 64]}
+    encoding = go(options_of(**shared, ranges=ranges), save(tables), Policy(min_cell=1)).agreement.encoding
+    exact = Table("pooled.csv", target="cost", client="site", **shared).load().features.encoding
+    column, expected = encoding.columns[0], not_none(exact).columns[0]
+    assert column.features == expected.features
+    assert column.knots == pytest.approx(expected.knots, abs=0.5)  # the width of a bin
+    if missing in ("mean", "indicator"):
+        assert column.fill == pytest.approx(expected.fill)
+
+
+def test_a_site_refuses_knots_beyond_which_few_rows_lie():
+    tables = frames()
+    options = options_of(only=["age", "dose"], splines={"age": 3}, ranges={"age": [0, 128]})
+    site_options = save(tables)
+    agreement = go(options, site_options).agreement
+    spline, dose = agreement.encoding.columns
+    name, site = next(iter(site_options.items()))
+    table = read_site_table(options, site, Policy())
+    ages = np.sort(tables[name]["age"].to_numpy()[table.masks[0]])
+    knots = (ages[-2] - 0.25, 126.0, 127.0)
+    encoding = Encoding((replace(spline, knots=knots), dose))
+    with fails("fewer than 3 training rows of a client here lie beyond a knot of 'age'"):
+        check_agreement(table, replace(agreement, encoding=encoding))
 
 
 def test_rare_levels_of_a_site_are_coded_as_other():

@@ -52,6 +52,7 @@ class Sites(Dataset):
     fold: str | None = None
     event: Annotated[str | None, "default outside identity"] = None
     fold_names: Annotated[list[str] | None, "default outside identity"] = None
+    splines: Annotated[dict[str, int] | None, "default outside identity"] = None
     split_seed: SplitSeed = None
     load_from_sites: Annotated[Any, "outside identity", "in memory"] = None
     digest: Annotated[Any, "outside identity", "in memory"] = None
@@ -75,6 +76,10 @@ class Sites(Dataset):
         for name, bounds in (self.ranges or {}).items():
             if len(bounds) != 2 or not bounds[0] < bounds[1]:
                 raise UserError(f"`data.ranges`: '{name}' has {bounds}: give the least and the largest value, [0, 120]")
+        for name in self.splines or {}:
+            if name not in (self.ranges or {}):
+                raise UserError(f"`data.splines` takes the knots of '{name}' from counts in bins, and `data.ranges` "
+                                f"has no bounds for it: give `data.ranges={{{name}: [LEAST, LARGEST]}}`")  # fmt: skip
 
     @property
     def target_task(self) -> Task:

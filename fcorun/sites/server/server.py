@@ -212,6 +212,8 @@ def _make_encoding(
     if options.missing == "median":
         warnings.append("medians come from counts in bins of data.ranges, and are the middles of bins, where those of "
                         "pooled rows are exact")  # fmt: skip
+    for curve in [column.name for column in columns if column.makes_curve]:
+        warnings.append(f"the knots of '{curve}' come from counts in bins of data.ranges, and are exact to a bin")
     return make_encoding(columns, _WHERE), warnings
 
 

@@ -29,7 +29,7 @@ from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.sites.plan.site_options import FILLS, HISTOGRAM_BINS, INFORMATIVE
 from fcorun.sites.tables.table_agreement import Agreement, check_gaps, encode_table
-from fcorun.sites.tables.table_description import find_bins, median_edges, merge_small_cells
+from fcorun.sites.tables.table_description import bin_edges, find_bins, merge_small_cells
 from fcorun.sites.tables.table_rows import SiteTable
 
 
@@ -408,7 +408,7 @@ def _read_counts(columns: tuple[Column, ...], options: Sites, counts: Arrays) ->
             level += len(column.levels)
             yield ColumnDescription(n_gaps > 0, level_counts.total(), level_counts=level_counts)
         elif options.missing == "median":
-            histogram = Histogram(median_edges(options.ranges, column.name), counts["histograms"][number])
+            histogram = Histogram(bin_edges(options.ranges, column.name), counts["histograms"][number])
             number += 1
             yield ColumnDescription(n_gaps > 0, int(histogram.counts.sum()), histogram=histogram)
         else:

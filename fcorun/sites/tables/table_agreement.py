@@ -20,8 +20,8 @@ from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero, standardize_per_client
 from fcorun.data.tables.splits import ClientRows
 from fcorun.sites.plan.site_options import OTHER, for_owner_alone
-from fcorun.sites.tables.table_description import median_edges
-from fcorun.sites.tables.table_rows import SiteTable
+from fcorun.sites.tables.table_description import bin_edges
+from fcorun.sites.tables.table_rows import SiteTable, count_sets
 from fcorun.sites.transport.messages import Message, describe_damage
 
 _NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others
@@ -155,6 +155,8 @@ def check_agreement(table: SiteTable, agreement: Agreement) -> None:
         check_gaps(table, column)
         for fault in column.find_faults():
             _require(False, fault)
+        if column.makes_curve:
+            _check_terms(table, column)
         if isinstance(column, LevelColumn):
             name = column.name
             other = OTHER if OTHER in column.levels else None
@@ -227,7 +229,7 @@ def check_gaps(table: SiteTable, column: Column) -> None:
     else:
         fits = isinstance(fill, float) and np.isfinite(fill)
         if isinstance(fill, float) and missing == "median":
-            edges = median_edges(table.options.ranges, column.name)
+            edges = bin_edges(table.options.ranges, column.name)
             fits = edges[0] <= fill <= edges[-1]
         if isinstance(fill, float) and fits:
             if missing != "indicator" and not _is_near(fill, table, column.name, _NEAR):
@@ -252,6 +254,18 @@ def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
     mean = float(values[~gaps].mean())
     deviation = float(values[~gaps].std())
     return abs(fill - mean) <= deviations * (deviation or abs(mean))
+
+
+def _check_terms(table: SiteTable, column: Column) -> None:
+    """Raise UserError for a term of a curve that is not 0 in few rows, but some: sums would tell these rows."""
+    cells = coerce_numbers(table.rows.frame[column.name])[0].astype(np.float64)
+    _, *terms = column.encode_cells(cells, column.fill)
+    for term in terms:
+        counts = count_sets(table, table.client_rows.client_index, term != 0)
+        if ((counts > 0) & (counts < table.policy.min_cell)).any():
+            raise UserError(f"fewer than {table.policy.min_cell} training rows of a client here lie beyond a knot of "
+                            f"'{column.name}', and sums of its spline would tell them: give fewer knots in "
+                            f"data.splines of the plan, or leave '{column.name}' out of it")  # fmt: skip
 
 
 def _check_classes(table: SiteTable, agreement: Agreement) -> None:

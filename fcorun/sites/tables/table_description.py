@@ -34,7 +34,7 @@ class Description:
         kinds: the k columns before a fit, in the order of the file; None: the column has no value at the site.
         dtypes: the dtype of the features of each column.
         columns: the description of each column: sums by the name of the client where fills need means, histograms
-            where they need medians, and the levels that are not rare (``SiteTable.rare_levels``).
+            where they need medians or knots, and the levels that are not rare (``SiteTable.rare_levels``).
         is_constant: whether a column has one value in training rows, be it that rows of a rare value take the other.
         n_values: the training rows of each client with a value of each column of numbers, (M, k'); without columns if
             no fill needs them.
@@ -141,8 +141,9 @@ class Description:
                 client_sums = dict(zip(clients, sums[:, j].tolist(), strict=True))
                 columns[name] = replace(columns[name], n_values=int(n_values[:, j].sum()), sums=client_sums)
         for name, counts in zip(in_bins, histograms, strict=True):
-            histogram = Histogram(median_edges(options.ranges, name), counts)
-            columns[name] = replace(columns[name], n_values=int(counts.sum()), histogram=histogram)
+            histogram = Histogram(bin_edges(options.ranges, name), counts)
+            n_values_of_column = columns[name].n_values or int(counts.sum())  # of sums, where a fill needs means
+            columns[name] = replace(columns[name], n_values=n_values_of_column, histogram=histogram)
         n_rare = {}
         for name, end in zip(levels, ends.tolist(), strict=True):
             *counts, n_rare[name] = arrays["levels"][end - len(levels[name]) - 1 : end].tolist()
@@ -225,7 +226,7 @@ def hide_small_cells(table: SiteTable, name: str, description: ColumnDescription
     if description.numbers is not None:
         bins = find_bins(table, description.numbers, name)
         counts = merge_small_cells(np.bincount(bins, minlength=HISTOGRAM_BINS), table.policy.min_cell)
-        histogram = Histogram(median_edges(table.options.ranges, name), counts)
+        histogram = Histogram(bin_edges(table.options.ranges, name), counts)
     if name in table.level_counts:
         rare = table.rare_levels(name)
         level_counts = Counter({level: count for level, count in level_counts.items() if level not in rare})
@@ -235,16 +236,16 @@ def hide_small_cells(table: SiteTable, name: str, description: ColumnDescription
 
 def find_bins(table: SiteTable, values: np.ndarray, name: str) -> np.ndarray:
     """Return the bin of each value of a column, (N,); -1 of a gap, which is nan."""
-    edges = median_edges(table.options.ranges, name)
+    edges = bin_edges(table.options.ranges, name)
     bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, HISTOGRAM_BINS - 1)
     return np.where(np.isnan(values), -1, bins)
 
 
-def median_edges(ranges: dict[str, list[float]] | None, name: str) -> np.ndarray:
-    """Return the edges of the bins for the median of a column. Raises UserError for a column without a range."""
+def bin_edges(ranges: dict[str, list[float]] | None, name: str) -> np.ndarray:
+    """Return the edges of the bins of a column. Raises UserError for a column without a range."""
     if name not in (ranges or {}):
-        raise UserError(f"data.missing=median counts values in bins, and data.ranges has no bounds for '{name}': give "
-                        f"data.ranges={{{name}: [LEAST, LARGEST]}} in the plan, or data.missing=mean")  # fmt: skip
+        raise UserError(f"medians and splines count values in bins, and data.ranges has no bounds for '{name}': give "
+                        f"data.ranges={{{name}: [LEAST, LARGEST]}} in the plan")  # fmt: skip
     low, high = (ranges or {})[name]
     return np.linspace(low, high, HISTOGRAM_BINS + 1)
 

@@ -46,8 +46,8 @@ class ColumnDescription:
         has_gaps: whether a row has no value.
         n_values: the number of rows with a value; 0 where no fit needs it.
         sums: the sum of the numbers at each client, by its number or name, for means.
-        numbers: the numbers, (n,), for exact medians, where they need not leave a site; else None.
-        histogram: the numbers in bins, for medians over sites; else None.
+        numbers: the numbers, (n,), for exact quantiles, where they need not leave a site; else None.
+        histogram: the numbers in bins, for quantiles over sites; else None.
         level_counts: the rows of each level.
         other: the level in place of those that are rare at a site; None: all levels are told.
     """
@@ -68,6 +68,17 @@ class ColumnDescription:
     def median(self) -> float:
         """Return the exact median of the numbers; of numbers in bins the middle of a bin."""
         return float(np.median(self.numbers)) if self.histogram is None else self.histogram.median()  # type: ignore[arg-type]
+
+    def quantiles(self, probabilities: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        """Return quantiles of the numbers, as R's type 7 (Hyndman and Fan, 1996).
+
+        Numbers in bins are taken as the middles of their bins, so that a quantile is exact to the width of a bin.
+        """
+        numbers = self.numbers
+        if self.histogram is not None:
+            edges = self.histogram.edges
+            numbers = np.repeat((edges[:-1] + edges[1:]) / 2, self.histogram.counts)
+        return np.quantile(numbers, probabilities)  # type: ignore[arg-type]
 
     @classmethod
     def combine(

@@ -69,6 +69,9 @@ class SplineColumn(NumberColumn):
     def feature_dtype(self, series: Any) -> str:
         return "float64"
 
+    def needs_bins(self, missing: MissingPolicy) -> bool:
+        return True
+
     def describe_cells(
         self, cells: Float[np.ndarray, " n"], client: Int[np.ndarray, " n"], missing: MissingPolicy
     ) -> ColumnDescription:
@@ -81,13 +84,13 @@ class SplineColumn(NumberColumn):
         n_values = description.n_values
         knots = np.empty(0)
         # of 9 values, the fifth smallest is the fifth largest, which the check below tells
-        if description.numbers is not None and n_values > 2 * _FIFTH:
+        if n_values > 2 * _FIFTH:
             outer = _OUTER.get(self.n_knots, 0.05)
             probabilities = np.linspace(outer, 1 - outer, self.n_knots)
             if n_values < _FEW_ROWS:
                 probabilities[0] = _FIFTH / (n_values - 1)
                 probabilities[-1] = 1 - probabilities[0]
-            knots = np.quantile(description.numbers, probabilities)  # type 7 of Hyndman and Fan (1996), as in R
+            knots = description.quantiles(probabilities)
         if len(knots) < self.n_knots or (np.diff(knots) <= 0).any():
             raise UserError(f"{where}: column '{self.name}' has too few different numbers in training rows for "
                             f"{self.n_knots} knots: give fewer knots (3 or more) in `data.splines`, or leave "

@@ -80,6 +80,9 @@ class Describe(MessageKind):
         if missing != "refuse":
             size, content = describe_fills(missing)
             quantities.append(self.quantity(size, "once", content, f"data.missing={missing} fills gaps"))
+        for name in study.shared_options.splines or {}:
+            content = f"counts of the values of {name} in bins"
+            quantities.append(self.quantity(f"{HISTOGRAM_BINS} counts", "once", content, "data.splines"))
         return quantities
 
     def answer(self, site: "Site", request: Message) -> Message:
