@@ -11,18 +11,16 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from fcorun.base.config import IDENTITY_SECTIONS
-from fcorun.base.metrics import IGNORES_PSI, MORE_ROUNDS_ADVICE, NO_RANDOMNESS, PERSONAL_PREFIX, structure_metrics
+from fcorun.base.metrics import IGNORES_PSI, MORE_ROUNDS_ADVICE, PERSONAL_PREFIX, structure_metrics
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
-from fcorun.reports.grid_edges import find_grid_edges
 from fcorun.reports.pictures.sweep_pictures import draw_sweep
-from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable, format_number
+from fcorun.reports.run_table import SEED_KEYS, RunTable, find_grid_edges, format_number
 from fcorun.reports.seed_bands import describe_band
 
 STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")
-_VARIANTS = ("reg", "topology", "topology.graph", "uplink", "downlink", "clock")  # which a reader may want to compare
 
 
 def write_sweep_report(
@@ -98,9 +96,9 @@ def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, lis
         table.add_column(metric_header(runs, name), justify="right", no_wrap=True)
 
     digits = count_distinct_digits(best["metric"])
-    for row in best.to_dict("records"):
-        is_same_group = _belongs_to(runs, row, metric) if row["algo"] else frame["algo"].isna()
-        count = Counter(frame["status"][is_same_group])
+    groups = frame.groupby(["algo", *runs.problem_keys(metric)], sort=False, dropna=False)["status"]
+    for row, (_, group) in zip(best.to_dict("records"), groups, strict=True):
+        count = Counter(group)
         cells = [format_number(row[key]) for key in keys]
         cells.append(format_number(row["metric"], digits) if row["seeds"] else row["status"])
         if has_ties:
@@ -120,11 +118,9 @@ def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, lis
 def best_point_notes(runs: RunTable, metric: str) -> list[str]:
     """Return notes for readers of the best points, a line each.
 
-    The lines are about edges of the grid, points within the noise of the best one, points that are not compared, runs
-    that had not converged, and seeds that change nothing.
+    The lines are about edges of the grid, points that are not compared, and runs that had not converged.
     """
     lines = [str(edge) for edge in find_grid_edges(runs, metric)]
-    lines += _warn_points_within_band(runs, metric)
     frame = runs.frame
     if function_keys := runs.function_keys(metric):
         lines.append(
@@ -136,13 +132,6 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
         rates = [key for key in runs.varied_keys if key.startswith("algo.") and key.endswith("_lr")]
         lines.append(f"{', '.join(diverged)}: all runs diverged: try smaller {' or '.join(rates) or 'rates'}")
     lines += warn_unequal_rounds(runs, metric)
-    lines += _warn_variants_without_a_curve(runs, metric)
-    is_asynchronous = runs.column("mean_staleness") >= 0
-    if is_asynchronous.any() and not is_asynchronous.all():
-        lines.append(
-            "a round of an asynchronous server is one upload, of the other runs a cohort: compare them at equal times, "
-            "x=simulated_seconds"
-        )
     lines += _warn_untrained_shared_model(runs, metric)
     ignoring = sorted(set(frame["algo"][runs.column("ignores_regularizer") == 1]))
     if ignoring:
@@ -150,43 +139,8 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
         if len(ignoring) == frame["algo"].nunique():
             others = "no solution minimizes F + psi"
         lines.append(f"algo={','.join(ignoring)} {IGNORES_PSI}: {others}")
-    lines += _warn_short_runs(runs)
     lines += warn_unfinished(runs, metric)
-    if "seed" in runs.varied_keys and not any(key in runs.varied_keys for key in DATA_SEED_KEYS):
-        seeds = frame[runs.column("drawn") == 0].groupby("algo", sort=False)["seed"].nunique()
-        algos = [str(algo) for algo, count in seeds.items() if count > 1]
-        if algos:
-            lines.append(f"the seed changes nothing for {', '.join(algos)}: {NO_RANDOMNESS}")
     return list(dict.fromkeys(lines))
-
-
-def _warn_points_within_band(runs: RunTable, metric: str) -> list[str]:
-    """Return a line on best points with other points, not tied, whose medians lie within their band over seeds."""
-    groups = runs.fold_seeds(metric).groupby(["algo", *runs.problem_keys(metric)], sort=False, dropna=False)
-    counts = []
-    for best, (_, points) in zip(runs.best_points(metric).to_dict("records"), groups, strict=True):
-        best_or_tied = {tuple(rows) for rows in (best["rows"], *best["tied"])}
-        is_other = (points["status"] == "done") & ~points["rows"].map(tuple).isin(best_or_tied)
-        count = int((is_other & points["metric"].between(best["low"], best["high"])).sum())
-        if count:
-            counts.append(f"{count} of {best['algo']}")
-    if not counts:
-        return []
-    listed = ", ".join(counts)
-    return [f"other points with medians within the best one's band over seeds, so that noise may decide: {listed}"]
-
-
-def _warn_variants_without_a_curve(runs: RunTable, metric: str) -> list[str]:
-    """Return a line if graphs, channels and the like of one algorithm vary, of which the best alone is shown."""
-    algos = runs.frame.groupby("algo")
-    keys = [key for key in _VARIANTS if key in runs.varied_keys and key not in runs.problem_keys(metric)]
-    varied = [key for key in keys if (algos[key].nunique(dropna=False) > 1).any()]
-    if not varied:
-        return []
-    return [
-        f"{' and '.join(varied)} varied: pictures and best points have one for each algorithm; fcorun results lists "
-        "all points, and an algo.name for each draws a line for each"
-    ]
 
 
 def _warn_untrained_shared_model(runs: RunTable, metric: str) -> list[str]:
@@ -246,33 +200,6 @@ def _format_shares(shares: list[float]) -> str:
     """
     ends = dict.fromkeys(f"{float(f'{100 * share:.2g}'):g}" for share in (min(shares), max(shares)))
     return f"{' to '.join(ends)} %"
-
-
-def _warn_short_runs(runs: RunTable) -> list[str]:
-    """Return a line if the tail is more than half of the shortest run: the average is then not of its end.
-
-    Runs whose averages are the last values, as those of one evaluation, are left out.
-    """
-    import numpy as np
-
-    pairs = [(runs.column(f"tail_{name}"), runs.column(f"final_{name}")) for name in runs.tail_metrics]
-    averaged = np.any([(tails < finals) | (tails > finals) for tails, finals in pairs], axis=0)
-    rounds = runs.column("rounds_done" if "rounds" in runs.varied_keys else "rounds")[runs.has_rounds() & averaged]
-    shortest = int(min(rounds, default=0))
-    tail = min(runs.tail_rounds or 0, shortest)
-    better = max(1, shortest // 5)
-    if 2 * tail <= shortest or better >= tail:
-        return []
-    return [f"mean over the last {tail} of {shortest} rounds includes the start; tail_rounds={better} judges the end"]
-
-
-def _belongs_to(runs: RunTable, row: dict[str, Any], metric: str) -> Any:
-    """Return for each run whether it is of the algorithm and the problem of a best point."""
-    mask = runs.frame["algo"] == row["algo"]
-    for key in runs.problem_keys(metric):
-        is_empty = row[key] is None or row[key] != row[key]
-        mask &= runs.frame[key].isna() if is_empty else runs.frame[key] == row[key]
-    return mask
 
 
 def describe_end(row: dict[str, Any]) -> str:

@@ -13,13 +13,13 @@ from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings, save_settings
 from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
-from fcorun.reports.grid_edges import find_grid_edges
 from fcorun.reports.pictures import best_curves, rates
 from fcorun.reports.pictures.layout import curve_style
 from fcorun.reports.pictures.problem_view import curve_styles_of
 from fcorun.reports.pictures.sweep_pictures import draw_sweep
+from fcorun.reports.run_table import find_grid_edges
 from fcorun.reports.seed_bands import describe_band, seed_band, seeds_agree
-from fcorun.reports.sweep_report import best_point_notes, write_sweep_report
+from fcorun.reports.sweep_report import write_sweep_report
 
 # ---------------------------------------------------------------- the edge of the grid
 
@@ -52,17 +52,6 @@ def test_a_best_point_at_the_edge_says_so(levels, sentences):
     text, _ = captured_output(write_sweep_report, Path("s"), load_records("s"), metric="objective")
     assert [" ".join(text.split()).count(sentence) for sentence in sentences] == [1] * len(sentences)
     assert ("tried" in text) == bool(sentences)
-
-
-@pytest.mark.undrawn
-def test_points_within_the_noise_of_the_best_are_counted():
-    for rate, level in ((0.1, 1.0), (0.2, 1.05), (0.4, 3.0)):
-        for seed in (0, 1, 2):
-            settings = fake_config("fedmid", seed=seed, algo__client_lr=rate)
-            fake_record(f"s/{rate}-{seed}", settings, fake_rows(level + 0.1 * seed))
-    line = "other points with medians within the best one's band over seeds, so that noise may decide: 1 of fedmid"
-    assert line in best_point_notes(build_table(load_records("s")), "objective")
-    assert not any("noise" in note for note in best_point_notes(build_table(load_records("s")[::3]), "objective"))
 
 
 def test_one_step_is_no_edge_of_a_count_that_another_algorithm_lacks():

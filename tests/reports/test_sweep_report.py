@@ -47,16 +47,6 @@ def test_variants_of_one_title_are_told_apart_by_their_names(tmp_path):
     assert titles == ["NIDS (ring)", "NIDS (torus)", "FedMiD"]
 
 
-@pytest.mark.parametrize("names", [("feddualavg", "feddualavg"), ("exact", "compressed")])
-def test_show_says_that_channels_of_one_algorithm_have_one_line(names, tmp_path):
-    for name, uplink in zip(names, ("identity", "topk"), strict=True):
-        config = fake_config(name) | {"uplink": {"name": uplink, "class": f"fcorun.methods.communication.{uplink}.X"}}
-        fake_record(f"s/{uplink}", config, fake_rows())
-    text, _ = captured_output(show_best_points, build_table(load_records("s")), None)
-    says = "uplink varied: pictures and best points have one for each algorithm" in " ".join(text.split())
-    assert says == (names[0] == names[1])
-
-
 def test_show_says_whose_best_point_was_still_falling():
     records = fake_grid("s", seeds=(0,))
     for record in records:
@@ -95,21 +85,6 @@ def test_the_distance_to_the_optimum_is_one_entry_an_algorithm():
     assert text.rstrip().endswith("above the optimum's objective: feddualavg 2.6 to 130 %")
 
 
-@pytest.mark.parametrize(("tail", "said"), [(20, ""), (21, "21 of 40"), (100, "40 of 40")])
-def test_a_tail_that_is_most_of_a_run_has_a_warning(tail, said):
-    records = [fake_record("s/a"), fake_record("s/b", fake_config("centralized"), fake_rows(rounds=30, silent=True))]
-    text, _ = captured_output(show_best_points, build_table(records, tail), "objective")
-    warning = f"mean over the last {said} rounds includes the start; tail_rounds=8 judges the end"
-    assert (warning in " ".join(text.split())) == bool(said)
-    assert ("includes the start" in text) == bool(said)
-
-
-def test_a_record_of_one_evaluation_has_no_warning_about_its_tail():
-    record = fake_record("s/a", table=fake_rows()[-1:], tail_rounds=40)
-    text, _ = captured_output(show_best_points, build_table([record]), "objective")
-    assert "includes the start" not in text
-
-
 def test_the_section_objective_has_another_header_than_the_metric(capsys):
     for name in ("huber", "logistic"):
         fake_record(f"s/{name}", fake_config(objective={"name": name}))
@@ -130,19 +105,6 @@ def test_show_says_which_baseline_is_not_certified():
         path.write_text(json.dumps(json.loads(path.read_text()) | {"certificate": {"certified": certified}}))
     text, _ = captured_output(show_best_points, build_table(load_records("s")), "objective")
     assert text.rstrip().endswith("not certified, and no optimum to compare with: centralized")
-
-
-@pytest.mark.slow
-def test_show_says_whose_seeds_change_nothing():
-    records = fake_grid("s")
-    for record in records:
-        path, drawn = record.folder / "summary.json", record.config["algo"]["name"] == "fedmid"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"drawn": drawn}))
-    text, _ = captured_output(show_best_points, build_table(records), None)
-    assert "the seed changes nothing for feddualavg: all clients" in " ".join(text.split())
-    assert (
-        "seed changes" not in captured_output(show_best_points, build_table(fake_grid("t")), None)[0]
-    )  # of records of before that is not known
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from fcorun.base.records.record import SELECTION_FILE, Record
 from fcorun.base.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings
 from fcorun.reports.bibliography import build_bibliography
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
-from fcorun.reports.page import clinical, models, provenance, runs, studies
+from fcorun.reports.page import clinical, models, runs, studies
 from fcorun.reports.page import page_curves as curves
 from fcorun.reports.page.elements import (
     Page,
@@ -87,8 +87,8 @@ def build_page(
             summary += sentences
         _add_runs(page, records, table, settings, sentences=best_sentences, has_studies=bool(study_folders))
         title = title or runs.title_runs(records, table)
-        page.add_section("configuration", "Configuration", provenance.configuration_table(records, comments or {}))
-        page.add_section("versions", "Versions", bullet_list(provenance.describe_versions(records)))
+        page.add_section("configuration", "Configuration", runs.configuration_table(records, comments or {}))
+        page.add_section("versions", "Versions", bullet_list(runs.describe_versions(records)))
         bibtex = preformatted(build_bibliography(records))
         page.add_section("cite", "BibTeX of the plug-ins", bibtex, collapsed=True)
     if single_figure:
@@ -215,7 +215,7 @@ def _render(page: Page, overline: str, title: str, summary: Sequence[str]) -> st
         summary=summary,
         sections=page.sections,
         curves=bool(page.curves),
-        maker=f"{provenance.describe_generator()}, {time.strftime('%Y-%m-%d %H:%M %Z')}",
+        maker=f"{runs.describe_generator()}, {time.strftime('%Y-%m-%d %H:%M %Z')}",
         data=embed_json({"curves": page.curves}),
         library=library,
         script=read_template("page.js"),

@@ -8,17 +8,18 @@ import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.records.formats import read_summary
-from fcorun.base.records.record import Record
+from fcorun.base.records.record import PREDICTIONS_FILE, Record
 from fcorun.data.tasks import find_tasks
 from fcorun.reports.page.elements import bullet_list, collapsible, embed_drawing, embed_picture, html_table, paragraph
 from fcorun.reports.page.page_files import parse_cell, parse_float, read_csv, read_lines
-from fcorun.reports.page.score_intervals import interval_table
 from fcorun.reports.pictures.coefficient_picture import Bars, ModelView, render_bars
 from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.picture import find_pictures
 from fcorun.results.inference.methods import INTERVALS_TEXT
 from fcorun.results.models.coefficients import describe_cutoff, load_coefficients, nonzero_rows
+from fcorun.results.score_intervals.intervals import compute_intervals
+from fcorun.results.score_intervals.score_table import BOOTSTRAP, ScoreIntervals, ScoreOptions
 
 MAX_COEFFICIENTS = 30  # of a model
 MAX_MODELS = 6  # runs whose coefficients or curves are shown
@@ -28,6 +29,7 @@ _CALIBRATION_AT_A_TIME = (
     "calibration.csv says how many rows had an event, were censored before, and were at risk then."
 )
 _MAX_CLIENT_ROWS = 200  # of scores by client
+_MAX_BYTES = 2**19  # of predictions.csv, some 6,000 rows: intervals of more take many seconds
 
 
 def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals: bool = True) -> list[str]:
@@ -159,3 +161,42 @@ def curve_pictures(folder: Path, prefix: str = "") -> list[str]:
             caption = _CALIBRATION_AT_A_TIME.format(first["at"])
         pictures.append(embed_picture(folder / f"{picture.name}.png", prefix + caption))
     return pictures
+
+
+def find_intervals(folder: Path, by_client: bool = True) -> ScoreIntervals | None:
+    """Return the intervals of a folder's scores.
+
+    Returns None without predictions, for so many rows that they take long, and where they cannot be computed.
+    """
+    predictions = folder / PREDICTIONS_FILE
+    if not predictions.is_file() or predictions.stat().st_size > _MAX_BYTES:
+        return None
+    try:
+        return compute_intervals(folder, ScoreOptions(), by_client=by_client)
+    except UserError:
+        return None
+
+
+def interval_columns(intervals: ScoreIntervals) -> dict[tuple[str, str, str], dict[str, str]]:
+    """Return the ends of bootstrap intervals as columns NAME_low and NAME_high, as text.
+
+    The keys are the set, model and client of a row of scores.csv.
+    """
+    columns: dict[tuple[str, str, str], dict[str, str]] = {}
+    for row in intervals.rows:
+        if row.method == BOOTSTRAP and row.low == row.low:
+            of_row = columns.setdefault((row.split, row.models[0], row.client), {})
+            of_row |= {f"{row.score}_low": str(row.low), f"{row.score}_high": str(row.high)}
+    return columns
+
+
+def interval_table(folder: Path) -> str:
+    """Return a collapsible table of the scores of all held-out rows together, with intervals; "" without intervals."""
+    intervals = find_intervals(folder, by_client=False)
+    if intervals is None:
+        return ""
+    headers = ["model", "score", "method", "value", "low", "high"]
+    rows = [[row.models[0], row.score, row.method, row.estimate, row.low, row.high] for row in intervals.rows]
+    cells = [["" if value != value else value for value in row] for row in rows]
+    caption = ". ".join([intervals.title, *intervals.warnings])
+    return collapsible("Scores of held-out rows with intervals", html_table(headers, cells, "intervals", caption))

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fcorun.base.records.record import Record
-from fcorun.reports.grid_edges import GridEdge, find_grid_edges
 from fcorun.reports.pictures.layout import CurveStyle, curve_style, escape_dollars
-from fcorun.reports.run_table import RunTable
+from fcorun.reports.run_table import GridEdge, RunTable, find_grid_edges
 
 
 @dataclass(frozen=True)
