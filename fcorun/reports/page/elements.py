@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +118,20 @@ def read_template(name: str) -> Markup:
 
 
 def _element(macro: str, *values: Any, **options: Any) -> Markup:
-    """Return an element that a macro of elements.html makes of these values."""
+    """Return an element that a macro of elements.html makes of these values, "" of none."""
     return getattr(_environment().get_template("elements.html").module, macro)(*values, **options)
+
+
+# The macros of elements.html that need no more than their values.
+paragraph = partial(_element, "paragraph")
+subheading = partial(_element, "subheading")
+bullet_list = partial(_element, "bullets")
+warning_list = partial(_element, "warnings")
+preformatted = partial(_element, "preformatted")
+collapsible = partial(_element, "collapsible")
+picture_grid = partial(_element, "grid")
+screen_or_paper = partial(_element, "screen_or_paper")
+link_to_section = partial(_element, "link")
 
 
 def join_blocks(blocks: Iterable[str]) -> Markup:
@@ -143,8 +155,13 @@ def html_table(
     caption: str = "",
     numbers: Sequence[int] = (),
 ) -> Markup:
-    """Return a table. A table with a name is sorted by its headers. Text columns ``numbers`` are aligned as numbers."""
+    """Return a table, "" without rows.
+
+    A table with a name is sorted by its headers. Text columns ``numbers`` are aligned as numbers.
+    """
     rows = [*rows]
+    if not rows:
+        return Markup("")
     columns = []
     for i, header in enumerate(headers):
         is_number = i in numbers or _is_numeric([row[i] for row in rows])
@@ -169,11 +186,6 @@ def facts_table(rows: Iterable[tuple[str, Any]], caption: str = "") -> Markup:
 def numbered_table(headers: Sequence[Header], rows: Iterable[Sequence[Any]], name: str, caption: str) -> Markup:
     """Return a table whose rows have the numbers of runs, which the script of the page looks up."""
     return _element("table", headers, [list(map(table_cell, row)) for row in rows], name, caption, numbers_rows=True)
-
-
-def link_to_section(name: str, text: str, suffix: str = "") -> Markup:
-    """Return a link to a section of the page, followed by a text."""
-    return _element("link", name, text, suffix)
 
 
 def from_rich_table(table: RichTable, keys: Collection[str] = ()) -> Markup:
@@ -207,49 +219,7 @@ def claims_list(rows: Sequence[dict[str, Any]]) -> str:
         claim = f"{algo}: {says}" if count[row.get("says")] > 1 else says
         below = f"{note[:1].upper()}{note[1:]}." if note and style != "yes" else ""
         items.append({"style": style, "mark": mark, "result": result, "claim": claim, "note": below})
-    return _element("claims", items, len(items) > _MANY_CLAIMS) if items else ""
-
-
-def bullet_list(lines: Iterable[str]) -> str:
-    """Return sentences as a list, "" without any."""
-    shown = list(filter(None, lines))
-    return _element("bullets", shown) if shown else ""
-
-
-def warning_list(lines: Iterable[str]) -> str:
-    """Return warnings in a box, "" without any."""
-    shown = list(filter(None, lines))
-    return _element("warnings", shown) if shown else ""
-
-
-def paragraph(text: str, css_class: str = "") -> str:
-    """Return text as a paragraph, "" without any."""
-    return _element("paragraph", text, css_class) if text else ""
-
-
-def subheading(text: str) -> str:
-    """Return a heading within a section, "" without text."""
-    return _element("subheading", text) if text else ""
-
-
-def preformatted(text: str) -> Markup:
-    """Return a text with its own lines."""
-    return _element("preformatted", text)
-
-
-def picture_grid(figures: Sequence[str]) -> str:
-    """Return figures two by two, the last of an odd number as wide as two; "" without any."""
-    return _element("grid", figures) if figures else ""
-
-
-def screen_or_paper(screen: str, paper: str) -> Markup:
-    """Return an element that has one form on a screen and another on paper."""
-    return _element("screen_or_paper", screen, paper)
-
-
-def collapsible(summary: str, content: str) -> Markup:
-    """Return an element that opens by its summary, and is left out of print."""
-    return _element("collapsible", summary, content)
+    return _element("claims", items, len(items) > _MANY_CLAIMS)
 
 
 def embed_json(content: Any) -> Markup:

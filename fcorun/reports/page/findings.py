@@ -173,7 +173,7 @@ def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
         html_table(headers, lines, caption=caption, numbers=(1, 2, 3)),
         bullet_list([counted, *reading_sentences(model)]),
         embed_picture(model.record.folder / "inference.png", "Forest plot: the estimates and intervals of the table."),
-        collapsible("How the intervals were computed", bullet_list(technical)) if technical else "",
+        collapsible("How the intervals were computed", bullet_list(technical)),
     ]
 
 

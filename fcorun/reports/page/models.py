@@ -1,6 +1,6 @@
 """Coefficients of runs, their scores on held-out rows, and pictures of curves: of a single run or the best of many."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,14 @@ from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import PREDICTIONS_FILE, Record
 from fcorun.data.tasks import find_tasks
 from fcorun.reports.page.elements import bullet_list, collapsible, embed_drawing, embed_picture, html_table, paragraph
-from fcorun.reports.page.page_files import parse_cell, parse_float, read_csv, read_lines
-from fcorun.reports.pictures.coefficient_picture import Bars, ModelView, render_bars
+from fcorun.reports.page.page_files import csv_table, parse_float, read_csv, read_lines
+from fcorun.reports.pictures import coefficient_picture
+from fcorun.reports.pictures.coefficient_picture import ModelView
 from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.drawing_processes import draw_later
-from fcorun.reports.pictures.picture import find_pictures
+from fcorun.reports.pictures.picture import Picture, find_pictures
 from fcorun.results.inference.methods import INTERVALS_TEXT
-from fcorun.results.models.coefficients import describe_cutoff, load_coefficients, nonzero_rows
+from fcorun.results.models.coefficients import load_coefficients, nonzero_rows
 from fcorun.results.score_intervals.intervals import compute_intervals
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, ScoreIntervals, ScoreOptions
 
@@ -33,41 +34,31 @@ _MAX_BYTES = 2**19  # of predictions.csv, some 6,000 rows: intervals of more tak
 
 
 def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals: bool = True) -> list[str]:
-    """Return drawings, tables and brain pictures of the largest coefficients of each run that has any.
+    """Return pictures and tables of the largest coefficients of each run that has any.
 
-    ``records`` has the name and the record of each run. ``with_intervals`` adds the pictures of
-    the model, and the picture and the sentences of ``fcorun infer``.
+    ``records`` has the name and the record of each run. ``with_intervals`` adds the titled pictures of the model, and
+    the picture and the sentences of ``fcorun infer``.
     """
     models = [(name, record, read_csv(record.folder / "coefficients.csv")) for name, record in records]
     models = [model for model in models if model[2]]
+    shown = models[:MAX_MODELS]
+    drawings = [
+        _begin_drawing(record, lambda picture: picture is coefficient_picture.PICTURE) for _, record, _ in shown
+    ]
     blocks = []
-    for name, record, rows in models[:MAX_MODELS]:
-        cutoff = float(record.flat_config.get("cutoff") or 0)
+    for (name, record, rows), finish in zip(shown, drawings, strict=True):
         data = read_summary(record.folder).get("data", {})
-        weights = [row for row in rows if row["parameter"] != "bias"]
-        nonzero = nonzero_rows(rows, cutoff, data)
-        largest = nonzero[:MAX_COEFFICIENTS]
-        limit = describe_cutoff(cutoff, "cutoff_factors" in data)
-        caption = f"{name}: {len(nonzero)} of {len(weights)} coefficients exceed cutoff={limit} in magnitude."
-        if len(nonzero) > MAX_COEFFICIENTS:
-            caption += f" The {MAX_COEFFICIENTS} largest are shown; coefficients.csv has all."
-        if largest:
-            classes = list(dict.fromkeys(row["class"] for row in rows))
-            caption += describe_few_levels(data, [row["feature"] for row in largest])
-            blocks.append(_draw_largest(caption, largest, classes))
-        else:
-            blocks.append(paragraph(caption))
+        largest = nonzero_rows(rows, float(record.flat_config.get("cutoff") or 0), data)[:MAX_COEFFICIENTS]
+        few_levels = describe_few_levels(data, [row["feature"] for row in largest])
+        blocks += finish(f"{name}: coefficients as trained.{few_levels}")
         task = find_tasks().get(data.get("task", ""))
         has_hazards = task is not None and task.has_events
         cells = []
-        for row in largest:
+        for row in [*largest, *(row for row in rows if row["parameter"] == "bias")]:
             value, original = parse_float(row["value"]), parse_float(row["value_original"])
-            ratio = [float(np.exp(original))] if has_hazards else []
-            cells.append([row["feature"], row["class"], value, original, *ratio])
-        for row in rows:
-            if row["parameter"] == "bias":
-                value, original = parse_float(row["value"]), parse_float(row["value_original"])
-                cells.append(["(intercept)", row["class"], value, original, *([""] if has_hazards else [])])
+            cells.append([row["feature"] or "(intercept)", row["class"], value, original])
+            if has_hazards:
+                cells[-1].append(float(np.exp(original)) if row["feature"] else "")
         headers = ["feature", "class", "as trained", "in its own units", *(["hazard ratio"] if has_hazards else [])]
         blocks.append(collapsible(f"{name}: the coefficients as a table", html_table(headers, cells)))
         blocks.append(embed_picture(record.folder / "brain.png", f"{name}: the weights on the brain."))
@@ -83,26 +74,25 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
 
 def draw_model_pictures(record: Record) -> list[str]:
     """Return drawings of the titled pictures of a record's linear model; [] of another record."""
+    return _begin_drawing(record, lambda picture: bool(picture.title))()
+
+
+def _begin_drawing(record: Record, chosen: Callable[[Picture], bool]) -> Callable[..., list[str]]:
+    """Begin to draw the chosen pictures of a record's linear model, and return the function that returns the drawings.
+
+    The function takes a caption in place of the picture's own. A record without such a model has no drawings.
+    """
     try:
         coefficients = load_coefficients(record)
     except UserError:
-        return []
+        return lambda caption="": []
     view = ModelView(coefficients, record.picture_title, float(record.flat_config.get("cutoff") or 0))
-    waits = [draw_later(picture.render_parts, view) for picture in find_pictures(ModelView) if picture.title]
-    return [embed_drawing(svg, caption) for wait in waits for svg, caption in wait()]
+    waits = [draw_later(picture.render_parts, view) for picture in filter(chosen, find_pictures(ModelView))]
 
+    def finish(caption: str = "") -> list[str]:
+        return [embed_drawing(svg, caption or own_caption) for wait in waits for svg, own_caption in wait()]
 
-def _draw_largest(caption: str, rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
-    """Return a drawing with a bar for each of these rows of coefficients.csv."""
-    names = [" ".join(filter(None, (row["feature"], row["class"]))) for row in rows]
-    own_units = None
-    if any(row["value_original"] for row in rows):
-        own_units = [parse_float(row["value_original"]) for row in rows]
-    label = "coefficient, as trained"
-    if len(classes) == 1 and classes[0]:
-        label += f"; above 0 speaks for the class '{classes[0]}'"
-    bars = Bars(names, [parse_float(row["value"]) for row in rows], own_units)
-    return embed_drawing(draw_later(render_bars, bars, label)(), caption)
+    return finish
 
 
 def describe_few_levels(
@@ -122,30 +112,25 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
 
     Returns [] without scores.
     """
-    scores = [(name, row) for name, record in records for row in read_csv(record.folder / "scores.csv")]
-    overall = [(name, row) for name, row in scores if not row["client"]]
+    scores = [{"run": name} | row for name, record in records for row in read_csv(record.folder / "scores.csv")]
+    overall = [row for row in scores if not row["client"]]
     if not overall:
         return []
     is_single_run = len(records) == 1
-    headers = [key for key in dict.fromkeys(key for _, row in overall for key in row) if key != "client"]
-    rows = []
-    for name, row in overall:
-        values = [parse_cell(key, row.get(key, "")) for key in headers]
-        rows.append(values if is_single_run else [name, *values])
+    columns = list(dict.fromkeys(key for row in overall for key in row if key not in ("run", "client")))
     note = "Test rows, if the data have some, were scored once, at the end."
-    blocks: list[str] = [html_table(headers if is_single_run else ["run", *headers], rows, "scores", note)]
+    blocks: list[str] = []
     if is_single_run:
+        blocks.append(csv_table(overall, "scores", note, columns))
         blocks.append(interval_table(records[0][1].folder))
-    by_client = [row for _, row in scores if row["client"]]
-    if is_single_run and by_client:
-        keys = ["client", *headers]
-        rows = []
-        for row in by_client[:_MAX_CLIENT_ROWS]:
-            rows.append([parse_cell(key, row.get(key, "")) for key in keys])
+        by_client = [row for row in scores if row["client"]]
         summary = "Scores by client"
         if len(by_client) > _MAX_CLIENT_ROWS:
             summary += f" (the first {_MAX_CLIENT_ROWS} of {len(by_client)} rows; scores.csv has all)"
-        blocks.append(collapsible(summary, html_table(keys, rows, "by_client")))
+        table = csv_table(by_client[:_MAX_CLIENT_ROWS], "by_client", columns=["client", *columns])
+        blocks.append(collapsible(summary, table))
+    else:
+        blocks.append(csv_table(overall, "scores", note, ["run", *columns]))
     for name, record in records[:MAX_MODELS]:
         blocks += curve_pictures(record.folder, "" if is_single_run else f"{name}: ")
     return blocks

@@ -1,11 +1,15 @@
-"""Files of a record as a page reads them: missing or broken ones are empty."""
+"""Files of a record as a page reads and shows them: missing or broken ones are empty."""
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from fcorun.base.records.formats import read_text
+from fcorun.reports.page.elements import html_table
 
 
 def read_csv(path: Path, column: str | None = None) -> list[dict[str, Any]]:
@@ -36,7 +40,7 @@ def parse_float(value: Any) -> float:
 
 # columns of names: a client, a class or a feature may be called 007 or nan
 _TEXT_COLUMNS = (
-    *("set", "model", "client", "positive", "feature", "class", "held_out"),
+    *("run", "set", "model", "client", "positive", "feature", "class", "held_out"),
     *("algo", "data", "objective", "reg"),
 )
 
@@ -49,3 +53,15 @@ def parse_cell(column: str, text: str) -> Any:
         return int(text) if text.lstrip("-").isdecimal() else float(text)
     except ValueError:
         return text
+
+
+def csv_table(
+    rows: Sequence[dict[str, Any]], name: str = "", caption: str = "", columns: Sequence[str] | None = None
+) -> Markup:
+    """Return rows of a CSV as a table, with numbers where cells are numbers; by default it has all their columns."""
+    if columns is None:
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = []
+    for row in rows:
+        cells.append([parse_cell(key, row.get(key) or "") for key in columns])
+    return html_table(columns, cells, name, caption)

@@ -7,7 +7,7 @@ from typing import Any
 from fcorun.base.errors import FEW_EVENTS, describe_few_events
 from fcorun.reports.page.elements import collapsible, html_table, join_blocks, paragraph
 from fcorun.reports.page.models import curve_pictures
-from fcorun.reports.page.page_files import parse_cell, parse_float
+from fcorun.reports.page.page_files import csv_table, parse_float
 from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
 from fcorun.reports.pictures.forest import format_interval
 from fcorun.results.scores.score import find_score, list_scores
@@ -176,8 +176,4 @@ def client_scores(model: FittedTableModel, names: Sequence[str] = ()) -> str:
 
 def all_scores(model: FittedTableModel) -> str:
     """Return all scores as numbers, by set, model and client."""
-    rows = model.held_out_scores
-    if not rows:
-        return ""
-    headers = list(dict.fromkeys(key for row in rows for key in row))
-    return html_table(headers, [[parse_cell(key, row.get(key) or "") for key in headers] for row in rows], "scores")
+    return csv_table(model.held_out_scores, "scores")

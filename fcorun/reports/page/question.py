@@ -211,7 +211,7 @@ def _gap_table(model: FittedTableModel) -> str:
     for name, count in gaps.items():
         fill = fills.get(name)
         rows.append([model.label(name), count, format_share(count, total), "" if fill is None else format_number(fill)])
-    return html_table(["column", "rows without a value", "share", "filled by"], rows, numbers=(1, 2)) if rows else ""
+    return html_table(["column", "rows without a value", "share", "filled by"], rows, numbers=(1, 2))
 
 
 def missing_by_outcome(model: FittedTableModel) -> list[str]:

@@ -127,7 +127,7 @@ def result_table(record: Record, runs: RunTable) -> str:
     n_rounds = runs.tail_rounds or 0
     if n_rounds > 1 and not (summary.get("stopped") or is_diverged or runs.are_baselines().all()):
         headers.append(f"mean of the last {n_rounds} rounds")
-    return html_table(headers, [row[: len(headers)] for row in rows]) if rows else ""
+    return html_table(headers, [row[: len(headers)] for row in rows])
 
 
 def run_facts(runs: RunTable) -> str:

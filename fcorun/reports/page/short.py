@@ -65,7 +65,7 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
         coefficients=finding_table(model, n_features),
         reading=" ".join(reading_sentences(model)),
         no_intervals=missing_intervals_sentence(model),
-        scores=performance.score_table(model, rows, performance.score_names(without=["prevalence"])) if rows else "",
+        scores=performance.score_table(model, rows, performance.score_names(without=["prevalence"])),
         scores_by_client=performance.client_scores(model, performance.score_names(brief=True, without=["events"])),
         brackets=" ".join(performance.describe_brackets(model)),
         curves=[embed_picture(folder / name, "") for name in _CURVES],

@@ -16,7 +16,7 @@ from fcorun.reports.page.elements import (
     paragraph,
 )
 from fcorun.reports.page.models import curve_pictures
-from fcorun.reports.page.page_files import parse_cell, parse_float, read_csv
+from fcorun.reports.page.page_files import csv_table, parse_float, read_csv
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure
 STUDY_FILES = (CLAIMS_CSV, SELECTION_FILE, STABILITY_FILE)
@@ -63,7 +63,7 @@ def _add_figure(page: Page, folder: Path, name: str, single_figure: bool) -> lis
     """Add the section of a figure with its claims, if the folder has one, and return sentences about it."""
     if not (folder / CLAIMS_CSV).exists():
         return []
-    claims, best = read_csv(folder / CLAIMS_CSV), read_csv(folder / "table.csv")
+    claims = read_csv(folder / CLAIMS_CSV)
     about = read_json(folder / FIGURE_JSON)
     holds = [row.get("holds", "") for row in claims]
     count = f"{holds.count('yes')} of {len(claims)} claims hold" if claims else "Nothing is claimed"
@@ -73,25 +73,17 @@ def _add_figure(page: Page, folder: Path, name: str, single_figure: bool) -> lis
     caption = str(about.get("caption") or f"The figure {title}.")
     blocks = [] if single_figure else [paragraph(f"{count}.")]
     blocks += [claims_list(claims), embed_picture(folder / "figure.png", caption)]
-    if claims:
-        columns = [key for key in _CLAIM_COLUMNS if any(row.get(key) for row in claims)]
-        rows = [[row.get(key, "") for key in columns] for row in claims]
-        caption = "How each claim was measured. " + (_THRESHOLDS if about.get("ours") else "")
-        blocks.append(html_table(columns, rows, caption=caption))
-    if best:
-        summary = "All averages of the best points, with their bands (table.csv)"
-        blocks.append(collapsible(summary, _csv_table(best)))
+    columns = [key for key in _CLAIM_COLUMNS if any(row.get(key) for row in claims)]
+    caption = "How each claim was measured. " + (_THRESHOLDS if about.get("ours") else "")
+    blocks.append(html_table(columns, [[row.get(key, "") for key in columns] for row in claims], caption=caption))
+    summary = "All averages of the best points, with their bands (table.csv)"
+    blocks.append(collapsible(summary, csv_table(read_csv(folder / "table.csv"))))
     page.add_section(f"figure-{len(page.sections)}", count if single_figure else f"Figure {title}", *blocks)
     changed = about.get("changed")
     return [
         str(about.get("about") or ""),
         f"The figure differs from its file: {changed}." if changed else "",
     ]
-
-
-def _csv_table(rows: Sequence[dict[str, Any]], name: str = "", caption: str = "") -> str:
-    """Return the rows of a CSV as a table, with numbers where cells are numbers."""
-    return html_table([*rows[0]], [[parse_cell(*cell) for cell in row.items()] for row in rows], name, caption)
 
 
 def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
@@ -142,13 +134,11 @@ def selection_blocks(folder: Path) -> list[str]:
         "training rows, so the error is a rule of thumb. Beside it the coefficients, of all training rows, against the "
         f"{about.get('param_name')}. Lines mark what the rules choose, the bold one what was chosen."
     )
-    curve = read_csv(folder / "curve.csv")
-    scores = collapsible("The held-out scores as a table (curve.csv)", _csv_table(curve)) if curve else ""
     return [
         embed_picture(folder / "selection.png", caption),
         *_nested_blocks(about, folder),
         bullet_list([str(line) for line in about.get("warnings", ())]),
-        scores,
+        collapsible("The held-out scores as a table (curve.csv)", csv_table(read_csv(folder / "curve.csv"))),
     ]
 
 
@@ -165,7 +155,7 @@ def _nested_blocks(about: Mapping[str, Any], folder: Path) -> list[str]:
     )
     rows = read_csv(folder / "nested.csv")
     caption = "Outer folds: the value chosen without each, and the scores on its rows (nested.csv)"
-    return [paragraph(sentence), collapsible(caption, _csv_table(rows)) if rows else ""]
+    return [paragraph(sentence), collapsible(caption, csv_table(rows))]
 
 
 def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
@@ -194,7 +184,7 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
         f"Stability {name}",
         bullet_list([*map(str, about.get("bound_statement", ())), *map(str, about.get("warnings", ()))]),
         *pictures,
-        _csv_table(shown, f"features{len(page.sections)}", caption) if shown else "",
+        csv_table(shown, f"features{len(page.sections)}", caption),
     )
     n_stable = len(about.get("stable", ()))
     text = (

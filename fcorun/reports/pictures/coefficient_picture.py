@@ -1,14 +1,13 @@
 """The picture of a linear model: its largest coefficients by name, and all of them if they are many."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure, shorten_name
+from fcorun.reports.pictures.layout import COLOURS, make_figure, shorten_name
 from fcorun.reports.pictures.picture import Picture
-from fcorun.reports.pictures.style import pt, style_context
+from fcorun.reports.pictures.style import pt
 from fcorun.results.models.coefficients import Coefficients, describe_cutoff
 
 _MAX_BARS = 30  # up to so many coefficients are all bars
@@ -27,21 +26,6 @@ class ModelView:
     coefficients: Coefficients
     label: str
     cutoff: float
-
-
-@dataclass(frozen=True)
-class Bars:
-    """Coefficients that are drawn as bars, the first on top.
-
-    Attributes:
-        names: the names of the features.
-        values: the coefficients as trained.
-        own_units: the values per unit of the feature, which stand beside the bars; None: nothing does.
-    """
-
-    names: Sequence[str]
-    values: Sequence[float]
-    own_units: Sequence[float] | None = None
 
 
 def draw_coefficients(view: ModelView) -> Any:
@@ -71,7 +55,7 @@ def draw_coefficients(view: ModelView) -> Any:
         own_units = coefficients.original[0][:, 0]
     n_panels = 2 if has_stems else 1
     figure, axes = make_figure(n_panels, n_panels, title=[view.label, note], height=max(n_bars, 6) * _BAR + _NOTES)
-    draw_bars(axes[0], _take_largest(coefficients, values, n_bars, own_units))
+    _draw_bars(axes[0], coefficients, values, n_bars, own_units=own_units)
     axes[0].set_xlabel(_coefficient_label(coefficients))
     if has_stems:
         _draw_stems(axes[1], values, n_bars)
@@ -107,27 +91,31 @@ def _find_largest(values: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-np.abs(values), kind="stable")[:count]
 
 
-def _take_largest(
-    coefficients: Coefficients, values: np.ndarray, count: int, own_units: np.ndarray | None = None
-) -> Bars:
-    """Return the bars of the ``count`` largest of a model's ``values``, one a feature."""
-    order = _find_largest(values, count)
-    names = [coefficients.display_names[j] for j in order]
-    return Bars(names, values[order].tolist(), None if own_units is None else own_units[order].tolist())
+def _draw_bars(
+    ax: Any,
+    coefficients: Coefficients,
+    values: np.ndarray,
+    count: int,
+    *,
+    own_units: np.ndarray | None = None,
+    max_letters: int = _NAME_LETTERS,
+) -> None:
+    """Draw a bar for each of the ``count`` largest of a model's ``values``, the largest on top.
 
-
-def draw_bars(ax: Any, bars: Bars, max_letters: int = _NAME_LETTERS) -> None:
-    """Draw bars with their names, of at most ``max_letters``, and with their values in own units beside them."""
-    count = len(bars.names)
+    Names of features have at most ``max_letters``. ``own_units`` are the values per unit of a feature, which stand
+    beside the bars.
+    """
+    largest = _find_largest(values, count)
     ys = np.arange(count)[::-1]
-    ax.barh(ys, bars.values, height=0.7, color=[_SIGN_COLOURS[int(value > 0)] for value in bars.values])
+    ax.barh(ys, values[largest], height=0.7, color=[_SIGN_COLOURS[int(value > 0)] for value in values[largest]])
     ax.axvline(0, color="black", linewidth=pt(0.6))
-    ax.set_yticks(ys, [shorten_name(name, max_letters) for name in bars.names], parse_math=False)
+    names = [shorten_name(coefficients.display_names[j], max_letters) for j in largest]
+    ax.set_yticks(ys, names, parse_math=False)
     ax.set_ylim(-0.6, max(count, 1) - 0.4)
     ax.locator_params(axis="x", nbins=5)
-    if bars.own_units is not None and count:
+    if own_units is not None and count:
         text = {"textcoords": "offset points", "ha": "right", "annotation_clip": False}
-        for y, value in zip(ys, bars.own_units, strict=True):
+        for y, value in zip(ys, own_units[largest], strict=True):
             xycoords = ("axes fraction", "data")
             ax.annotate(f"{value:.3g}", (1, y), (pt(39), 0), xycoords=xycoords, va="center", **text)
         ax.annotate("per unit", (1, 1), (pt(39), pt(1)), xycoords="axes fraction", va="bottom", **text)
@@ -136,15 +124,6 @@ def draw_bars(ax: Any, bars: Bars, max_letters: int = _NAME_LETTERS) -> None:
     if not count:
         ax.set_xlim(-1, 1)
         ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", va="center")
-
-
-def render_bars(bars: Bars, label: str) -> bytes:
-    """Return a picture of bars alone as the content of an SVG; ``label`` is that of their axis."""
-    with style_context("paper"):
-        figure, (ax,) = make_figure(1, 1, height=max(len(bars.names), 6) * _BAR + _NOTES / 2)
-        draw_bars(ax, bars, max_letters=40)
-        ax.set_xlabel(label, parse_math=False)
-        return render_figure(figure, "svg")
 
 
 def _draw_stems(ax: Any, values: np.ndarray, count: int) -> None:
@@ -157,7 +136,7 @@ def _draw_stems(ax: Any, values: np.ndarray, count: int) -> None:
     line_width = float(np.clip(300 / len(values), 0.25, 1))
     for is_positive, colour in enumerate(_SIGN_COLOURS):
         mask = (values > 0) == bool(is_positive)
-        ax.add_collection(LineCollection(list(stems[mask]), colors=colour, linewidths=line_width))
+        ax.add_collection(LineCollection(list(stems[mask]), colors=colour, linewidths=line_width, rasterized=True))
     largest = _find_largest(values, count)
     ax.plot(largest, values[largest], ".", color="black", markersize=pt(2))
     ax.axhline(0, color="black", linewidth=pt(0.6))
@@ -175,7 +154,7 @@ def _draw_classes(coefficients: Coefficients, label: str, note: str, nonzero: np
     figure, axes = make_figure(len(shown), min(3, len(shown)), title=[label, note], height=max(max_bars, 4) * _BAR)
     limit = 1.05 * float(np.abs(weights).max()) or 1.0
     for k, (ax, name) in enumerate(zip(axes, shown, strict=True)):
-        draw_bars(ax, _take_largest(coefficients, weights[:, k], n_bars[k]), _SHORT_NAME_LETTERS)
+        _draw_bars(ax, coefficients, weights[:, k], n_bars[k], max_letters=_SHORT_NAME_LETTERS)
         ax.set_xlim(-limit, limit)  # equal for all classes, to compare them
         ax.set_title(f"{name}: {n_bars[k]} of {n_nonzero[k]:,}", loc="left", pad=pt(2), parse_math=False)
         if k >= len(shown) - 3:
@@ -214,9 +193,4 @@ def _draw_matrices(coefficients: Coefficients, label: str, note: str) -> Any:
     return figure
 
 
-def collect(view: ModelView) -> ModelView:
-    """Return the view, of which the picture shows all."""
-    return view
-
-
-PICTURE = Picture("coefficients", ModelView, collect, draw_coefficients)
+PICTURE = Picture("coefficients", ModelView, lambda view: view, draw_coefficients)
