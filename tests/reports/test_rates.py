@@ -23,7 +23,6 @@ def test_heat_maps():
     assert bar.get_ylabel() == "F1 of |w$_j$| > 0.0001\nmean of last 20 rounds"
     assert legend_of(figure) == [
         *("best", "diverged with any of 3 seeds of cohorts", "median of 3 seeds of cohorts"),
-        "best is the largest $\\eta_s$, try larger: feddualavg, fedmid",
     ]
     picture = maps[0].images[0].get_array()
     assert (picture[:, 2] == picture[0, 2]).all()  # the rate that diverges, grey
@@ -95,7 +94,7 @@ def test_a_long_legend_fits_a_column(servers):
                     fake_record(f"s/{strength}{rate}{server}{seed}", settings, fake_rows(strength), status)
     figure = draw_checked_view(rates.PICTURE, load_records("s"))  # which sees to it that nothing is cut
     assert figure.get_figwidth() <= 3.5
-    assert len(legend_of(figure)) >= 4
+    assert len(legend_of(figure)) >= 3
 
 
 @pytest.mark.slow
@@ -115,16 +114,8 @@ def test_one_rate_is_a_line_an_algorithm():
     assert [line.get_xdata().tolist() for line in lines] == [[0.1, 0.2], [0.1, 0.2]]
     crosses = [line for line in ax.lines if line.get_marker() == "x"]
     assert {line.get_xdata()[0] for line in crosses} == {0.5}
-    bottom, top = ax.get_ylim()
-    lowest = min(line.get_ydata().min() for line in lines)
-    assert all(bottom + line.get_ydata()[0] * (top - bottom) < lowest for line in crosses)  # none among the values
+    assert sorted({line.get_ydata()[0] for line in crosses}) == [1.04, 1.1]  # above the panel, none among the values
     assert len(ax.collections) == 2  # bands
-
-
-@pytest.mark.slow
-def test_losses_have_their_crosses_above():
-    (ax,) = draw_checked_view(rates.PICTURE, fake_grid("s", server=(1.0,)), "objective").axes
-    assert all(line.get_ydata()[0] > 0.8 for line in ax.lines if line.get_marker() == "x")
 
 
 @pytest.mark.slow
@@ -169,22 +160,15 @@ def test_the_scale_leaves_out_what_all_but_diverged():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rate", "setting", "label"), [("server_lr", None, "no server rate"),
-                                                     ("client_lr", "auto", "client rate auto")])  # fmt: skip
-def test_an_algorithm_without_numbers_of_a_rate_has_a_strip(rate, setting, label):
+def test_an_algorithm_with_one_number_has_a_line_beside_the_maps_of_others():
     fake_grid("s", algos=("feddualavg",), seeds=(0,))
-    other = {"server_lr": "client_lr", "client_lr": "server_lr"}[rate]
     for value in (0.1, 0.2):
-        settings = fake_config("apfl", **{f"algo__{other}": value, f"algo__{rate}": setting})
-        if setting is None:
-            del settings["algo"][rate]
+        settings = fake_config("apfl", algo__client_lr=value)
+        del settings["algo"]["server_lr"]
         fake_record(f"s/apfl{value}", settings, fake_rows(1 / value))
-    strip, *_ = draw_checked_view(rates.PICTURE, load_records("s")).axes
-    assert strip.get_title() == "apfl"
-    across, up = ([t.get_text() for t in labels] for labels in (strip.get_xticklabels(), strip.get_yticklabels()))
-    assert {tuple(up), tuple(across)} == {(label,), ("0.1", "0.2")}
-    assert (up == [label]) == (rate == "server_lr")
-    assert len([line for line in strip.lines if line.get_marker() == "o"]) == 2  # the best is marked
+    heat_map, lines, _ = draw_checked_view(rates.PICTURE, load_records("s")).axes
+    assert heat_map.get_title() == "feddualavg"
+    assert "apfl" in lines.get_legend_handles_labels()[1]
 
 
 def test_points_of_numbers_that_never_meet_are_no_map():
