@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fcorun.base.config import IDENTITY_SECTIONS, LABEL_KEYS, keys_outside_identity
 from fcorun.base.metrics import (
     COUNTERS,
@@ -18,7 +20,7 @@ from fcorun.base.metrics import (
 )
 from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import Record
-from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, DataFrame, RunTable, column_values
+from fcorun.reports.run_table import DATA_SEED_KEYS, DataFrame, RunTable, is_number
 
 _KINDS = ("final", "best", "tail")
 
@@ -94,11 +96,12 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
     longest = max([row[rounds] or 0 for row in rows if not is_baseline_row(row)], default=0)
     if tail is not None and longest:  # a run of 30 rounds has no last 100
         tail = min(tail, longest)
-    titles = _read_titles(configs)
+    titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
+    count = Counter(titles.values())
+    titles = {name: f"{title} ({name})" if count[title] > 1 else title for name, title in titles.items()}
     cutoff = _common_value(summaries, "cutoff")
     stopped = any(summary.get("stopped") for summary in summaries)
-    by_algo = _varied_keys_by_algo(frame, varied)
-    runs = RunTable(frame, metrics, titles, by_algo, tail_rounds=tail, cutoff=cutoff, has_stopped=stopped)
+    runs = RunTable(frame, metrics, titles, tail_rounds=tail, cutoff=cutoff, has_stopped=stopped)
     optima = [_read_optimum(summary, config) for summary, config in zip(summaries, configs, strict=True)]
     frame["above"] = _share_above_optimum(runs, optima)
     return runs
@@ -113,13 +116,6 @@ def _keep_integers(frame: DataFrame, rows: Sequence[dict[str, Any]], names: Iter
         if all(type(number) is int for number in numbers if number is not None):
             has_large = any(number is not None and abs(number) >= 2**63 for number in numbers)
             frame[name] = pd.array(numbers, dtype=object if has_large else "Int64")
-
-
-def _read_titles(configs: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Return the title of each algorithm by its name, which follows a title that several names have."""
-    titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
-    count = Counter(titles.values())
-    return {name: f"{title} ({name})" if count[title] > 1 else title for name, title in titles.items()}
 
 
 def _read_optimum(summary: dict[str, Any], config: dict[str, Any]) -> float:
@@ -145,8 +141,6 @@ def _share_above_optimum(runs: RunTable, optima: Sequence[float]) -> Any:
 
     Runs with personal models are left out: they have other optima.
     """
-    import numpy as np
-
     above = runs.column("above").copy()
     last = runs.column("final_objective")
     eligible = (runs.frame["status"] == "done").to_numpy() & np.isnan(runs.column("final_personal_train_loss"))
@@ -216,7 +210,10 @@ def sort_records(records: Iterable[Record], first: Sequence[str] = ()) -> list[R
     def sort_key(item: tuple[Record, dict[str, Any]]) -> tuple:
         record, config = item
         algo, data = str(config.get("algo.name", "")), str(config.get("data.name", ""))
-        values = [_value_sort_key(config.get(_config_key(key))) for key in varied]
+        values = []
+        for key in varied:  # none, then numbers, then text
+            value = config.get(_config_key(key))
+            values.append((value is not None, not is_number(value), value if is_number(value) else str(value)))
         return (position.get(algo, len(position)), algo, data, values, str(record.folder))
 
     return [record for record, _ in sorted(zip(records, configs, strict=True), key=sort_key)]
@@ -228,20 +225,16 @@ def drop_superseded(records: Sequence[Record]) -> tuple[list[Record], str]:
     Of copies of one run, a finished record is kept. Of finished runs with the same configuration but other code or
     other data, the last written one is kept.
     """
-    runs: dict[str, int] = {}  # the position of each run's record; copies would count as several seeds
-    for position, record in enumerate(records):
-        identity = record.status.get("identity") or str(record.folder)
-        if identity not in runs or (record.finished and not records[runs[identity]].finished):
-            runs[identity] = position
-    newest: dict[str, int] = {}
-    for position in runs.values():
-        record = records[position]
+    runs: dict[str, Record] = {}  # copies would count as several seeds
+    for record in sorted(records, key=lambda record: not record.finished):
+        runs.setdefault(record.status.get("identity") or str(record.folder), record)
+    newest: dict[str, Record] = {}
+    for record in sorted(runs.values(), key=_last_written):
         settings = str(record.folder)
         if record.finished and (config := record.flat_config):
             ignored = keys_outside_identity()
             settings = repr(sorted((key, repr(value)) for key, value in config.items() if key not in ignored))
-        if settings not in newest or _last_written(records[newest[settings]]) < _last_written(record):
-            newest[settings] = position
+        newest[settings] = record
     sentences = []
     if copies := len(records) - len(runs):
         sentences.append(f"{copies} of {len(records)} records are of a run that another folder holds too: left out")
@@ -251,7 +244,8 @@ def drop_superseded(records: Sequence[Record]) -> tuple[list[Record], str]:
             f"{superseded} of {total} have the configuration of a run that was finished or asked for later, with "
             "other code or other data: left out"
         )
-    return [records[position] for position in sorted(newest.values())], "; ".join(sentences)
+    kept = {id(record) for record in newest.values()}
+    return [record for record in records if id(record) in kept], "; ".join(sentences)
 
 
 def _last_written(record: Record) -> float:
@@ -260,15 +254,6 @@ def _last_written(record: Record) -> float:
         return (record.folder / "status.json").stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _value_sort_key(value: Any) -> tuple[int, float, str]:
-    """Return a key that sorts the values of a setting: none, then numbers, then text."""
-    if value is None:
-        return 0, 0.0, ""
-    if isinstance(value, (int, float)) and value == value:
-        return 1, value, ""
-    return 2, 0.0, str(value)
 
 
 def _read_metrics(record: Record, summary: dict, tail_rounds: int | None, metrics: MetricCatalogue) -> dict[str, dict]:
@@ -305,16 +290,6 @@ def find_varied_keys(configs: list[dict[str, Any]]) -> list[str]:
     sections = [section for section in IDENTITY_SECTIONS[2:] if f"{section}.name" in varied]
     ignored = keys_outside_identity()
     return sections + [key for key in varied if key.split(".")[-1] not in LABEL_KEYS and key not in ignored]
-
-
-def _varied_keys_by_algo(frame: DataFrame, varied: list[str]) -> dict[str, list[str]]:
-    """Return the keys that vary among the runs of each algorithm, without seeds."""
-    by_algo = {}
-    for algo, runs in frame.groupby("algo"):
-        by_algo[algo] = [
-            key for key in varied if key not in SEED_KEYS and len({str(v) for v in column_values(runs[key])}) > 1
-        ]
-    return by_algo
 
 
 def _config_key(key: str) -> str:

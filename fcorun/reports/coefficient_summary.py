@@ -56,17 +56,3 @@ def _summarize_point(records: Sequence[Record]) -> DataFrame:
         if table[name].notna().all():
             columns |= {f"{statistic}{suffix}": (name, statistic) for statistic in ("median", "min", "max")}
     return table.groupby(COEFFICIENT_KEYS, sort=False).agg(**columns).reset_index()
-
-
-def stability_warnings(records: Sequence[Record]) -> list[str]:
-    """Return warnings about how often a coefficient was chosen, a sentence each."""
-    runs = build_table(records)
-    varied = [key for key in SEED_KEYS if key in runs.varied_keys]
-    if len(records) <= 1 or varied != ["seed"]:
-        return []
-    if not any(runs.frame["drawn"].fillna(True)):
-        return ["the seed changes nothing in these runs: they are equal, and tell nothing about stability"]
-    return [
-        "runs that differ in the seed share their rows: the shares tell how stable the method is, not how stable the "
-        "choice is on other rows"
-    ]

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.metrics import (
     CATALOGUE,
@@ -46,7 +48,6 @@ class RunTable:
         frame: the rows, a run each.
         metrics: the metrics of the runs, with those that users' objectives declare.
         titles: the names of algorithms in pictures.
-        varied_by_algo: the keys that vary among the runs of each algorithm, without seeds.
         tail_rounds: the number of rounds that tail averages are over, None if the records do not agree.
         cutoff: the value above which an entry counts as nonzero, None if the records do not agree.
         has_stopped: whether some run has met its target, so that its tail averages are its last values.
@@ -55,7 +56,6 @@ class RunTable:
     frame: DataFrame
     metrics: MetricCatalogue = field(default_factory=lambda: CATALOGUE)
     titles: dict[str, str] = field(default_factory=dict)
-    varied_by_algo: dict[str, list[str]] = field(default_factory=dict)
     tail_rounds: int | None = None
     cutoff: float | None = None
     has_stopped: bool = False
@@ -68,6 +68,15 @@ class RunTable:
         """The keys that vary among the runs."""
         names = list(self.frame)
         return names[names.index("data") + 1 : names.index("status")]
+
+    @property
+    def varied_by_algo(self) -> dict[str, list[str]]:
+        """The keys that vary among the runs of each algorithm, without seeds."""
+        keys = [key for key in self.varied_keys if key not in SEED_KEYS]
+        by_algo = {}
+        for algo, runs in self.frame.groupby("algo"):
+            by_algo[algo] = [key for key in keys if len(set(map(str, column_values(runs[key])))) > 1]
+        return by_algo
 
     @property
     def tail_metrics(self) -> list[str]:
@@ -122,8 +131,6 @@ class RunTable:
 
     def are_baselines(self) -> Any:
         """Return for each run whether it is done without communication rounds, as a baseline is."""
-        import numpy as np
-
         worked = np.nansum([self.column("bytes_up"), self.column("grad_evals")], axis=0) > 0
         return (self.frame["status"] == "done").to_numpy() & ~worked
 
@@ -149,8 +156,6 @@ class RunTable:
 
     def column(self, name: str) -> Any:
         """Return a column of numbers as an array, nan where cells are empty or the column is missing."""
-        import numpy as np
-
         return self.frame[name].to_numpy(float) if name in self.frame else np.full(len(self), np.nan)
 
     def tail_values(self, metric: str) -> Any:
@@ -158,8 +163,6 @@ class RunTable:
 
         For a personal metric, runs without personal models have the value of the shared model.
         """
-        import numpy as np
-
         values = self.column(f"tail_{metric}")
         return np.where(np.isnan(values), self.column(f"tail_{global_name(metric)}"), values)
 
@@ -191,8 +194,6 @@ class RunTable:
 
     def fallback_metric(self, metric: str) -> str:
         """Return the metric if any of these runs measured it, else the default for what they measured."""
-        import numpy as np
-
         measured = [name for name in self.tail_metrics if np.isfinite(self.tail_values(name)).any()]
         return metric if metric in measured or not measured else self.metrics.default_metric(measured)
 
@@ -205,7 +206,6 @@ class RunTable:
         values), status (diverged if any seed is), rows (the positions of its runs in the table; of a point that is
         done and measured, of these runs alone).
         """
-        import numpy as np
         import pandas as pd
 
         keys = ["algo", "data", *(key for key in self.varied_keys if key not in SEED_KEYS)]
@@ -264,8 +264,6 @@ class RunTable:
 
     def _find_best(self, done: DataFrame, metric: str) -> list[Any]:
         """Return the index of the best of these points, followed by the points that are tied with it."""
-        import numpy as np
-
         best = done["metric"].max() if self.metrics[metric].higher else done["metric"].min()
         objective = self.column("tail_objective")
         tolerance = 0.0
@@ -318,42 +316,27 @@ def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
     """Return the edges at which best points lie, for each key with several numbers.
 
     Values that diverged were tried: a best point next to them is at the edge of convergence, not of the grid. A point
-    is at no edge if a point that is tied with it lies inside.
+    is at no edge if a point that is tied with it lies inside, nor at 0, nor at 1 of a count.
     """
     problem_keys = table.problem_keys(metric)
-    points = table.fold_seeds(metric)
-    points = points[points["status"].isin(("done", "diverged"))]
-    point_rows = points.to_dict("records")
+    groups = table.fold_seeds(metric).groupby(["algo", *problem_keys], sort=False, dropna=False)
     edges = []
-    for row in table.best_points(metric).to_dict("records"):
+    for row, (_, group) in zip(table.best_points(metric).to_dict("records"), groups, strict=True):
         if not row["seeds"]:
             continue
-        in_group = []
-        for point in point_rows:
-            in_group.append(all(_equal(point[key], row[key]) for key in ("algo", *problem_keys)))
-        group = points[in_group]
+        group = group[group["status"].isin(("done", "diverged"))]
         best_runs = {tuple(runs) for runs in (row["rows"], *row["tied"])}
         best = group[[tuple(runs) in best_runs for runs in group["rows"]]]
         for key in table.varied_keys:
             if key in SEED_KEYS or key in problem_keys:
                 continue
             tried = sorted(set(filter(is_number, group[key])))
+            is_count = all(isinstance(number, int) for number in filter(is_number, column_values(table.frame[key])))
             best_values = [value for value in best[key] if is_number(value)]
             if len(tried) < 2 or len(best_values) < len(best):
                 continue
             if set(best_values) == {tried[-1]}:
                 edges.append(GridEdge(row["algo"], key, tried[-1], True))
-            elif set(best_values) == {tried[0]} and not _is_lower_bound(tried[0], table, key):
+            elif set(best_values) == {tried[0]} and tried[0] != 0 and not (is_count and tried[0] <= 1):
                 edges.append(GridEdge(row["algo"], key, tried[0], False))
     return edges
-
-
-def _is_lower_bound(value: float, table: RunTable, key: str) -> bool:
-    """Return True if no smaller value of the key makes sense: 0, or 1 of a count."""
-    numbers = [number for number in column_values(table.frame[key]) if is_number(number)]
-    is_count = all(isinstance(number, int) for number in numbers)
-    return value == 0 or (is_count and value <= 1)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return a == b or (a != a and b != b)  # nan equals nan

@@ -16,7 +16,7 @@ from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
-from fcorun.reports.pictures.sweep_pictures import draw_sweep
+from fcorun.reports.pictures.problem_view import draw_sweep
 from fcorun.reports.run_table import SEED_KEYS, RunTable, find_grid_edges, format_number
 from fcorun.reports.seed_bands import describe_band
 

@@ -9,11 +9,10 @@ from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun.reports.build_table import build_table
 from fcorun.reports.page.elements import Cell, table_cell
-from fcorun.reports.page.page_files import read_csv
+from fcorun.reports.page.page_files import csv_table, read_csv
 from fcorun.reports.page.runs import configuration_table, describe_runs, result_table, runs_table
-from fcorun.reports.page.studies import _csv_table
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
-from fcorun.reports.pictures.rates import collect_numbers
+from fcorun.reports.pictures.rates import collect_panels
 
 
 def described(*records):
@@ -88,7 +87,7 @@ def test_a_map_says_that_its_best_point_is_not_drawn():
             settings = fake_config(algo__client_lr=client, algo__server_lr=server)
             records.append(fake_record(f"s/{len(records)}", settings, fake_rows(support_f1=level / server)))
     runs = build_table(records)
-    (numbers,) = collect_numbers(ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
+    (numbers,) = collect_panels(ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
     assert "algo.server_lr. feddualavg is best at algo.client_lr=auto, which is not drawn." in numbers.caption
 
 
@@ -101,7 +100,7 @@ def test_the_configuration_has_all_digits():
 
 def test_names_of_features_are_text():
     names = ["250.00", "250.01", "007", "nan"]
-    table = _csv_table([{"feature": name, "frequency": "0.50"} for name in names])
+    table = csv_table([{"feature": name, "frequency": "0.50"} for name in names])
     assert re.findall("<tr><td>(.*?)</td><td.*?>0.5</td>", table) == names
 
 
@@ -127,8 +126,8 @@ def test_texts_and_truth_values_of_a_key_are_points_of_their_own():
         settings = fake_config(algo__client_lr=rate, algo__exact=rate == 0.1)
         records.append(fake_record(f"s/{len(records)}", settings, fake_rows(support_f1=level)))
     runs = build_table(records)
-    (numbers,) = collect_numbers(ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
+    (numbers,) = collect_panels(ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
     best = "Rings mark the best points; feddualavg is best at algo.client_lr=auto, which is not drawn."
     assert best in numbers.caption
-    (points,) = numbers.lines["algo.client_lr"]
+    (points,) = numbers.panels[0].algorithms
     assert {x: row["metric"] for (x,), row in points.done.items() if x is not None} == {0.1: 0.4, 0.2: 0.5, 1: 0.3}

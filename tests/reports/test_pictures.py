@@ -14,9 +14,8 @@ from fcorun.reports.build_table import build_table
 from fcorun.reports.page.page_curves import collect_curves
 from fcorun.reports.pictures.layout import curve_style
 from fcorun.reports.pictures.picture import find_pictures
-from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
+from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of, draw_sweep, group_by_problem
 from fcorun.reports.pictures.structure import collect_points
-from fcorun.reports.pictures.sweep_pictures import draw_sweep, group_by_problem
 from fcorun.reports.run_table import RunTable
 
 # ---------------------------------------------------------------- files

@@ -14,26 +14,12 @@ from fcorun.base.records.record import SELECTION_FILE, Record
 from fcorun.base.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings
 from fcorun.reports.bibliography import build_bibliography
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
-from fcorun.reports.page import clinical, models, runs, studies
+from fcorun.reports.page import clinical, elements, models, runs, studies
 from fcorun.reports.page import page_curves as curves
-from fcorun.reports.page.elements import (
-    Page,
-    bullet_list,
-    embed_drawing,
-    embed_json,
-    from_rich_table,
-    paragraph,
-    picture_grid,
-    preformatted,
-    read_template,
-    render_template,
-    subheading,
-)
-from fcorun.reports.page.table_model import FittedTableModel, find_table_model
+from fcorun.reports.page.table_model import find_table_model
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.picture import Picture, find_pictures
-from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
-from fcorun.reports.pictures.sweep_pictures import group_by_problem
+from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of, group_by_problem
 from fcorun.reports.run_table import RunTable
 from fcorun.reports.sweep_report import build_best_table
 
@@ -58,38 +44,39 @@ def build_page(
         )
     records, left_out = drop_superseded(records) if records else ([], "")
     model = find_table_model(records, study_folders)
-    if model is not None:
-        return _build_clinical_page(folders, model, metric, tail_rounds, comments=comments or {})
-    page = Page()
+    page = elements.Page()
     single_figure = len(folders) == 1 and study_folders == [folders[0]] and studies.is_figure(folders[0])
     overline, title = studies.page_heading(folders)
     summary = []
-    for folder in study_folders:
+    for folder in study_folders if model is None else ():
         summary += studies.add_study_sections(page, folder, single_figure=single_figure)
     if records:
-        run_folders = _run_folders(folders)
         settings = _load_settings(folders, metric, tail_rounds)
         records = sort_records(records, settings.algos)
         root = folders[0] if len(folders) == 1 else None
         table = build_table(records, settings.tail_rounds, root=root)
         settings = settings.with_overrides(metric=settings.metric or _selection_metric(study_folders, table))
+    if model is not None:
+        clinical.add_main_sections(page, model)
+        metric = table.resolve_metric(settings.metric)
+        styles = curve_styles_of(table, settings.algos)
+        page.curves = curves.collect_curves(records, table, {"": [0]}, styles, metric=metric, best=[0])
+        clinical.add_technical_sections(page, model, table, comments or {})
+        return _render(page, overline, clinical.clinical_title(model), clinical.clinical_summary(model))
+    if records:
         missing_runs = []
         for run in settings.runs:
-            if not any((path / run / "status.json").exists() for path in run_folders):
+            if not any((path / run / "status.json").exists() for path in _run_folders(folders)):
                 missing_runs.append(run)
-        sentences = [
-            runs.describe_runs(records, table),
-            runs.describe_statuses(table, missing_runs),
-            left_out,
-        ]
+        sentences = [runs.describe_runs(records, table), runs.describe_statuses(table, missing_runs), left_out]
         best_sentences = sentences if single_figure else ()
         if not single_figure:
             summary += sentences
         _add_runs(page, records, table, settings, sentences=best_sentences, has_studies=bool(study_folders))
         title = title or runs.title_runs(records, table)
         page.add_section("configuration", "Configuration", runs.configuration_table(records, comments or {}))
-        page.add_section("versions", "Versions", bullet_list(runs.describe_versions(records)))
-        bibtex = preformatted(build_bibliography(records))
+        page.add_section("versions", "Versions", elements.bullet_list(runs.describe_versions(records)))
+        bibtex = elements.preformatted(build_bibliography(records))
         page.add_section("cite", "BibTeX of the plug-ins", bibtex, collapsed=True)
     if single_figure:
         open_sections = ("figure", "best", "configuration", "versions")
@@ -97,29 +84,6 @@ def build_page(
             replace(section, collapsed=not section.name.startswith(open_sections)) for section in page.sections
         ]
     return _render(page, overline, title, [line for line in summary if line])
-
-
-def _build_clinical_page(
-    folders: Sequence[Path],
-    model: FittedTableModel,
-    metric: str | None,
-    tail_rounds: int | None,
-    *,
-    comments: Mapping[str, str],
-) -> str:
-    """Return the page about a model of a user's table, as HTML; the other arguments are those of ``build_page``."""
-    page = Page()
-    clinical.add_main_sections(page, model)
-    clinical.add_choice_section(page, model)
-    settings = _load_settings(folders, metric, tail_rounds)
-    table = build_table([model.record], settings.tail_rounds, root=folders[0] if len(folders) == 1 else None)
-    study_folders = [model.selection_folder] if model.selection_folder else []
-    metric = table.resolve_metric(settings.metric or _selection_metric(study_folders, table))
-    styles = curve_styles_of(table, settings.algos)
-    page.curves = curves.collect_curves([model.record], table, {"": [0]}, styles, metric=metric, best=[0])
-    clinical.add_technical_sections(page, model, table, comments)
-    overline = studies.page_heading(folders)[0]
-    return _render(page, overline, clinical.clinical_title(model), clinical.clinical_summary(model))
 
 
 def _load_settings(folders: Sequence[Path], metric: str | None, tail_rounds: int | None) -> SweepSettings:
@@ -143,7 +107,7 @@ def _selection_metric(folders: Sequence[Path], table: RunTable) -> str | None:
 
 
 def _add_runs(
-    page: Page,
+    page: elements.Page,
     records: Sequence[Record],
     table: RunTable,
     settings: SweepSettings,
@@ -169,23 +133,27 @@ def _add_runs(
         part_records = [records[i] for i in positions]
         view = ProblemView(part, part_records, part.fallback_metric(metric), curve_styles, problem=name)
         best_table, notes = build_best_table(part, view.metric)
-        blocks += [subheading(name), from_rich_table(best_table, part.varied_keys), bullet_list(notes)]
+        blocks += [
+            elements.subheading(name),
+            elements.from_rich_table(best_table, part.varied_keys),
+            elements.bullet_list(notes),
+        ]
         best += [positions[i] for row in view.best_rows() for i in row["rows"]]
         if len(part) > 1:
             for picture in pictures:
                 drawings[picture].append(draw_later(picture.render_parts, view))
     if is_single_run:
         reason = records[0].status.get("reason") or ""
-        blocks = [runs.result_table(records[0], table), bullet_list([*notes, reason])]
+        blocks = [runs.result_table(records[0], table), elements.bullet_list([*notes, reason])]
     heading = "Result" if is_single_run else "Best points"
-    page.add_section("best", heading, *map(paragraph, filter(None, sentences)), *blocks)
+    page.add_section("best", heading, *map(elements.paragraph, filter(None, sentences)), *blocks)
     page.curves = curves.collect_curves(records, table, problems, curve_styles, metric=metric, best=best)
     if page.curves:
-        controls = render_template("curves.html", left_out=page.curves["left_out"])
+        controls = elements.render_template("curves.html", left_out=page.curves["left_out"])
         page.add_section("curves", "Curves", controls, collapsed=is_single_run and has_studies)
     for picture in pictures:
-        figures = [embed_drawing(svg, caption) for wait in drawings[picture] for svg, caption in wait()]
-        page.add_section(picture.name, picture.title, picture_grid(figures))
+        figures = [elements.embed_drawing(svg, caption) for wait in drawings[picture] for svg, caption in wait()]
+        page.add_section(picture.name, picture.title, elements.picture_grid(figures))
     if is_single_run:
         shown = [(records[0].folder.name, records[0])]
     else:
@@ -198,25 +166,27 @@ def _add_runs(
         page.add_section("run", "Run", runs.run_facts(table))
     else:
         rows = runs.runs_table(table, metric)
-        page.add_section("runs-table", f"All {len(records)} runs", render_template("filter.html"), rows, collapsed=True)
+        page.add_section(
+            "runs-table", f"All {len(records)} runs", elements.render_template("filter.html"), rows, collapsed=True
+        )
 
 
-def _render(page: Page, overline: str, title: str, summary: Sequence[str]) -> str:
+def _render(page: elements.Page, overline: str, title: str, summary: Sequence[str]) -> str:
     """Return the file, with the script that draws curves if the page has any: plotly's, compressed."""
     library = ""
     if page.curves:
         script = files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
         library = b64encode(gzip.compress(script, 6, mtime=0)).decode()
-    return render_template(
+    return elements.render_template(
         "page.html",
         overline=overline,
         title=title,
-        style=read_template("page.css"),
+        style=elements.read_template("page.css"),
         summary=summary,
         sections=page.sections,
         curves=bool(page.curves),
         maker=f"{runs.describe_generator()}, {time.strftime('%Y-%m-%d %H:%M %Z')}",
-        data=embed_json({"curves": page.curves}),
+        data=elements.embed_json({"curves": page.curves}),
         library=library,
-        script=read_template("page.js"),
+        script=elements.read_template("page.js"),
     )

@@ -1,21 +1,17 @@
-"""The page of a model of a user's table, in the order in which a clinical reader asks."""
+"""The page of a model of a user's table, in the order in which a clinician asks, and its short form on a sheet."""
 
-from collections.abc import Mapping
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from fcorun.base.errors import UserError
+from fcorun.base.records.record import Record
 from fcorun.reports.bibliography import build_bibliography
-from fcorun.reports.page import models, performance, runs, studies
-from fcorun.reports.page.elements import (
-    Page,
-    bullet_list,
-    html_table,
-    link_to_section,
-    paragraph,
-    preformatted,
-    render_template,
-)
-from fcorun.reports.page.findings import finding_blocks, finding_sentence
-from fcorun.reports.page.question import asked_sentence, question_blocks
-from fcorun.reports.page.table_model import FittedTableModel
+from fcorun.reports.build_table import drop_superseded
+from fcorun.reports.page import elements, findings, models, performance, question, runs, studies
+from fcorun.reports.page.studies import find_studies
+from fcorun.reports.page.table_model import FittedTableModel, find_table_model
 from fcorun.reports.run_table import RunTable
 
 _RULES = {
@@ -58,6 +54,12 @@ _ITEMS = (
     ("21", "18f", "versions and settings of the software", "configuration"),
     ("22", "18a", "funding", ""),
 )
+_SHORT_FACTS = ("Left out", "Gaps", "Held out")
+_SHORT_CURVES = ("roc.png", "calibration.png", "decision.png")  # of survival, calibration alone
+_MAX_FEATURES = 12  # in the table of coefficients
+_MAX_FEATURES_BESIDE_INTERVALS = 6
+_MAX_DATA_WARNINGS = 6
+_MAX_LETTERS = 240  # of a warning about the data
 
 
 def clinical_title(model: FittedTableModel) -> str:
@@ -67,20 +69,16 @@ def clinical_title(model: FittedTableModel) -> str:
 
 def clinical_summary(model: FittedTableModel) -> list[str]:
     """Return the sentences below the title: the question, the answer, and how well it holds on other rows."""
-    answer = " ".join(filter(None, (finding_sentence(model), performance.performance_sentence(model))))
-    return [asked_sentence(model), answer]
+    answer = " ".join(filter(None, (findings.finding_sentence(model), performance.performance_sentence(model))))
+    return [question.asked_sentence(model), answer]
 
 
-def add_main_sections(page: Page, model: FittedTableModel) -> None:
-    """Add what was asked, the result, and the performance on held-out rows."""
-    page.add_section("asked", "What was asked", *question_blocks(model))
-    page.add_section("result", "The result", *finding_blocks(model))
+def add_main_sections(page: elements.Page, model: FittedTableModel) -> None:
+    """Add what was asked, the result, the performance on held-out rows, and how the model was chosen."""
+    page.add_section("asked", "What was asked", *question.question_blocks(model))
+    page.add_section("result", "The result", *findings.finding_blocks(model))
     page.add_section("performance", "Performance on held-out rows", *performance.performance_blocks(model))
-
-
-def add_choice_section(page: Page, model: FittedTableModel) -> None:
-    """Add how the strength of the penalty was chosen."""
-    blocks = [paragraph(_describe_choice(model))]
+    blocks = [elements.paragraph(_describe_choice(model))]
     if model.selection_folder:
         blocks += studies.selection_blocks(model.selection_folder)
     page.add_section("chosen", "How the model was chosen", *blocks)
@@ -107,7 +105,9 @@ def _describe_choice(model: FittedTableModel) -> str:
     return f"The strength of the penalty ({penalty}){value} was given; this run did not choose it from the rows."
 
 
-def add_technical_sections(page: Page, model: FittedTableModel, table: RunTable, comments: Mapping[str, str]) -> None:
+def add_technical_sections(
+    page: elements.Page, model: FittedTableModel, table: RunTable, comments: Mapping[str, str]
+) -> None:
     """Add the sections that open on demand: coefficients as trained, rounds, configuration, versions, BibTeX, TRIPOD.
 
     ``comments`` explain keys of the configuration.
@@ -120,14 +120,16 @@ def add_technical_sections(page: Page, model: FittedTableModel, table: RunTable,
     sentences = [runs.describe_runs([record], table)]
     if model.selection:
         sentences.append(studies.describe_selection(model.selection, record.folder.name))
-    rounds = [*map(paragraph, sentences), runs.result_table(record, table), runs.run_facts(table)]
+    rounds = [*map(elements.paragraph, sentences), runs.result_table(record, table), runs.run_facts(table)]
     page.add_section("rounds", "Rounds and convergence", *rounds, collapsed=True)
     if page.curves:
-        page.add_section("curves", "Curves", render_template("curves.html", left_out=""), collapsed=True)
+        page.add_section("curves", "Curves", elements.render_template("curves.html", left_out=""), collapsed=True)
     configuration = runs.configuration_table([record], comments)
     page.add_section("configuration", "Configuration", configuration, collapsed=True)
-    page.add_section("versions", "Versions", bullet_list(runs.describe_versions([record])), collapsed=True)
-    page.add_section("cite", "BibTeX of the methods", preformatted(build_bibliography([record])), collapsed=True)
+    page.add_section("versions", "Versions", elements.bullet_list(runs.describe_versions([record])), collapsed=True)
+    page.add_section(
+        "cite", "BibTeX of the methods", elements.preformatted(build_bibliography([record])), collapsed=True
+    )
     places = {section.name: section.heading for section in page.sections} | {"main": "title and summary"}
     items = tripod_table(
         places,
@@ -149,6 +151,60 @@ def tripod_table(sections: dict[str, str], *, has_intervals: bool, has_clients: 
         place = _ELSEWHERE
         if section in sections and (new != _BY_CLIENT or has_clients):
             suffix = ", without intervals" if new == _WITH_INTERVALS and not has_intervals else ""
-            place = link_to_section(section, sections[section], suffix)
+            place = elements.link_to_section(section, sections[section], suffix)
         rows.append([old, new, item, place])
-    return html_table(["TRIPOD", "TRIPOD+AI", "item", "place"], rows, caption=_SOURCES)
+    return elements.html_table(["TRIPOD", "TRIPOD+AI", "item", "place"], rows, caption=_SOURCES)
+
+
+def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
+    """Return the sheet about the records in and under ``folders``, as HTML.
+
+    Raises UserError if they are not one finished run on a table with named columns, or one selection.
+    """
+    model = find_table_model(drop_superseded(records)[0] if records else [], find_studies(folders))
+    if model is None:
+        raise UserError(
+            f"--short is about one finished run, or one selection, on a table with named columns, and "
+            f"{', '.join(map(str, folders))} holds something else: leave --short out, or give the folder of one"
+        )
+    intervals = elements.embed_picture(model.record.folder / "inference.png", "") if model.intervals else ""
+    n_features = _MAX_FEATURES_BESIDE_INTERVALS if intervals else _MAX_FEATURES
+    rows = performance.rows_of_all(model)
+    folder = model.record.folder
+    if model.selection_folder and not any((folder / name).exists() for name in _SHORT_CURVES):
+        folder = model.selection_folder
+    forest_caption = "Left: estimates with intervals of all features, whether or not the model uses them."
+    if str(model.config.get("reg.name")) != "none":
+        forest_caption += (
+            " They are not the coefficients that predict, which the penalty shrinks: those are on the right."
+        )
+    return elements.render_template(
+        "short.html",
+        title=clinical_title(model),
+        style=elements.read_template("short.css"),
+        date=time.strftime("%Y-%m-%d"),
+        summary=clinical_summary(model),
+        warnings=elements.warning_list(
+            [*findings.warnings_of(model), *findings.interval_warnings(model), *_first_data_warnings(model)]
+        ),
+        clients=question.client_table(model),
+        facts=elements.facts_table(fact for fact in question.describe_preparation(model) if fact[0] in _SHORT_FACTS),
+        forest=intervals,
+        forest_caption=forest_caption,
+        coefficients=findings.finding_table(model, n_features),
+        reading=" ".join(findings.reading_sentences(model)),
+        no_intervals=findings.missing_intervals_sentence(model),
+        scores=performance.score_table(model, rows, performance.score_names(without=["prevalence"])),
+        scores_by_client=performance.client_scores(model, performance.score_names(brief=True, without=["events"])),
+        brackets=" ".join(performance.describe_brackets(model)),
+        curves=[elements.embed_picture(folder / name, "") for name in _SHORT_CURVES],
+        no_scores=performance.NO_HELD_OUT_ROWS,
+    )
+
+
+def _first_data_warnings(model: FittedTableModel) -> list[str]:
+    """Return the first warnings about the data, long ones shortened, and how many more the long page has."""
+    warnings = question.data_warnings(model)
+    shown = [textwrap.shorten(text, _MAX_LETTERS, placeholder=" ...") for text in warnings[:_MAX_DATA_WARNINGS]]
+    n_more = len(warnings) - len(shown)
+    return [*shown, f"Warnings about the data that report.html has: {n_more} more."] if n_more else shown

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from fcorun.reports.page.elements import bullet_list, collapsible, embed_picture, html_table, paragraph, warning_list
+from fcorun.reports.page import elements
 from fcorun.reports.page.models import MAX_COEFFICIENTS, describe_few_levels, draw_model_pictures
 from fcorun.reports.page.page_files import parse_float, read_lines
 from fcorun.reports.page.question import gaps_look_unrelated
@@ -69,15 +69,15 @@ def finding_blocks(model: FittedTableModel, max_rows: int = _MAX_ROWS) -> list[s
 
     The table has a forest plot if there are intervals.
     """
-    blocks = [warning_list(warnings_of(model)), paragraph(finding_sentence(model))]
+    blocks: list[str] = [elements.warning_list(warnings_of(model)), elements.paragraph(finding_sentence(model))]
     if model.has_coefficients_by_class:
         return blocks  # the section of coefficients has a chart by class
     pictures = draw_model_pictures(model.record)
     if not model.intervals:
-        reading = bullet_list(reading_sentences(model))
-        no_intervals = paragraph(missing_intervals_sentence(model))
+        reading = elements.bullet_list(reading_sentences(model))
+        no_intervals = elements.paragraph(missing_intervals_sentence(model))
         return [*blocks, finding_table(model, max_rows), *pictures, no_intervals, reading]
-    coefficients = collapsible("The coefficients of the model, with its intercept", finding_table(model))
+    coefficients = elements.collapsible("The coefficients of the model, with its intercept", finding_table(model))
     return [*blocks, *_interval_blocks(model, max_rows), coefficients, *pictures]
 
 
@@ -169,11 +169,13 @@ def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
     counted += f"{len(tested)} features."
     technical = [line for line in sentences if not line.startswith(_WARNING)]
     return [
-        warning_list(interval_warnings(model)),
-        html_table(headers, lines, caption=caption, numbers=(1, 2, 3)),
-        bullet_list([counted, *reading_sentences(model)]),
-        embed_picture(model.record.folder / "inference.png", "Forest plot: the estimates and intervals of the table."),
-        collapsible("How the intervals were computed", bullet_list(technical)),
+        elements.warning_list(interval_warnings(model)),
+        elements.html_table(headers, lines, caption=caption, numbers=(1, 2, 3)),
+        elements.bullet_list([counted, *reading_sentences(model)]),
+        elements.embed_picture(
+            model.record.folder / "inference.png", "Forest plot: the estimates and intervals of the table."
+        ),
+        elements.collapsible("How the intervals were computed", elements.bullet_list(technical)),
     ]
 
 
@@ -216,7 +218,7 @@ def finding_table(model: FittedTableModel, max_rows: int = MAX_COEFFICIENTS) -> 
     if len(selected) > max_rows:
         caption += f" The {max_rows} largest of {len(selected)}; coefficients.csv has all."
     caption += describe_few_levels(model.data, [row["feature"] for row in selected[:max_rows]], model.labels)
-    return html_table(headers, lines, caption=caption, numbers=range(1, len(headers)))
+    return elements.html_table(headers, lines, caption=caption, numbers=range(1, len(headers)))
 
 
 def missing_intervals_sentence(model: FittedTableModel) -> str:

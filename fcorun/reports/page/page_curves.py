@@ -18,15 +18,7 @@ _MIN_EVALUATIONS = 20  # of a run
 _AXES = {"rounds": "round"} | {name: name for name in ("bytes", "grad_evals", "seconds", "simulated_seconds")}
 _FOREGROUND = "@fg"  # the colour of text: black on a light page
 # names that plotly has for the dashes of the pictures
-_DASHES = (
-    "solid",
-    "dash",
-    "dot",
-    "dashdot",
-    "longdashdot",
-    "1px,6px",
-    "longdash",
-)
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdashdot", "1px,6px", "longdash")
 Evaluations = list[dict[str, float]]
 
 

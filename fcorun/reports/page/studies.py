@@ -6,15 +6,7 @@ from typing import Any
 
 from fcorun.base.records.formats import read_json
 from fcorun.base.records.record import SELECTION_FILE, STABILITY_FILE
-from fcorun.reports.page.elements import (
-    Page,
-    bullet_list,
-    claims_list,
-    collapsible,
-    embed_picture,
-    html_table,
-    paragraph,
-)
+from fcorun.reports.page import elements
 from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.page_files import csv_table, parse_float, read_csv
 
@@ -46,7 +38,7 @@ def page_heading(folders: Sequence[Path]) -> tuple[str, str]:
     return (f"Figure {name}" if title else name), title
 
 
-def add_study_sections(page: Page, folder: Path, *, single_figure: bool) -> list[str]:
+def add_study_sections(page: elements.Page, folder: Path, *, single_figure: bool) -> list[str]:
     """Add the sections of the studies in a folder, and return sentences about them.
 
     With ``single_figure`` the page is about one figure, whose title is the title of the page.
@@ -59,7 +51,7 @@ def add_study_sections(page: Page, folder: Path, *, single_figure: bool) -> list
     ]
 
 
-def _add_figure(page: Page, folder: Path, name: str, single_figure: bool) -> list[str]:
+def _add_figure(page: elements.Page, folder: Path, name: str, single_figure: bool) -> list[str]:
     """Add the section of a figure with its claims, if the folder has one, and return sentences about it."""
     if not (folder / CLAIMS_CSV).exists():
         return []
@@ -71,13 +63,15 @@ def _add_figure(page: Page, folder: Path, name: str, single_figure: bool) -> lis
         count += f"; best at an edge of the grid: {', '.join(map(str, about['edges']))}"
     title = f"{name}: {about['title']}" if about.get("title") else name
     caption = str(about.get("caption") or f"The figure {title}.")
-    blocks = [] if single_figure else [paragraph(f"{count}.")]
-    blocks += [claims_list(claims), embed_picture(folder / "figure.png", caption)]
+    blocks = [] if single_figure else [elements.paragraph(f"{count}.")]
+    blocks += [elements.claims_list(claims), elements.embed_picture(folder / "figure.png", caption)]
     columns = [key for key in _CLAIM_COLUMNS if any(row.get(key) for row in claims)]
     caption = "How each claim was measured. " + (_THRESHOLDS if about.get("ours") else "")
-    blocks.append(html_table(columns, [[row.get(key, "") for key in columns] for row in claims], caption=caption))
+    blocks.append(
+        elements.html_table(columns, [[row.get(key, "") for key in columns] for row in claims], caption=caption)
+    )
     summary = "All averages of the best points, with their bands (table.csv)"
-    blocks.append(collapsible(summary, csv_table(read_csv(folder / "table.csv"))))
+    blocks.append(elements.collapsible(summary, csv_table(read_csv(folder / "table.csv"))))
     page.add_section(f"figure-{len(page.sections)}", count if single_figure else f"Figure {title}", *blocks)
     changed = about.get("changed")
     return [
@@ -86,7 +80,7 @@ def _add_figure(page: Page, folder: Path, name: str, single_figure: bool) -> lis
     ]
 
 
-def _add_selection(page: Page, folder: Path, name: str) -> list[str]:
+def _add_selection(page: elements.Page, folder: Path, name: str) -> list[str]:
     """Add the section of a selection of a strength, if the folder has one, and return sentences about it."""
     about = read_json(folder / SELECTION_FILE)
     if "metric" not in about:
@@ -135,10 +129,10 @@ def selection_blocks(folder: Path) -> list[str]:
         f"{about.get('param_name')}. Lines mark what the rules choose, the bold one what was chosen."
     )
     return [
-        embed_picture(folder / "selection.png", caption),
+        elements.embed_picture(folder / "selection.png", caption),
         *_nested_blocks(about, folder),
-        bullet_list([str(line) for line in about.get("warnings", ())]),
-        collapsible("The held-out scores as a table (curve.csv)", csv_table(read_csv(folder / "curve.csv"))),
+        elements.bullet_list([str(line) for line in about.get("warnings", ())]),
+        elements.collapsible("The held-out scores as a table (curve.csv)", csv_table(read_csv(folder / "curve.csv"))),
     ]
 
 
@@ -155,10 +149,10 @@ def _nested_blocks(about: Mapping[str, Any], folder: Path) -> list[str]:
     )
     rows = read_csv(folder / "nested.csv")
     caption = "Outer folds: the value chosen without each, and the scores on its rows (nested.csv)"
-    return [paragraph(sentence), collapsible(caption, csv_table(rows))]
+    return [elements.paragraph(sentence), elements.collapsible(caption, csv_table(rows))]
 
 
-def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
+def _add_stability(page: elements.Page, folder: Path, name: str) -> list[str]:
     """Add the section of a stability selection, if the folder has one, and return sentences about it."""
     about = read_json(folder / STABILITY_FILE)
     if "threshold" not in about:
@@ -170,8 +164,8 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
         f"The share of the halves that choose each feature, against the {param_name}, with the threshold {threshold:g}."
     )
     pictures = [
-        embed_picture(folder / "stability.png", caption),
-        embed_picture(folder / "brain.png", f"{name}: how often each voxel is chosen, and the stable voxels."),
+        elements.embed_picture(folder / "stability.png", caption),
+        elements.embed_picture(folder / "brain.png", f"{name}: how often each voxel is chosen, and the stable voxels."),
     ]
     shown = []
     for row in features[: 5 * _MAX_LINES]:
@@ -182,7 +176,7 @@ def _add_stability(page: Page, folder: Path, name: str) -> list[str]:
     page.add_section(
         f"stability-{len(page.sections)}",
         f"Stability {name}",
-        bullet_list([*map(str, about.get("bound_statement", ())), *map(str, about.get("warnings", ()))]),
+        elements.bullet_list([*map(str, about.get("bound_statement", ())), *map(str, about.get("warnings", ()))]),
         *pictures,
         csv_table(shown, f"features{len(page.sections)}", caption),
     )

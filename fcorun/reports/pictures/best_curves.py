@@ -9,19 +9,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE, GAP_METRICS, PERSONAL_PREFIX, global_name, is_baseline_row, structure_metrics
-from fcorun.reports.pictures.layout import (
-    CurveStyle,
-    add_legend,
-    choose_unit,
-    count_panel_columns,
-    escape_dollars,
-    legend_name,
-    make_figure,
-    set_x_ticks,
-    set_y_label,
-    set_y_scale,
-    x_values,
-)
+from fcorun.reports.pictures import layout
 from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.style import pt
@@ -47,7 +35,7 @@ class Curve:
     """The curve of a point: its label, its style, and the evaluations of each seed."""
 
     label: str
-    style: CurveStyle
+    style: layout.CurveStyle
     runs: list[list[dict[str, float]]]
 
     @property
@@ -68,11 +56,6 @@ class Curve:
         metric = next(name for name in names if name in last)
         evaluations = zip(*self.runs, strict=False)
         return all(seeds_agree([row[metric] for row in rows]) for rows in evaluations)
-
-    @property
-    def ends_early(self) -> bool:
-        """True if a seed stopped before another one: the curve has the rounds of all seeds alone."""
-        return not self.is_level and len({rows[-1]["round"] for rows in self.runs}) > 1
 
     @property
     def personal_only(self) -> bool:
@@ -117,7 +100,7 @@ def collect_curves(view: ProblemView) -> BestCurves | None:
         curves.append(Curve(label, view.curve_styles[row["algo"]], runs))
     if not curves:
         return None
-    notes = [escape_dollars(view.problem)] if view.problem else []
+    notes = [layout.escape_dollars(view.problem)] if view.problem else []
     if common:
         notes.append(f"all: {_join_settings(common)}")
     if any(mark in value for values in settings for value in values.values() for mark in (_LARGEST, _SMALLEST)):
@@ -198,7 +181,7 @@ def _format_settings(view: ProblemView, row: dict[str, Any], edges: Sequence[Gri
         value = row[key]
         if value != value or (value is None and key not in varied):
             continue
-        text = f"{value:g}" if isinstance(value, float) else escape_dollars(str(value))
+        text = f"{value:g}" if isinstance(value, float) else layout.escape_dollars(str(value))
         settings[key] = text + marks.get(key, "")
     return settings
 
@@ -216,27 +199,24 @@ def draw(content: BestCurves) -> Any:
         for curve in curves:
             if not curve.is_level:
                 for rows in curve.runs:
-                    values += x_values(rows, x, curve.plain_label)
-        units[x] = choose_unit(x, max(values, default=0), table.metrics)
+                    values += layout.x_values(rows, x, curve.plain_label)
+        units[x] = layout.choose_unit(x, max(values, default=0), table.metrics)
     panels = [(name, x) for name in content.metrics for x in x_axes]
     is_matrix = len(x_axes) > 1
-    across = len(x_axes) if is_matrix else count_panel_columns(len(panels))
+    across = len(x_axes) if is_matrix else layout.count_panel_columns(len(panels))
     is_narrow = len(x_axes) > 3  # units go to a second line
-    figure, axes = make_figure(len(panels), across, height=1.65 if across > 1 else 2.0)
-    for i, (ax, (name, x)) in enumerate(zip(axes, panels, strict=True)):
-        row, column = divmod(i, across)
-        if is_matrix:
-            _share_axes(ax, axes[row * across], axes[column - across])
+    figure, axes = layout.make_figure(len(panels), across, height=1.65 if across > 1 else 2.0, is_matrix=is_matrix)
+    for ax, (name, x) in zip(axes, panels, strict=True):
         factor, label = units[x]
         values = [value for curve in curves for value in _draw_curve(ax, curve, name, x, factor)]
         metric = table.metrics[name]
-        set_y_scale(ax, values if metric.log else [], metric.bounded)
-        if not is_matrix or i >= len(panels) - across:
-            ax.set_xlabel(label.replace(" (", "\n(") if is_narrow else label)
-        if not is_matrix or column == 0:
-            set_y_label(ax, table.axis_label(name))
+        layout.set_y_scale(ax, values if metric.log else [], metric.bounded)
+        ax.set_xlabel(label.replace(" (", "\n(") if is_narrow else label)
+        layout.set_y_label(ax, table.axis_label(name))
+        if is_matrix:
+            ax.label_outer()
         ax.margins(x=0.02)
-        set_x_ticks(ax, x)
+        layout.set_x_ticks(ax, x)
     _add_curve_legend(figure, axes, content)
     return figure
 
@@ -261,10 +241,8 @@ def _add_curve_legend(figure: Any, axes: Sequence[Any], content: BestCurves) -> 
         entries[f"median and {band}"] = Patch(color="0.5", alpha=0.35, linewidth=0)
     if len(with_band) < len(with_seeds):
         entries["no band: seeds agree"] = blank
-    if any(curve.ends_early for curve in content.curves):
-        entries["curves end where their first seed stopped"] = blank
     entries |= dict.fromkeys(content.notes, blank)
-    add_legend(figure, list(entries.values()), list(entries))
+    layout.add_legend(figure, list(entries.values()), list(entries))
 
 
 def find_hidden_curves(axes: Sequence[Any]) -> dict[str, str]:
@@ -292,16 +270,6 @@ def _is_same_path(path: np.ndarray, other: np.ndarray, tolerance: float) -> bool
     return path.shape == other.shape and np.allclose(path, other, rtol=0, atol=tolerance, equal_nan=True)
 
 
-def _share_axes(ax: Any, first_in_row: Any, last_in_column: Any) -> None:
-    """Share the y axis of a panel with the first panel of its row, and the x axis with the last of its column."""
-    if ax is not first_in_row:
-        ax.sharey(first_in_row)
-        ax.tick_params(labelleft=False)
-    if ax is not last_in_column:
-        ax.sharex(last_in_column)
-        ax.tick_params(labelbottom=False)
-
-
 def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list[float]:
     """Draw a curve of a metric, and return the values that the y axis must include.
 
@@ -309,7 +277,7 @@ def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list
     """
     if curve.personal_only and not name.startswith(PERSONAL_PREFIX):
         return []
-    label = legend_name(curve.label)
+    label = layout.legend_name(curve.label)
     if curve.is_level:
         level = float(
             np.median([_metric_of(rows[-1], name) for rows in curve.runs])
@@ -331,7 +299,7 @@ def _compute_band(curve: Curve, name: str, x: str) -> tuple[np.ndarray, np.ndarr
     values = []
     for rows in row_of_round:
         common = [rows[r] for r in rounds]
-        xs.append(x_values(common, x, curve.plain_label))
+        xs.append(layout.x_values(common, x, curve.plain_label))
         values.append([_metric_of(row, name) for row in common])
     low, median, high = seed_band(np.array(values))
     return np.median(xs, axis=0), low, median, high

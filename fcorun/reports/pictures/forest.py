@@ -41,7 +41,6 @@ def draw_forest(table: InferenceTable) -> Any:
     rows = list(drawable[:MAX_ROWS])
     if len(drawable) <= MAX_ROWS:
         rows = sorted({*drawable, *(row for row, method in enumerate(table.method) if method == _REFERENCE)})
-    columns = _text_columns(table, rows)
     names = [shorten_name(table.display_names[row], _MAX_NAME) for row in rows]
     n_drawable = len(drawable)
     shown = f"the {MAX_ROWS} smallest p values of {n_drawable} features, " if n_drawable > MAX_ROWS else ""
@@ -49,7 +48,12 @@ def draw_forest(table: InferenceTable) -> Any:
     figure, (ax,) = make_figure(1, 1, height=_ROW * (len(rows) + 0.4) + 2 * _GAP, title=notes, wide=True)
     positions = np.arange(len(rows))[::-1]
     _draw_intervals(ax, table, rows, positions)
-    _write_columns(ax, columns, positions)
+    end = 0.0
+    for heading, *texts in _text_columns(table, rows):  # aligned on the right, below their headings
+        end += _GAP + _LETTER * max(len(line) for text in (heading, *texts) for line in text.split("\n"))
+        _write(ax, heading, (end, None), style="italic" if heading == "p" else "normal")
+        for text, y in zip(texts, positions, strict=True):
+            _write(ax, text, (end, y))
     ax.set_yticks(positions, names, parse_math=False)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
@@ -147,16 +151,6 @@ def _text_columns(table: InferenceTable, rows: list[int]) -> list[list[str]]:
             if table.method[row] == _REFERENCE:
                 column[i] = _REFERENCE
     return [*columns, ["p", *(format_p(table.p_value[row]) for row in rows)]]
-
-
-def _write_columns(ax: Any, columns: list[list[str]], positions: np.ndarray) -> None:
-    """Write columns of text right of the axis, aligned on the right, below their headings."""
-    end = 0.0
-    for heading, *texts in columns:
-        end += _GAP + _LETTER * max(len(line) for text in (heading, *texts) for line in text.split("\n"))
-        _write(ax, heading, (end, None), style="italic" if heading == "p" else "normal")
-        for text, y in zip(texts, positions, strict=True):
-            _write(ax, text, (end, y))
 
 
 def _write(ax: Any, text: str, position: tuple[float, float | None], **options: Any) -> None:

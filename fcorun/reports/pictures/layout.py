@@ -58,7 +58,7 @@ def curve_style(i: int) -> CurveStyle:
 
 
 def make_figure(
-    count: int, across: int, *, height: float, title: Sequence[str] = (), wide: bool = False
+    count: int, across: int, *, height: float, title: Sequence[str] = (), wide: bool = False, is_matrix: bool = False
 ) -> tuple[Any, list[Any]]:
     """Return a figure of ``count`` panels, ``across`` in a row, and its axes.
 
@@ -68,6 +68,7 @@ def make_figure(
     Args:
         height: about the height of a panel, in inches on paper.
         title: paragraphs above all panels.
+        is_matrix: panels of a column share the x axis, and panels of a row the y axis.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -81,7 +82,8 @@ def make_figure(
     FigureCanvasAgg(figure)
     if lines:
         figure.suptitle("\n".join(lines), parse_math=False)
-    panels = list(figure.subplots(n_rows, across, squeeze=False).flat)
+    shared: dict[str, Any] = {"sharex": "col", "sharey": "row"} if is_matrix else {}
+    panels = list(figure.subplots(n_rows, across, squeeze=False, **shared).flat)
     for ax in panels[count:]:
         ax.remove()
     return figure, panels[:count]
@@ -90,25 +92,15 @@ def make_figure(
 def set_y_label(ax: Any, text: str) -> None:
     """Label the y axis in lines that are no longer than the axis; lines end before a symbol or an explanation."""
     style = current_style()
-    max_letters = _LETTERS_PER_INCH * ax.get_position().height * ax.figure.get_figheight() / style.scale
-    if any(len(_visible_letters(line)) > max_letters for line in text.split("\n")):
+    max_letters = int(_LETTERS_PER_INCH * ax.get_position().height * ax.figure.get_figheight() / style.scale)
+    hidden = r"\\mathrm|[${}_^]"  # of |w$_j$|, which a reader sees as |wj|
+    if any(len(re.sub(hidden, "", line)) > max_letters for line in text.split("\n")):
         text = text.replace("  ", "\n").replace(": ", ":\n")
-    lines: list[str] = []
-    for paragraph in text.split("\n"):
-        first, *words = paragraph.split(" ")
-        lines.append(first)
-        for word in words:
-            longer = f"{lines[-1]} {word}"
-            if len(_visible_letters(longer)) <= max_letters:
-                lines[-1] = longer
-            else:
-                lines.append(word)
+    lines = []
+    for line in text.split("\n"):
+        n_hidden = sum(map(len, re.findall(hidden, line)))
+        lines.append(textwrap.fill(line, max_letters + n_hidden, break_long_words=False))
     ax.set_ylabel("\n".join(lines))
-
-
-def _visible_letters(text: str) -> str:
-    """Return the letters of a label with mathematics in it: |w$_j$| is |wj|."""
-    return re.sub(r"\\mathrm|[${}_^]", "", text)
 
 
 def count_panel_columns(count: int) -> int:

@@ -1,12 +1,20 @@
-"""The input of a picture: the runs on one problem, and how they are shown."""
+"""The runs on one problem, which pictures are of: how they are shown, and the files of the pictures of a sweep."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from fcorun.base.records.record import Record
+from fcorun.base.records.record import FINISHED_STATUSES, Record
+from fcorun.base.system.files import write_atomically
+from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.layout import CurveStyle, curve_style, escape_dollars
-from fcorun.reports.run_table import GridEdge, RunTable, find_grid_edges
+from fcorun.reports.pictures.picture import find_pictures
+from fcorun.reports.run_table import GridEdge, RunTable, column_values, find_grid_edges
+
+_MAX_STEM = 100  # bytes of the name of a file without its ending
+_FILE_NAME_PARTS = r"[\w.=+-]+"  # the parts of a problem's name that go into the name of a file
 
 
 @dataclass(frozen=True)
@@ -60,3 +68,87 @@ def curve_styles_of(table: RunTable, first: Iterable[str] = ()) -> dict[str, Cur
     """
     algos = dict.fromkeys(name for name in table.frame["algo"] if isinstance(name, str))
     return {name: curve_style(i) for i, name in enumerate(dict.fromkeys([*first, *algos])) if name in algos}
+
+
+def draw_sweep(
+    folder: Path,
+    records: Sequence[Record],
+    table: RunTable,
+    metric: str | None = None,
+    *,
+    format: str = "png",
+    style: str = "paper",
+    x: str = "rounds",
+    algos: Sequence[str] = (),
+) -> list[Path]:
+    """Draw the pictures of a sweep into ``folder``, and return the files.
+
+    Deletes an earlier picture of the same name where there is now nothing to draw.
+
+    rates.png: the metric over client and server learning rate, if at least one varies. best.png: the best point of
+    each algorithm against ``x``. structure.png: density or rank against quality. Of several problems
+    (``RunTable.problem_keys``), each has its own pictures, rates-DATA.png, by a metric that it has
+    (``RunTable.fallback_metric``). Raises UserError as ``RunTable.resolve_metric``, and for a run that did not count
+    ``x``.
+
+    Args:
+        records: the records of ``table``, in its order.
+        format: one of FORMATS.
+        style: one of STYLES.
+        algos: the algorithms that have the first styles, see ``curve_styles_of``.
+    """
+    metric = table.resolve_metric(metric)
+    curve_styles = curve_styles_of(table, algos)
+    problems = group_by_problem(table, metric)
+    drawings: dict[Path, Callable[[], dict[str, bytes]]] = {}
+    for problem, positions in problems.items():
+        part = table.take(positions)
+        view = ProblemView(
+            part,
+            [records[i] for i in positions],
+            part.fallback_metric(metric),
+            curve_styles,
+            x_axes=[x],
+            problem=problem,
+        )
+        for picture in find_pictures(ProblemView):
+            stem = "-".join([picture.name, *re.findall(_FILE_NAME_PARTS, problem)])
+            path = folder / f"{stem.encode()[:_MAX_STEM].decode(errors='ignore')}.{format}"
+            if path in drawings:  # names that differ in other characters alone, or further on
+                path = path.with_stem(f"{path.stem}-{len(drawings)}")
+            drawings[path] = draw_later(picture.render, view, [format], style)
+    written = []
+    for path, wait in drawings.items():
+        path.unlink(missing_ok=True)
+        for content in wait().values():
+            write_atomically(path, content)
+            written.append(path)
+    if len(problems) > 1:
+        for picture in find_pictures(ProblemView):
+            (folder / f"{picture.name}.{format}").unlink(missing_ok=True)
+    return written
+
+
+def group_by_problem(table: RunTable, metric: str) -> dict[str, list[int]]:
+    """Return the positions of the finished runs on each problem, by a name that tells the problems apart.
+
+    The name is "" if there is only one problem.
+    """
+    keys = table.problem_keys(metric)
+    columns = [column_values(table.frame[key]) for key in keys]
+    finished = [status in FINISHED_STATUSES for status in table.frame["status"]]
+    varies = []
+    for column in columns:
+        values = {value for value, is_finished in zip(column, finished, strict=True) if is_finished}
+        varies.append(len(values) > 1)
+    problems: dict[str, list[int]] = {}
+    for run, (is_finished, *values) in enumerate(zip(finished, *columns, strict=True)):
+        if not is_finished:
+            continue
+        parts = []
+        for key, value, differs in zip(keys, values, varies, strict=True):
+            if differs:
+                text = f"{value:.15g}" if isinstance(value, float) else str(value)
+                parts.append(text if "." not in key else f"{key.rpartition('.')[2]}={text}")
+        problems.setdefault(" ".join(parts), []).append(run)
+    return problems

@@ -13,17 +13,7 @@ from fcorun.base.metrics import (
     MetricCatalogue,
     is_baseline_row,
 )
-from fcorun.reports.pictures.layout import (
-    add_legend_above,
-    choose_unit,
-    count_panel_columns,
-    curve_style,
-    make_figure,
-    set_x_ticks,
-    set_y_label,
-    set_y_scale,
-    x_values,
-)
+from fcorun.reports.pictures import layout
 from fcorun.reports.pictures.picture import Picture
 
 Evaluations = Sequence[dict[str, float]]
@@ -59,25 +49,31 @@ def draw(view: RunView) -> Any:
     is_baseline = len(rows) > 1 and is_baseline_row({"bytes_up": 0} | rows[-1])
     if is_baseline and not rows[-1].get(x):
         x = "iterations"
-    xs = x_values(rows, x, view.label)
-    factor, x_label = choose_unit(x, max(xs, default=0), metrics)
+    xs = layout.x_values(rows, x, view.label)
+    factor, x_label = layout.choose_unit(x, max(xs, default=0), metrics)
     panels = choose_run_panels(list(rows[-1]) if rows else ["objective", "train_loss"], view.cutoff, metrics)
-    across = count_panel_columns(len(panels))
-    figure, axes = make_figure(len(panels), across, height=1.65 if across > 1 else 2.0, title=[view.label])
+    across = layout.count_panel_columns(len(panels))
+    figure, axes = layout.make_figure(len(panels), across, height=1.65 if across > 1 else 2.0, title=[view.label])
     for ax, (y_label, labels) in zip(axes, panels, strict=True):
         for i, (name, label) in enumerate(labels.items()):
             values = [row[name] for row in rows]
             has_one_value = sum(map(math.isfinite, values)) == 1  # which no line shows
             marker = "." if has_one_value else ""
-            ax.plot([value / factor for value in xs], values, **curve_style(i).line_kwargs, marker=marker, label=label)
+            ax.plot(
+                [value / factor for value in xs],
+                values,
+                **layout.curve_style(i).line_kwargs,
+                marker=marker,
+                label=label,
+            )
         log_values = [row[name] for row in rows for name in labels if metrics[name].log]
-        set_y_scale(ax, log_values, bounded=any(metrics[name].bounded for name in labels))
+        layout.set_y_scale(ax, log_values, bounded=any(metrics[name].bounded for name in labels))
         ax.margins(x=0.02)
         if len(labels) > 1:
-            add_legend_above(ax, 2)
+            layout.add_legend_above(ax, 2)
         ax.set_xlabel(x_label.replace(" (", "\n("))
-        set_y_label(ax, y_label)
-        set_x_ticks(ax, x)
+        layout.set_y_label(ax, y_label)
+        layout.set_x_ticks(ax, x)
     return figure
 
 

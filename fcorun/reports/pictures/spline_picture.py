@@ -8,16 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from fcorun.data.tables.columns.spline import SplineColumn
+from fcorun.reports.pictures import layout
 from fcorun.reports.pictures.coefficient_picture import ModelView
-from fcorun.reports.pictures.layout import (
-    add_legend,
-    count_panel_columns,
-    curve_style,
-    escape_dollars,
-    legend_name,
-    make_figure,
-    set_y_label,
-)
 from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.style import pt
 
@@ -81,19 +73,26 @@ def draw(content: SplineEffects) -> Any:
     if view.coefficients.ratio_name:
         name = f"log {view.coefficients.ratio_name}"
     if len(classes) == 1 and classes[0]:
-        name += f" of '{escape_dollars(classes[0])}'"
-    figure, axes = make_figure(len(effects), count_panel_columns(len(effects)), height=1.9, title=[view.label])
+        name += f" of '{layout.escape_dollars(classes[0])}'"
+    figure, axes = layout.make_figure(
+        len(effects), layout.count_panel_columns(len(effects)), height=1.9, title=[view.label]
+    )
     for ax, effect in zip(axes, effects, strict=True):
         ax.axhline(0, color="black", linewidth=pt(0.6))
         for k, label in enumerate(classes):
-            ax.plot(effect.numbers, effect.differences[:, k], label=legend_name(label), **curve_style(k).line_kwargs)
+            ax.plot(
+                effect.numbers,
+                effect.differences[:, k],
+                label=layout.legend_name(label),
+                **layout.curve_style(k).line_kwargs,
+            )
         ends = {"transform": ax.get_xaxis_transform(), "color": "0.4", "markersize": pt(5), "clip_on": False}
         ax.plot(effect.knots, np.zeros(len(effect.knots)), "|", **ends)
         ax.set_xlabel(effect.label, parse_math=False)
         ax.margins(x=0)
-        set_y_label(ax, f"{name}\nagainst {effect.reference:.4g}")
+        layout.set_y_label(ax, f"{name}\nagainst {effect.reference:.4g}")
     if len(classes) > 1:
-        add_legend(figure, *axes[0].get_legend_handles_labels(), parse_math=False)
+        layout.add_legend(figure, *axes[0].get_legend_handles_labels(), parse_math=False)
     return figure
 
 

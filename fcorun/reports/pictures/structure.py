@@ -4,14 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fcorun.base.metrics import PERSONAL_PREFIX, structure_metrics
-from fcorun.reports.pictures.layout import (
-    add_legend,
-    escape_dollars,
-    legend_name,
-    make_figure,
-    set_y_label,
-    set_y_scale,
-)
+from fcorun.reports.pictures import layout
 from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView
 from fcorun.reports.pictures.style import pt
@@ -65,7 +58,7 @@ def draw(content: StructureAndQuality) -> Any:
     """Return a figure with a mark for each point, the best ringed."""
     view, points = content.view, content.points
     table = view.table
-    figure, (ax,) = make_figure(1, 1, height=2.0)
+    figure, (ax,) = layout.make_figure(1, 1, height=2.0)
     for algo, style in view.curve_styles.items():
         rows = points[points["algo"] == algo]
         if len(rows):
@@ -77,7 +70,7 @@ def draw(content: StructureAndQuality) -> Any:
                 facecolor="none",
                 edgecolor=style.colour,
                 linewidth=pt(0.8),
-                label=legend_name(view.algo_title(algo)),
+                label=layout.legend_name(view.algo_title(algo)),
             )
     best = {tuple(row["rows"]) for row in view.best_rows()}
     ringed = points[[tuple(runs) in best for runs in points["rows"]]]
@@ -89,11 +82,11 @@ def draw(content: StructureAndQuality) -> Any:
         edgecolor="black",
         linewidth=pt(0.9),
     )
-    ring.set_label(f"best by {view.metric}" + (f", {escape_dollars(view.problem)}" if view.problem else ""))
-    set_y_scale(ax, list(points["metric"]) if table.metrics[content.quality].log else [])
+    ring.set_label(f"best by {view.metric}" + (f", {layout.escape_dollars(view.problem)}" if view.problem else ""))
+    layout.set_y_scale(ax, list(points["metric"]) if table.metrics[content.quality].log else [])
     ax.set(xlabel=table.axis_label(content.structure, tail=True))
-    set_y_label(ax, table.axis_label(content.quality))
-    add_legend(figure, *ax.get_legend_handles_labels(), handlelength=1)
+    layout.set_y_label(ax, table.axis_label(content.quality))
+    layout.add_legend(figure, *ax.get_legend_handles_labels(), handlelength=1)
     return figure
 
 

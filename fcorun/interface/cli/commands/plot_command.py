@@ -17,8 +17,8 @@ from fcorun.interface.cli.commands.common_command import CommandParser, load_rec
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import build_table, sort_records
 from fcorun.reports.pictures.layout import FORMATS
+from fcorun.reports.pictures.problem_view import draw_sweep
 from fcorun.reports.pictures.run_curves import RunView
-from fcorun.reports.pictures.sweep_pictures import draw_sweep
 
 
 def run(argv: Sequence[str]) -> int:

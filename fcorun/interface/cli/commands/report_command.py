@@ -36,7 +36,7 @@ def run(argv: Sequence[str]) -> int:
     else:
         raise UserError("the page of several folders belongs to none of them: give --out FILE.html")
     from fcorun.reports.page.build_page import build_page
-    from fcorun.reports.page.short import build_short_page
+    from fcorun.reports.page.clinical import build_short_page
 
     out = Terminal()
     records = load_records(*arguments.folders)

@@ -17,7 +17,7 @@ from fcorun.interface.cli.commands.common_command import (
     select_latest,
 )
 from fcorun.interface.cli.terminal import Terminal
-from fcorun.reports.coefficient_summary import stability_warnings, summarize_coefficients
+from fcorun.reports.coefficient_summary import summarize_coefficients
 from fcorun.reports.pictures import brain
 from fcorun.reports.pictures.coefficient_picture import ModelView
 from fcorun.reports.pictures.picture import render_pictures
@@ -70,8 +70,6 @@ def run(argv: Sequence[str]) -> int:
     frame, keys = summarize_coefficients(records)
     write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](frame))
     _print_summary(frame, ["algo", "data", *keys], out)
-    for line in stability_warnings(records):
-        out.print(line)
     cutoffs = sorted({f"{float(record.flat_config['cutoff']):g}" for record in records})
     out.print(f"chosen: the share of runs in which |w| > cutoff={' or '.join(cutoffs)}; values as trained")
     out.print(f"{arguments.out}: {len(records)} runs, {len(frame)} rows")
