@@ -11,13 +11,13 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from fcorun.base.config import IDENTITY_SECTIONS
-from fcorun.base.metrics import IGNORES_PSI, MORE_ROUNDS_ADVICE, PERSONAL_PREFIX, structure_metrics
+from fcorun.base.metrics import IGNORES_PSI, MORE_ROUNDS_ADVICE, NO_RANDOMNESS, PERSONAL_PREFIX, structure_metrics
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
 from fcorun.reports.pictures.problem_view import draw_sweep
-from fcorun.reports.run_table import SEED_KEYS, RunTable, find_grid_edges, format_number
+from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable, find_grid_edges, format_number
 from fcorun.reports.seed_bands import describe_band
 
 STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")
@@ -118,9 +118,11 @@ def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, lis
 def best_point_notes(runs: RunTable, metric: str) -> list[str]:
     """Return notes for readers of the best points, a line each.
 
-    The lines are about edges of the grid, points that are not compared, and runs that had not converged.
+    The lines are about edges of the grid, points within the noise of the best one, points that are not compared, runs
+    that had not converged, and seeds that change nothing.
     """
     lines = [str(edge) for edge in find_grid_edges(runs, metric)]
+    lines += _warn_points_within_band(runs, metric)
     frame = runs.frame
     if function_keys := runs.function_keys(metric):
         lines.append(
@@ -140,7 +142,28 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
             others = "no solution minimizes F + psi"
         lines.append(f"algo={','.join(ignoring)} {IGNORES_PSI}: {others}")
     lines += warn_unfinished(runs, metric)
+    if "seed" in runs.varied_keys and not any(key in runs.varied_keys for key in DATA_SEED_KEYS):
+        seeds = frame[runs.column("drawn") == 0].groupby("algo", sort=False)["seed"].nunique()
+        algos = [str(algo) for algo, count in seeds.items() if count > 1]
+        if algos:
+            lines.append(f"the seed changes nothing for {', '.join(algos)}: {NO_RANDOMNESS}")
     return list(dict.fromkeys(lines))
+
+
+def _warn_points_within_band(runs: RunTable, metric: str) -> list[str]:
+    """Return a line on best points with other points, not tied, whose medians lie within their band over seeds."""
+    groups = runs.fold_seeds(metric).groupby(["algo", *runs.problem_keys(metric)], sort=False, dropna=False)
+    counts = []
+    for best, (_, points) in zip(runs.best_points(metric).to_dict("records"), groups, strict=True):
+        best_or_tied = {tuple(rows) for rows in (best["rows"], *best["tied"])}
+        is_other = (points["status"] == "done") & ~points["rows"].map(tuple).isin(best_or_tied)
+        count = int((is_other & points["metric"].between(best["low"], best["high"])).sum())
+        if count:
+            counts.append(f"{count} of {best['algo']}")
+    if not counts:
+        return []
+    listed = ", ".join(counts)
+    return [f"other points with medians within the best one's band over seeds, so that noise may decide: {listed}"]
 
 
 def _warn_untrained_shared_model(runs: RunTable, metric: str) -> list[str]:

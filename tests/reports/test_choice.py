@@ -18,7 +18,7 @@ from fcorun.reports.pictures.layout import curve_style
 from fcorun.reports.pictures.problem_view import curve_styles_of, draw_sweep
 from fcorun.reports.run_table import find_grid_edges
 from fcorun.reports.seed_bands import describe_band, seed_band, seeds_agree
-from fcorun.reports.sweep_report import write_sweep_report
+from fcorun.reports.sweep_report import best_point_notes, write_sweep_report
 
 # ---------------------------------------------------------------- the edge of the grid
 
@@ -293,3 +293,14 @@ def test_two_tables_of_ones_own_are_two_data_sets(capsys):
     out = capsys.readouterr().out
     assert out.index("data=table data.path=cost.csv") < out.index("data=table data.path=stay.csv")
     assert sum(line.startswith("*") and "done" in line for line in out.splitlines()) == 2
+
+
+@pytest.mark.undrawn
+def test_points_within_the_noise_of_the_best_are_counted():
+    for rate, level in ((0.1, 1.0), (0.2, 1.05), (0.4, 3.0)):
+        for seed in (0, 1, 2):
+            settings = fake_config("fedmid", seed=seed, algo__client_lr=rate)
+            fake_record(f"s/{rate}-{seed}", settings, fake_rows(level + 0.1 * seed))
+    line = "other points with medians within the best one's band over seeds, so that noise may decide: 1 of fedmid"
+    assert line in best_point_notes(build_table(load_records("s")), "objective")
+    assert not any("noise" in note for note in best_point_notes(build_table(load_records("s")[::3]), "objective"))

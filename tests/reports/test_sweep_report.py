@@ -185,3 +185,16 @@ def test_a_sweep_refuses_a_folder_with_results_of_somebody_else(capsys):
     assert stop.value.code == 2
     assert "results.csv" in capsys.readouterr().err
     assert Path("s/results.csv").read_text() == "mine"
+
+
+@pytest.mark.slow
+def test_show_says_whose_seeds_change_nothing():
+    records = fake_grid("s")
+    for record in records:
+        path, drawn = record.folder / "summary.json", record.config["algo"]["name"] == "fedmid"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"drawn": drawn}))
+    text, _ = captured_output(show_best_points, build_table(records), None)
+    assert "the seed changes nothing for feddualavg: all clients" in " ".join(text.split())
+    assert (
+        "seed changes" not in captured_output(show_best_points, build_table(fake_grid("t")), None)[0]
+    )  # of records of before that is not known
