@@ -1,6 +1,7 @@
 """Folds for cross-validation, halves for stability selection, and checks of rows before a study divides them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from math import comb
 from typing import NamedTuple
 
@@ -139,7 +140,7 @@ def name_held_out_clients(names: Sequence[str], fold_of_client: Int[np.ndarray, 
     """Return the names of the clients that each fold (fold1, fold2, ...) holds out, for folds by clients."""
     held_out = {}
     for k in range(fold_of_client.max() + 1):
-        held_out[f"fold{k + 1}"] = [names[m] for m in np.flatnonzero(fold_of_client == k)]
+        held_out[f"fold{k + 1}"] = list(compress(names, fold_of_client == k))
     return held_out
 
 
