@@ -89,8 +89,8 @@ def predict(
         names = f" ({_quote(with_model)})" if with_model else ""
         raise UserError(f"{record.folder} has no shared model, and each client's personal model is at its site: give "
                         f"the record that the site keeps, and rows of its clients{names}")  # fmt: skip
-    warnings = column_warnings + _warn_unknown_clients(record, clients, known, row_warnings)
-    warnings += _warn_out_of_range(record, x, row_warnings) + survival_warnings
+    warnings = column_warnings + _warn_out_of_range(record, x, row_warnings) + survival_warnings
+    warnings += _warn_unknown_clients(record, clients, known, row_warnings)
     has_models = with_model or record.has_personal_models_at_sites
     if not has_models and any(name.startswith(PERSONAL_PREFIX) for name in record.summary["final"]):
         warnings.append(word("personal models were not saved (`save_personal=false`): the shared model predicts all"))
