@@ -25,6 +25,7 @@ def start_drawing_processes() -> None:
     """Have pictures drawn in processes of their own from now on, where the system has a fork server."""
     if _executors or "forkserver" not in multiprocessing.get_all_start_methods():
         return
+    os.environ["PYTHONSAFEPATH"] = "1"  # for the fork server, which would import pandas' numexpr from this folder
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
     executor = ProcessPoolExecutor(_PROCESSES, context, initializer=_follow_parent)
