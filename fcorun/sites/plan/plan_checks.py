@@ -20,6 +20,7 @@ from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem.duality_gap import explain_missing_conjugate, has_one_output
 from fcorun.methods.problem.problem import Problem
 
+_FRAME = "a plan for sites: {}"
 _FEATURES = 2  # the number of features of a model whose shapes tell its outputs
 ONE_OUTPUT = "a linear model of one output with psi on its weights"
 
@@ -34,12 +35,20 @@ def refuse(refusals: Mapping[str, bool], frame: str) -> None:
 def check_experiment(experiment: PreparedExperiment) -> None:
     """Raise UserError for an experiment that cannot be computed at sites."""
     names, settings, algo = experiment.names, experiment.settings, experiment.algo
-    has_relative = experiment.reg.relative_or_none is not None
+    objective, data = experiment.objective, experiment.data
     refusals = {
-        f"data={names['data']} has its rows in one place: give data=sites": not isinstance(experiment.data, Sites),
+        f"data={names['data']} has its rows in one place: give data=sites": not isinstance(data, Sites),
         f"algo={names['algo']} solves the problem on all rows in one place: choose an algorithm with rounds": not (
             isinstance(algo, Algorithm)
         ),
+    }
+    refuse(refusals, _FRAME)
+    assert isinstance(data, Sites)
+    assert isinstance(algo, Algorithm)
+    has_relative = experiment.reg.relative_or_none is not None
+    chooses_threshold = ThresholdRule.parse(settings.threshold).needs_rows
+    has_two_probabilities = data.target_task.has_two_classes and hasattr(objective, "probabilities")
+    refusals = {
         f"topology={names['topology']}: sites talk to one server: give topology=star": not (
             isinstance(experiment.topology, Star)
         ),
@@ -47,30 +56,30 @@ def check_experiment(experiment: PreparedExperiment) -> None:
             isinstance(experiment.clock, NoClock)
         ),
         "save_personal=false: each site keeps the personal models of its clients in its own folder: leave it out": (
-            not settings.save_personal and isinstance(algo, Algorithm) and algo.has_personal_models
+            not settings.save_personal and algo.has_personal_models
         ),
         "stop: sites send sums over clients, which have no quantiles: give a metric without _q10 or _q90": any(
             name.startswith(PERSONAL_PREFIX) and name.endswith(tuple(QUANTILE_SUFFIXES)) for name in settings.stop or {}
         ),
         f"algo={names['algo']} declares metrics of clients' states, which stay at their sites: choose another": bool(
-            isinstance(algo, Algorithm) and algo.declared_metrics and not algo.metrics_of_server
+            algo.declared_metrics and not algo.metrics_of_server
         ),
         f"reference=true takes sums of {ONE_OUTPUT}, and a bound on its curvature, which objective="
         f"{names['objective']} with reg={names['reg']} has not here: leave it out": (
             settings.reference and not _has_certified_optimum(experiment)
         ),
-        f"objective={names['objective']} is for {' and '.join(experiment.objective.tasks)} targets, and data.task is "
-        f"{_task_of(experiment)}: give another objective, or data.event where targets are times to events": (
-            _task_of(experiment) not in (*experiment.objective.tasks, "")
+        f"objective={names['objective']} is for {' and '.join(objective.tasks)} targets, and data.task is "
+        f"{data.task}: give another objective, or data.event where targets are times to events": (
+            data.task not in objective.tasks
         ),
         f"objective={names['objective']} compares all rows of a client, which a minibatch does not have: give "
-        "batch_size=null": experiment.objective.has_client_losses and settings.batch_size is not None,
+        "batch_size=null": objective.has_client_losses and settings.batch_size is not None,
         "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),
         "reg.per_client gives clients numbers by their order, which sites do not know: leave it out": bool(
             experiment.reg.per_client
         ),
         f"objective={names['objective']} takes numbers from all targets where it is auto: give numbers": (
-            AUTO in map(str, identity_fields(experiment.objective).values())
+            AUTO in map(str, identity_fields(objective).values())
         ),
         f"gap=true takes sums of {ONE_OUTPUT}, which objective={names['objective']} is not here: leave gap out": (
             settings.gap and not has_one_residual(experiment)
@@ -82,24 +91,17 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         ),
         f"threshold={settings.threshold} divides two classes by their probabilities: leave it out, or give "
         "data.task=binary and objective=logistic": (
-            settings.threshold != DEFAULT_THRESHOLD and not _has_two_probabilities(experiment)
+            settings.threshold != DEFAULT_THRESHOLD and not has_two_probabilities
         ),
         f"threshold={settings.threshold} is chosen by the scores of the shared model, and algo={names['algo']} has "
-        "personal models: give a number": (
-            ThresholdRule.parse(settings.threshold).needs_rows
-            and isinstance(algo, Algorithm)
-            and algo.has_personal_models
-        ),
+        "personal models: give a number": chooses_threshold and algo.has_personal_models,
         f"threshold={settings.threshold} is chosen on validation rows, and none are held out: give data.validation=0.2"
-        ", or a number": ThresholdRule.parse(settings.threshold).needs_rows
-        and isinstance(experiment.data, Sites)
-        and experiment.data.validation in (0, [])
-        and experiment.data.split is None,
+        ", or a number": chooses_threshold and data.validation in (0, []) and data.split is None,
         f"clients_at_once={settings.clients_at_once} is for the memory of one machine, and a plan is for all sites: "
         "leave it out": settings.clients_at_once != AUTO,
         "debug=true computes clients one by one in one process: leave it out": settings.debug,
     }
-    refuse(refusals, "a plan for sites: {}")
+    refuse(refusals, _FRAME)
 
 
 def at_any_strength(experiment: PreparedExperiment) -> PreparedExperiment:
@@ -107,17 +109,6 @@ def at_any_strength(experiment: PreparedExperiment) -> PreparedExperiment:
     if experiment.reg.relative_or_none is None:
         return experiment
     return replace_plugins(experiment, experiment.settings, reg=experiment.reg.with_value("strength", 1.0))
-
-
-def _has_two_probabilities(experiment: PreparedExperiment) -> bool:
-    has_probabilities = hasattr(experiment.objective, "probabilities")
-    is_binary = isinstance(experiment.data, Sites) and experiment.data.target_task.has_two_classes
-    return is_binary and has_probabilities
-
-
-def _task_of(experiment: PreparedExperiment) -> str:
-    """Return the task of the targets; "" for data that are not at sites."""
-    return experiment.data.task if isinstance(experiment.data, Sites) else ""
 
 
 def has_one_residual(experiment: PreparedExperiment) -> bool:

@@ -36,6 +36,8 @@ from fcorun.studies.selection.study import check_study
 
 MAX_DERIVATIVES = 50  # Newton steps from the model of the last round, with those that are halved
 _FRAME = "--infer: {}"
+REFIT = "refit"  # the name of the run on all rows with the chosen value, after the fits
+_COMMAND = "a selection over sites"
 
 
 @dataclass(frozen=True)
@@ -108,10 +110,6 @@ class PlannedIntervals:
         """Return the options of ``fcorun infer``."""
         method = "debiased" if problem.has_penalty else "wald"
         return InferenceOptions(method, self.level, self.cluster, self.errors)
-
-
-REFIT = "refit"  # the name of the run on all rows with the chosen value, after the fits
-_COMMAND = "a selection over sites"
 
 
 @dataclass(frozen=True)

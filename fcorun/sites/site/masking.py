@@ -33,6 +33,11 @@ from fcorun.sites.transport.messages import WITHHELD, Message, OwnerError, descr
 Arrays = dict[str, np.ndarray]
 _KEY_FILE = "masking_key"
 _INFO = b"fcorun secure sum"
+_MASKING = "masking"
+_KEY, _NUMBER = "key", "number"  # a site's entry in the list of keys
+_DTYPES = "dtypes"
+_MAX_REASON = 500
+_NUMBER_DTYPES = ("float32", "float64", "int32", "int64")  # before masks
 
 
 def make_key() -> X25519PrivateKey:
@@ -141,13 +146,6 @@ def unflatten(entries: np.ndarray, like: Mapping[str, np.ndarray]) -> Arrays:
         arrays[name] = entries[start : start + size].reshape(shape)
         start += size
     return arrays
-
-
-_MASKING = "masking"
-_KEY, _NUMBER = "key", "number"  # a site's entry in the list of keys
-_DTYPES = "dtypes"
-_MAX_REASON = 500
-_NUMBER_DTYPES = ("float32", "float64", "int32", "int64")  # before masks
 
 
 @dataclass

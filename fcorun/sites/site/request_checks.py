@@ -21,6 +21,7 @@ from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message
 
 MAX_WITHHELD = 50  # rounds of a run, or of the runs on a subset, in which a site withholds its upload
+_MAX_CLIENT_ROWS, _MAX_ROWS = 10**7, 10**9  # a site has memory for as many draws as the largest client has rows
 
 
 class FewRowsError(UserError):
@@ -67,9 +68,6 @@ def refuse(message: str) -> FewRowsError:
     cause = "a model that separates the classes, an extreme value, or small batches do that"
     return FewRowsError(f"{withheld}, fewer than policy.min_cell allows: {cause}: plan a larger strength, fewer "
                         "features or batch_size=null, or leave the site out")  # fmt: skip
-
-
-_MAX_CLIENT_ROWS, _MAX_ROWS = 10**7, 10**9  # a site has memory for as many draws as the largest client has rows
 
 
 @dataclass

@@ -31,6 +31,7 @@ from fcorun.sites.plan.messages.run_messages import Evaluate, RoundMessage
 from fcorun.sites.site.request_checks import FewRowsRule, refuse
 
 Answer = Callable[..., Any]
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,6 @@ def _constants_of(federation: Federation, n_runs: int) -> Hashable:
         return pickle.dumps(constants)  # compared with others', and never read
     except (pickle.PicklingError, TypeError, AttributeError):  # of a class that was made within a function
         return object()
-
-
-Arrays = dict[str, np.ndarray]
 
 
 def resolve_numbers(experiment: PreparedExperiment, numbers: Numbers) -> PreparedExperiment:

@@ -32,6 +32,9 @@ from fcorun.sites.tables.table_agreement import Agreement, check_gaps, encode_ta
 from fcorun.sites.tables.table_description import bin_edges, find_bins, merge_small_cells
 from fcorun.sites.tables.table_rows import SiteTable
 
+_NO_FILL = -1.0  # of levels whose gaps are not filled
+Arrays = dict[str, np.ndarray]
+
 
 @dataclass(frozen=True)
 class FoldCounts:
@@ -141,10 +144,6 @@ def place_rows(site_data: FederatedData, names: list[str], rows: np.ndarray, wei
     )
 
 
-_NO_FILL = -1.0  # of levels whose gaps are not filled
-Arrays = dict[str, np.ndarray]
-
-
 @dataclass(frozen=True, eq=False)
 class FoldHistogram:
     """The joined cells of a column of N training rows, in B bins.
@@ -193,25 +192,19 @@ def _join_cells(by_fold: Int[np.ndarray, "C K"], min_cell: int) -> Int[np.ndarra
     """
     joined: list[np.ndarray] = []
     lengths: list[int] = []
-    waiting = np.zeros(by_fold.shape[1], int)
-    length = 0
     for counts in by_fold:
-        waiting = waiting + counts
-        length = length + 1
-        if _has_enough(waiting, min_cell):
-            joined.append(waiting)
-            lengths.append(length)
-            waiting = np.zeros_like(waiting)
-            length = 0
-    while length:
-        if not joined:
-            return np.full(len(by_fold), -1)
-        waiting = waiting + joined.pop()
-        length = length + lengths.pop()
-        if _has_enough(waiting, min_cell):
-            joined.append(waiting)
-            lengths.append(length)
-            length = 0
+        if joined and not _has_enough(joined[-1], min_cell):
+            joined[-1] = joined[-1] + counts
+            lengths[-1] += 1
+        else:
+            joined.append(counts)
+            lengths.append(1)
+    while len(joined) > 1 and not _has_enough(joined[-1], min_cell):
+        last, length = joined.pop(), lengths.pop()
+        joined[-1] = joined[-1] + last
+        lengths[-1] += length
+    if not _has_enough(joined[-1], min_cell):
+        return np.full(len(by_fold), -1)
     return np.repeat(np.arange(len(lengths)), lengths)
 
 
