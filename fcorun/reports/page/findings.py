@@ -56,7 +56,7 @@ def finding_sentence(model: FittedTableModel) -> str:
     curves = model.encoding.curve_of_feature
     features = [row["feature"] for row in model.coefficients if row["parameter"] != "bias"]
     n_features = len({curves.get(name, name) for name in features})
-    names = list(dict.fromkeys(curves.get(row["feature"], row["feature"]) for row in selected_features(model)))
+    names = list(dict.fromkeys(str(curves.get(row["feature"], row["feature"])) for row in selected_features(model)))
     if not n_features:
         return ""
     largest = ", ".join(model.labels.get(name, name) for name in names[:3])
