@@ -94,6 +94,8 @@ def predict(
     has_models = with_model or record.has_personal_models_at_sites
     if not has_models and any(name.startswith(PERSONAL_PREFIX) for name in record.summary["final"]):
         warnings.append(word("personal models were not saved (`save_personal=false`): the shared model predicts all"))
+    if reason := record.status.get("reason"):
+        warnings.append(f"of the record: {reason}")
     if any(row_warnings):
         predictions["warnings"] = ["; ".join(texts) for texts in row_warnings]
     return predictions, warnings

@@ -144,7 +144,7 @@ def test_missing_personal_models_are_reported(run_predict):
     code, out, warnings = run_predict("here", "new.csv")
     assert code == 0
     assert "model" not in out.splitlines()[0]
-    assert warnings == ["fcorun: personal models were not saved (save_personal=false): the shared model predicts all"]
+    assert warnings[0].startswith("fcorun: personal models were not saved (save_personal=false)")
 
 
 @pytest.mark.slow
