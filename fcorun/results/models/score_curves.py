@@ -65,7 +65,8 @@ def compute_curves(predictions: Sequence[Predictions], table: Sequence[Row]) -> 
     chosen = [p for p in with_probability if p.split == split]
     if not chosen or len(np.unique(chosen[0].y)) < 2:
         return None
-    curves = Curves(split, str(chosen[0].data.classes[1]), {p.model: p.threshold for p in chosen}, [], [], [], [])
+    tables: dict[str, list[Row]] = {name: [] for name in ("roc", "calibration", "decision", "scores")}
+    curves = Curves(split, str(chosen[0].data.classes[1]), {p.model: p.threshold for p in chosen}, **tables)
     for of_model in chosen:
         rows_of = {"": np.arange(len(of_model))}
         names = [] if of_model.clients is None else [name for name in np.unique(of_model.clients).tolist() if name]
