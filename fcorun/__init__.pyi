@@ -45,10 +45,10 @@ from .interface.api.rows_in_memory import from_frame as from_frame
 from .interface.api.run_functions import grid as grid
 from .interface.api.run_functions import run as run
 from .interface.api.run_functions import run_grid as run_grid
-from .interface.api.run_record import RunRecord as Record  # noqa: F401
+from .interface.api.run_record import RunRecord as Record
 from .interface.api.run_record import Sweep as Sweep
 from .interface.api.run_record import load_records as load_records
-from .interface.cli.commands.figure_command import make_figure as figure  # noqa: F401
+from .interface.cli.commands.figure_command import make_figure as figure
 from .methods.algorithms import *  # noqa: F403
 from .methods.clocks.clock import ClientSpeeds as ClientSpeeds
 from .methods.clocks.clock import Clock as Clock
@@ -67,4 +67,5 @@ from .runs.job import Watcher as Watcher
 from .runs.trackers.mlflow import MLflow as MLflow
 from .runs.trackers.tensorboard import TensorBoard as TensorBoard
 
+__all__ = ["Record", "figure"]  # a stub exports names that differ from those in their modules by this list alone
 __version__: str

@@ -198,6 +198,8 @@ def warn_about_choice(
                 f"the {best_label} is at the {edge} {path.second.name} that was tried, {value:g}: the best may be "
                 f"beyond; give {more} values of {path.second.key}, too"
             )
+    if np.isfinite(choice.mean).sum() > 1 and np.nanmax(choice.mean) == np.nanmin(choice.mean):
+        warnings.append("all values of the path are tied")
     diverged = find_runs(fits, "diverged")
     if diverged.any():
         at = np.flatnonzero(diverged.any(axis=0)).tolist()
@@ -456,8 +458,8 @@ class NestedScore:
         return np.array([choice.chosen_index for choice in self.choices])
 
 
-def warn_about_nested(nested: NestedScore) -> list[str]:
-    """Return warnings about runs chosen without an outer fold, and all others, that diverged or did not converge."""
+def warn_about_nested(nested: NestedScore, path: RegularizationPath) -> list[str]:
+    """Return warnings about choices without an outer fold: at the end of the path, of runs that did not converge."""
     warnings = []
     diverged = np.flatnonzero(np.isnan(nested.scores)) + 1
     if len(diverged):
@@ -465,5 +467,10 @@ def warn_about_nested(nested: NestedScore) -> list[str]:
         warnings.append(
             f"nested: the run that was chosen without outer fold {numbers} diverged, so that there is no mean"
         )
+    best = [choice.best_index for choice in nested.choices]
+    n_at_end = sum(index == path.slice_of(index).stop - 1 for index in best)
+    if n_at_end:
+        warnings.append(word(f"nested: for {n_at_end} of {len(best)} outer folds, the best value is at the end of the "
+                             "path: the best may be beyond; give `range=[LOW,HIGH]`"))  # fmt: skip
     advice = "the objective was still falling at the end; " + MORE_ROUNDS_ADVICE
     return warnings + [f"nested: {text}" for text in warn_unconverged(nested.fits, advice)]

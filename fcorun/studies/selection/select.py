@@ -50,7 +50,7 @@ from fcorun.studies.selection.folds import (
 )
 from fcorun.studies.selection.path import build_paths, check_linear_model, weigh_features
 from fcorun.studies.selection.selection_result import ALL_ROWS, DEFAULT_FOLDS, Selection, SelectOptions
-from fcorun.studies.selection.study import Log, Study, StudyPlan, describe_study, prepare_study
+from fcorun.studies.selection.study import Log, Study, StudyPlan, describe_study, prepare_study, warn_few_evaluations
 
 _MAX_NAMED_FOLDS = 20  # in a line
 
@@ -110,7 +110,7 @@ class SelectionPlan(StudyPlan[Selection]):
         chosen_by_fold = dict.fromkeys(folds, choice.chosen_index)
         if self.nested_folds is not None:
             nested = self.nested_folds.judge(fits, self.metric, by_rule)
-            warnings += warn_about_nested(nested)
+            warnings += warn_about_nested(nested, study.path)
             chosen_by_fold = dict(zip([outer.name for outer in nested.folds.outer], nested.chosen, strict=True))
         rows = {}
         outputs = []
@@ -129,7 +129,7 @@ class SelectionPlan(StudyPlan[Selection]):
             study=study,
             path=study.path,
             fits=own_fits,
-            warnings=warnings,
+            warnings=[*warnings, *warn_few_evaluations(experiment)],
             predictions=predictions,
             thresholds=thresholds,
             options=self.options,

@@ -44,6 +44,7 @@ from fcorun.studies.selection.study import (
     StudyPlan,
     describe_study,
     prepare_study,
+    warn_few_evaluations,
     warn_unconverged,
 )
 
@@ -83,6 +84,7 @@ class StabilityPlan(StudyPlan[StabilityResult]):
             )
         falling_advice = f"supports are those after {experiment.settings.rounds} rounds, not of the optimum: "
         warnings += warn_unconverged(fits, falling_advice + MORE_ROUNDS_ADVICE)
+        warnings += warn_few_evaluations(experiment)
         units = SelectionUnits.of_regularizer(build_problem(experiment, data).regularizer, name_features(data))
         scores = score_features(
             units.merge(chosen), options.threshold, options.max_errors, units.unpenalized, options.assumption

@@ -44,7 +44,8 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import RowSubset, take_subset
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.experiment.build import bind_objective, load_data
-from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.experiment import MIN_EVALUATIONS, PreparedExperiment
+from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.problem import solver
 from fcorun.reports.pictures.layout import curve_style, render_figure, shorten_name
 from fcorun.reports.pictures.style import pt
@@ -444,6 +445,20 @@ def warn_unconverged(fits: Mapping[str, PathFit], falling_advice: str, index: in
             description = "objective still falling" if state == "falling" else state
             warnings.append(f"{description}: {runs.sum()} of {runs.size} runs{at_choice}: {advice}")
     return warnings
+
+
+def warn_few_evaluations(experiment: PreparedExperiment) -> list[str]:
+    """Return a warning if runs have too few evaluations for a judgement of their convergence.
+
+    An algorithm that is done after a few rounds has no more.
+    """
+    algo, settings = experiment.algo, experiment.settings
+    evaluations = -(-settings.rounds // settings.eval_every) + 1
+    has_few_rounds = isinstance(algo, Baseline) or (algo.computed_rounds or MIN_EVALUATIONS) < MIN_EVALUATIONS
+    if has_few_rounds or evaluations >= MIN_EVALUATIONS:
+        return []
+    return [word(f"convergence was not judged, since runs have fewer than {MIN_EVALUATIONS} evaluations: a smaller "
+                 "`eval_every` gives more")]  # fmt: skip
 
 
 def format_cost(cost: Mapping[str, int]) -> str:
