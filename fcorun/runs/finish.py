@@ -11,7 +11,7 @@ import numpy as np
 
 from fcorun.base.config import IDENTITY_SECTIONS
 from fcorun.base.errors import UserError, first_line, word
-from fcorun.base.metrics import COUNTERS, OPTIONAL_COUNTERS, aggregate, to_json
+from fcorun.base.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
 from fcorun.base.records.formats import csv_text, json_text, npz_bytes, read_yaml, yaml_text
 from fcorun.base.records.record import (
     AT_SITES,
@@ -52,6 +52,7 @@ from fcorun.experiment.experiment import (
 from fcorun.experiment.optimality_gap import can_measure_movement, describe_movement, measure_movement
 from fcorun.experiment.requirements import warn_unapplied_psi
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
+from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.results.model_outputs import Arrays
 from fcorun.results.models.coefficients import (
@@ -222,7 +223,7 @@ def finish_run(
             if drawings and held_out.curves is not None:
                 drawings.append(_begin_curves(job, data, held_out.curves))
         if isinstance(data.train, SiteRows):
-            notes, site_files = note_sites(job, data.train)
+            notes, site_files = note_sites(job, data, data.train)
             summary |= notes
             _write_files(job, site_files)
         _write_files(job, _collect_files(data, solution, models))
@@ -235,7 +236,7 @@ def finish_run(
         job.end_status = status
 
 
-def note_sites(job: Job, rows: SiteRows) -> tuple[dict[str, Any], dict[str, str]]:
+def note_sites(job: Job, data: FederatedData, rows: SiteRows) -> tuple[dict[str, Any], dict[str, str]]:
     """Add notes on the sites to the reason of a run that has ended; ``rows`` are its training rows.
 
     Returns further sections of summary.json, and the contents of further files by name.
@@ -247,7 +248,14 @@ def note_sites(job: Job, rows: SiteRows) -> tuple[dict[str, Any], dict[str, str]
         files[AWAY_FILE] = csv_text([asdict(absence) for absence in rows.absences.entries])
         for sentence in sections["away"]:
             job.add_reason(sentence)
-    if job.experiment.algo.has_personal_models:
+    experiment = job.experiment
+    if not (isinstance(experiment.uplink, Identity) and isinstance(experiment.downlink, Identity)):
+        job.add_reason("bytes_up and bytes_down count the encodings of uplink and downlink, and the messages of sites "
+                       "are longer, since they have the decoded numbers")  # fmt: skip
+    if (data.features.standardized or {}).get("by") == "per_client":
+        job.add_reason("coefficients are per standard deviation of each client, whose means and deviations are at its "
+                       "site alone")  # fmt: skip
+    if experiment.algo.has_personal_models:
         job.add_reason("each client's personal model is at its site alone, in the record that the site keeps")
         sections["personal_models"] = AT_SITES
     return sections, files
@@ -285,6 +293,12 @@ def _add_final_warnings(job: Job, separation_warning: str = "", coefficients: Co
     A ``separation_warning`` replaces that of an objective that was still falling. A baseline has its certificate.
     """
     row = job.rows[-1]
+    resolution = job.resolution(row.get("objective", 0.0))
+    for name in GAP_METRICS:
+        was_target = job.stopped and name in (job.experiment.settings.stop or {})
+        if abs(row.get(name, float("inf"))) < resolution and not was_target:
+            precision = job.experiment.settings.precision
+            job.add_reason(f"{name} is rounding: {precision} resolves {resolution:.1g} of the objective")
     job.add_reason(job.experiment.objective.final_warning(row))
     job.add_reason(_warn_of_zero_weights(job.experiment, row, coefficients))
     job.add_reason(warn_unapplied_psi(job.experiment, row))

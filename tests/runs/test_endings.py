@@ -129,6 +129,12 @@ def test_metrics_that_may_be_targets(stop, expected):
 
 
 @pytest.mark.slow
+def test_a_gap_below_the_precision_gives_a_warning():
+    config = FAST | {"rounds": 2000, "precision": "float32", "eval_every": 500}
+    assert "suboptimality is rounding: float32 resolves" in run(config).status["reason"]
+
+
+@pytest.mark.slow
 def test_a_baseline_ends_by_its_certificate_whatever_stop_is():
     config = small("algo=centralized", "stop={change:1}")
     assert "by its certificate" in prepare(config).warning
