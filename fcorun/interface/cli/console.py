@@ -17,7 +17,7 @@ from fcorun.runs.job import Job, SweepWatcher
 
 _RECORD_FILES = (  # in the order of their importance to a reader
     *("metrics.csv", "scores.csv", "predictions.csv", "curves.png", "coefficients.csv", "coefficients.png"),
-    *("roc.png", "calibration.png", "decision.png"),
+    *("splines.png", "roc.png", "calibration.png", "decision.png"),
     *("weights.nii.gz", "brain.png", "baseline_hazard.csv", "summary.json", "solution.npz", "personal.npz"),
     *("scaling.npz", "missing.csv", "config.yaml", "run.log"),
 )
