@@ -290,7 +290,7 @@ class CohortLayout:
     """The sizes of clients, of their rows and of their parameters, on which the computation of a cohort depends.
 
     Attributes:
-        max_client_rows: the largest number of rows of each client, (M,), in any subset that shares a program.
+        max_client_rows: as of ``SubsetView``.
         n_parameters: the number of the model's parameters.
         needs_whole_data: whether clients use their whole data, in steps or besides their minibatches.
         clients_at_once: the number of clients of a cohort in a chunk; None: as many as stay in the cache.

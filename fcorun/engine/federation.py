@@ -51,7 +51,7 @@ class Federation:
         frozen: whether the server's model stays at ``w0``.
         debug: whether to run without tracing, one client at a time, and record clients in ``nonfinite_clients``.
         subset: the indices of the data's rows, if the data are a subset of rows on the device.
-        clients_at_once: the number of clients of a cohort in a chunk; None: as many as stay in the cache.
+        clients_at_once: as of ``CohortLayout``.
         nonfinite_clients: the first client of each round whose upload or state was not finite, with ``debug``.
     """
 
@@ -299,12 +299,7 @@ class Federation:
         return vmap_runs(advance_run, axes, numbers, state, rounds, sequential=n_runs == 1)
 
     def build_round(
-        self,
-        numbers: Any,
-        rows: DeviceRows,
-        draws: Any,
-        compute_cohort: CohortFunction,
-        whole: PyTree = None,
+        self, numbers: Any, rows: DeviceRows, draws: Any, compute_cohort: CohortFunction, whole: PyTree = None
     ) -> Round:
         """Return the parts of a round of one run, from its ``draws``; ``whole`` is the data of all clients, or None."""
         algorithm, problem = self.bind(numbers)
@@ -315,7 +310,9 @@ class Federation:
             client_numbers = jax.tree.map(lambda v: v[index], client_numbers)
         client_rows = None
         if whole is None and self.needs_whole_data:
-            client_rows = self._whole_rows(rows, draws)
+            client_rows = draws.whole_rows
+            if client_rows is None:
+                client_rows = whole_row_indices(self.schedule, rows, jnp.asarray(draws.cohort))
         return Round(
             algorithm=algorithm,
             problem=problem,
@@ -329,18 +326,12 @@ class Federation:
             regularizer_numbers=client_numbers,
             whole=whole,
             data_index=self.data.train.host_index(draws.cohort, in_order=self.full_participation),
-            client_rows=client_rows,
+            client_rows=None if client_rows is None else jnp.asarray(client_rows),
             weights=weights,
             compute_cohort=compute_cohort,
             frozen=self.frozen,
             rows_of_client=partial(self.data.train.client_rows, rows.x, rows.y),
         )
-
-    def _whole_rows(self, rows: DeviceRows, draws: Rounds) -> jax.Array:
-        """Return the indices of all rows of each client of a cohort."""
-        if draws.whole_rows is not None:
-            return jnp.asarray(draws.whole_rows)
-        return whole_row_indices(self.schedule, rows, jnp.asarray(draws.cohort))
 
     @cached_property
     def needs_whole_data(self) -> bool:

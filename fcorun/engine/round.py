@@ -236,18 +236,12 @@ class Round:
 
     Attributes:
         problem, server_problem: the problem of the clients, and the problem as the server sees it.
-        channels: the uplink and the downlink.
-        links: the links of ``Topology.connect``, or None.
-        clients: the numbers of the cohort's clients, (S,).
-        draws: the random draws.
         rows_of_client: returns x (N, d) and y (N,) of the rows among which the indices of a client's rows count.
         row_extras: the weights and offsets of all rows, where they have them.
-        regularizer_numbers: the regularizer's hyper-parameters that differ between clients, by name.
+        regularizer_numbers: the ``numbers`` of ``ClientInputs``.
         whole: the whole data of all clients, of each class with ``in_size_classes``, or None.
         data_index: the clients whose data in ``whole`` are used, (S,); None: all clients.
         client_rows: all rows of each client, (S, L) with -1 for none, where whole data are used and must be gathered.
-        weights: the weight of each client of the cohort, (S,).
-        compute_cohort: computes the clients of the cohort.
         frozen: whether the server's model is fixed, so that nothing is sent.
         sum_row_shares: returns how much the rows of a client count in its message, given the problem, the model that
             the client received, its data and its number; None: nobody asks.

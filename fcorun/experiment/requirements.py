@@ -20,8 +20,8 @@ from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.objective import LinearModel, Objective, is_linear_model
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Problem
-from fcorun.methods.regularizers.elastic_net import ElasticNet
 from fcorun.methods.regularizers.l1 import L1
+from fcorun.methods.regularizers.l2 import ElasticNet
 from fcorun.methods.regularizers.regularizer import Constraint, NoRegularizer, Regularizer
 
 ROWS_MEMORY_SHARE = 0.5  # the share of the allowed memory for the rows of two segments of rounds

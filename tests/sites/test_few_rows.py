@@ -12,7 +12,7 @@ import pytest
 from helpers import composed, fails
 
 from fcorun.base.errors import UserError
-from fcorun.engine.remote.row_shares import effective_numbers, sum_shares
+from fcorun.engine.remote.programs import effective_numbers, sum_shares
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.logistic import Logistic

@@ -18,7 +18,7 @@ from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.clients import vmap_runs
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
-from fcorun.engine.remote.row_shares import ShareSums, sum_shares
+from fcorun.engine.remote.programs import ShareSums, sum_shares
 from fcorun.methods.problem.duality_gap import (
     MAX_INTERCEPT_STEPS,
     InterceptSearch,

@@ -35,9 +35,8 @@ from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_duality_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.problem.solver import gather_rows
-from fcorun.methods.regularizers.elastic_net import ElasticNet
 from fcorun.methods.regularizers.l1 import L1
-from fcorun.methods.regularizers.l2 import L2
+from fcorun.methods.regularizers.l2 import L2, ElasticNet
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 from fcorun.results.model_outputs import class_probabilities, compute_predictions, expected_targets
 from fcorun.runs.follow import RunFollower, RunHistory

@@ -15,8 +15,6 @@ class EDSL(ShiftedAlgorithm):
     """EDSL: all clients send gradients, and one client solves the problem with psi, of which the gradient is shifted.
 
     As printed, ``mu`` is 0, and the strength of psi falls from round to round to the strength that is constant here.
-    Convergence is certain for ``mu`` of at least the default. Similar clients converge in few rounds with a smaller
-    ``mu``; with a ``mu`` too small for unlike clients the method may diverge.
     """
 
     source = "algorithm 1 of @wang2017, with mu = 0 and a constant strength"

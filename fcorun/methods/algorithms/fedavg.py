@@ -1,8 +1,11 @@
-"""Federated averaging, and its form with subgradients of psi."""
+"""Federated averaging of gradient steps, of subgradient steps, of normalized updates, and of steps on all rows."""
 
 from dataclasses import dataclass
 
-from fcorun.methods.algorithms.algorithm import Traits, TwoRateAlgorithm
+import jax.numpy as jnp
+
+from fcorun.base.config import AUTO, AutoPositive, Count
+from fcorun.methods.algorithms.algorithm import Algorithm, Traits, TwoRateAlgorithm
 
 
 @dataclass(frozen=True)
@@ -42,3 +45,56 @@ class FedAvgSubgradient(FedAvg):
 
         w = data.steps(step, server)  # lines 5-6
         return w - server, client
+
+
+@dataclass(frozen=True)
+class FedNova(TwoRateAlgorithm):
+    """FedNova with plain gradient steps: updates are divided by the client's number of steps.
+
+    With unequal numbers of steps, as with ``local_epochs``, clients of more steps weigh more in the fixed point of
+    FedAvg. In that of FedNova each client has its weight in F, up to the drift of local steps. The server multiplies
+    the mean direction by the mean number of steps. FedNova ignores psi.
+    """
+
+    source = "algorithm 1 of @wang2020"
+    traits = Traits(psi_sides=(), exact_with_one_step="smooth", robust_to_uneven_steps=True)
+    multiplies_means = True
+
+    def local(self, problem, server, client, data):
+        def step(state, batch):
+            w, count = state
+            return w - self.client_lr * problem.gradient(w, batch), count + 1
+
+        w, count = data.steps(step, (server, jnp.zeros((), server.dtype)))
+        return {"direction": (w - server) / count, "steps": count}, client
+
+    def server(self, problem, server, mean):
+        return server + self.server_lr * mean["steps"] * mean["direction"]
+
+
+@dataclass(frozen=True)
+class FedGD(Algorithm):
+    """FedGD(s, e): e gradient steps of each client on all of its rows, then the mean.
+
+    FedGD ignores psi. For e > 1 the fixed point is not the optimum, equation (5).
+    """
+
+    source = "equation (4) of @pathak2020"
+
+    step: AutoPositive = AUTO
+    steps: Count = 1
+
+    @property
+    def traits(self):
+        exact = "smooth" if self.steps == 1 else ""
+        return Traits(psi_sides=(), deterministic=True, hierarchy="some", exact=exact)
+
+    def auto(self, constants):
+        return {"step": 1 / constants.smoothness}
+
+    def local(self, problem, server, client, data):
+        x = data.repeat(self.steps, lambda x: x - self.step * problem.gradient(x, data.whole), server)  # (4a)
+        return x - server, client
+
+    def server(self, problem, server, mean):
+        return server + mean  # (4b)

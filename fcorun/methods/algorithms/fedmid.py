@@ -1,4 +1,4 @@
-"""Federated mirror descent, with the prox on both sides and on the server alone."""
+"""Federated mirror descent, with the prox on both sides or on the server alone, and hard thresholding by it."""
 
 from dataclasses import dataclass
 
@@ -46,3 +46,26 @@ class FedMiDOSP(FedMiD):
 
     def local_model(self, problem, dual):
         return problem.to_primal(dual)  # line 8 with psi = 0
+
+
+@dataclass(frozen=True)
+class FedHT(FedMiDOSP):
+    """Fed-HT: gradient steps on the clients, whose mean the server thresholds.
+
+    With ``reg=l0_ball`` and ``server_lr`` 1 the method is as printed; it is FedMiD-OSP, whose prox is then the hard
+    threshold. Any other psi has its own prox.
+    """
+
+    source = "@tong2020"
+    traits = Traits(psi_sides=("server",), exact_with_one_step="composite")
+
+
+@dataclass(frozen=True)
+class FedIterHT(FedMiD):
+    """FedIter-HT: the clients threshold after each step, and the server thresholds their mean.
+
+    The method is FedMiD as FedHT is FedMiD-OSP.
+    """
+
+    source = "@tong2020"
+    traits = Traits(exact_with_one_step="smooth")

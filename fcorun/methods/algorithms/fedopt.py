@@ -1,4 +1,4 @@
-"""Federated averaging whose server feeds the mean update to an optimizer."""
+"""Federated averaging, and dual averaging, whose server feeds the mean update to an optimizer."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from fcorun.base.config import AUTO, BelowOne, Positive
 from fcorun.methods.algorithms.algorithm import ProblemConstants, PyTree, Traits, auto_client_lr, auto_rates
 from fcorun.methods.algorithms.fedavg import FedAvg
+from fcorun.methods.algorithms.feddualavg import FedDualAvg
 
 
 @dataclass(frozen=True)
@@ -84,3 +85,38 @@ def optimizer_step(algorithm: Any, change: PyTree, moments: dict[str, PyTree]) -
     v = jax.tree.map(lambda v, delta: update_second(v, delta**2), moments["v"], change)
     step = jax.tree.map(lambda m, v: algorithm.server_lr * m / (jnp.sqrt(v) + algorithm.epsilon), m, v)
     return step, {"m": m, "v": v}
+
+
+@dataclass(frozen=True)
+class FedDualOpt(FedDualAvg):
+    """FedDualAvg with a step of an optimizer on the dual in place of lines 12 and 13: our combination.
+
+    The optimizer treats the coefficient of psi as another coordinate of the dual, so that momentum keeps the weight of
+    psi against F. Adaptive steps weigh coordinates differently, which moves the fixed point.
+    """
+
+    source = "ours, of algorithm 3 of @yuan2021 and the server's optimizers of @reddi2021"
+
+    optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = "momentum"
+    beta1: BelowOne = 0.9
+    beta2: BelowOne = 0.99
+    epsilon: Positive = 1e-3
+
+    @property
+    def traits(self):
+        exact = "composite" if self.optimizer == "momentum" else ""
+        return Traits(needs_convex_psi=True, mirrored=True, exact_with_one_step=exact, growing_broadcasts=True)
+
+    def auto(self, constants):
+        return auto_optimizer_rates(self, constants)
+
+    def init(self, problem, w0):
+        start, client = super().init(problem, w0)
+        return start | {"moments": initial_moments(self, start)}, client
+
+    def broadcast(self, server):
+        return {name: server[name] for name in ("dual", "elapsed")}
+
+    def server(self, problem, server, mean):
+        step, moments = optimizer_step(self, mean, server["moments"])
+        return {name: server[name] + step[name] for name in step} | {"moments": moments}  # lines 12-13

@@ -1,18 +1,15 @@
-"""Base class of algorithms whose clients' models minimize the clients' losses plus a quadratic term."""
+"""Algorithms whose clients' models minimize the clients' losses plus a quadratic term: the base class, and pFedMe."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
-import jax
-
 from fcorun.base.config import AUTO, UNSET, AutoPositive, Count, NonNegative, Positive
 from fcorun.base.errors import UserError
-from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.methods.algorithms.algorithm import Algorithm, Traits
 from fcorun.methods.problem import inner_solvers
+from fcorun.methods.problem.inner_solvers import Real
 from fcorun.methods.problem.problem import Problem, Quadratic, Vector
-
-Real = jax.Array | float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,3 +92,19 @@ class PersonalAlgorithm(Algorithm):
     def stopping_rule(self) -> inner_solvers.StoppingRule:
         """The stopping rule of the inner solver."""
         return inner_solvers.StoppingRule(self.iterations, self.tolerance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PFedMe(PersonalAlgorithm):
+    """pFedMe: u = argmin f + lambda / 2 ||. - y||^2.
+
+    The algorithm ignores psi. An inner solver starts at the client's model of the previous step or round, which the box
+    leaves open; exact solutions do not depend on the start.
+    """
+
+    source = "algorithm 1 of @dinh2020"
+    traits = Traits(psi_sides=(), proximal=True, hierarchy="some", reveals_personal=True)
+
+    @property
+    def quadratic_weight(self):
+        return self.lam

@@ -4,14 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import jax
-
 from fcorun.base.config import Count, NonNegative
 from fcorun.methods.algorithms.algorithm import Algorithm, LocalData, ProblemConstants
 from fcorun.methods.problem import inner_solvers
+from fcorun.methods.problem.inner_solvers import Real
 from fcorun.methods.problem.problem import Problem, Quadratic, Vector
-
-Real = jax.Array | float
 
 
 @dataclass(frozen=True, kw_only=True)

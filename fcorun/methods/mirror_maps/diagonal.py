@@ -8,13 +8,11 @@ from jax import lax
 from fcorun.base.config import Positive
 from fcorun.base.errors import UserError
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap, retrieve_for_box, retrieve_for_l1, retrieve_for_l1_box
-from fcorun.methods.regularizers.balls import L1Ball, L2Ball, LInfBall
+from fcorun.methods.regularizers.balls import L1Ball, L2Ball, LInfBall, Simplex, simplex_threshold
 from fcorun.methods.regularizers.box import Box, L1Box, L1Nonneg, Nonneg
-from fcorun.methods.regularizers.elastic_net import ElasticNet
 from fcorun.methods.regularizers.l1 import L1
-from fcorun.methods.regularizers.l2 import L2
+from fcorun.methods.regularizers.l2 import L2, ElasticNet
 from fcorun.methods.regularizers.regularizer import soft_threshold
-from fcorun.methods.regularizers.simplex import Simplex, simplex_threshold
 
 
 def _l2(mirror, z, t, psi):

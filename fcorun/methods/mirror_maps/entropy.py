@@ -7,9 +7,9 @@ import jax.numpy as jnp
 
 from fcorun.base.errors import UserError
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
+from fcorun.methods.regularizers.balls import Simplex
 from fcorun.methods.regularizers.box import Box, L1Nonneg, Nonneg
 from fcorun.methods.regularizers.l1 import L1
-from fcorun.methods.regularizers.simplex import Simplex
 
 
 def _simplex(mirror, z, t, psi):

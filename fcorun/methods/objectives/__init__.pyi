@@ -1,12 +1,12 @@
 from .cox import Cox as Cox
-from .huber import Huber as Huber
 from .least_squares import LeastSquares as LeastSquares
 from .log_link import Gamma as Gamma
 from .log_link import Poisson as Poisson
 from .logistic import Logistic as Logistic
+from .logistic import OneVsRest as OneVsRest
 from .mlp import MLP as MLP
 from .objective import LinearModel as LinearModel
 from .objective import Objective as Objective
-from .one_vs_rest import OneVsRest as OneVsRest
 from .proportional_odds import ProportionalOdds as ProportionalOdds
-from .quantile import Quantile as Quantile
+from .robust import Huber as Huber
+from .robust import Quantile as Quantile

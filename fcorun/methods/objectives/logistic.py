@@ -1,4 +1,4 @@
-"""Logistic regression."""
+"""Logistic regression of all classes together, and of one class after the other."""
 
 from dataclasses import dataclass
 
@@ -38,3 +38,31 @@ class Logistic(LinearModel):
     def conjugate(self, u, y):
         """Return the conjugate of the loss of two classes; that of more classes is not defined here."""
         return logistic_conjugate(u, y)
+
+
+@dataclass(frozen=True)
+class OneVsRest(LinearModel):
+    """Mean over examples of sum_k log(1 + exp(-b_k p_k)), b_k = 1 for the example's class and -1 for other classes.
+
+    The classes' models share the examples, and no parameters.
+    """
+
+    source = "equation (21) of @pathak2020"
+    convex = True
+    nonnegative = True
+    is_log_likelihood = True
+    tasks = ("multiclass",)
+
+    def second_derivative_bounds(self, outputs):
+        return 0.0, 0.25
+
+    def loss(self, prediction, y):
+        own_class = jnp.take_along_axis(prediction, y[:, None], axis=1)[:, 0]
+        return jax.nn.softplus(prediction).sum(axis=1) - own_class
+
+    def scores(self, prediction, y):
+        return {"accuracy": (prediction.argmax(axis=1) == y).astype(prediction.dtype)}
+
+    def probabilities(self, prediction):
+        """Return each class's probability against the rest, normalized to sum 1 (Zadrozny and Elkan, KDD 2002)."""
+        return jax.nn.softmax(jax.nn.log_sigmoid(prediction), axis=1)  # the logarithms do not underflow

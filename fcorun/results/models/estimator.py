@@ -16,12 +16,11 @@ from fcorun.base.trust import locate
 from fcorun.data.tables.scaling import ClientScalings, Scaling
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.cox import Cox
-from fcorun.methods.objectives.huber import Huber
 from fcorun.methods.objectives.log_link import Gamma, Poisson
+from fcorun.methods.objectives.logistic import OneVsRest
 from fcorun.methods.objectives.mlp import MLP
 from fcorun.methods.objectives.objective import Objective, add_intercept, is_linear_model
-from fcorun.methods.objectives.one_vs_rest import OneVsRest
-from fcorun.methods.objectives.quantile import Quantile
+from fcorun.methods.objectives.robust import Huber, Quantile
 from fcorun.results.model_outputs import class_probabilities, expected_targets
 from fcorun.results.models.coefficients import personal_only
 

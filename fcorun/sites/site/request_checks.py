@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.engine.remote.row_shares import ShareSums, effective_numbers
+from fcorun.engine.remote.programs import ShareSums, effective_numbers
 from fcorun.sites.plan.messages.fold_messages import Subset
 from fcorun.sites.plan.messages.run_messages import RoundMessage
 from fcorun.sites.plan.plan import Plan

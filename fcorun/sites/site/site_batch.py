@@ -20,8 +20,7 @@ from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.certificate import SCALE, CertificateSums
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.personal_models import PERSONAL, SitePersonalModels, split_broadcast
-from fcorun.engine.remote.programs import RemotePrograms, count_sent_runs
-from fcorun.engine.remote.row_shares import FoldRows
+from fcorun.engine.remote.programs import FoldRows, RemotePrograms, count_sent_runs
 from fcorun.engine.round import MessageShapes
 from fcorun.engine.schedule import DrawsAhead
 from fcorun.experiment.experiment import PreparedExperiment

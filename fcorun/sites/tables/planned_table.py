@@ -16,8 +16,7 @@ from fcorun.data.tables.cells import coerce_numbers
 from fcorun.data.tables.splits import SPLITS
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.methods.objectives.huber import Huber
-from fcorun.methods.objectives.quantile import Quantile
+from fcorun.methods.objectives.robust import Huber, Quantile
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import Obstacles, SiteOptions, for_owner_alone

@@ -14,9 +14,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
-from fcorun.methods.clocks.clock import ClientSpeeds
-from fcorun.methods.clocks.lognormal import LognormalClock
-from fcorun.methods.clocks.trace import TraceClock
+from fcorun.methods.clocks.clock import ClientSpeeds, LognormalClock, TraceClock
 
 CLOCK = ("clock=lognormal", "clients_per_round=null")
 ASYNCHRONOUS = (*CLOCK, "topology=asynchronous", "topology.buffer=3")

@@ -14,8 +14,8 @@ from sklearn.isotonic import isotonic_regression
 
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.regularizers.affine import Halfspace
+from fcorun.methods.regularizers.chain import Monotone
 from fcorun.methods.regularizers.l1 import log_cosh
-from fcorun.methods.regularizers.monotone import Monotone
 
 N, T = 6, 0.8
 D = np.diff(np.eye(N), axis=0)

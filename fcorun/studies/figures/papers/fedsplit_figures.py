@@ -12,7 +12,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
-from fcorun.methods.algorithms.fedgd import FedGD
+from fcorun.methods.algorithms.fedavg import FedGD
 from fcorun.methods.algorithms.fedprox import FedProx
 from fcorun.methods.algorithms.fedsplit import FedSplit
 from fcorun.methods.objectives import LeastSquares
