@@ -26,8 +26,9 @@ from fcorun.base.system.machine import compute_policy, current_hosts
 # The computation of a cohort.
 
 PyTree = Any
-ClientFunction = Callable[..., tuple[PyTree, PyTree, jax.Array]]
-CohortFunction = Callable[[ClientFunction, tuple, jax.Array], tuple[PyTree, PyTree, jax.Array]]
+CohortResult = tuple[PyTree, PyTree, jax.Array]  # uploads or means of them, states, work
+ClientFunction = Callable[..., CohortResult]
+CohortFunction = Callable[[ClientFunction, tuple, jax.Array], CohortResult]
 
 
 class ClientInputs(NamedTuple):
@@ -54,22 +55,20 @@ class ClientInputs(NamedTuple):
     sender: PyTree = None
 
 
-def vmapped(compute: ClientFunction, inputs: tuple, shares: jax.Array) -> tuple[PyTree, PyTree, jax.Array]:
+def vmapped(compute: ClientFunction, inputs: tuple, shares: jax.Array) -> CohortResult:
     """Compute all clients at once by a ``vmap``."""
     uploads, states, work = _compute_stacked(compute, inputs)
     return jax.tree.map(lambda u: jnp.tensordot(shares, u, axes=1), uploads), states, work
 
 
-def _compute_stacked(compute: ClientFunction, inputs: tuple) -> tuple[PyTree, PyTree, jax.Array]:
+def _compute_stacked(compute: ClientFunction, inputs: tuple) -> CohortResult:
     """Compute clients by a ``vmap``; a single client needs none, which would turn plain products into stacked ones."""
     if len(jax.tree.leaves(inputs)[0]) > 1:
         return jax.vmap(compute)(*inputs)
     return jax.tree.map(lambda v: v[None], compute(*jax.tree.map(lambda v: v[0], inputs)))
 
 
-def stack_uploads(
-    compute_cohort: CohortFunction, compute: ClientFunction, inputs: ClientInputs
-) -> tuple[PyTree, PyTree, jax.Array]:
+def stack_uploads(compute_cohort: CohortFunction, compute: ClientFunction, inputs: ClientInputs) -> CohortResult:
     """Compute all clients by ``compute_cohort``, and return their stacked uploads, their states and their work."""
 
     def compute_result(*client_inputs: Any) -> tuple[None, PyTree, jax.Array]:
@@ -87,7 +86,7 @@ def chunked(width: int) -> CohortFunction:
     enough to be full: clients that it computes twice have a share of 0 in it, and the same state.
     """
 
-    def compute_cohort(compute: ClientFunction, inputs: tuple, shares: jax.Array) -> tuple[PyTree, PyTree, jax.Array]:
+    def compute_cohort(compute: ClientFunction, inputs: tuple, shares: jax.Array) -> CohortResult:
         count = shares.shape[-1]
         if width >= count:
             return vmapped(compute, inputs, shares)
@@ -126,7 +125,7 @@ def in_size_classes(classes: Sequence[tuple[np.ndarray, int]], widths: Sequence[
     Its inputs are ``ClientInputs``; its states and work are in the order of all clients.
     """
 
-    def compute_cohort(compute: ClientFunction, inputs: Any, shares: jax.Array) -> tuple[PyTree, PyTree, jax.Array]:
+    def compute_cohort(compute: ClientFunction, inputs: Any, shares: jax.Array) -> CohortResult:
         results = []
         for number, (clients, length) in enumerate(classes):
             of_class = jax.tree.map(lambda v, clients=clients: v[clients], inputs._replace(whole_or_index=None))
@@ -160,7 +159,7 @@ def looped(cohort_names: Sequence, number: int, report_nonfinite: Callable[[str]
     with the client whose upload or state is not finite, and the line where that began.
     """
 
-    def compute_cohort(compute: ClientFunction, inputs: tuple, shares: jax.Array) -> tuple[PyTree, PyTree, jax.Array]:
+    def compute_cohort(compute: ClientFunction, inputs: tuple, shares: jax.Array) -> CohortResult:
         results = []
         for position, name in enumerate(cohort_names):
             check_interrupted()
@@ -356,9 +355,7 @@ class Devices:
         if not self.shard_clients:
             return compute_cohort
 
-        def compute_shard(
-            compute: ClientFunction, inputs: tuple, shares: jax.Array
-        ) -> tuple[PyTree, PyTree, jax.Array]:
+        def compute_shard(compute: ClientFunction, inputs: tuple, shares: jax.Array) -> CohortResult:
             count = shares.shape[-1]
             positions = assignment
             if positions is None:
@@ -369,7 +366,7 @@ class Devices:
             present = device_positions >= 0
             device_positions = jnp.where(present, device_positions, jnp.maximum(device_positions[0], 0))
 
-            def compute_if_present(present: jax.Array, *client_inputs: Any) -> tuple[PyTree, PyTree, jax.Array]:
+            def compute_if_present(present: jax.Array, *client_inputs: Any) -> CohortResult:
                 upload, state, work = compute(*client_inputs)
                 # masked, since 0 times a value that is not finite would not be finite
                 return jax.tree.map(lambda v: jnp.where(present, v, 0), upload), state, jnp.where(present, work, 0)

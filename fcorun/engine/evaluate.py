@@ -19,6 +19,9 @@ from fcorun.methods.problem.problem import Batch, Problem, Vector
 
 _BATCH_NUMBERS = 2**23  # entries of x of the clients whose personal models are evaluated together
 _MAX_PREDICTIONS = 2**23  # of the nodes whose models are evaluated together
+Examples = Shaped[Array, "N d"]
+Targets = Shaped[Array, " N"]
+Metrics = dict[str, Float[Array, ""]]
 MAX_RANKED_ROWS = 100_000  # sorting more rows would take longer than the rest of an evaluation
 _PREDICTIONS = "predictions of validation rows"  # a key of the metrics until ``add_ranking``
 
@@ -103,7 +106,7 @@ class Evaluation:
 
     def measure(
         self, problem: Problem, w: Vector, x: Any, y: Any, extra: dict, sums: dict[str, dict] | None = None
-    ) -> dict[str, Float[Array, ""]]:
+    ) -> Metrics:
         """Compute all metrics of w, each a scalar, and predictions for ``add_ranking``.
 
         x (N, d) and y (N,) are the training rows, or all rows of which the training rows are a subset. They are None
@@ -155,9 +158,7 @@ class Evaluation:
             scores = scores[..., self.subset.validation_rows]
         return rank_runs(validation.y, scores, validation.mean_weights()) | metrics
 
-    def split_sums(
-        self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], extra: dict
-    ) -> dict[str, dict[str, Float[Array, ""]]]:
+    def split_sums(self, problem: Problem, w: Vector, x: Examples, y: Targets, extra: dict) -> dict[str, Metrics]:
         """Return the weighted sums of losses and scores over "train" and, where rows are held out, over "val"."""
         sums = {"train": self.weighted_scores(problem, w, x, y, extra)}
         if "held_out_weight" in extra:
@@ -168,9 +169,7 @@ class Evaluation:
             sums["val"] = self.weighted_scores(problem, w, extra["x_val"], extra["y_val"], row_extras)
         return sums
 
-    def weighted_scores(
-        self, problem: Problem, w: Vector, x: Shaped[Array, "N d"], y: Shaped[Array, " N"], row_extras: dict
-    ) -> dict[str, Float[Array, ""]]:
+    def weighted_scores(self, problem: Problem, w: Vector, x: Examples, y: Targets, row_extras: dict) -> Metrics:
         """Return the sums of rows' losses and scores with their "weight"; their "offset" is added to predictions.
 
         Losses that compare the rows of a "client" compare rows of this split, those with weight.
@@ -183,9 +182,7 @@ class Evaluation:
             scores = {name: jnp.where(weight > 0, values, 0) for name, values in scores.items()}
         return {name: weight @ values for name, values in scores.items()}
 
-    def metrics_from_sums(
-        self, problem: Problem, w: Vector, sums: dict[str, dict], extra: dict
-    ) -> dict[str, Float[Array, ""]]:
+    def metrics_from_sums(self, problem: Problem, w: Vector, sums: dict[str, dict], extra: dict) -> Metrics:
         """Compute all metrics of w from the sums over the rows of each split."""
         scores = {f"{split}_{name}": value for split, of_split in sums.items() for name, value in of_split.items()}
         metrics = {"objective": scores["train_loss"] + problem.ridge(w) + problem.psi(w), **scores}
@@ -198,7 +195,7 @@ class Evaluation:
 
     def measure_nodes(
         self, problem: Problem, models: Vector, mean_model: Vector, *, weights: np.ndarray, rows: tuple
-    ) -> dict[str, Float[Array, ""]]:
+    ) -> Metrics:
         """Return the objective of the node with the largest one, and the distance of the nodes from ``mean_model``.
 
         The distance is the root of the mean of the nodes' squared distances, with their weights in F. ``models`` are
@@ -218,7 +215,7 @@ class Evaluation:
 
     def measure_personal(
         self, problem: Problem, models: Vector, regularizer_numbers: dict, *, rows: tuple, extra: dict
-    ) -> dict[str, Float[Array, ""]]:
+    ) -> Metrics:
         """Compute metrics of the clients' personal models, stacked along an axis M, each on the rows of its client.
 
         Metrics are means over clients. Clients have the weights that they have in the metrics of the global model, so
@@ -315,9 +312,7 @@ def personal_models(
     return jax.vmap(personal_model)(regularizer_numbers, clients)
 
 
-def recovery_metrics(
-    w: Float[Array, "*shape"], truth: Float[Array, "*shape"], cutoff: float | None
-) -> dict[str, Float[Array, ""]]:
+def recovery_metrics(w: Float[Array, "*shape"], truth: Float[Array, "*shape"], cutoff: float | None) -> Metrics:
     """Return the distance ||w - truth||_2, and with a cutoff F1, precision and recall of the support {|w| > cutoff}."""
     error = {"recovery_error": jnp.sqrt(jnp.sum((w - truth) ** 2))}
     if cutoff is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -108,7 +109,6 @@ class Traffic:
     sizes_of_round: Callable[[int, tuple[int, ...], tuple[int, ...]], tuple] | None = None
     totals: dict[MessageBytes, dict[str, np.ndarray]] = field(default_factory=dict, compare=False, repr=False)
     times: dict[MessageBytes, dict[str, np.ndarray]] = field(default_factory=dict, compare=False, repr=False)
-    gradient_counts: list[np.ndarray] = field(default_factory=list, compare=False, repr=False)
 
     def bytes_after(self, rounds: int, sizes: MessageBytes, counted: int = 0) -> dict[str, int]:
         """Return the byte counters after ``rounds`` rounds of messages of these sizes.
@@ -138,19 +138,21 @@ class Traffic:
         """Raise UserError if clients computed other gradients than the ones that the simulated time counts."""
         if self.schedule.times is None:
             return
-        if not self.gradient_counts:
-            cohorts = [self.schedule.draw_cohort(number) for number in range(self.rounds)]
-            counts = [0]  # rows of the local steps of all clients, by round
-            for number, cohort in enumerate(cohorts):
-                works = self.schedule.number_works(np.full(len(cohort), number))
-                counts.append(self.schedule.count_gradients(works, cohort).sum())
-            self.gradient_counts.append(np.cumsum(counts))
-        if self.gradient_counts[0][rounds] != grad_evals:
-            raise UserError(
-                "the clock counts one gradient for each row of a local step, "
-                f"{self.gradient_counts[0][rounds]} in {rounds} rounds, and this algorithm "
-                f"computed {grad_evals}, so its simulated time is unknown: leave clock out"
-            )
+        expected = self._gradient_counts[rounds]
+        if expected != grad_evals:
+            raise UserError(f"the clock counts one gradient for each row of a local step, {expected} in {rounds} "
+                            f"rounds, and this algorithm computed {grad_evals}, so its simulated time is unknown: "
+                            "leave clock out")  # fmt: skip
+
+    @cached_property
+    def _gradient_counts(self) -> np.ndarray:
+        """The rows of the local steps of all clients up to each round, (rounds + 1,)."""
+        counts = [0]
+        for number in range(self.rounds):
+            cohort = self.schedule.draw_cohort(number)
+            works = self.schedule.number_works(np.full(len(cohort), number))
+            counts.append(self.schedule.count_gradients(works, cohort).sum())
+        return np.cumsum(counts)
 
     def _times(self, sizes: MessageBytes) -> dict[str, np.ndarray]:
         """Return the simulated time before and after each round, (rounds + 1,), and the mean staleness."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -26,7 +27,7 @@ from fcorun.engine.remote.programs import RemotePrograms, count_sent_runs
 from fcorun.engine.schedule import DrawsAhead, Schedule
 from fcorun.engine.segments.run_loop import RunLoop, Segment, Snapshot
 from fcorun.methods.algorithms.algorithm import PyTree
-from fcorun.methods.communication.contracts import Exchange, RoundDraws, RoundState
+from fcorun.methods.communication.contracts import RoundDraws, RoundState
 from fcorun.methods.objectives.objective import score_names, score_range
 
 _ROUNDING = 1e-3  # of sums, relative to the share of a site's rows
@@ -62,8 +63,9 @@ class SumChecks:
         shares = {split: by_answer.get(site, 0.0) for split, by_answer in self._shares.items()}
         needed = {name for name, (split, _) in self._sums.items() if shares[split] > 0}
         if not needed <= set(arrays) <= set(self._sums):
-            raise UserError(f"site '{site}' sent {self._describe(arrays)} instead of the sums of its rows: use the "
-                            "same version of fcorun at the server and at all sites")  # fmt: skip
+            sent = ", ".join(sorted(arrays))[:100] or "nothing"
+            raise UserError(f"site '{site}' sent {sent} instead of the sums of its rows: use the same version of "
+                            "fcorun at the server and at all sites")  # fmt: skip
         for key, values in arrays.items():
             if values.shape != (self.n_runs,) or values.dtype != self.federation.precision:
                 raise UserError(f"site '{site}' sent sums of the shape {values.shape} and the type {values.dtype} "
@@ -74,23 +76,17 @@ class SumChecks:
                 raise UserError(f"site '{site}' sent {key}={values.tolist()}, which no rows have: see the log of that "
                                 "site")  # fmt: skip
 
-    @staticmethod
-    def _describe(arrays: Mapping[str, np.ndarray]) -> str:
-        return ", ".join(sorted(arrays))[:100] or "nothing"
-
     def _fits(self, values: np.ndarray, name: str, share: float) -> bool:
-        least, most = self._range(name)
+        least, most = -np.inf, np.inf
         if share == 0:
             least = most = 0.0
+        elif name in self._names:
+            least, most = score_range(self.federation.problem.objective, name)
+        elif CATALOGUE[name].bounded:  # a metric of personal models
+            least, most = 0.0, 1.0
         error = self._rows.sum_errors.get("evaluate", 0.0) + _ROUNDING * share
         low, high = (bound * share if np.isfinite(bound) else bound for bound in (least, most))
         return bool(((values >= low - error) & (values <= high + error)).all())
-
-    def _range(self, name: str) -> tuple[float, float]:
-        """Return the least and the largest mean of a loss or score, or of a metric of personal models."""
-        if name in self._names:
-            return score_range(self.federation.problem.objective, name)
-        return (0.0, 1.0) if CATALOGUE[name].bounded else (-np.inf, np.inf)
 
     @property
     def _rows(self) -> SiteRows:
@@ -213,14 +209,10 @@ class RemoteLoop(RunLoop):
         """Compute the round ``number``. Returns the runs, and the example gradients and proxes, (G, 2)."""
         cohort = self.schedule.draw_cohort(number)
         sites, weights = self._sites_of(cohort)
-        parts: Any = RemoteRound(
-            self,
-            number,
-            sites=sites,
-            weights=weights,
-            server_draws=self._draws.draw(number),
-            state=state,
-        )
+        drawn: Any = self._draws.draw(number)
+        draws = RoundDraws(drawn.rows, drawn.keys, drawn.shared_uniforms, drawn.server_keys)
+        exchanges = [SiteExchange(self, programs, number, sites, drawn, state) for programs in self.exchanges]
+        parts: Any = SimpleNamespace(exchanges=exchanges, weights=weights, draws=draws)  # all that a star reads
         outcome = self.federation.topology.run_round(parts, RoundState(state["server"], state["memory"], ()))
         state = self._commit(state, outcome.state.server, outcome.state.memory, np.int32(number))
         examples, _, proxes = np.moveaxis(np.asarray(outcome.server_work), 1, 0).astype(np.int64)
@@ -251,13 +243,11 @@ class RemoteLoop(RunLoop):
 
     @cached_property
     def _commit(self) -> Any:
-        programs = RemotePrograms(self.federation, self.n_runs)
-        return jax.jit(lambda *arguments: programs.commit(*arguments))
+        return jax.jit(lambda *arguments: RemotePrograms(self.federation, self.n_runs).commit(*arguments))
 
     @cached_property
     def _output(self) -> Any:
-        programs = RemotePrograms(self.federation, self.n_runs)
-        return jax.jit(lambda *arguments: programs.output(*arguments))
+        return jax.jit(lambda *arguments: RemotePrograms(self.federation, self.n_runs).output(*arguments))
 
     @cached_property
     def _gap(self) -> RemoteGap:
@@ -317,37 +307,6 @@ class RemoteLoop(RunLoop):
         return SumChecks(self.federation, self.n_runs)
 
 
-@dataclass(frozen=True)
-class RemoteRound:
-    """The parts of a round that ``Star.run_round`` reads of a ``CohortRound``.
-
-    States and messages have a leading axis of runs.
-
-    Attributes:
-        number: the number of the round, counted from 0.
-        sites: the names under which the answers for the cohort's clients come.
-        weights: the sum of the weights of the cohort's clients behind each of these answers, (n_answers,).
-        server_draws: the draws that the server uses.
-        state: the state of the runs before the round.
-    """
-
-    loop: RemoteLoop
-    number: int
-    sites: list[str]
-    weights: jax.Array
-    server_draws: Any
-    state: PyTree
-
-    @property
-    def exchanges(self) -> list["SiteExchange"]:
-        return [SiteExchange(self, exchange) for exchange in self.loop.exchanges]
-
-    @property
-    def draws(self) -> RoundDraws:
-        draws = self.server_draws
-        return RoundDraws(draws.rows, draws.keys, draws.shared_uniforms, draws.server_keys)
-
-
 class ExchangePrograms:
     """The server's programs of an exchange."""
 
@@ -361,35 +320,47 @@ class ExchangePrograms:
 
 
 @dataclass(frozen=True)
-class SiteExchange(Exchange):
-    """An exchange of messages with the sites in a round of a star."""
+class SiteExchange:
+    """The part of an ``Exchange`` that a star reads, with the sites. Messages have a leading axis of runs.
 
-    round: RemoteRound
+    Attributes:
+        number: the number of the round, counted from 0.
+        sites: the names under which the answers for the cohort's clients come.
+        server_draws: the draws that the server uses.
+        state: the state of the runs before the round.
+    """
+
+    loop: RemoteLoop
     programs: ExchangePrograms
+    number: int
+    sites: list[str]
+    server_draws: Any
+    state: PyTree
 
-    def send_broadcast(self, sender, memory, draws):
-        loop = self.round.loop
+    def send_broadcast(self, sender: PyTree, memory: PyTree, draws: RoundDraws) -> tuple[PyTree, PyTree]:
+        """Compute what the clients of all sites receive from the server of each run that is sent."""
+        loop = self.loop
         if loop.federation.channels.has_downlink:
             rows, _ = loop.federation.arrays
-            broadcast, memory = self.programs.send(loop.numbers, sender, memory, rows, self.round.server_draws)
+            broadcast, memory = self.programs.send(loop.numbers, sender, memory, rows, self.server_draws)
         else:
             broadcast = self.programs.broadcast(loop.numbers, sender)
         if loop.n_sent_runs < loop.n_runs:
             broadcast = jax.tree.map(lambda v: v[: loop.n_sent_runs], broadcast)
         return broadcast, memory
 
-    def answer(self, broadcast, clients, draws, shares, sender_of=None):
+    def answer(self, broadcast: PyTree, clients: PyTree, draws: RoundDraws, shares: Any) -> tuple[PyTree, PyTree, Any]:
         """Send the broadcast to the sites, and return the mean of their answers, and their clients' work, (G, 2).
 
         Sites that are away have no share in the mean. Where all runs have one upload, the mean is the first
         run's.
         """
-        loop, sites = self.round.loop, self.round.sites
+        loop, sites = self.loop, self.sites
         answers = loop.site_rows.request_present(
             "round",
-            self.round.number + 1,
+            self.number + 1,
             arrays=name_leaves(broadcast),
-            about={"round": self.round.number, "exchange": self.programs.number},
+            about={"round": self.number, "exchange": self.programs.number},
             of=sites,
         )
         present = [site for site in sites if site in answers]
@@ -407,7 +378,7 @@ class SiteExchange(Exchange):
 
     def _read(self, answers: Mapping[str, Any], sites: Sequence[str]) -> tuple[PyTree, np.ndarray]:
         """Return the sites' means, stacked along an axis after that of the sent runs, and the sum of their work."""
-        loop = self.round.loop
+        loop = self.loop
         shape = loop.federation.shapes.uploads[self.programs.number]
         uploads, work = [], np.zeros((loop.n_sent_runs, 2), np.int64)
         for site in sites:
@@ -424,11 +395,12 @@ class SiteExchange(Exchange):
                 raise UserError(f"{problem}: use the same version of fcorun at the server and all sites") from error
             work += of_site
             if not all(np.isfinite(array).all() for array in arrays.values()):
-                loop.federation.nonfinite_clients.setdefault(self.round.number + 1, f"of site '{site}'")
+                loop.federation.nonfinite_clients.setdefault(self.number + 1, f"of site '{site}'")
         return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *uploads), work
 
-    def update(self, state, mean, memory, draws):
-        loop = self.round.loop
-        before = self.round.state | {"server": state, "memory": memory}
+    def update(self, state: PyTree, mean: PyTree, memory: PyTree, draws: RoundDraws) -> tuple[PyTree, PyTree, Any]:
+        """Update the server of each run from a mean."""
+        loop = self.loop
+        before = self.state | {"server": state, "memory": memory}
         rows, _ = loop.federation.arrays
-        return self.programs.receive(loop.numbers, before, rows, self.round.server_draws, mean)
+        return self.programs.receive(loop.numbers, before, rows, self.server_draws, mean)

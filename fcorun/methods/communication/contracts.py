@@ -109,6 +109,7 @@ class Exchange(Protocol):
 
     def send_broadcast(self, sender: PyTree, memory: PyTree, draws: RoundDraws) -> tuple[PyTree, PyTree]:
         """Return what all clients receive from a sender of this state through the downlink, and the memory."""
+        ...
 
     def send_broadcasts(
         self, senders: PyTree, memory: PyTree, draws: RoundDraws, present: jax.Array
@@ -118,6 +119,7 @@ class Exchange(Protocol):
         All are stacked along a leading axis E. A sender that is not ``present`` (E,) sends nothing, and keeps its
         memory.
         """
+        ...
 
     def answer(
         self, broadcast: PyTree, clients: PyTree, draws: RoundDraws, shares: Any, sender_of: jax.Array | None = None
@@ -126,6 +128,7 @@ class Exchange(Protocol):
 
         With ``sender_of`` (S,), each client has received one of several broadcasts, stacked along a leading axis.
         """
+        ...
 
     def compute_clients(
         self, sender: PyTree, clients: PyTree, draws: RoundDraws, shares: Any, sender_of: jax.Array | None = None
@@ -139,11 +142,13 @@ class Exchange(Protocol):
                 for the uploads themselves instead of a mean, stacked along the cohort, which stay at their clients.
                 With None each client has a sender of its own, whose states are stacked along the cohort.
         """
+        ...
 
     def update(
         self, state: PyTree, mean: PyTree, memory: PyTree, draws: RoundDraws
     ) -> tuple[PyTree, PyTree, jax.Array]:
         """Return the server's state after a mean by ``Algorithm.server``, the memory and the server's work, (3,)."""
+        ...
 
     def update_each(
         self, states: PyTree, means: PyTree, memory: PyTree, draws: RoundDraws, present: jax.Array
@@ -153,6 +158,7 @@ class Exchange(Protocol):
         All are stacked along a leading axis E. A receiver that is not ``present`` (E,) keeps its memory, and its work
         does not count.
         """
+        ...
 
 
 class CohortRound(Protocol):
@@ -186,15 +192,18 @@ class CohortRound(Protocol):
 
     def update_root(self, server: PyTree, mean: PyTree) -> tuple[PyTree, jax.Array]:
         """Return the root's state after the mean of the edges' uploads by ``Algorithm.root``, and the work, (3,)."""
+        ...
 
     def contraction(self, messages: PyTree) -> jax.Array | float:
         """Return ``Channel.contraction`` of the uplink for the message of each of a graph's clients."""
+        ...
 
     def send_messages(self, messages: PyTree, clients: PyTree) -> tuple[PyTree, PyTree]:
         """Return what neighbours receive of the messages of a graph's clients through the uplink, and their states.
 
         Messages and states are stacked along the cohort, which is all clients in order.
         """
+        ...
 
     def send_to_root(self, messages: PyTree, memory: PyTree, present: jax.Array) -> tuple[PyTree, PyTree]:
         """Return what the root receives of the messages of E edges through the uplink, and the memory.
@@ -202,12 +211,14 @@ class CohortRound(Protocol):
         Messages are stacked along a leading axis E. An edge that is not ``present`` (E,) sends nothing, and keeps its
         memory, of ``Topology.edges_use_uplink``.
         """
+        ...
 
     def update_nodes(self, nodes: PyTree, means: PyTree) -> tuple[PyTree, jax.Array]:
         """Return the states of a graph's clients after their means by ``Algorithm.root``, and all their work, (3,).
 
         Both are stacked along the cohort, which is all clients in order.
         """
+        ...
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,10 @@ def _matmul_vmap(size, batched, x, w):
 
 
 Params = dict[str, jax.Array]
+Prediction = Float[Array, " n *outputs"]
+Target = Shaped[Array, " n"]
+PerExample = Float[Array, " n"]
+Client = Int[Array, " n"]
 Values = TypeVar("Values", jax.Array, np.ndarray)
 
 
@@ -102,16 +106,12 @@ class Objective(PluginBase, ABC):
         """Return predictions (n,) or (n, classes) for examples x (n, d); matrices are raveled."""
 
     @abstractmethod
-    def loss(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> Float[Array, " n"]:
+    def loss(self, prediction: Prediction, y: Target) -> PerExample:
         """Return the loss of each example, (n,). The engine takes (weighted) means."""
 
     def client_losses(
-        self,
-        prediction: Float[Array, " n *outputs"],
-        y: Shaped[Array, " n"],
-        weight: Float[Array, " n"],
-        client: Int[Array, " n"] | None = None,
-    ) -> Float[Array, " n"]:
+        self, prediction: Prediction, y: Target, weight: PerExample, client: Client | None = None
+    ) -> PerExample:
         """Return the loss of each example among the examples of its client, (n,); by default ``loss``.
 
         Override this method, and ``loss`` for one client, if the loss of an example depends on other examples of its
@@ -125,11 +125,7 @@ class Objective(PluginBase, ABC):
         return self.loss(prediction, y)
 
     def row_shares(
-        self,
-        prediction: Float[Array, " n *outputs"],
-        y: Shaped[Array, " n"],
-        weight: Float[Array, " n"],
-        client: Int[Array, " n"] | None = None,
+        self, prediction: Prediction, y: Target, weight: PerExample, client: Client | None = None
     ) -> Float[Array, "2 n"]:
         """Return how much each example counts in the gradient, and in the Hessian, of the weighted sum of the losses.
 
@@ -156,7 +152,7 @@ class Objective(PluginBase, ABC):
         """Return whether the loss of an example depends on other examples of its client."""
         return type(self).client_losses is not Objective.client_losses
 
-    def scores(self, prediction: Float[Array, " n *outputs"], y: Shaped[Array, " n"]) -> dict[str, Float[Array, " n"]]:
+    def scores(self, prediction: Prediction, y: Target) -> dict[str, PerExample]:
         """Return further metrics of each example, each (n,), to be averaged: {"accuracy": ...}."""
         return {}
 
