@@ -52,9 +52,9 @@ from .interface.cli.commands.figure_command import make_figure as figure
 from .methods.algorithms import *  # noqa: F403
 from .methods.clocks.clock import ClientSpeeds as ClientSpeeds
 from .methods.clocks.clock import Clock as Clock
+from .methods.clocks.clock import LognormalClock as LognormalClock
 from .methods.clocks.clock import NoClock as NoClock
-from .methods.clocks.lognormal import LognormalClock as LognormalClock
-from .methods.clocks.trace import TraceClock as TraceClock
+from .methods.clocks.clock import TraceClock as TraceClock
 from .methods.communication import *  # noqa: F403
 from .methods.mirror_maps import *  # noqa: F403
 from .methods.objectives import *  # noqa: F403

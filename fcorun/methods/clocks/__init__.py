@@ -1,1 +1,1 @@
-"""Clocks, laws of how long clients compute and send: one file each; no clock is in ``clock``."""
+"""Clocks, laws of how long clients compute and send."""

@@ -1,14 +1,21 @@
-"""The contract of a clock: how fast clients compute and send, for the simulated time of a run; and no clock."""
+"""How fast clients compute and send, for the simulated time of a run: the contract of a clock, and the clocks."""
 
+import csv
+import hashlib
+import io
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fcorun.base.config import PluginBase, Positive
+from fcorun.base.config import Index, NonNegative, PathOption, PluginBase, Positive
+from fcorun.base.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -59,3 +66,105 @@ class NoClock(Clock):
 
     def speeds(self, clients):
         raise NotImplementedError("no simulated time, no speeds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LognormalClock(Clock):
+    """A clock whose clients differ in speed by lognormal factors, as do a client's rounds.
+
+    The law, and the default of each number, are our choice: measured speeds of phones have long right tails.
+
+    Attributes:
+        gradients_per_second: the median over clients of the example gradients computed in a second.
+        speed_spread: the standard deviation of the logarithm of this speed over clients; 0: all are equal.
+        bytes_per_second: the median over clients of the bytes that a link carries in a second.
+        link_spread: the standard deviation of the logarithm of this speed over clients.
+        latency: the seconds that a message takes besides its bytes.
+        variation: the standard deviation of the logarithm of a factor of the computing time, drawn for each round.
+        seed: the seed of the clients' speeds, which runs with equally many clients share. The factors of rounds follow
+            the run's seed.
+    """
+
+    source = "ours"
+
+    gradients_per_second: Positive = 1e4
+    speed_spread: NonNegative = 0.5
+    bytes_per_second: Positive = 1e6
+    link_spread: NonNegative = 0.5
+    latency: NonNegative = 0.05
+    variation: NonNegative = 0.2
+    seed: Index = 0
+
+    def speeds(self, clients):
+        computing, link = np.random.default_rng(self.seed).standard_normal((2, len(clients)))
+        return ClientSpeeds(
+            self.gradients_per_second * np.exp(self.speed_spread * computing),
+            self.bytes_per_second * np.exp(self.link_spread * link),
+            np.full(len(clients), self.latency),
+            self.variation,
+        )
+
+
+_COLUMNS = ("gradients_per_second", "bytes_per_second", "latency")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceClock(Clock):
+    """A clock that reads the speed of each client from a file.
+
+    Attributes:
+        path: a CSV file with the columns client, gradients_per_second, bytes_per_second and latency, in seconds, and a
+            row for each client.
+        variation: the standard deviation of the logarithm of a factor of the computing time, drawn for each round.
+    """
+
+    source = "ours"
+
+    path: PathOption
+    variation: NonNegative = 0.0
+
+    def speeds(self, clients):
+        rows = self._read_rows()
+        missing = next((name for name in clients if name not in rows), None)
+        if missing is not None:
+            raise UserError(f"`clock.path={self.path}` has no row for client {missing}: give a row for each client")
+        gradients, sent, latency = np.array([rows[name] for name in clients]).T
+        return ClientSpeeds(gradients, sent, latency, self.variation)
+
+    def sources(self):
+        return hashlib.sha256(self._read_bytes()).hexdigest()[:16]
+
+    def _read_bytes(self) -> bytes:
+        try:
+            return Path(self.path).read_bytes()
+        except OSError as error:
+            raise UserError(f"`clock.path={self.path}` cannot be read ({error.strerror}): give a CSV file") from error
+
+    def _read_rows(self) -> dict[str, tuple[float, ...]]:
+        """Return the numbers of each client, by name. Raises UserError."""
+        try:
+            table = list(csv.DictReader(io.StringIO(self._read_bytes().decode("utf-8-sig"), newline="")))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"`clock.path={self.path}` cannot be read ({error}): give a CSV file") from error
+        rows: dict[str, tuple[float, ...]] = {}
+        for row in table:
+            absent = next((column for column in ("client", *_COLUMNS) if row.get(column) is None), None)
+            if absent is not None:
+                raise UserError(f"`clock.path={self.path}` has no column '{absent}', or a row without it: give the "
+                                f"columns client, {', '.join(_COLUMNS)}")  # fmt: skip
+            if row["client"] in rows:
+                raise UserError(
+                    f"`clock.path={self.path}` has client {row['client']} more than once: give one row each"
+                )
+            rows[row["client"]] = tuple(self._parse(row, column) for column in _COLUMNS)
+        return rows
+
+    def _parse(self, row: dict[str, str], column: str) -> float:
+        try:
+            value = float(row[column])
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and (value > 0 or (value == 0 and column == "latency"))):
+            raise UserError(f"`clock.path={self.path}`: {column} of client {row['client']} is '{row[column]}': give a "
+                            f"finite number {'of at least 0' if column == 'latency' else 'above 0'}")  # fmt: skip
+        return value

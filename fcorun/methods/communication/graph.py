@@ -278,33 +278,23 @@ class Graph(Topology):
             raise UserError(f"`algo={algo_name}` needs a server, and `topology={name}` has none: leave it out, or "
                             "choose an `algo` that takes `topology=graph`: `fcorun list algo` shows which "
                             "do")  # fmt: skip
-        refusals = {
-            f"`algo={algo_name}` works with edges, and `topology={name}` has none: give `topology=tree`": (
-                algo.traits.hierarchy == "only"
-            ),
-            (
-                f"`algo={algo_name}` makes a model for each client from that of a server, and `topology={name}` has "
-                "none: leave it out"
-            ): algo.has_personal_models,
-            f"`algo={algo_name}` has two exchanges in a round, and `topology={name}` one: leave it out": (
-                algo.has_two_exchanges
-            ),
-            (
-                f"`uplink={names['uplink']}` changes means at a server, and `topology={name}` has none: leave uplink "
-                "out"
-            ): (type(plugins["uplink"]).receive is not Channel.receive),
-            (
-                f"`algo={algo_name}` needs the same edges in all rounds: leave `topology.edge_probability` out, or "
-                "choose another `algo`"
-            ): self.redraws_links and isinstance(algo, GossipAlgorithm) and algo.needs_fixed_graph,
-            (
-                f"`uplink={names['uplink']}` sends differences to what all neighbours know, and "
-                "`topology.edge_probability` lets some miss them: leave one of them out"
-            ): self.redraws_links and not isinstance(plugins["uplink"], Identity),
-        }
-        for sentence, applies in refusals.items():
-            if applies:
-                raise UserError(sentence)
+        uplink = f"`uplink={names['uplink']}`"
+        if algo.traits.hierarchy == "only":
+            raise UserError(f"`algo={algo_name}` works with edges, and `topology={name}` has none: give "
+                            "`topology=tree`")  # fmt: skip
+        if algo.has_personal_models:
+            raise UserError(f"`algo={algo_name}` makes a model for each client from that of a server, and "
+                            f"`topology={name}` has none: leave it out")  # fmt: skip
+        if algo.has_two_exchanges:
+            raise UserError(f"`algo={algo_name}` has two exchanges in a round, and `topology={name}` one: leave it out")
+        if type(plugins["uplink"]).receive is not Channel.receive:
+            raise UserError(f"{uplink} changes means at a server, and `topology={name}` has none: leave uplink out")
+        if self.redraws_links and isinstance(algo, GossipAlgorithm) and algo.needs_fixed_graph:
+            raise UserError(f"`algo={algo_name}` needs the same edges in all rounds: leave "
+                            "`topology.edge_probability` out, or choose another `algo`")  # fmt: skip
+        if self.redraws_links and not isinstance(plugins["uplink"], Identity):
+            raise UserError(f"{uplink} sends differences to what all neighbours know, and `topology.edge_probability` "
+                            "lets some miss them: leave one of them out")  # fmt: skip
 
     def connect(self, clients, weights):
         """Return the links. Raises UserError for a graph that is not connected, too large, or unfit for the clients."""
