@@ -1,9 +1,12 @@
-"""Distributed approximate Newton, and its stabilized form."""
+"""Distributed approximate Newton, its stabilized form, and its form for one client."""
 
 from dataclasses import dataclass
 
-from fcorun.base.config import AUTO, AutoNonNegative, AutoPositive, Count, Positive
-from fcorun.methods.algorithms.algorithm import Traits
+import jax
+import jax.numpy as jnp
+
+from fcorun.base.config import AUTO, AutoNonNegative, AutoPositive, Count, Index, Positive
+from fcorun.methods.algorithms.algorithm import Traits, tree_bytes
 from fcorun.methods.algorithms.mean_gradient import EXACT_BY_SHIFTED_LOSSES, ShiftedAlgorithm
 
 
@@ -71,3 +74,35 @@ class SDANE(ShiftedAlgorithm):
     def server(self, problem, server, mean):
         pull = self.lam * server["center"] + self.mu * mean["w"] - mean["gradient"]
         return server | {"w": mean["w"], "center": (1 / (self.lam + self.mu)) * pull}
+
+
+@dataclass(frozen=True)
+class EDSL(ShiftedAlgorithm):
+    """EDSL: all clients send gradients, and one client solves the problem with psi, of which the gradient is shifted.
+
+    As printed, ``mu`` is 0, and the strength of psi falls from round to round to the strength that is constant here.
+    """
+
+    source = "algorithm 1 of @wang2017, with mu = 0 and a constant strength"
+
+    client: Index = 0
+    mu: AutoNonNegative = AUTO
+
+    picks_client = True
+    traits = EXACT_BY_SHIFTED_LOSSES
+
+    def local(self, problem, server, client, data):
+        solves = data.client == self.client
+        shift = client["gradient"] - server
+        iterations = jnp.where(solves, self.iterations, 0)  # the other clients compute and send nothing
+        w = self.solve(problem, data, client["w"], shift, mu=self.mu, iterations=iterations)
+        return {"w": jax.tree.map(lambda v: jnp.where(solves, v, 0), w), "solves": solves.astype(w.dtype)}, client
+
+    def count_local_clients(self, cohort_size):
+        return 1
+
+    def upload_bytes(self, upload):
+        return tree_bytes(upload["w"] if "solves" in upload else upload)  # the mark of who solves is not sent
+
+    def server(self, problem, server, mean):
+        return server | {"w": mean["w"] / mean["solves"]}

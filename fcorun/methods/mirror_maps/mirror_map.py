@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 from jaxtyping import Array, Float
@@ -70,16 +70,16 @@ class Euclidean(MirrorMap):
 # functions for ``retrieve_functions`` of maps that act on single entries, or as the soft threshold allows
 
 
-def retrieve_for_l1(mirror_map: MirrorMap, z: jax.Array, t: Real, psi: Any) -> jax.Array:
+def retrieve_for_l1(mirror_map: MirrorMap, z: jax.Array, t: Real, psi) -> jax.Array:
     """Return the primal point of a dual z for psi = strength ||w||_1."""
     return mirror_map.to_primal(soft_threshold(z, t * psi.strength))
 
 
-def retrieve_for_box(mirror_map: MirrorMap, z: jax.Array, t: Real, psi: Any) -> jax.Array:
+def retrieve_for_box(mirror_map: MirrorMap, z: jax.Array, t: Real, psi) -> jax.Array:
     """Return the primal point of a dual z for a box."""
     return psi.project(mirror_map.to_primal(z))
 
 
-def retrieve_for_l1_box(mirror_map: MirrorMap, z: jax.Array, t: Real, psi: Any) -> jax.Array:
+def retrieve_for_l1_box(mirror_map: MirrorMap, z: jax.Array, t: Real, psi) -> jax.Array:
     """Return the primal point of a dual z for the l1 norm on a box."""
     return psi.project(retrieve_for_l1(mirror_map, z, t, psi))

@@ -14,7 +14,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.requirements import check_hessian
 from fcorun.methods.algorithms.algorithm import LocalData
-from fcorun.methods.algorithms.meta_analysis import MetaAnalysis, combine_estimates
+from fcorun.methods.algorithms.local_fit import MetaAnalysis, combine_estimates
 from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.objectives.log_link import Gamma

@@ -11,7 +11,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.datasets.sites import Sites
 from fcorun.engine.remote.leaves import pack_sparse
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.methods.algorithms.gram import Gram
+from fcorun.methods.algorithms.newton import Gram
 from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.sites.plan.messages.message_kind import MEANS, MessageKind, Notice, Quantity, Stage

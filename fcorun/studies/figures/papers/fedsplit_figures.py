@@ -13,8 +13,8 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.fedavg import FedGD
-from fcorun.methods.algorithms.fedprox import FedProx
 from fcorun.methods.algorithms.fedsplit import FedSplit
+from fcorun.methods.algorithms.proximal import FedProx
 from fcorun.methods.objectives import LeastSquares
 from fcorun.methods.problem.curvature import scaled_features
 from fcorun.methods.regularizers.regularizer import NoRegularizer
