@@ -156,7 +156,7 @@ def _choice(group: str, name: str, level: str) -> list[str]:
         lines += [f"From Python: `fcorun.{expression}`.", ""]
     keys = [(f"`{key}`", *_describe_key(about)) for key, about in choice.keys.items()]
     lines += table(("key", "default", "meaning"), keys)
-    if kind and (equations := DOCS / "equations" / f"{kind.__module__.rpartition('.')[2]}.md").is_file():
+    if kind and (equations := DOCS / "equations" / f"{kind.__name__}.md").is_file():
         lines += [f"{level}# The mathematics", "", "[Notation](algo.md#notation).", ""]
         lines += [equations.read_text(encoding="utf-8"), ""]
     if kind and (file := getsourcefile(kind)):

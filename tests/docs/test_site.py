@@ -69,7 +69,7 @@ def test_the_guide_names_every_choice():
 @pytest.mark.parametrize("name", choice_names("algo"))
 def test_every_algorithm_has_its_mathematics(name):
     kind = plugin_class("algo", name)
-    assert "$" in (DOCS / "equations" / f"{kind.__module__.rpartition('.')[2]}.md").read_text(encoding="utf-8")
+    assert "$" in (DOCS / "equations" / f"{kind.__name__}.md").read_text(encoding="utf-8")
 
 
 def headings(page: Path) -> set[str]:
