@@ -75,7 +75,8 @@ class ExpectedSum:
         if values.shape != self.shape or values.dtype.kind != ("i" if self.is_count else "f"):
             return False
         slack = 0.0 if self.is_count else error + _ROUNDING * n_rows
-        low, high = self.least * n_rows - slack, self.most * n_rows + slack
+        low = self.least * n_rows - slack
+        high = self.most * n_rows + slack
         return bool((np.isfinite(values) & (values >= low) & (values <= high)).all())
 
 
@@ -213,7 +214,8 @@ def collect_counts(data: FederatedData, rows: SiteRows, solution: Arrays) -> tup
     total = np.zeros((2, 2, N_BINS), np.int64)
     for site in sorted(answers):
         n_rows = data.validation.rows_of_answer.get(site, 0)
-        counts, placed = answers[site].arrays, np.zeros((2, 2, N_BINS), np.int64)
+        counts = answers[site].arrays
+        placed = np.zeros((2, 2, N_BINS), np.int64)
         fits = set(counts) == (set(BINS) if n_rows else set())
         for k, name in enumerate(BINS if fits and n_rows else ()):
             values = counts[name]
@@ -249,7 +251,8 @@ def collect_sums(
     sums_of = {site: _by_set(site, answers[site].arrays, models) for site in sorted(answers)}
     sets = []
     for split, model in product(data.splits, models):
-        key, parts = set_prefix(split, model), {}
+        key = set_prefix(split, model)
+        parts = {}
         for site, n_rows in _count_rows(data, split, model).items():
             if n_rows and site in sums_of:
                 parts[site] = sums_of[site].get(key, {})
@@ -380,16 +383,20 @@ def choose_edge(rule: ThresholdRule, positive: Placements, negative: Placements,
     Where no edge satisfies the rule, returns 0 and a warning, which names the ``rows``; else the warning is empty.
     """
     begin = word(f"`threshold={rule.text}`")
-    n_positive, n_negative = int(positive[0].sum()), int(negative[0].sum())
+    n_positive = int(positive[0].sum())
+    n_negative = int(negative[0].sum())
     if not n_positive or not n_negative:
         return 0.0, f"{begin} needs both classes among the {rows}: 0.5 is taken instead"
-    true_positives, false_positives = _count_above(positive[0]), _count_above(negative[1])
-    sensitivity, specificity = true_positives / n_positive, (n_negative - false_positives) / n_negative
+    true_positives = _count_above(positive[0])
+    false_positives = _count_above(negative[1])
+    sensitivity = true_positives / n_positive
+    specificity = (n_negative - false_positives) / n_negative
     if rule.kind == YOUDEN:
         sums = true_positives * n_negative - false_positives * n_positive  # of integers, for the sake of ties
         return float(EDGES[len(EDGES) - 1 - np.argmax(sums[::-1])]), ""
     if rule.kind == SENSITIVITY:
-        reaching, best = np.flatnonzero(sensitivity >= rule.value)[::-1], sensitivity.max()
+        reaching = np.flatnonzero(sensitivity >= rule.value)[::-1]
+        best = sensitivity.max()
     else:
         flags_some = _count_above(positive[0]) + _count_above(negative[0]) > 0
         reaching = np.flatnonzero((specificity >= rule.value) & flags_some)
@@ -516,7 +523,8 @@ def _add_calibrations(rows: SiteRows, sets: list[ScoredSet]) -> list[ScoredSet]:
         return sets
     searches = []
     for scored in sets:
-        score_sum, score_squares = float(scored.sums["score"]), float(scored.sums["score_squares"])
+        score_sum = float(scored.sums["score"])
+        score_squares = float(scored.sums["score_squares"])
         searches.append(CalibrationSearch(scored.n_rows, int(scored.sums["positive"]), score_sum, score_squares))
     error = rows.sum_errors.get("calibration", 0.0)
     for _ in range(MAX_REQUESTS):

@@ -40,7 +40,9 @@ def baseline_hazard(
     The cumulative hazard of a row is the baseline's times exp(p). Sums have the rows' ``weight``, and rows of weight 0
     have no part.
     """
-    times, p, weight = times[weight > 0], p[weight > 0], weight[weight > 0]
+    times = times[weight > 0]
+    p = p[weight > 0]
+    weight = weight[weight > 0]
     if not len(times):
         return []
     time, position = np.unique(np.abs(times), return_inverse=True)
@@ -95,7 +97,8 @@ def survival_probabilities(
                         "leave --at out")  # fmt: skip
     baselines = _read_baselines(record)
     probabilities = np.full(len(p), np.nan)
-    unknown, later = [], []
+    unknown = []
+    later = []
     for name in dict.fromkeys(clients.tolist()):
         if name not in baselines:
             unknown.append(name)
@@ -271,7 +274,8 @@ def calibrate(
 
 def observe_risk(times: Float[np.ndarray, " n"], at: float, level: float = _LEVEL) -> ObservedRisk:
     """Return the observed risk of an event up to a time of rows with these signed times, with its interval."""
-    time, is_event = np.abs(times), times > 0
+    time = np.abs(times)
+    is_event = times > 0
     before = np.unique(time[is_event & (time <= at)])
     events = np.array([np.sum(is_event & (time == moment)) for moment in before])
     at_risk = np.array([np.sum(time >= moment) for moment in before])
@@ -281,7 +285,8 @@ def observe_risk(times: Float[np.ndarray, " n"], at: float, level: float = _LEVE
         greenwood = float(np.sum(events / (at_risk * (at_risk - events))))
         z = NormalDist().inv_cdf((1 + level) / 2)
         factor = math.exp(z * math.sqrt(greenwood) / -math.log(survival))
-        low, high = 1 - survival ** (1 / factor), 1 - survival**factor
+        low = 1 - survival ** (1 / factor)
+        high = 1 - survival**factor
     n_at_risk = int(np.sum(time >= at))
     if not n_at_risk and survival > 0:  # the last row is censored before the time
         survival = low = high = math.nan

@@ -101,7 +101,8 @@ class FederatedLinearModel(BaseEstimator):
         try:
             tol = check_value(to_plain_value(self.tol), float, "tol")  # a grid of NumPy has numbers of NumPy
             check_value(to_plain_value(self.rounds), Count, "rounds")
-            objective, regularizer = self._build_objective(task), self._build_regularizer()
+            objective = self._build_objective(task)
+            regularizer = self._build_regularizer()
             # the same problem, with a better conditioned intercept
             is_centered = objective.intercept and "bias" not in (regularizer.apply_to or ())
             X = X - means if is_centered else X.copy()
@@ -407,7 +408,8 @@ def fit_to_tolerance(experiment: PreparedExperiment, tolerance: float) -> Fit:
     if experiment.objective.has_curvature_bound:
         smoothness = build.compute_curvature_bounds(experiment, data, full_batch=True)[1]
     engine = build.build_engine(experiment, data)
-    certifier, fit = None, None
+    certifier = None
+    fit = None
     with use_precision(settings.precision):
         run = RunHistory(experiment.with_resolved(settings=replace(settings, stop=None)))
         for snapshot in RunFollower(engine, [run], [experiment.numbers()]).follow():

@@ -437,7 +437,8 @@ def _column_of(values: "ArrayLike", argument: str, n_rows: int) -> np.ndarray:
         raise UserError(f"{argument} has shape {column.shape}, and there are {n_rows} rows: give one value for each")
     if argument != "clients":
         return column
-    names, present = np.full(n_rows, None, object), pd.notna(column)
+    names = np.full(n_rows, None, object)
+    present = pd.notna(column)
     names[present] = names_as_text(to_plain_array(pd.Series(column[present]).infer_objects())).astype(object)
     return names
 

@@ -161,7 +161,8 @@ def check_initial_model(case: AlgorithmCase) -> None:
     """Require that the model before the first round is the initial one, without psi where the algorithm allows that."""
     without_psi = () if case.regularizer_overrides else ("reg=none",)
     federation = case.federation(*without_psi)
-    algorithm, problem = federation.algorithm, federation.problem
+    algorithm = federation.algorithm
+    problem = federation.problem
     zeros = problem.zeros(federation.precision)
     w0 = problem.initial_point(zeros.map(lambda v: v + jnp.linspace(0.1, 1, v.size, dtype=v.dtype).reshape(v.shape)))
     server, _ = algorithm.init(replace(problem, key_bits=(0, 0)), w0)
@@ -209,9 +210,11 @@ def check_received_model(case: AlgorithmCase) -> None:
     skip_unless(not solves, "its clients solve problems of their own")
     skip_unless(case.traits.hierarchy != "graph", "it is for a graph")
     federation = case.federation()
-    algorithm, dtype = federation.algorithm, federation.precision
+    algorithm = federation.algorithm
+    dtype = federation.precision
     recording = _RecordingProblem.of(federation.problem)
-    points, problem = recording.points, recording.for_side("client")
+    points = recording.points
+    problem = recording.for_side("client")
     n_rows = int(federation.data.train.sizes[0])
     rows = jnp.arange(n_rows, dtype=jnp.int32)
     x, y = (jnp.asarray(v[:n_rows], dtype) for v in (federation.data.train.x, federation.data.train.y))
@@ -437,7 +440,8 @@ def check_restores_domain(case: AlgorithmCase) -> None:
 def require_restored_domain(case: AlgorithmCase) -> None:
     """Raise Violation for a point outside of the set of reg=simplex after a mean of messages that lies outside."""
     federation = case.federation("reg=simplex", "objective.intercept=false")
-    algorithm, problem = federation.algorithm, federation.problem
+    algorithm = federation.algorithm
+    problem = federation.problem
     node, _ = algorithm.init(problem, problem.initial_point(problem.zeros(federation.precision)))
     mean = jax.tree.map(lambda v: v + jnp.sin(jnp.arange(v.size, dtype=v.dtype)).reshape(v.shape), node)
     state = algorithm.root(problem.for_side("client"), node, algorithm.edge_upload(mean))

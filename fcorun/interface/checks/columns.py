@@ -179,7 +179,8 @@ def check_cells_of_folds(case: ColumnCase) -> None:
     """Require that cells read from features have the gaps, teach the same fill, and give the features again."""
     column = case.fitted
     row, client = case.rows
-    x, gaps = case.x[row], case.gaps[row]
+    x = case.x[row]
+    gaps = case.gaps[row]
     cells = column.read_cells(x, gaps)
     require_close("the gaps of cells", column.find_gaps(cells), gaps)
     fit = column.fit_part(column.describe_cells(cells, client, case.missing), case.missing)

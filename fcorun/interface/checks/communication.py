@@ -84,8 +84,10 @@ def check_initial_model(case: CommunicationCase) -> None:
 
 def check_topology_bytes(case: CommunicationCase) -> None:
     """Require whole numbers of bytes, and equal ones for cohorts of one size unless they may depend on the cohort."""
-    federation, sizes = case.engine.federation, _sizes(case)
-    traffic, draw_cohort = build_traffic(federation, 5, 0), federation.schedule.draw_cohort
+    federation = case.engine.federation
+    sizes = _sizes(case)
+    traffic = build_traffic(federation, 5, 0)
+    draw_cohort = federation.schedule.draw_cohort
     counts = [
         federation.topology.round_bytes(draw_cohort(number), traffic.links_in_round(number), sizes)
         for number in range(5)
@@ -110,9 +112,11 @@ def check_speeds(clock: Clock) -> None:
     if isinstance(clock, NoClock):
         return
     names = [f"client {number}" for number in range(4)]
-    first, second = clock.speeds(names), clock.speeds(names)
+    first = clock.speeds(names)
+    second = clock.speeds(names)
     for name in ("gradients_per_second", "bytes_per_second", "latency"):
-        values, again = np.asarray(getattr(first, name)), np.asarray(getattr(second, name))
+        values = np.asarray(getattr(first, name))
+        again = np.asarray(getattr(second, name))
         require(values.shape == (len(names),), f"{name} should have the shape ({len(names)},), not {values.shape}")
         least = 0 if name == "latency" else np.nextafter(0, 1)
         require(bool(np.isfinite(values).all() and (values >= least).all()), f"{name} should be finite and positive")
@@ -125,7 +129,8 @@ def check_speeds(clock: Clock) -> None:
 
 def check_channel_contract(case: CommunicationCase) -> None:
     """Require that messages and memories keep their shapes, and depend on the key only if ``uses_key`` is True."""
-    engine, channel = case.engine, case.plugin
+    engine = case.engine
+    channel = case.plugin
     assert isinstance(channel, Channel)
     with jax.enable_x64(True):
         shapes = engine.federation.shapes

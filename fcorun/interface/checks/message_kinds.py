@@ -70,7 +70,8 @@ def check_keys(case: MessageCase) -> None:
 
 def check_limits(case: MessageCase) -> None:
     """Require a largest number of requests, by which one too many is refused."""
-    counts, kind = RequestCounts(case.plan), case.kind
+    counts = RequestCounts(case.plan)
+    kind = case.kind
     if kind.is_ordered:
         return
     name = kind.count_name(case.request)

@@ -83,7 +83,9 @@ def check_retrieve_without_psi(mirror: MirrorMap) -> None:
 
 def check_retrieve_minimizes(case: PairCase) -> None:
     """Require w = retrieve(z, t, psi) in the domains, such that (z - to_dual(w)) / t is a subgradient of psi at w."""
-    mirror, reg, shape = case.mirror, case.reg, case.shape
+    mirror = case.mirror
+    reg = case.reg
+    shape = case.shape
     rng = np.random.default_rng(3)
     z = jax.vmap(mirror.to_dual)(domain_points(mirror, shape)) * 10 ** rng.uniform(-0.5, 0.7, (8, *[1] * len(shape)))
     t = jnp.asarray(10 ** rng.uniform(-1, 0.5, 8))
@@ -117,7 +119,8 @@ def check_traced_numbers(case: PairCase) -> None:
     The runs differ in psi's strength or radius, if it has one. The numbers of h are equal, for those of a plug-in may
     have only a narrow range.
     """
-    mirror, shape = case.mirror, case.shape
+    mirror = case.mirror
+    shape = case.shape
     halved = {name: v / 2 for name, v in numeric_fields(case.reg).items() if name in ("strength", "radius")}
     regs = (case.reg, replace(case.reg, **halved))
     z = jnp.asarray(np.random.default_rng(4).standard_normal((2, *shape)), jnp.float32).at[0].set(0)

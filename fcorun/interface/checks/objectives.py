@@ -105,7 +105,8 @@ def check_row_shares(case: ObjectiveCase) -> None:
     The first derivative is that of the weighted sum of the losses in the prediction of a row.
     """
     problem, (w, batch) = case.problem, case.example()
-    prediction, step = problem.predict(w, batch.x), 1e-5
+    prediction = problem.predict(w, batch.x)
+    step = 1e-5
 
     def total(prediction):
         return batch.weight @ case.objective.client_losses(prediction, batch.y, batch.weight)
@@ -161,10 +162,12 @@ def check_padding(case: ObjectiveCase) -> None:
 
 def check_convexity(case: ObjectiveCase) -> None:
     """Require a loss that is convex in the prediction, and in the parameters of an objective with convex = True."""
-    objective, problem = case.objective, case.problem
+    objective = case.objective
+    problem = case.problem
     skip_unless(objective.convex or hasattr(objective, "conjugate"), "it does not say convex = True")
     (u, batch), (v, _) = case.example(), case.example(seed=1)
-    p, q = problem.predict(u, batch.x), problem.predict(v, batch.x)
+    p = problem.predict(u, batch.x)
+    q = problem.predict(v, batch.x)
     left, middle, right = (objective.loss(prediction, batch.y) for prediction in (p, (p + q) / 2, q))
     require_at_most("the loss in the middle of two predictions", middle, (left + right) / 2, 1e-12)
     require(bool((middle < (left + right) / 2).any()), "the loss should be curved somewhere, and is a straight line "

@@ -154,7 +154,8 @@ def _relative_difference(actual: Any, expected: Any) -> float:
     """
     differences = [0.0]
     for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        a, e = a.astype(float), e.astype(float)
+        a = a.astype(float)
+        e = e.astype(float)
         difference = np.where(np.isnan(a) & np.isnan(e), 0, np.abs(a - e))
         largest = np.nanmax(np.abs(e), initial=1e-3)
         differences.append(np.max(difference, initial=0) / largest)

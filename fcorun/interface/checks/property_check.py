@@ -80,7 +80,8 @@ def require_close(name: str, actual: Any, expected: Any, rtol: float = 0.0, atol
 
     The message has the entry that exceeds its tolerance by most.
     """
-    actual, expected = np.asarray(actual), np.asarray(expected)
+    actual = np.asarray(actual)
+    expected = np.asarray(expected)
     require(actual.shape == expected.shape, f"{name} should have the shape {expected.shape} and has {actual.shape}")
     with np.errstate(invalid="ignore"):
         excess = np.abs(actual.astype(float) - expected) - atol - rtol * np.abs(expected)

@@ -25,7 +25,8 @@ from fcorun.results.scores.score import Score, all_scores
 from fcorun.results.scores.weighted_rows import ScoredRows, WeightedRows, find_terms
 from fcorun.results.site_scores import ScoredSet
 
-_ROWS, _CLIENTS = 90, 3
+_ROWS = 90
+_CLIENTS = 3
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,8 @@ def check_order(task: Task) -> None:
 
 def check_refusals(task: Task) -> None:
     """Require a sentence about the file for targets that are no numbers, or are of one class only."""
-    y, unfit = np.array(["text"] * ROWS), "text"
+    y = np.array(["text"] * ROWS)
+    unfit = "text"
     if task.has_classes:
         unfit = "one label only"
     try:

@@ -43,7 +43,8 @@ def approximate_inverse(
     """
     if not has_intercept:
         return _invert_features(hessian, effective_rows)
-    cross, diagonal = hessian[:-1, -1], hessian[-1, -1]
+    cross = hessian[:-1, -1]
+    diagonal = hessian[-1, -1]
     features, bias = _invert_features(hessian[:-1, :-1] - np.outer(cross, cross) / diagonal, effective_rows)
     means = cross / diagonal
     theta = np.zeros_like(hessian)
@@ -242,7 +243,8 @@ def joint_p_value(estimates: Estimates, positions: np.ndarray) -> float:
     """
     from scipy.stats import chi2, f
 
-    theta, covariance = estimates.theta[positions], estimates.covariance[np.ix_(positions, positions)]
+    theta = estimates.theta[positions]
+    covariance = estimates.covariance[np.ix_(positions, positions)]
     statistic = float(theta @ np.linalg.pinv(covariance, hermitian=True) @ theta)
     degrees = float(np.min(np.broadcast_to(estimates.degrees, estimates.theta.shape)[positions]))
     if math.isinf(degrees):
@@ -285,7 +287,8 @@ def pool_estimates(fits: Sequence[Estimates]) -> PooledEstimates:
     estimates around their mean, their covariance is T = W + (1 + 1 / m) B. With r = (1 + 1 / m) B / W and the degrees
     of freedom nu of Barnard and Rubin (1999), the fraction of missing information is (r + 2 / (nu + 3)) / (r + 1).
     """
-    m, complete = len(fits), float(np.min(fits[0].degrees))
+    m = len(fits)
+    complete = float(np.min(fits[0].degrees))
     thetas = np.stack([fit.theta for fit in fits])
     within = np.mean([fit.covariance for fit in fits], axis=0)
     added = (1 + 1 / m) * np.atleast_2d(np.cov(thetas, rowvar=False))

@@ -134,9 +134,11 @@ def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSoluti
     at_zero = sums.derivatives(np.zeros_like(start))
     scale = abs(at_zero.loss)
     unit = 1 / np.sqrt(np.maximum(np.diagonal(at_zero.hessian), 1e-300))  # the natural unit of each parameter
-    theta, current = start, sums.derivatives(start)
+    theta = start
+    current = sums.derivatives(start)
     if not np.isfinite(current.loss):
-        theta, current = np.zeros_like(start), at_zero
+        theta = np.zeros_like(start)
+        current = at_zero
     for _ in range(MAX_STEPS):
         value = current.loss + penalty.value(theta)
         gradient = current.gradient + penalty.ridge * theta
@@ -154,7 +156,8 @@ def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSoluti
             if proposed.loss + penalty.value(theta + step * move) <= target or step < _SMALLEST_STEP:
                 break
             step /= 2
-        theta, current = theta + step * move, proposed
+        theta = theta + step * move
+        current = proposed
     raise UserError(f"no finite optimum was reached in {MAX_STEPS} steps: {NO_OPTIMUM_ADVICE}")
 
 
@@ -176,7 +179,8 @@ def _minimize_model(gradient: np.ndarray, hessian: np.ndarray, l1: np.ndarray, t
 
     Parameters without an l1 penalty are eliminated, as in ``fcorun.methods.problem.penalized_quadratic``.
     """
-    free, penalized = np.flatnonzero(l1 == 0), np.flatnonzero(l1 > 0)
+    free = np.flatnonzero(l1 == 0)
+    penalized = np.flatnonzero(l1 > 0)
     new = theta.copy()
     linear = hessian @ theta - gradient  # the model is v' hessian v / 2 - linear' v + l1'|v|
     if not len(free):

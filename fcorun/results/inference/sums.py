@@ -171,12 +171,15 @@ class PooledSums(RowSums):
 
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
         has_weight = self.rows.weight > 0
-        x, y = self.rows.x[has_weight], self.rows.y[has_weight]
+        x = self.rows.x[has_weight]
+        y = self.rows.y[has_weight]
         if isinstance(self.objective, Cox):
             y = (y > 0).astype(float)
-        low, high = x.min(axis=0, initial=np.inf), x.max(axis=0, initial=-np.inf)
+        low = x.min(axis=0, initial=np.inf)
+        high = x.max(axis=0, initial=-np.inf)
         slack = 1e-9 * (high - low)
-        at_low, at_high = x <= low + slack, x >= high - slack
+        at_low = x <= low + slack
+        at_high = x >= high - slack
         counts = ValueCounts(
             rows=len(x),
             target=float(y.sum()),

@@ -179,12 +179,14 @@ def build_coefficients(
         has_path_axis: parameters have a leading axis, the models of a path.
     """
     weights = np.asarray(solution["weights"], float)
-    path, parameter_shape = weights.shape[:has_path_axis], weights.shape[has_path_axis:]
+    path = weights.shape[:has_path_axis]
+    parameter_shape = weights.shape[has_path_axis:]
     n_features = int(data_summary["features"])
     outputs = int(np.prod(parameter_shape)) // n_features
     shape = parameter_shape[:-1] if outputs > 1 else parameter_shape
     classes = [str(label) for label in data_summary.get("classes") or []]
-    bias, cuts = None, ()
+    bias = None
+    cuts = ()
     if "bias" in solution:
         bias = np.asarray(solution["bias"], float).reshape(*path, -1)
         if bias.shape[-1] > outputs:
@@ -226,7 +228,8 @@ def coefficients_from(
         "scale": data.features.scale,
         "cutoff_factors": find_cutoff_factors(experiment.objective, data),
     }
-    grid, has_source_units = data.features.voxel_grid, experiment.data.units
+    grid = data.features.voxel_grid
+    has_source_units = experiment.data.units
     coefficients = build_coefficients(solution, data_summary, has_source_units, grid, has_path_axis)
     return replace(
         coefficients,

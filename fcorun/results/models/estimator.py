@@ -50,7 +50,8 @@ class _SavedModel:
 
         The bias has shape (outputs,), or (cuts,) for several cuts of one output.
         """
-        weights, bias = np.asarray(weights, float), np.asarray(bias, float)
+        weights = np.asarray(weights, float)
+        bias = np.asarray(bias, float)
         if self.scaling is not None:
             weights, bias = self.scaling.to_original_units(weights, bias)
         return weights * self.data.get("scale", 1.0), bias + np.zeros(weights.shape[-1])
@@ -239,7 +240,8 @@ def _fitted_linear_model(model: _SavedModel) -> Any | None:
     """Return a linear model; None if scikit-learn has none for the regression of the objective."""
     from sklearn.linear_model import LogisticRegression, SGDClassifier
 
-    objective, params = model.objective, model.params
+    objective = model.objective
+    params = model.params
     weights = params["weights"].reshape(model.data["features"], -1)
     weights, bias = model.in_raw_units(weights, params.get("bias", 0.0))
     estimator: Any

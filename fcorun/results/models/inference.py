@@ -213,9 +213,11 @@ def infer(record: Record, options: InferenceOptions, data: Dataset | None = None
             sums = sums.take(~first)
         inference = infer_from_sums(problem, options, sums, selection)
         if gaps is not None:
-            fits, parameters = [], inference.parameters
+            fits = []
+            parameters = inference.parameters
             for rows in gaps.draw(options.imputations, options.seed):
-                filled, start = replace(sums, rows=rows).restrict(parameters.numbers), inference.estimates.theta
+                filled = replace(sums, rows=rows).restrict(parameters.numbers)
+                start = inference.estimates.theta
                 fits.append(_fit_without_penalty(problem, options, parameters, filled, inference.n_rows, start=start))
             pooled = pool_estimates([estimates for _, estimates, _ in fits])
             return replace(inference, estimates=pooled, gap_counts=gaps.gap_counts)
@@ -237,7 +239,8 @@ def infer_from_sums(
     deviation = standard_deviations(sums, len(problem.theta))[: problem.n_features]
     if not deviation.any():
         raise UserError("all features are constant, so that no coefficient can be estimated: check the data")
-    candidates, own = _find_informative(problem, sums, deviation), problem.theta
+    candidates = _find_informative(problem, sums, deviation)
+    own = problem.theta
     if selection is not None:
         own = selection.theta
         candidates &= own[: problem.n_features] != 0
@@ -246,19 +249,24 @@ def infer_from_sums(
                             "record with a smaller `reg.strength`")  # fmt: skip
     indicators = count_indicators(sums, problem.objective, problem.n_features)
     parameters = choose_parameters(problem, candidates, indicators.counts.at_high)
-    restricted, n_rows = sums.restrict(parameters.numbers), indicators.counts.rows
+    restricted = sums.restrict(parameters.numbers)
+    n_rows = indicators.counts.rows
     gap = None
     if options.method == "debiased":
         start = own.copy()
         start[: problem.n_features][~candidates] = 0.0
         fit = _fit_with_penalty(problem, options, parameters, sums, n_rows, start=start)
-        solved, penalty, numbers = sums, problem.penalty, np.arange(len(own))
+        solved = sums
+        penalty = problem.penalty
+        numbers = np.arange(len(own))
         if problem.gap is not None:
             gap = problem.gap(fit[0].theta, fit[0].objective)
     else:
         own = parameters.map @ own
         fit = _fit_without_penalty(problem, options, parameters, restricted, n_rows, start=own)
-        solved, penalty, numbers = restricted, Penalty.none(len(own)), parameters.numbers
+        solved = restricted
+        penalty = Penalty.none(len(own))
+        numbers = parameters.numbers
     solution, estimates, n_scores = fit
     distance = None
     if selection is None:

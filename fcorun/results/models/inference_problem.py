@@ -126,11 +126,14 @@ def choose_parameters(problem: InferenceProblem, candidates: np.ndarray, level_r
 
     ``level_rows`` (d,) has the number of rows of each level.
     """
-    described, n_features = problem.data.features, problem.n_features
+    described = problem.data.features
+    n_features = problem.n_features
     scaling = feature_scaling(problem.data)
-    mean, factor = np.zeros(n_features), np.ones(n_features)
+    mean = np.zeros(n_features)
+    factor = np.ones(n_features)
     if scaling is not None:
-        mean, factor = scaling.mean, scaling.factor
+        mean = scaling.mean
+        factor = scaling.factor
     full_map = np.eye(len(problem.theta))
     references: dict[int, int] = {}
     has_reference = problem.has_intercept or problem.has_baseline_hazards
@@ -215,12 +218,14 @@ def make_problem(
                         f"there are {n_features:,}")  # fmt: skip
     objective = replace(experiment.objective, ridge=0.0)
     assert isinstance(objective, LinearModel)
-    strength, l1_ratio = 0.0, 1.0
+    strength = 0.0
+    l1_ratio = 1.0
     psi: Any = problem.regularizer
     if not isinstance(psi, NoRegularizer):
         strength = float(psi.strength)
         l1_ratio = float(getattr(psi, "l1_ratio", 1.0))
-    factors, of_intercept = psi.feature_factors(n_features), np.zeros(int("bias" in problem.shapes))
+    factors = psi.feature_factors(n_features)
+    of_intercept = np.zeros(int("bias" in problem.shapes))
     ridge = strength * (1 - l1_ratio) * factors + problem.objective.ridge
     penalty = Penalty(np.append(strength * l1_ratio * factors, of_intercept), np.append(ridge, of_intercept))
     if experiment.objective.ridge and not penalty.l1.any():
@@ -353,7 +358,8 @@ class InferenceOptions:
 
 def resolve_options(options: InferenceOptions, problem: InferenceProblem) -> InferenceOptions:
     """Return the options without "auto". Raises UserError for options that do not fit the problem."""
-    method, cluster = options.method, options.cluster
+    method = options.method
+    cluster = options.cluster
     has_groups = problem.data.train.group is not None
     if method == "auto":
         method = "debiased" if problem.has_penalty else "wald"

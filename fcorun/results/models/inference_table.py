@@ -111,8 +111,12 @@ class InferenceTable:
 
 def build_table(inference: Inference) -> InferenceTable:
     """Return the table of an inference."""
-    problem, options, parameters = inference.problem, inference.options, inference.parameters
-    n_features, n_parameters, described = problem.n_features, len(problem.theta), problem.data.features
+    problem = inference.problem
+    options = inference.options
+    parameters = inference.parameters
+    n_features = problem.n_features
+    n_parameters = len(problem.theta)
+    described = problem.data.features
     is_feature = parameters.numbers < n_features
     trained = inference.estimates
     to_units, deviation = _unit_map(inference)
@@ -183,9 +187,11 @@ def build_table(inference: Inference) -> InferenceTable:
 
 def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
     """Return the map from parameters as trained to the features' units (q, q), and their standard deviations (q,)."""
-    problem, parameter_numbers = inference.problem, inference.parameters.numbers
+    problem = inference.problem
+    parameter_numbers = inference.parameters.numbers
     features = parameter_numbers[parameter_numbers < problem.n_features]
-    scaling, scale = feature_scaling(problem.data), problem.data.features.scale
+    scaling = feature_scaling(problem.data)
+    scale = problem.data.features.scale
     to_units = np.eye(len(parameter_numbers))
     positions = np.arange(len(features))
     if scaling is not None:
@@ -220,7 +226,8 @@ def describe_method(inference: Inference) -> str:
         "group": "standard errors by group",
     }
     clusters = "" if inference.n_clusters is None else f" ({inference.n_clusters} of them)"
-    n_rows, total = inference.n_rows, sum(rows.n_rows for rows in inference.problem.data.splits.values())
+    n_rows = inference.n_rows
+    total = sum(rows.n_rows for rows in inference.problem.data.splits.values())
     rows = f"{n_rows:,} rows" if n_rows == total else f"{n_rows:,} of {total:,} rows"
     imputed = f", {options.imputations} imputations" if inference.gap_counts else ""
     if inference.problem.has_baseline_hazards:
@@ -232,14 +239,16 @@ def describe_method(inference: Inference) -> str:
 def describe(inference: Inference, table: InferenceTable) -> list[str]:
     """Return the sentences that the command prints above its table."""
     lines = [table.title]
-    splits, given = inference.problem.data.splits, inference.problem.experiment.config["data"]
+    splits = inference.problem.data.splits
+    given = inference.problem.experiment.config["data"]
     held_out = {name: rows.n_rows for name, rows in splits.items() if name != "train"}
     if held_out:
         options = [f"data.{name}" if given.get(name) is None else f"data.{name}={given[name]}" for name in held_out]
         lines.append(f"{sum(held_out.values()):,} rows are held out ({', '.join(options)}) and not used")
     if inference.gap_counts:
         largest = int(np.nanargmax(table.missing_information))
-        share, name = float(table.missing_information[largest]), table.features[largest]
+        share = float(table.missing_information[largest])
+        name = table.features[largest]
         gaps = abbreviate([f"'{column}' ({count:,})" for column, count in inference.gap_counts.items()])
         lines.append(f"{inference.options.imputations} data sets: gaps in {gaps} are imputed by chained equations, and "
                      "estimates pooled by Rubin's rules; the fraction of missing information is at most "
@@ -247,7 +256,8 @@ def describe(inference: Inference, table: InferenceTable) -> list[str]:
     certificate = f"predicted decrease {inference.solution.predicted_decrease:.2g}"
     if inference.gap is not None:
         certificate = f"duality gap {inference.gap:.2g}"
-    names, distance = inference.problem.feature_names, inference.distance
+    names = inference.problem.feature_names
+    distance = inference.distance
     if distance is not None:
         largest = f" ({names[distance.feature]})" if distance.coefficient > 0 else ""
         filled = " with gaps filled as in the record" if inference.gap_counts else ""
@@ -262,7 +272,8 @@ def describe(inference: Inference, table: InferenceTable) -> list[str]:
         rows = {feature: table.n[feature] for feature in references}
         named = [f"{names[k]} ({int(n):,} rows)" if n > 0 else names[k] for k, n in rows.items()]
         lines.append(f"reference: {', '.join(named)}")
-    is_robust, has_hazards = inference.options.errors == "robust", inference.problem.has_baseline_hazards
+    is_robust = inference.options.errors == "robust"
+    has_hazards = inference.problem.has_baseline_hazards
     sources = find_sources(inference.options.method, is_robust=is_robust, has_baseline_hazards=has_hazards)
     if inference.n_clusters is not None:
         sources.append(SOURCES["clusters"])
@@ -311,8 +322,10 @@ def find_warnings(inference: Inference) -> list[str]:
     The limits follow from the simulations of ``scripts/coverage.py``: beyond them, intervals of a level of 95 %
     covered less than 93 % of the coefficients, or of those that are not 0.
     """
-    problem, options = inference.problem, inference.options
-    n_clusters, n_parameters = inference.n_clusters, len(inference.estimates.theta)
+    problem = inference.problem
+    options = inference.options
+    n_clusters = inference.n_clusters
+    n_parameters = len(inference.estimates.theta)
     sentences = []
     if problem.has_chosen_features:
         sentences.append(word(AFTER_SELECTION))
@@ -350,13 +363,19 @@ def find_warnings(inference: Inference) -> list[str]:
 
 
 def _warn_of_events(inference: Inference) -> str:
-    objective, n_parameters = inference.problem.objective, len(inference.estimates.theta)
-    events, n_rows = inference.n_events, inference.n_rows
+    objective = inference.problem.objective
+    n_parameters = len(inference.estimates.theta)
+    events = inference.n_events
+    n_rows = inference.n_rows
     if isinstance(objective, Cox):
-        name, needed, covered = "events", EVENTS_PER_HAZARD_RATIO, "89 to 92 %"
+        name = "events"
+        needed = EVENTS_PER_HAZARD_RATIO
+        covered = "89 to 92 %"
     elif isinstance(objective, Logistic):
-        events, name = min(events, n_rows - events), "rows of the smaller class"
-        needed, covered = EVENTS_PER_PARAMETER, "85 to 93 %"
+        events = min(events, n_rows - events)
+        name = "rows of the smaller class"
+        needed = EVENTS_PER_PARAMETER
+        covered = "85 to 93 %"
     else:
         return ""
     if events >= needed * n_parameters:
@@ -367,8 +386,10 @@ def _warn_of_events(inference: Inference) -> str:
 
 def _warn_of_sparse_indicators(inference: Inference) -> str:
     """Return a warning that names the features whose intervals are withheld."""
-    names, counts = inference.problem.feature_names, inference.indicators.counts
-    withheld, advice = [], set()
+    names = inference.problem.feature_names
+    counts = inference.indicators.counts
+    withheld = []
+    advice = set()
     for feature in inference.parameters.numbers[inference.parameters.numbers < len(names)]:
         if reason := inference.explain_withheld(feature):
             withheld.append(f"{names[feature]} ({reason})")

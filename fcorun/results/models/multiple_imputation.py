@@ -161,7 +161,8 @@ def _outcome_regressors(problem: InferenceProblem) -> np.ndarray:
 
     Both are standardized.
     """
-    y, offset = problem.rows.y, problem.rows.offset
+    y = problem.rows.y
+    offset = problem.rows.offset
     if isinstance(problem.objective, Poisson):
         y = np.log(y + 0.5)
     elif isinstance(problem.objective, Gamma):

@@ -368,7 +368,9 @@ def find_few_levels(data: FederatedData) -> dict[str, str]:
     Events are rows of the positive class, or times that are not censored. Nothing is found in rows on disk, on other
     hosts or at sites, and in features that were standardized within each client.
     """
-    train, encoding, standardized = data.train, data.features.encoding, data.features.standardized
+    train = data.train
+    encoding = data.features.encoding
+    standardized = data.features.standardized
     is_here = isinstance(train.x, np.ndarray) and len(train) == train.n_rows
     if not is_here or encoding is None or (standardized and standardized["by"] != "pooled"):
         return {}
@@ -405,7 +407,8 @@ def summarize_outcome(data: FederatedData) -> list[dict[str, object]]:
     names = ["", *data.client_names, *data.held_out_clients]
     summary = []
     for split, rows in data.splits.items():
-        y, clients = np.asarray(rows.y), data.client_of_row(split)
+        y = np.asarray(rows.y)
+        clients = data.client_of_row(split)
         for name in names if clients is not None and len(names) <= _MAX_CLIENTS + 1 else names[:1]:
             targets = y[clients == name] if name else y
             if len(targets) or not name:

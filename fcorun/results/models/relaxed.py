@@ -71,7 +71,8 @@ class UnpenalizedRefits:
         with jax.enable_x64(True):
             problem = build_problem(experiment, data)
             rows = make_model_rows(problem, gather_rows(data, experiment.settings.client_weighting))
-        n_features, n_parameters = data.train.x.shape[1], rows.x.shape[1]
+        n_features = data.train.x.shape[1]
+        n_parameters = rows.x.shape[1]
         is_free = np.ones(n_parameters, bool)
         is_free[:n_features] = np.asarray(problem.regularizer.feature_factors(n_features)) == 0
         ridge = np.zeros(n_parameters)
@@ -130,9 +131,12 @@ def relax_solution(
     with jax.enable_x64(True):
         fitted = refits.fit(theta)
     mixed = relax * theta + (1 - relax) * fitted
-    relaxed, refit, begin = {}, {}, 0
+    relaxed = {}
+    refit = {}
+    begin = 0
     for name in names:
-        like, end = np.asarray(solution[name]), begin + np.size(solution[name])
+        like = np.asarray(solution[name])
+        end = begin + np.size(solution[name])
         relaxed[name] = mixed[begin:end].reshape(like.shape).astype(like.dtype)
         refit[name] = fitted[begin:end].reshape(like.shape).astype(like.dtype)
         begin = end

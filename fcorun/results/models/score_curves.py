@@ -75,7 +75,8 @@ def compute_curves(predictions: Sequence[Predictions], table: Sequence[Row]) -> 
         for client, rows in rows_of.items():
             key = {"set": split, "model": of_model.model, "client": client}
             assert of_model.probability is not None
-            y, probability = of_model.y[rows], of_model.probability[rows]
+            y = of_model.y[rows]
+            probability = of_model.probability[rows]
             curves.roc.extend(key | row for row in trace_roc(y, probability))
             curves.calibration.extend(key | row for row in trace_calibration(y, probability))
             curves.decision.extend(key | row for row in trace_decision(y, probability, of_model.threshold))
@@ -120,11 +121,13 @@ def trace_calibration(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, "
     """
     n = len(y)
     order = np.argsort(probability, kind="stable")
-    y, probability = y[order], probability[order]
+    y = y[order]
+    probability = probability[order]
     n_bins = min(_MAX_BINS, n // _ROWS_OF_BIN)
     rows: list[Row] = []
     for of_bin in np.array_split(np.arange(n), n_bins) if n_bins > 1 else []:
-        mean, share = float(probability[of_bin].mean()), float(y[of_bin].mean())
+        mean = float(probability[of_bin].mean())
+        share = float(y[of_bin].mean())
         low, high = wilson_interval(share, len(of_bin))
         rows.append({"kind": "bin", "probability": mean, "observed": share, "low": low, "high": high, "n": len(of_bin)})
     if n < _ROWS_OF_LINE or y.min() == y.max():
@@ -159,7 +162,8 @@ def smooth_line(
         if not weight.any():
             weight = (distance <= width).astype(float)
         weight /= weight.sum()
-        mean_x, mean_y = weight @ x, weight @ y
+        mean_x = weight @ x
+        mean_y = weight @ y
         variance = weight @ (x - mean_x) ** 2
         slope = weight @ ((x - mean_x) * (y - mean_y)) / variance if variance > 1e-12 else 0.0
         estimates[i] = mean_y + slope * (point - mean_x)
@@ -170,7 +174,8 @@ def wilson_interval(share: float, n: int) -> tuple[float, float]:
     """Return the 95 % interval of a share of n rows (Wilson, JASA 1927)."""
     center = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half_width = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    low, high = max(center - half_width, 0), min(center + half_width, 1)
+    low = max(center - half_width, 0)
+    high = min(center + half_width, 1)
     return float(min(low, share)), float(max(high, share))  # rounding must not leave a share of 0 or 1 outside
 
 
@@ -180,7 +185,8 @@ def trace_decision(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"
     The net benefit of a threshold t is (true positives - false positives t / (1 - t)) / n (Vickers and Elkin, Medical
     Decision Making 2006); ``net_benefit_all`` is that of flagging every row. Flagging none has 0.
     """
-    n, n_positive = len(y), int(y.sum())
+    n = len(y)
+    n_positive = int(y.sum())
     thresholds = np.unique(np.append(_THRESHOLDS, threshold))
 
     def count_flagged_rows(probabilities: np.ndarray) -> np.ndarray:
@@ -188,7 +194,8 @@ def trace_decision(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"
         # 0.5 itself is not flagged
         return len(probabilities) - np.where(thresholds == DEFAULT_THRESHOLD, right, left)
 
-    n_flagged, true_positives = count_flagged_rows(probability), count_flagged_rows(probability[y == 1])
+    n_flagged = count_flagged_rows(probability)
+    true_positives = count_flagged_rows(probability[y == 1])
     false_positives = n_flagged - true_positives
     odds = divide(thresholds, 1 - thresholds)  # no net benefit at 1
     columns = {

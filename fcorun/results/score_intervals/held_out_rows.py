@@ -173,7 +173,8 @@ def _parse(folder: Path, split: str, model: str, columns: dict[str, list[str]], 
     if len(keys) < len(rows):
         raise ValueError("a row has two predictions of one model")
     if "event" in columns:
-        event, times = _whole_numbers(columns["event"]), _numbers(columns["target"])
+        event = _whole_numbers(columns["event"])
+        times = _numbers(columns["target"])
         if not (np.isin(event, (0, 1)).all() and (times > 0).all()):
             raise ValueError("an event that is neither 0 nor 1, or a time that is not positive")
         is_event = event == 1
@@ -252,10 +253,12 @@ def match_rows(first: HeldOutRows, second: HeldOutRows) -> tuple[HeldOutRows, He
         raise UserError(f"{pair} have no {describe_split(first)} row of one client and number in common: give "
                         "two records of the same data, `data.validation`, `data.test` and seed")  # fmt: skip
     of_first, of_second = np.array(matches).T
-    matched_first, matched_second = first.take(of_first), second.take(of_second)
+    matched_first = first.take(of_first)
+    matched_second = second.take(of_second)
     differs = np.flatnonzero(matched_first.target != matched_second.target)
     if len(differs):
-        client, row = matched_first.client[differs[0]], matched_first.row[differs[0]]
+        client = matched_first.client[differs[0]]
+        row = matched_first.row[differs[0]]
         of_client = f" of client {client}" if client else ""
         raise UserError(f"{pair} have different targets in {len(differs)} rows, the first of which is row {row}"
                         f"{of_client}: give two records of the same data")  # fmt: skip

@@ -105,7 +105,10 @@ def bootstrap(
         chunks = []
         if (units.counts >= MIN_UNITS).any():
             chunks = [score(weights)[-1] for weights in units.samples(rng, options.samples)]
-    low, high, defined, reasons = {}, {}, {}, {}
+    low = {}
+    high = {}
+    defined = {}
+    reasons = {}
     for name in compared:
         samples = np.full((0, len(groups)), np.nan)
         if chunks:
@@ -349,9 +352,11 @@ class Tabulation:
 
     def _warn_small_classes(self, rows: HeldOutRows, client: str) -> None:
         """Warn of few rows of a class, or of few events."""
-        least, kind = len(rows), "rows"
+        least = len(rows)
+        kind = "rows"
         if rows.target_task.has_events:
-            least, kind = rows.n_events or 0, "events"
+            least = rows.n_events or 0
+            kind = "events"
         elif rows.classes:
             least = int(np.bincount(rows.target, minlength=len(rows.classes)).min())
             kind = "rows of the smallest class"
@@ -380,7 +385,8 @@ def _delong(row: IntervalRow, models: Sequence[HeldOutRows], resample: str, opti
     if variance > np.finfo(float).eps ** 2:  # an area of 1 has none
         margin = float(-ndtri(options.tail)) * variance**0.5
         least = 1.0 - len(models)  # 0 of an area, -1 of a difference
-        low, high = max(row.estimate - margin, least), min(row.estimate + margin, 1.0)
+        low = max(row.estimate - margin, least)
+        high = min(row.estimate + margin, 1.0)
         if len(models) > 1:
             p_value = float(2 * ndtr(-abs(row.estimate) / variance**0.5))
     method = DELONG if resample == "rows" else OBUCHOWSKI

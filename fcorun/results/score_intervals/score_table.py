@@ -11,7 +11,8 @@ from fcorun.base.records.formats import csv_text, read_json, read_summary, read_
 from fcorun.base.records.record import OUT_OF_FOLD, REFIT_FOLDER, SELECTION_FILE, Record
 from fcorun.base.sources.catalogue import parse_source
 
-_MIN_SAMPLES, _MAX_SAMPLES = 100, 100_000
+_MIN_SAMPLES = 100
+_MAX_SAMPLES = 100_000
 _MIN_TAIL = 5  # samples beyond each end of an interval
 
 
@@ -113,7 +114,9 @@ def read_scored_record(folder: Path) -> ScoredRecord:
 if TYPE_CHECKING:
     import pandas as pd
 
-BOOTSTRAP, DELONG, OBUCHOWSKI = "bootstrap", "delong", "obuchowski"
+BOOTSTRAP = "bootstrap"
+DELONG = "delong"
+OBUCHOWSKI = "obuchowski"
 SOURCES = {
     BOOTSTRAP: "bootstrap of @efron1979",
     DELONG: "AUC also by @delong1988, as @sun2014 compute it",

@@ -105,7 +105,8 @@ def _compute_terms(y: np.ndarray, eta: np.ndarray, z: np.ndarray | float) -> Flo
     """Return the loss of each row of log odds ``eta``, and its derivatives in a and b, the first and the second."""
     odds = np.exp(-np.abs(eta))  # of the less probable class
     p = np.where(eta > 0, 1.0, odds) / (1 + odds)
-    residual, curvature = p - y, odds / (1 + odds) ** 2
+    residual = p - y
+    curvature = odds / (1 + odds) ** 2
     loss = np.maximum(eta, 0.0) + np.log1p(odds) - y * eta
     return np.stack([loss, residual, residual * z, curvature, curvature * z, curvature * z**2])
 
@@ -194,7 +195,8 @@ class LogisticCalibration:
     def _fit_both(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return a and b of the model of the slope, and of the model of the intercept, (2, B, G) each."""
         groups = self._groups
-        n_rows, n_positive = groups.total(weights), groups.total(weights, self._y.astype(float))
+        n_rows = groups.total(weights)
+        n_positive = groups.total(weights, self._y.astype(float))
         fits = []
         for has_slope, offset, z, start in (
             (True, 0.0, self._z, self._starts[0]),

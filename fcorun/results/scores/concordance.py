@@ -117,7 +117,8 @@ class Concordance:
         For each left row follow the positions among the right rows: the first of its block, and the first of its block
         whose rank is not smaller.
         """
-        rank, n = self._rank, len(self._rank)
+        rank = self._rank
+        n = len(self._rank)
         position = np.arange(n)
         width = 1
         while width < n:

@@ -132,8 +132,10 @@ def spread_cells(counts: Int[np.ndarray, " b"]) -> tuple[Int[np.ndarray, " b"], 
 
     The rows of a cell may come from any bin after the last cell; those of the last cell from any later bin, too.
     """
-    lowest, highest = np.zeros_like(counts), np.zeros_like(counts)
-    start, ends = 0, np.flatnonzero(counts).tolist()
+    lowest = np.zeros_like(counts)
+    highest = np.zeros_like(counts)
+    start = 0
+    ends = np.flatnonzero(counts).tolist()
     for end in ends:
         lowest[start] += counts[end]
         highest[end if end != ends[-1] else len(counts) - 1] += counts[end]

@@ -75,7 +75,8 @@ class Plan(PlannedStudy):
 
         Raises UserError for what cannot be computed at sites.
         """
-        experiment, is_masked = self.experiment, bounds is not None
+        experiment = self.experiment
+        is_masked = bounds is not None
         check_experiment(experiment)
         if self.select is not None:
             self.select.check(experiment, is_masked)

@@ -34,8 +34,11 @@ def refuse(refusals: Mapping[str, bool], frame: str) -> None:
 
 def check_experiment(experiment: PreparedExperiment) -> None:
     """Raise UserError for an experiment that cannot be computed at sites."""
-    names, settings, algo = experiment.names, experiment.settings, experiment.algo
-    objective, data = experiment.objective, experiment.data
+    names = experiment.names
+    settings = experiment.settings
+    algo = experiment.algo
+    objective = experiment.objective
+    data = experiment.data
     refusals = {
         f"data={names['data']} has its rows in one place: give data=sites": not isinstance(data, Sites),
         f"algo={names['algo']} solves the problem on all rows in one place: choose an algorithm with rounds": not (
@@ -113,7 +116,8 @@ def at_any_strength(experiment: PreparedExperiment) -> PreparedExperiment:
 
 def has_one_residual(experiment: PreparedExperiment) -> bool:
     """Return whether the model is linear, of one output, with psi on its weights, so that rows have one residual."""
-    objective, data = experiment.objective, experiment.data
+    objective = experiment.objective
+    data = experiment.data
     if not isinstance(data, Sites) or not is_linear_model(type(objective)):
         return False
     shapes = objective.shapes((_FEATURES,), data.target_task.typical_classes)
@@ -122,7 +126,8 @@ def has_one_residual(experiment: PreparedExperiment) -> bool:
 
 def _has_certified_optimum(experiment: PreparedExperiment) -> bool:
     """Return whether sums of sites lead to the optimum, and a duality gap certifies it."""
-    objective, reg = experiment.objective, experiment.reg
+    objective = experiment.objective
+    reg = experiment.reg
     has_gap = has_one_residual(experiment) and not explain_missing_conjugate(objective, reg)
     return has_gap and objective.has_curvature_bound
 
@@ -134,7 +139,9 @@ def check_away(experiment: PreparedExperiment, secure: bool, selects: bool) -> N
         secure: whether sums are masked.
         selects: whether the plan is a selection.
     """
-    algo, data, name = experiment.algo, experiment.data, experiment.names["algo"]
+    algo = experiment.algo
+    data = experiment.data
+    name = experiment.names["algo"]
     assert isinstance(algo, Algorithm)
     assert isinstance(data, Sites)
     if data.away_rule is None:
@@ -162,7 +169,8 @@ def check_away(experiment: PreparedExperiment, secure: bool, selects: bool) -> N
 
 def _has_client_states(experiment: PreparedExperiment) -> bool:
     """Return whether clients have states between rounds."""
-    objective, data = experiment.objective, experiment.data
+    objective = experiment.objective
+    data = experiment.data
     assert isinstance(experiment.algo, Algorithm)
     assert isinstance(data, Sites)
     algorithm = copy(experiment.algo)

@@ -80,7 +80,9 @@ class PlannedIntervals:
 
     def check(self, experiment: PreparedExperiment) -> None:
         """Raise UserError for an experiment whose coefficients have no intervals from sums over sites."""
-        objective, data, settings = experiment.objective, experiment.data, experiment.settings
+        objective = experiment.objective
+        data = experiment.data
+        settings = experiment.settings
         assert isinstance(data, Sites)
         InferenceOptions(level=self.level)
         if reason := explain_no_intervals(experiment):
@@ -144,9 +146,12 @@ class PlannedSelection(SelectOptions):
     def check(self, experiment: PreparedExperiment, secure: bool) -> None:
         """Raise UserError for a selection that cannot be computed over sites."""
         parameter = check_study(experiment, _COMMAND)
-        names, reg, data = experiment.names, experiment.reg, experiment.data
+        names = experiment.names
+        reg = experiment.reg
+        data = experiment.data
         assert isinstance(data, Sites)
-        needs_range, threshold = self.range is None, experiment.settings.threshold
+        needs_range = self.range is None
+        threshold = experiment.settings.threshold
         refusals = {
             f"{' and '.join(self.second or {})} has several values: give one": bool(self.second),
             f"outer_folds={self.outer_folds}: nested cross-validation needs all rows in one place: leave it out": bool(

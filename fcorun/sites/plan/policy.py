@@ -114,9 +114,11 @@ class Policy:
         sender = f"algo={plan.experiment.names['algo']}" if algo.traits.hessian or algo.traits.local_fits else ""
         if plan.infer is not None and not where:  # of all training rows
             sender = sender or "--infer"
-        rows, owner = sum(rows_by_client), "this site"
+        rows = sum(rows_by_client)
+        owner = "this site"
         if algo.traits.local_fits:
-            rows, owner = min((count for count in rows_by_client if count), default=0), "a client of this site"
+            rows = min((count for count in rows_by_client if count), default=0)
+            owner = "a client of this site"
         if not sender or not rows or self.alone == "allow" or plan.is_masked:
             return
         needed = _ROWS_PER_FEATURE * features
@@ -139,7 +141,8 @@ class Policy:
         if not _sends_several_hessians(plan, of_folds=bool(where)) or self.alone == "allow":
             return
         has_weight = np.ones(len(rows), bool) if rows.weight is None else rows.weight > 0
-        x, client = np.asarray(rows.x)[has_weight], rows.known_client[has_weight]
+        x = np.asarray(rows.x)[has_weight]
+        client = rows.known_client[has_weight]
         if not features.standardized or features.standardized["by"] != "per_client":
             client = np.zeros_like(client)  # equal values are equal numbers in the rows of all clients
         needed = x.shape[1] + 2  # a line has an intercept, and one row more than numbers tells nothing

@@ -17,7 +17,8 @@ from fcorun.sites.transport.connections import AnsweringSite, JournaledConnectio
 from fcorun.sites.transport.delivery import AuditLog, check_site_names
 from fcorun.sites.transport.nvflare import CollabServer, CollabSite, export_job, submit_job
 
-_RECORD, _PLAN_SOURCE = "record", "the plan of the job"
+_RECORD = "record"
+_PLAN_SOURCE = "the plan of the job"
 
 
 class StudySite(CollabSite):
@@ -79,7 +80,8 @@ def submit_plan(
     if folder.exists() and any(folder.iterdir()) and not is_replaced:
         raise UserError(f"out={folder} holds files, and no record of this plan that came from its sites; choose "
                         "another folder")  # fmt: skip
-    run, text = plan.digest[:16], plan.to_text()
+    run = plan.digest[:16]
+    text = plan.to_text()
     with tempfile.TemporaryDirectory() as scratch:
         server = StudyServer(text, run, wait_seconds)
         job = export_job(Path(scratch), server, StudySite(text), check_site_names(sites))

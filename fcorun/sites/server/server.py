@@ -289,7 +289,8 @@ class Server:
 
         Raises UserError, which names the site, for tables that do not fit the plan or each other.
         """
-        options, ask = self.plan.shared_options, self.connections.ask
+        options = self.plan.shared_options
+        ask = self.connections.ask
         descriptions = ask("describe", about={"plan": self.plan.digest})
         agreement = agree(options, descriptions)
         if self.plan.is_masked:
@@ -305,7 +306,8 @@ class Server:
             agreement = fit_scaling(agreement, sums, mean, self._ask_for_sums(agreement, {"around": mean}))
         names = [*agreement.training_clients, *agreement.held_out_clients]
         order = [agreement.clients.index(name) for name in names]
-        n_rows, weights = agreement.n_rows[order], agreement.weights[order]
+        n_rows = agreement.n_rows[order]
+        weights = agreement.weights[order]
         n_clients = len(agreement.training_clients)
         about = {"all_clients": names, "n_clients": n_clients}
         self._send_agreement("load", agreement, {"all_rows": n_rows, "all_weights": weights}, about)
@@ -394,7 +396,8 @@ def _check_splits(agreement: Agreement, options: Sites, why: str, of_personal: b
 
     With ``of_personal``, only rows of clients with training rows count, which have personal models.
     """
-    owner, n_rows = np.array(agreement.site_of_client), agreement.n_rows
+    owner = np.array(agreement.site_of_client)
+    n_rows = agreement.n_rows
     if of_personal:
         n_rows = np.where(n_rows[:, :1] > 0, n_rows, 0)
     used = n_rows.sum(axis=0) > 0

@@ -85,7 +85,8 @@ class SiteSums(RowSums):
 
     def moments(self, center: np.ndarray) -> MomentSums:
         """Return the moments of the features around ``center``."""
-        vector, n_rows = ((self.n_parameters,), "f"), self.rows.n_rows
+        vector = ((self.n_parameters,), "f")
+        n_rows = self.rows.n_rows
         shapes = {"rows": ((), "i"), "weight": ((), "f"), "squared_weight": ((), "f"), "first": vector}
         total = self._ask("moments", shapes | {"second": vector}, center)
         return MomentSums(
@@ -126,7 +127,8 @@ class SiteSums(RowSums):
         return replace(self, kept=self.kept[parameter_numbers])
 
     def _count_values(self) -> Mapping[str, Any]:
-        counts, sums = ((self.n_features,), "i"), ((self.n_features,), "f")
+        counts = ((self.n_features,), "i")
+        sums = ((self.n_features,), "f")
         shapes = {"rows": ((), "i"), "target": ((), "f"), "gaps": ((self.n_columns,), "i"), "others": counts}
         shapes |= {"many": counts, "at_low": counts, "at_high": counts}
         return self._ask("value_counts", shapes | {"target_at_low": sums, "target_at_high": sums})
@@ -176,7 +178,8 @@ def infer_over_sites(
 
     ``data`` describe the rows of the sites. Without intervals, the text says why. Raises SiteRefusal and SiteLost.
     """
-    rows, encoding = data.train, data.features.encoding
+    rows = data.train
+    encoding = data.features.encoding
     assert isinstance(rows, SiteRows)
     columns = () if encoding is None else tuple(column.name for column in encoding.columns)
     sums = None

@@ -62,7 +62,8 @@ class SiteStudy(Study):
     def load_fits(self) -> dict[str, PathFit]:
         """Read the fits that exist, up to the first one that does not."""
         fits = super().load_fits()
-        numbers, loaded = self._read_numbers(), {}
+        numbers = self._read_numbers()
+        loaded = {}
         for name in self.subsets:
             if name not in fits or name not in numbers:
                 break
@@ -129,7 +130,9 @@ class SiteStudy(Study):
 
     def _fit_columns(self, name: str) -> dict[str, np.ndarray]:
         """Return the fills and levels of a fold as arrays of requests; empty without columns to learn."""
-        options, encoding, train = self.experiment.data, self.data.features.encoding, self._rows
+        options = self.experiment.data
+        encoding = self.data.features.encoding
+        train = self._rows
         assert isinstance(options, Sites)
         columns = () if encoding is None else learnt_columns(encoding, options.missing)
         if not columns:
@@ -190,7 +193,8 @@ def plan_site_selection(
     """
     refit_experiment = experiment
     prepared = prepare_study(refit_experiment, "select")
-    experiment, data = prepared.experiment, prepared.data
+    experiment = prepared.experiment
+    data = prepared.data
     path = build_path(experiment, data, select.points, select.range)
     counts = _ask_for_folds(select, connections, data)
     if isinstance(connections, SumsOfFolds):
@@ -203,7 +207,8 @@ def plan_site_selection(
         weights = None
         if data.train.weight is not None:
             weights = counts.train_weights[:, k], counts.held_out_weights[:, k]
-        sizes, held_out = counts.train[:, k], counts.held_out[:, k]
+        sizes = counts.train[:, k]
+        held_out = counts.held_out[:, k]
         check_subset_clients(
             experiment, data.client_names, name, by=select.by, sizes=sizes, held_out=held_out, weights=weights
         )

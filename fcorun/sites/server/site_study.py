@@ -57,7 +57,8 @@ def run_plan(
         log(warning)
     dataset = replace(plan.shared_options, load_from_sites=lambda: data, digest=digest)
     experiment = replace(plan.experiment, data=dataset)
-    mark, record_folder = Path(folder) / END_MARK, record_folder_of(plan, folder)
+    mark = Path(folder) / END_MARK
+    record_folder = record_folder_of(plan, folder)
     was_finished = _is_finished(record_folder)  # before this command, which runs the refit of a selection
     if plan.select is not None:
         planned = plan_site_selection(plan.select, experiment, connections, Path(folder))

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from fcorun.sites.site.masking import MaskedSite
 
 _FEW_VALUES = 10  # a column with more numbers than these has no rare value that is a class of rows
-_ACCEPTED, _LOG = "accepted", "sent.jsonl"
+_ACCEPTED = "accepted"
+_LOG = "sent.jsonl"
 _LEDGER_SECONDS = 60.0  # the longest wait for other sites that enter their plans
 
 
@@ -137,8 +138,10 @@ class Acceptance:
             note = read_json(_note_path(folder, digest))
             if note["digest"] != digest:
                 raise ValueError("another digest")
-            options, policy = build(SiteOptions, note["options"], "data"), build(Policy, note["policy"], "policy")
-            day, overlap = note["time"][:10], bool(note.get("overlap", False))
+            options = build(SiteOptions, note["options"], "data")
+            policy = build(Policy, note["policy"], "policy")
+            day = note["time"][:10]
+            overlap = bool(note.get("overlap", False))
             return cls(note["data"], options, policy, note["fingerprints"], day=day, overlap=overlap)
         except (*READ_ERRORS, TypeError) as error:
             raise UserError(f"the owner of this site has not accepted the plan {digest[:16]}..: fcorun site accept "
@@ -239,7 +242,8 @@ def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name:
     Its state is in the folder. Raises UserError for a state of other rows, or of another name, and for a plan that
     tells few rows apart from those of earlier plans.
     """
-    site, accepted = open_site(folder, plan), Acceptance.read(folder, plan.digest)
+    site = open_site(folder, plan)
+    accepted = Acceptance.read(folder, plan.digest)
     state = state_folder(folder, plan)
     durable = DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
     try:

@@ -84,7 +84,8 @@ class IntervalSums:
         columns = () if encoding is None else encoding.columns
         gaps = np.array([table.gap_counts[column.name][:, 0].sum() for column in columns], int)
         scaling = feature_scaling(data)
-        zero, one = np.zeros(data.train.x.shape[1]), np.ones(data.train.x.shape[1])
+        zero = np.zeros(data.train.x.shape[1])
+        one = np.ones(data.train.x.shape[1])
         if scaling is not None:
             zero, one = ((value - scaling.mean) * scaling.factor for value in (zero, one))
         elif data.features.standardized:
@@ -118,10 +119,14 @@ class IntervalSums:
     def derivatives(self, theta: np.ndarray) -> Arrays:
         """Return the loss, the gradient and the upper triangle of the Hessian; an infinite loss for withheld sums."""
         sums = sum_derivatives(self.objective, theta, self.rows)
-        loss, gradient, hessian = float(sums.loss), sums.gradient, sums.hessian[np.triu_indices(len(theta))]
+        loss = float(sums.loss)
+        gradient = sums.gradient
+        hessian = sums.hessian[np.triu_indices(len(theta))]
         is_finite = np.isfinite(loss) and np.isfinite(gradient).all() and np.isfinite(hessian).all()
         if not is_finite or self._has_few_rows(*row_shares(self.objective, theta, self.rows)):
-            loss, gradient, hessian = np.inf, np.full_like(gradient, np.nan), np.full_like(hessian, np.nan)
+            loss = np.inf
+            gradient = np.full_like(gradient, np.nan)
+            hessian = np.full_like(hessian, np.nan)
         return {"loss": np.asarray(loss), "gradient": gradient, "hessian": hessian}
 
     def squared_scores(self, theta: np.ndarray) -> Arrays:
@@ -168,12 +173,14 @@ class IntervalSums:
             "gaps": self._without_few(self.gaps),
         }
         for name, mask in masks.items():
-            n_rows, n_events = mask.sum(axis=0), events @ mask
+            n_rows = mask.sum(axis=0)
+            n_events = events @ mask
             if isinstance(self.objective, Logistic | Cox):
                 n_events, rest = self._without_few(n_events), self._without_few(n_rows - n_events)
                 n_rows = (n_events + rest).astype(int)
             else:
-                n_rows, n_events = self._without_few(n_rows), self._without_few(n_events)
+                n_rows = self._without_few(n_rows)
+                n_events = self._without_few(n_events)
                 n_events = np.where(n_rows > 0, n_events, 0.0)
             arrays |= {name: n_rows, f"target_{name}": n_events}
         return arrays

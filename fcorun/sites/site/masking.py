@@ -140,9 +140,11 @@ def flatten(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def unflatten(entries: np.ndarray, like: Mapping[str, np.ndarray]) -> Arrays:
     """Return the arrays of ``flatten``, with the names and shapes of ``like``."""
-    arrays, start = {}, 0
+    arrays = {}
+    start = 0
     for name in sorted(like):
-        size, shape = like[name].size, like[name].shape
+        size = like[name].size
+        shape = like[name].shape
         arrays[name] = entries[start : start + size].reshape(shape)
         start += size
     return arrays
@@ -221,7 +223,9 @@ class MaskedSite:
     def _mask(self, answer: Message, context: bytes) -> Message:
         """Return an answer as numbers of fixed point, with masks that ``context`` determines."""
         factor = self.site.batch.share if list_kinds()[answer.name].is_mean else 1.0
-        bound, steps, dtypes = self._bounds[answer.name], {}, {}
+        bound = self._bounds[answer.name]
+        steps = {}
+        dtypes = {}
         for name, values in answer.arrays.items():
             if factor != 1.0 and values.dtype.kind != "f" and name != "work":
                 raise UserError("the algorithm uploads whole numbers, whose mean masks cannot hide: plan another one")
@@ -281,7 +285,9 @@ class MaskedSite:
         self._forget_run()
         if _MASKING in arrays:
             values = json.loads(arrays[_MASKING].tobytes())
-            self._number, self._sites, self._transcript = values["number"], values["sites"], values["transcript"]
+            self._number = values["number"]
+            self._sites = values["sites"]
+            self._transcript = values["transcript"]
         self.site.load_state({name: array for name, array in arrays.items() if name != _MASKING})
 
 
@@ -294,7 +300,8 @@ def describe_refusal(message: str) -> str:
 
 def _replace_by_noise(answer: Message, reason: str) -> Message:
     """Return random numbers in place of an answer, and say so, with a reason or "" for few rows."""
-    arrays, dtypes = {}, {}
+    arrays = {}
+    dtypes = {}
     for name, values in answer.arrays.items():
         arrays[name] = np.frombuffer(secrets.token_bytes(8 * values.size), np.uint64).reshape(values.shape)
         dtypes[name] = values.dtype.name
@@ -305,7 +312,8 @@ def _read_keys(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the entry of each site. Raises UserError for anything but public keys and random numbers."""
     try:
         for entry in about.values():
-            key, number = bytes.fromhex(entry[_KEY]), bytes.fromhex(entry[_NUMBER])
+            key = bytes.fromhex(entry[_KEY])
+            number = bytes.fromhex(entry[_NUMBER])
             if (len(entry), len(key), len(number)) != (2, 32, 16):
                 raise ValueError("a key of another length")
             if (entry[_KEY], entry[_NUMBER]) != (key.hex(), number.hex()):

@@ -108,7 +108,8 @@ class RequestCounts:
         key = name = kind.count_name(request)
         limit = kind.limits(self.plan, self.subset)[name]
         if kind.names_subset:
-            named, subsets = request.about.get("subset"), [*self.plan.selection.subsets, "none"]
+            named = request.about.get("subset")
+            subsets = [*self.plan.selection.subsets, "none"]
             next_subset = subsets[self.counts[Subset.name]]
             if named != next_subset or next_subset == "none":
                 raise UserError(f"the server asked for the subset '{str(named)[:50]}', and the next one of this site "
@@ -134,8 +135,10 @@ def check_clients(request: Message, table: SiteTable) -> list[str]:
 
     Raises UserError unless the request says of the site's own clients what the site has described.
     """
-    names, n_clients = request.about["all_clients"], request.about["n_clients"]
-    rows, weights = request.arrays["all_rows"], request.arrays["all_weights"]
+    names = request.about["all_clients"]
+    n_clients = request.about["n_clients"]
+    rows = request.arrays["all_rows"]
+    weights = request.arrays["all_weights"]
     shape = (len(names), table.n_rows.shape[1])
     if not all(isinstance(name, str) for name in names) or type(n_clients) is not int:
         raise ValueError("names of clients are no texts")
@@ -171,7 +174,8 @@ def check_last_model(arrays: Mapping[str, np.ndarray], evaluated: Mapping[str, n
     """Raise UserError unless arrays are the model of a run of the last request "evaluate", but for rounding."""
     is_of_run = []
     for number, name in enumerate(sorted(arrays)):
-        leaf, runs = arrays[name], evaluated[str(number)]
+        leaf = arrays[name]
+        runs = evaluated[str(number)]
         rounding = 1e3 * np.finfo(runs.dtype).eps * np.abs(runs).max(initial=0)
         is_of_run.append([np.abs(leaf - of_run).max(initial=0) <= rounding for of_run in runs])
     if not np.all(is_of_run, axis=0).any():

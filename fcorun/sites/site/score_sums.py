@@ -119,7 +119,8 @@ class ScoreSums:
         Concordant pairs are counted twice, so that a pair with equal predictions counts once.
         """
         of_event, pairs_of_event = pair_rows_of_clients(rows).count_pairs()
-        concordant, pairs = round(2 * of_event.sum()), int(pairs_of_event.sum())
+        concordant = round(2 * of_event.sum())
+        pairs = int(pairs_of_event.sum())
         if pairs < self.min_cell and not self.masked:
             concordant = pairs = 0
         return {"pairs": np.asarray(pairs), "concordant_twice": np.asarray(concordant)}
@@ -148,9 +149,11 @@ class ScoreSums:
         squares and products around the centers, in the unit. Raises ValueError for what is no such point.
         """
         task = self.data.target_task
-        length, scale = 5, 1
+        length = 5
+        scale = 1
         if task.is_quantity:
-            length, scale = 3, 0
+            length = 3
+            scale = 0
         models = {SHARED: self.model, PERSONAL: self.personal}
         kinds = [kind for kind, model in models.items() if model is not None]
         sets = {set_prefix(split, kind) for split in SPLITS for kind in kinds}  # of all sites; this one may lack some

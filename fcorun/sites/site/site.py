@@ -166,7 +166,8 @@ class Site:
 
     def _take_rows(self, own_data: FederatedData, data: FederatedData) -> None:
         """Compute from other rows from now on; sums over the rows before are forgotten."""
-        self._own_data, self._data = own_data, data
+        self._own_data = own_data
+        self._data = data
         self._batch = self._certificate_sums = self._interval_sums = self._score_sums = None
 
     @property
@@ -201,7 +202,8 @@ class Site:
 
     def begin_subset(self, request: Message) -> None:
         """Take the rows of a subset, and keep the predictions of the runs on the subset before."""
-        last, evaluated = self.requests.get(Subset.name), self.requests.get(Evaluate.name)
+        last = self.requests.get(Subset.name)
+        evaluated = self.requests.get(Evaluate.name)
         if self._fold_predictions is not None:
             self._fold_predictions.begin_subset(request.about["subset"])
             if last is not None and evaluated is not None:
@@ -220,7 +222,9 @@ class Site:
 
     def start(self, numbers: list[Numbers], curvature: dict[str, Any]) -> None:
         """Begin the runs of a batch, with the numbers and the bounds on curvatures that the server has resolved."""
-        experiment, data, select = self.experiment, self.data, self.plan.select
+        experiment = self.experiment
+        data = self.data
+        select = self.plan.select
         if curvature:
             data = replace(data, train=replace(data.train, curvature=curvature))  # type: ignore[type-var]
         self.points = numbers

@@ -93,7 +93,9 @@ class SharedPrograms:
 
 def _constants_of(federation: Federation, n_runs: int) -> Hashable:
     """Return all that traces of a site's programs read besides their arguments; a new object where it has no bytes."""
-    schedule, evaluation, rows = federation.schedule, federation.evaluation, federation.data.train
+    schedule = federation.schedule
+    evaluation = federation.evaluation
+    rows = federation.data.train
     assert isinstance(rows, SiteRows)
     constants = (
         n_runs,
@@ -186,7 +188,8 @@ class SiteBatch:
     @cached_property
     def _held_out(self) -> FoldRows | None:
         """The rows that the fold holds out, by the clients of all sites; None without a fold, or without rows here."""
-        rows, extra = self.federation.data.validation, self.federation.arrays[1]
+        rows = self.federation.data.validation
+        extra = self.federation.arrays[1]
         if not self.has_fold or rows is None or rows.client is None:
             return None
         n_clients = self.federation.data.n_clients
@@ -201,7 +204,8 @@ class SiteBatch:
 
     def _next_round(self, start: int) -> int:
         """Return the first round from ``start`` on whose cohort asks a client of the site; the end where none does."""
-        schedule, algorithm = self._schedule, self.federation.algorithm
+        schedule = self._schedule
+        algorithm = self.federation.algorithm
         for number in range(start, self.engine.rounds):
             if algorithm.computes_round(number) and self.rows.has_client[schedule.draw_cohort(number)].any():
                 return number

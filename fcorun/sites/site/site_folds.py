@@ -90,7 +90,8 @@ class SiteFolds:
 
     def describe(self) -> dict[str, np.ndarray]:
         """Return the counts of the folds, and which classes each has."""
-        rows, n_folds = self.site_data.train, self.plan.selection.n_folds
+        rows = self.site_data.train
+        n_folds = self.plan.selection.n_folds
         if self.site_data.target_task.has_events:  # (K, 1)
             class_counts = np.bincount(self.fold[rows.y > 0], minlength=n_folds)[:, None]
         else:  # (K, C)
@@ -146,11 +147,13 @@ class SiteFolds:
         counts = self._read_counts(request)
         train = self.fold != k
         site_data = replace(self.site_data, train=replace(self.site_data.train, x=self._encode(request)))
-        x, by = site_data.train.x, self.plan.shared_options.standardize
+        x = site_data.train.x
+        by = self.plan.shared_options.standardize
         if by == "per_client" and len(site_data.train):
             x = restandardize_rows(site_data, train, np.ones(len(train), bool))
         elif by == "pooled":
-            mean, deviation = request.arrays["mean"], request.arrays["deviation"]
+            mean = request.arrays["mean"]
+            deviation = request.arrays["deviation"]
             for values in (mean, deviation):
                 _check_vector(values, x.shape[1])
             x = Scaling(mean, reciprocal_or_zero(deviation), deviation).transform(x)

@@ -37,7 +37,10 @@ from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.fitting import join_folds, keeps_held_out
 from fcorun.studies.selection.path import find_path_parameter
 
-_STATUS, _MODEL, _CONFIG, _SUMMARY = "status.json", "solution.npz", "config.yaml", "summary.json"
+_STATUS = "status.json"
+_MODEL = "solution.npz"
+_CONFIG = "config.yaml"
+_SUMMARY = "summary.json"
 RESULT_FILES = (
     *("metrics.csv", "scores.csv", "coefficients.csv", INTERVALS_FILE, INTERVALS_TEXT, AWAY_FILE, ENCODING_FILE),
     _SUMMARY,
@@ -226,7 +229,8 @@ class FoldPredictions:
             batch: the site's state of the runs.
             evaluated: the last request to evaluate.
         """
-        experiment, rows = self.plan.experiment, site_data.validation
+        experiment = self.plan.experiment
+        rows = site_data.validation
         if name not in self._folds or experiment.settings.stop or rows is None or not len(rows):
             return
         if not keeps_held_out(site_data, len(batch.points), len(site_data.train) + len(rows)):
@@ -262,7 +266,8 @@ class FoldPredictions:
         """
         parameter = find_path_parameter(self.plan.experiment)
         chosen = [run["reg"][parameter] for run in first_start.about["numbers"]].index(refit["reg"][parameter])
-        rows, outputs = {}, []
+        rows = {}
+        outputs = []
         for name, k in self._folds.items():
             held_out = np.flatnonzero(folds.fold == k)
             if not len(held_out):

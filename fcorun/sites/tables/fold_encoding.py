@@ -200,7 +200,8 @@ def _join_cells(by_fold: Int[np.ndarray, "C K"], min_cell: int) -> Int[np.ndarra
             joined.append(counts)
             lengths.append(1)
     while len(joined) > 1 and not _has_enough(joined[-1], min_cell):
-        last, length = joined.pop(), lengths.pop()
+        last = joined.pop()
+        length = lengths.pop()
         joined[-1] = joined[-1] + last
         lengths[-1] += length
     if not _has_enough(joined[-1], min_cell):

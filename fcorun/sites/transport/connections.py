@@ -17,7 +17,8 @@ from fcorun.sites.transport.messages import Message, SiteLost, SiteRefusal, numb
 
 ALL_SITES = "all sites"  # stands for the name of a site where an answer is the sum over all sites
 SUMS_FILES = "sums-*.npz"  # of fits (``sums_of_folds``), in the folder of a run; they stay with the server
-_DIGEST, _SITE = "digest", "site/"
+_DIGEST = "digest"
+_SITE = "site/"
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,8 @@ class InProcessConnections(Connections):
         """Have the sites answer one after the other, as ``Connections.send`` says."""
         asked = self.list_addressees(request)
         message = self.address(request).deliver("the server")
-        answers, lost = {}, None
+        answers = {}
+        lost = None
         for site in asked:
             try:
                 answer = sign_answer(self.site_by_name[site].answer(message), message, site)

@@ -19,7 +19,8 @@ from fcorun.base.system.files import check_interrupted
 from fcorun.sites.transport.messages import REFUSAL, Envelope, ForeignAnswer, Message, OwnerError, SiteRefusal
 
 _SITE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_MAX_SENTENCE, _MAX_NAME = 500, 100
+_MAX_SENTENCE = 500
+_MAX_NAME = 100
 _log = logging.getLogger(__name__)
 
 
@@ -205,7 +206,8 @@ def digest_of(content: bytes) -> str:
 
 def poll(limit_seconds: float, first_seconds: float = 0.02, longest_seconds: float = 2.0) -> Iterator[None]:
     """Yield until a time limit, with waits that grow between the steps. Raises KeyboardInterrupt if interrupted."""
-    end, wait = time.monotonic() + limit_seconds, first_seconds
+    end = time.monotonic() + limit_seconds
+    wait = first_seconds
     while True:
         check_interrupted()
         yield

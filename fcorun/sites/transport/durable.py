@@ -15,9 +15,13 @@ from fcorun.base.system.files import write_atomically
 from fcorun.sites.transport.delivery import AnsweringSite, digest_of
 from fcorun.sites.transport.messages import LAST_REQUEST, Envelope, Message, OwnerError
 
-_FILE, _LOCK, _REFUSALS = "last_answer.npz", "lock", "refusals"
+_FILE = "last_answer.npz"
+_LOCK = "lock"
+_REFUSALS = "refusals"
 MAX_REFUSALS = 20  # of a site for a plan: each refusal reveals something about the rows
-_HEADER, _ANSWER, _STATE = "header", "answer", "state/"
+_HEADER = "header"
+_ANSWER = "answer"
+_STATE = "state/"
 
 
 def is_in_use(folder: Path) -> bool:

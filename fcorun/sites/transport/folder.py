@@ -34,10 +34,13 @@ from fcorun.sites.transport.durable import is_in_use
 from fcorun.sites.transport.messages import LAST_REQUEST, ForeignAnswer, Message, SiteLost, SiteRefusal
 
 MAX_MESSAGE_BYTES = 2**30
-_ANSWER, _REFUSAL = ".answer.npz", ".refusal.npz"
+_ANSWER = ".answer.npz"
+_REFUSAL = ".refusal.npz"
 _MAX_SENTENCE = 1000
 _MEND_SECONDS = 30.0  # for the answer of a site that refused to an earlier command of the server
-_AWAY, _STOPPED, _MAX_NOTE_BYTES = ".away.json", "stopped.json", 2**20
+_AWAY = ".away.json"
+_STOPPED = "stopped.json"
+_MAX_NOTE_BYTES = 2**20
 _REQUEST = re.compile(r"(\d{4,15})-(\w+)\.request\.npz")
 
 
@@ -132,7 +135,8 @@ class FolderConnections(Connections):
         away_path = self.folder / f"{self.next_number:04d}-{request.name}{_AWAY}"
         left_out = read_left_out(away_path)
         asked = [site for site in asked if site not in left_out]
-        missing, started = list(asked), time.monotonic()
+        missing = list(asked)
+        started = time.monotonic()
         mend_seconds = min(_MEND_SECONDS, self.wait_seconds) if away is None else 0.0
         for _ in poll(self.wait_seconds if away is None else max(self.wait_seconds, away.seconds)):
             for site in missing:

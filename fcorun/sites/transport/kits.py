@@ -13,7 +13,8 @@ COLLAB_CLASSES = (
     "nvflare.collab.runtime.controller.CollabController",
     "nvflare.collab.runtime.executor.CollabExecutor",
 )
-_ALLOWED, _PACKAGE = "class_allow_list", "fcorun."
+_ALLOWED = "class_allow_list"
+_PACKAGE = "fcorun."
 _ALL_RIGHTS = "*"  # NVFLARE's name of all rights together
 _KEPT_RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
 # Code of jobs, and commands that read files of a site, such as "cat", are nobody's right.
@@ -31,7 +32,8 @@ def restrict_kit(kit: Path, allowed: Sequence[str]) -> None:
         allowed: the paths of classes that jobs may name, or beginnings of such paths that end in a dot.
     """
     local = kit / "local"
-    resources, authorization = _read_setting(local / "resources.json"), _read_setting(local / "authorization.json")
+    resources = _read_setting(local / "resources.json")
+    authorization = _read_setting(local / "authorization.json")
     added = [*COLLAB_CLASSES, *allowed]
     listed = [path for path in resources.get(_ALLOWED, []) if not path.startswith(_PACKAGE)]
     resources[_ALLOWED] = [*listed, *(path for path in added if path not in listed)]

@@ -21,7 +21,9 @@ WITHHELD = "withheld"  # the key of why numbers of an answer are withheld, "" be
 LAST_REQUEST = "end"  # the name of the request after which another run may begin
 REFUSAL = "refusal"  # the name of a sentence instead of an answer
 _HEADER = "message.json"
-_MAX_HEADER, _MAX_ARRAYS, _MAX_NUMBER = 2**20, 1000, 2**53
+_MAX_HEADER = 2**20
+_MAX_ARRAYS = 1000
+_MAX_NUMBER = 2**53
 _NAME = re.compile(r"[a-z_]{1,50}")
 _KINDS = "fiub"  # of dtypes: floats, integers and booleans
 

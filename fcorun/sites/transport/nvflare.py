@@ -38,13 +38,15 @@ if TYPE_CHECKING:
 _SERVER = "server"  # the name of the server in calls
 _MAX_INLINE_BYTES = 2**20  # longer messages travel as arrays, which NVFLARE sends in pieces
 _BUSY = b""  # the answer of a site that still computes its answer
-_BUSY_SECONDS, _CALL_SECONDS = 5.0, 20.0
+_BUSY_SECONDS = 5.0
+_CALL_SECONDS = 20.0
 _SILENT_SECONDS = 60.0  # reading rows may keep a process from answering for a while
 _RETRY_SECONDS = 0.5
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SYNC_SECONDS = 300  # for the start of the sites' processes, which import JAX
 _TASK_SECONDS = 0.5  # between a site's questions for its tasks, which are two: to register, and to begin
-_LOGIN_SECONDS, _POLL_SECONDS = 20.0, 0.5
+_LOGIN_SECONDS = 20.0
+_POLL_SECONDS = 0.5
 _CONNECT_SECONDS = 5.0  # for sites that start together with the server, before the user is told
 OUTCOME_FILE, RESULT_FOLDER = "outcome.json", "fcorun"  # of the result of a job
 _log = logging.getLogger(__name__)
@@ -86,7 +88,8 @@ class CollabSite:
         _silence_log_of_calls()
         if collab.caller != _SERVER:
             raise UserError(f"{collab.caller} is not the server, and gets no answer of this site")
-        name, root = collab.site_name, Path(collab.workspace.get_root_dir())
+        name = collab.site_name
+        root = Path(collab.workspace.get_root_dir())
         if not self._lock.acquire(timeout=_BUSY_SECONDS):
             return _BUSY
         try:
@@ -122,7 +125,8 @@ class CollabServer:
     """
 
     def __init__(self, run: str, wait_seconds: float = 3600.0):
-        self.run, self.wait_seconds = run, wait_seconds
+        self.run = run
+        self.wait_seconds = wait_seconds
 
     def compute(self, connections: JournaledConnections, folder: Path) -> None:
         """Ask the sites, and write the result into a folder, which is sent to the user. Raises UserError.
@@ -170,7 +174,8 @@ class CollabConnections(Connections):
     """
 
     def __init__(self, run: str, wait_seconds: float):
-        self.run, self.wait_seconds = run, wait_seconds
+        self.run = run
+        self.wait_seconds = wait_seconds
         self.next_number = 0
         self._sites = tuple(sorted(client.name for client in collab.clients))
 
@@ -179,7 +184,8 @@ class CollabConnections(Connections):
         return self._sites
 
     def send(self, request: Request) -> dict[str, Message]:
-        asked, away = self.list_addressees(request), request.away
+        asked = self.list_addressees(request)
+        away = request.away
         message = self.address(request)
         payload = _pack(message.to_bytes())
         answers: dict[str, Message] = {}
@@ -221,7 +227,8 @@ class CollabConnections(Connections):
         if collab.is_aborted:
             raise RunAborted("the job has ended")
         assert request.envelope is not None
-        now, asked = time.monotonic(), request.envelope.of
+        now = time.monotonic()
+        asked = request.envelope.of
         lost = [site for site in missing if now - heard[site] > _SILENT_SECONDS]
         limit = self.wait_seconds
         if away is not None:
@@ -321,7 +328,9 @@ def submit_job(
 
     Raises SiteLost after ``wait_seconds`` or ``max_jobs`` or for a missing answer, and UserError if the run fails.
     """
-    user, jobs, problem = user_of_kit(kit), 0, ""
+    user = user_of_kit(kit)
+    jobs = 0
+    problem = ""
     sites = json.loads((job / "meta.json").read_text(encoding="utf-8"))["mandatory_clients"]
     away_since: float | None = time.monotonic()  # since when no job has run
     lost_request = -1
@@ -350,7 +359,8 @@ def submit_job(
         except _AnswerMissing as error:
             if error.request == lost_request:
                 raise
-            problem, lost_request = str(error), error.request
+            problem = str(error)
+            lost_request = error.request
         except SiteLost as error:
             problem = str(error)
         except _temporary_errors() as error:

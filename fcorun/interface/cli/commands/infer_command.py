@@ -95,7 +95,8 @@ def _print_table(table: Any, console: Terminal) -> None:
         name = table.features[row]
         cells = ["" if math.isnan(value) else f"{value:.4g}" for value in numbers]
         if name in table.curve_of_feature:  # no term of which varies alone
-            name, cells = f"{table.curve_of_feature[name]} (curve)", [""] * len(numbers)
+            name = f"{table.curve_of_feature[name]} (curve)"
+            cells = [""] * len(numbers)
         lines.append([name, *cells, format_p(table.p_value[row])])
     console.print_table(["feature", "per unit", "low", "high", "per deviation", "low", "high", "p"], lines)
     if len(rows) > _MAX_PRINTED:

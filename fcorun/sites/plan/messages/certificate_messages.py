@@ -75,7 +75,8 @@ class Curvature(MessageKind):
         return replace(quantity, times=f"{quantity.times} in {study.selection.describe_fits()}")
 
     def answer(self, site: "Site", request: Message) -> Message:
-        experiment, own_data = site.experiment, site.own_data
+        experiment = site.experiment
+        own_data = site.own_data
         if not len(own_data.train):
             return Message(self.name, arrays={"bounds": np.array([np.inf, 0.0, np.inf, 0.0, 0.0])})
         bounds = []
@@ -100,7 +101,8 @@ class _CertificateMessage(MessageKind):
 
     def check_models(self, site: "Site", request: Message) -> str:
         """Return which models a request is about. Raises UserError for others than the plan's, or not at this time."""
-        models, study = request.about["models"], site.plan
+        models = request.about["models"]
+        study = site.plan
         begins_path = study.select is not None and study.select.range is None and site.counts.subset is None
         listed = {
             RUN: study.experiment.settings.gap,
@@ -125,7 +127,8 @@ class Residuals(_CertificateMessage):
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
         experiment = study.experiment
-        size, content = "d + 4, or 4", "sums of losses, residuals, and their products with the features"
+        size = "d + 4, or 4"
+        content = "sums of losses, residuals, and their products with the features"
         quantities = []
         if study.select is not None and study.select.range is None:
             at_null = f"{content}, of the model without features"
@@ -174,7 +177,8 @@ class Residuals(_CertificateMessage):
         return bool(request.about["gradient"])
 
     def answer(self, site: "Site", request: Message) -> Message:
-        models, with_gradient = self.check_models(site, request), bool(request.about["gradient"])
+        models = self.check_models(site, request)
+        with_gradient = bool(request.about["gradient"])
         if not with_gradient:
             check_loss_request(request, site.requests.get(self.name), "bias" in site.model_shapes)
         if models == RUN:

@@ -222,7 +222,10 @@ def list_quantities(study: PlannedStudy) -> list[Quantity]:
         quantities += kind.list_quantities(study)
     quantities.sort(key=lambda quantity: quantity.stage)
     if study.select is not None:  # before the fits, in the fits, in the refit, and after it
-        before, fits, refit, after = [], [], [], []
+        before = []
+        fits = []
+        refit = []
+        after = []
         for quantity in quantities:
             kind = kinds[quantity.message]
             if quantity.stage < Stage.BOUNDS:

@@ -51,7 +51,9 @@ def check_numbers(
         subset: the subset of a selection on which the runs are; None: the plan is one run.
         first: the request that began the first runs, whose values those of a selection repeat; None: it is this one.
     """
-    runs, experiment, select = request.about["numbers"], study.experiment, study.select
+    runs = request.about["numbers"]
+    experiment = study.experiment
+    select = study.select
     n_runs = 1 if select is None else select.count_runs(str(subset))
     if len(runs) != n_runs or request.about["seed"] != experiment.settings.seed:
         raise UserError("the server started other runs than that of the plan, or with another seed")
@@ -105,7 +107,8 @@ class RoundMessage(MessageKind):
     absence = "{rounds} without site {site}"
 
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
-        experiment, algo = study.experiment, study.algorithm
+        experiment = study.experiment
+        algo = study.algorithm
         size = "the size of the model for each array of an upload"
         if algo.traits.hessian:
             size = "p (p + 1) / 2 + p: a Hessian and a gradient of p parameters"
@@ -146,7 +149,8 @@ class RoundMessage(MessageKind):
         return {}
 
     def answer(self, site: "Site", request: Message) -> Message:
-        number, exchange = int(request.about["round"]), int(request.about["exchange"])
+        number = int(request.about["round"])
+        exchange = int(request.about["exchange"])
         mean, work = site.batch.answer_round(number, exchange, request.arrays)
         site.forget_requests(Stage.EVALUATIONS)  # of models before the round
         about = {}
@@ -173,7 +177,8 @@ def sums_add_up(experiment: PreparedExperiment) -> bool:
     They do not if all clients have the same weight in the mean, if each fold fills gaps by its own rows, or if each
     fold scales features by its own rows and the model has a ridge or no intercept.
     """
-    data, objective = experiment.data, experiment.objective
+    data = experiment.data
+    objective = experiment.objective
     assert isinstance(data, Sites)
     if type(objective) is not LeastSquares or experiment.settings.client_weighting != "examples":
         return False

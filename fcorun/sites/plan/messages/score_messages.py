@@ -70,7 +70,8 @@ class Scores(_ScoreMessage):
     def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
         models, sets = _describe_models(study)
         task = study.shared_options.target_task
-        content, size = f"sums of losses and scores of {models} over the rows of each split", f"a few for {sets}"
+        content = f"sums of losses and scores of {models} over the rows of each split"
+        size = f"a few for {sets}"
         if task.has_events:
             content += ", and counts of events, of comparable pairs of rows of a client, and of concordant ones"
         if task.has_classes:
@@ -98,7 +99,8 @@ class Calibration(_ScoreMessage):
             return [self.quantity(f"3 for {sets}", "once", content, _describe_purpose(study))]
         if study.shared_options.target_task.has_two_classes:
             content = f"sums of losses and their derivatives of a line through the scores of {models}"
-            size, times = f"{2 * N_SUMS} for {sets}", f"at most {MAX_REQUESTS} times"
+            size = f"{2 * N_SUMS} for {sets}"
+            times = f"at most {MAX_REQUESTS} times"
             return [self.quantity(size, times, content, _describe_purpose(study))]
         return []
 

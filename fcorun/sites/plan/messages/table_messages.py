@@ -87,7 +87,8 @@ class Describe(MessageKind):
 
     def answer(self, site: "Site", request: Message) -> Message:
         """Describe the table, for a server that has the same plan."""
-        plan, server_plan = site.plan.digest, str(request.about["plan"])
+        plan = site.plan.digest
+        server_plan = str(request.about["plan"])
         if server_plan != plan:
             raise UserError(f"the server computes the plan {server_plan[:16]}.., and this site has accepted "
                             f"{plan[:16]}..: send the owner that plan, to accept it")  # fmt: skip
