@@ -18,9 +18,8 @@ from jaxtyping import Int
 from fcorun.base.errors import UserError, word
 from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.rows.away_sites import AnswersMissing
 from fcorun.data.rows.row_groups import divide
-from fcorun.data.rows.site_rows import SiteRows
+from fcorun.data.rows.site_rows import AnswersMissing, SiteRows
 from fcorun.data.tasks import Task
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, SENSITIVITY, YOUDEN, ThresholdRule
 from fcorun.methods.objectives.objective import Objective, score_names, score_range

@@ -14,7 +14,7 @@ from helpers import fails
 from three_sites import NAMES, plan_of, sites_of, write_tables
 
 from fcorun.base.errors import UserError
-from fcorun.data.rows.away_sites import Absences, AwayRule
+from fcorun.data.rows.site_rows import Absences, AwayRule
 from fcorun.experiment.build import build_engine
 from fcorun.sites.plan.messages.message_kind import list_kinds
 from fcorun.sites.server.site_study import run_plan

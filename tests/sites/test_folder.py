@@ -8,7 +8,7 @@ from helpers import fails
 from toy_site import ToySite, toy_rows, toy_study
 
 from fcorun.base.errors import UserError
-from fcorun.data.rows.away_sites import AwayRule
+from fcorun.data.rows.site_rows import AwayRule
 from fcorun.sites.transport import folder as folder_module
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.delivery import AuditLog

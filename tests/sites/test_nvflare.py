@@ -10,7 +10,7 @@ import pytest
 from toy_site import ToySite, toy_rows, toy_study
 
 from fcorun.base.errors import UserError
-from fcorun.data.rows.away_sites import AwayRule
+from fcorun.data.rows.site_rows import AwayRule
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import SiteLost, SiteRefusal
 

@@ -10,7 +10,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.table import Table
-from fcorun.data.tables.column_roles import ParsedRows, read_metadata
+from fcorun.data.tables.column_roles import ParsedRows
 from fcorun.data.tables.columns import NumberColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.readers import ParsedTable, parse_columns
@@ -115,7 +115,7 @@ class InMemoryTable(Table):
             )
         else:
             parsed = parse_columns(ParsedTable(values), self.path, self.roles)
-        return self.to_federated_data(read_metadata(parsed, self.roles, self.path))
+        return self.to_federated_data(parsed)
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         return Dataset.load_shard(self, host, n_hosts)

@@ -28,7 +28,7 @@ from fcorun.data.datasets.images import (
 )
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.cells import parse_numbers
-from fcorun.data.tables.column_roles import ParsedRows, read_metadata
+from fcorun.data.tables.column_roles import ParsedRows
 from fcorun.data.tables.readers import READ_ERRORS, TEXT_ENDINGS, explain_damage, find_file, read_named_columns
 from fcorun.data.tasks import Task, find_task
 
@@ -126,8 +126,7 @@ class Nifti(Dataset):
             columns = {name: np.array(values)[included].tolist() for name, values in columns.items()}
         metadata = pd.DataFrame({name: columns[name] for name in (self.group, self.split, self.fold) if name})
         rows = ParsedRows(x, _numbers(y), client, row=row, metadata=metadata)
-        table = self._table
-        data = table.to_federated_data(read_metadata(rows, table.roles, self.path), warn_of_columns=False)
+        data = self._table.to_federated_data(rows, warn_of_columns=False)
         warnings = [*data.warnings]
         if arrays["gaps"]:
             gaps = int(arrays["gaps"])

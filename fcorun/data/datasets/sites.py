@@ -8,7 +8,7 @@ from fcorun.base.config import Count, Index, Positive, SplitSeed
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.table import Table
-from fcorun.data.rows.away_sites import AwayRule
+from fcorun.data.rows.site_rows import AwayRule
 from fcorun.data.tables.encoding import MissingPolicy
 from fcorun.data.tasks import Survival, Task, find_task
 

@@ -147,8 +147,7 @@ class Table(Dataset):
 
         Clients are numbered in this order, those without training rows after the others; a held-out row may have none.
         """
-        rows = read_table(self.path, self.roles, record=self.encoding, resident=self.resident)
-        return self.to_federated_data(read_metadata(rows, self.roles, self.path))
+        return self.to_federated_data(read_table(self.path, self.roles, record=self.encoding, resident=self.resident))
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """Load the rows of one host's clients.
@@ -172,6 +171,7 @@ class Table(Dataset):
 
     def to_federated_data(self, rows: ParsedRows, warn_of_columns: bool = True) -> FederatedData:
         """Return rows as ``load`` does, by the options; with ``warn_of_columns``, warn about single columns, too."""
+        rows = read_metadata(rows, self.roles, self.path)
         if self.splines and rows.encoding is not None and isinstance(rows.x, np.ndarray):  # arrays with names
             import pandas as pd
 
@@ -380,7 +380,8 @@ class Table(Dataset):
         applied = []
         try:
             if self.scaling:
-                applied.append(Scaling.from_record(self.scaling)[0].to_identity())
+                scaling = Scaling.from_record(self.scaling)[0]
+                applied.append({"by": "pooled", "mean": scaling.mean.tolist(), "scale": scaling.factor.tolist()})
             if self.encoding:
                 applied.append({"encoding": read_encoding(self.encoding).to_dict()})
         except UserError:

@@ -90,10 +90,6 @@ class DiskMatrix:
         """Read all rows and convert them to another type."""
         return np.asarray(self).astype(dtype, copy=False)
 
-    def standardize(self, mean: np.ndarray, factor: np.ndarray) -> "DiskMatrix":
-        """Return the rows (x - mean) * factor, standardized when they are read."""
-        return replace(self, shift=mean, factor=factor)
-
     def read(self, out: np.ndarray | None = None, at: np.ndarray | None = None) -> np.ndarray:
         """Read the rows into the rows ``at`` (n,) of ``out``, by default all of them; ``out`` may have another type.
 

@@ -1,6 +1,6 @@
 """Rows of data with all that belongs to a row, wherever their features are: in memory, on disk, or on another host."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -112,7 +112,9 @@ class Rows:
 
         With these factors the mean loss of a uniform minibatch is an unbiased estimate of the client's loss.
         """
-        return None if self.weight is None else self.weight * np.repeat(self.sizes / self.client_weights, self.sizes)
+        if self.weight is None:
+            return None
+        return self.weight * (self.sizes / self.client_weights)[self.known_client]
 
     def objective_weights(self, client_weighting: str) -> np.ndarray:
         """Return the weight of each row in F, (N,), summing to one over all clients: 1/N, or 1/(M n_m) for "uniform".
@@ -121,7 +123,7 @@ class Rows:
         """
         if client_weighting == "examples":
             return self.mean_weights()
-        even = np.repeat(1 / (len(self.sizes) * self.sizes), self.sizes)
+        even = 1 / (len(self.sizes) * self.sizes[self.known_client])
         return even if self.relative_weight is None else even * self.relative_weight
 
     def mean_weights(self) -> np.ndarray:
@@ -323,23 +325,18 @@ def renumber_clients(client: np.ndarray, is_training: np.ndarray) -> tuple[np.nd
 
 
 def _find_nonfinite(values: Any) -> np.ndarray | None:
-    """Return the index of the first entry that is NaN or infinite, or None.
-
-    A finite sum proves all entries finite, without a mask as large as the array.
-    """
+    """Return the index of the first entry that is NaN or infinite, or None."""
+    position = 0
     if isinstance(values, HostMatrix):
-        index = _find_nonfinite(values.values)
-        if index is not None:
-            index[0] += values.row_range.start
-        return index
-    with np.errstate(over="ignore", invalid="ignore"):
-        if values.all_finite if isinstance(values, DiskMatrix) else np.isfinite(values.sum(dtype=np.float64)):
-            return None
+        position = values.row_range.start
+        values = values.values
+    if isinstance(values, DiskMatrix) and values.all_finite:
+        return None
     for first in range(0, len(values), _BLOCK):
         nonfinite = np.argwhere(~np.isfinite(np.asarray(values[first : first + _BLOCK])))
         if len(nonfinite):
             index = nonfinite[0]
-            index[0] += first
+            index[0] += position + first
             return index
     return None
 
@@ -348,7 +345,9 @@ def _find_nonfinite(values: Any) -> np.ndarray | None:
 # the same order, so that both compute the same numbers to the last bit.
 
 
-def sum_columns_by_client(x: Any, client: Int[np.ndarray, " N"]) -> ColumnSums:
+def sum_columns_by_client(
+    x: Any, client: Int[np.ndarray, " N"], around: Float[np.ndarray, " d"] | None = None
+) -> ColumnSums:
     """Return the sum of each column over the rows of each client, (M, d), in float64.
 
     A sum depends on the column's values at the client alone, and neither on other columns nor on other clients; of rows
@@ -357,13 +356,22 @@ def sum_columns_by_client(x: Any, client: Int[np.ndarray, " N"]) -> ColumnSums:
     Args:
         x: rows sorted by client, (N, d), which may stay on disk.
         client: the number of each row's client, from 0 to M - 1; each client has a row.
+        around: a value of each column, (d,), whose squared deviations are summed; None: the columns themselves.
     """
-    return _sum_columns(x, client, lambda values, columns: values)
-
-
-def sum_squares_by_client(x: Any, client: Int[np.ndarray, " N"], mean: Float[np.ndarray, " d"]) -> ColumnSums:
-    """Return the sums of squared deviations from ``mean``, (M, d), as ``sum_columns_by_client`` returns sums."""
-    return _sum_columns(x, client, lambda values, columns: (values - mean[columns, None]) ** 2)
+    n_clients = int(client[-1]) + 1 if len(client) else 0
+    sums = np.zeros((n_clients, x.shape[1]))
+    with np.errstate(invalid="ignore", over="ignore"):  # callers report values that are not finite
+        for rows, owners in _blocks(x, client):
+            first = np.flatnonzero(np.diff(owners, prepend=-1))
+            n_columns = max(1, _CACHE_BYTES // (8 * len(rows)))  # of float64, which fit into the cache of a core
+            for start in range(0, rows.shape[1], n_columns):
+                columns = slice(start, start + n_columns)
+                # contiguous columns are added pairwise, whatever their number
+                values = np.ascontiguousarray(rows[:, columns].T, np.float64)
+                if around is not None:
+                    values = (values - around[columns, None]) ** 2
+                sums[owners[first], columns] += np.add.reduceat(values, first, axis=1).T
+    return sums
 
 
 def sum_in_order(sums: ColumnSums) -> Float[np.ndarray, " d"]:
@@ -386,24 +394,6 @@ def deviation_from_sums(
     rounding = n_rows * epsilon * variance + (n_rows * epsilon * mean) ** 2
     deviation = np.sqrt(variance)
     return np.where((variance > rounding) & (deviation > np.finfo(float).tiny), deviation, 0.0)
-
-
-def _sum_columns(
-    x: Any, client: Int[np.ndarray, " N"], transform: Callable[[np.ndarray, slice], np.ndarray]
-) -> ColumnSums:
-    """Return the sums of the transformed columns over the rows of each client, (M, d)."""
-    n_clients = int(client[-1]) + 1 if len(client) else 0
-    sums = np.zeros((n_clients, x.shape[1]))
-    with np.errstate(invalid="ignore", over="ignore"):  # callers report values that are not finite
-        for rows, owners in _blocks(x, client):
-            first = np.flatnonzero(np.diff(owners, prepend=-1))
-            n_columns = max(1, _CACHE_BYTES // (8 * len(rows)))  # of float64, which fit into the cache of a core
-            for start in range(0, rows.shape[1], n_columns):
-                columns = slice(start, start + n_columns)
-                # contiguous columns are added pairwise, whatever their number
-                values = np.ascontiguousarray(rows[:, columns].T, np.float64)
-                sums[owners[first], columns] += np.add.reduceat(transform(values, columns), first, axis=1).T
-    return sums
 
 
 def _blocks(x: Any, client: Int[np.ndarray, " N"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

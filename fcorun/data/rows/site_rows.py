@@ -1,4 +1,4 @@
-"""Rows that stay at their sites: what a site, or the server, knows of the rows of all clients."""
+"""Rows that stay at their sites: what a site, or the server, knows of all clients' rows, and which sites are away."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,112 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.data.rows.away_sites import Absences, AnswersMissing, AwayRule
 from fcorun.data.rows.rows import Rows
 
 Ask = Callable[..., Mapping[str, Any]]  # ``Connections.ask`` of fcorun.sites.transport.connections
 _NO_ROWS = (np.inf, 0.0, np.inf, 0.0, 0.0)  # the bounds on the curvature of a site without training rows
+_MOST_STRETCHES = 3  # of the rounds that a sentence lists
 _UNLIKE = 1e6  # times as large as at all other sites: a bound on numbers of another unit
+
+
+class AnswersMissing(Exception):
+    """The end of a computation that needs the answers of all sites to each of its requests."""
+
+
+@dataclass(frozen=True)
+class AwayRule:
+    """The rule by which a site without an answer is left out.
+
+    Attributes:
+        seconds: the time for which a site is waited for.
+        least_sites: the least number of answers. With fewer, the server waits on.
+    """
+
+    seconds: float
+    least_sites: int
+
+    def suffices(self, n_answers: int, n_asked: int) -> bool:
+        """Return whether the server goes on with so many answers after the time."""
+        return n_answers >= min(self.least_sites, n_asked)
+
+
+@dataclass
+class Absence:
+    """Consecutive messages of one kind to a site that it did not answer.
+
+    Rounds in which the site was not asked may lie between them.
+
+    Attributes:
+        message: the name of the message.
+        first_round, last_round: the rounds of the first and the last of these messages, counted from 1; for messages
+            outside of rounds, such as evaluations, the number of rounds done before; 0 for scores at the end of a run.
+    """
+
+    site: str
+    message: str
+    first_round: int
+    last_round: int
+
+
+@dataclass
+class Absences:
+    """The messages that sites missed in a run.
+
+    Attributes:
+        sentences: the sentence on a site that missed a message, by the name of the message, with the fields {rounds}
+            and {site}.
+        entries: what was missed, in the order of the run.
+        evaluated: the sites that have answered the last evaluation, and so have the last model.
+    """
+
+    sentences: Mapping[str, str] = field(default_factory=dict)
+    entries: list[Absence] = field(default_factory=list)
+    evaluated: tuple[str, ...] = ()
+    # the absences that may go on, by site and message
+    _open: dict[tuple[str, str], Absence] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Forget everything, at the beginning of a run."""
+        self.entries.clear()
+        self._open.clear()
+        self.evaluated = ()
+
+    def note(self, message: str, round_number: int, asked: Sequence[str], present: Sequence[str]) -> None:
+        """Note which of the sites that were asked are not among those ``present``."""
+        for site in asked:
+            if site in present:
+                self._open.pop((site, message), None)
+            elif (site, message) in self._open:
+                self._open[site, message].last_round = round_number
+            else:
+                absence = Absence(site, message, round_number, round_number)
+                self._open[site, message] = absence
+                self.entries.append(absence)
+
+    def describe(self) -> list[str]:
+        """Return a sentence for each site and each kind of message that the site missed."""
+        stretches: dict[tuple[str, str], list[Absence]] = {}
+        for absence in self.entries:
+            stretches.setdefault((absence.message, absence.site), []).append(absence)
+        sentences = []
+        for (message, site), of_site in stretches.items():
+            sentences.append(self.sentences[message].format(rounds=_list_rounds(of_site), site=f"'{site}'"))
+        return list(dict.fromkeys(sentences))
+
+
+def _list_rounds(absences: Sequence[Absence]) -> str:
+    """Return rounds as text.
+
+    >>> _list_rounds([Absence("a", "round", 2, 2), Absence("a", "round", 5, 9)])
+    'rounds 2, 5-9'
+    """
+    texts = []
+    for absence in absences[:_MOST_STRETCHES]:
+        first, last = absence.first_round, absence.last_round
+        texts.append(str(first) if first == last else f"{first}-{last}")
+    if len(absences) > _MOST_STRETCHES:
+        texts.append("... (away_sites.csv lists all)")
+    return ("round " if texts[0].isdigit() and len(texts) == 1 else "rounds ") + ", ".join(texts)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,12 +168,6 @@ class SiteRows(Rows):
     @cached_property
     def client_weights(self) -> np.ndarray:
         return self.all_sizes if self.all_weights is None else self.all_weights
-
-    @cached_property
-    def relative_weight(self) -> np.ndarray | None:
-        if self.weight is None:
-            return None
-        return self.weight * (self.all_sizes / self.client_weights)[self.client]
 
     def sum_by_client(self, values: np.ndarray) -> np.ndarray:
         return np.bincount(self.known_client, values, len(self.all_sizes))
@@ -170,10 +264,6 @@ class SiteRows(Rows):
         return Rows(self.x, self.y, self.client, **columns)
 
     @property
-    def resident(self) -> Rows:
-        return self.local
-
-    @property
     def all_on_device(self) -> bool:
         return False
 
@@ -212,12 +302,6 @@ class SiteRows(Rows):
         import jax.numpy as jnp
 
         return jnp.asarray(self.local_numbers, jnp.int32)[cohort]
-
-    def objective_weights(self, client_weighting: str) -> np.ndarray:
-        if client_weighting == "examples":
-            return self.mean_weights()
-        even = 1 / (len(self.all_sizes) * self.all_sizes[self.client])
-        return even if self.relative_weight is None else even * self.relative_weight
 
     def mean_weights(self) -> np.ndarray:
         total = self.client_weights.sum()

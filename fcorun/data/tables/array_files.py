@@ -248,10 +248,7 @@ def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding |
 
 
 def estimate_bytes(file: Path) -> int:
-    """Estimate the memory that the columns of a Parquet file take, as 8 bytes a cell.
-
-    Raises ValueError for a damaged file.
-    """
+    """Estimate the memory of a Parquet file's columns, 8 bytes a cell. Raises ValueError for a damaged file."""
     from pyarrow import parquet
 
     metadata = parquet.read_metadata(file)

@@ -32,16 +32,6 @@ def is_missing(series: Any) -> np.ndarray:
     return empty | (series.astype(str).str.strip() == "").to_numpy(dtype=bool, na_value=False)
 
 
-def find_complete_columns(frame: Any) -> set[str]:
-    """Return the columns of a pandas.DataFrame that have a NumPy dtype of numbers and no gap."""
-    has_gap = frame.isna().to_numpy().any(axis=0)
-    names = []
-    for position, gap in enumerate(has_gap):
-        if not gap and has_numpy_numbers(frame.iloc[:, position]):
-            names.append(frame.columns[position])
-    return set(names)
-
-
 def coerce_numbers(series: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return a column as real numbers, NaN in gaps, and a mask of the cells that are no numbers, both of shape (N,).
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from fcorun.base.errors import abbreviate, describe_rows, normalize_name, word
 from fcorun.base.system.machine import free_host_memory
-from fcorun.data.rows.rows import Rows, sum_columns_by_client, sum_squares_by_client
+from fcorun.data.rows.rows import Rows, sum_columns_by_client
 from fcorun.data.tables.cells import is_missing, to_level_names
 from fcorun.data.tables.encoding import Encoding
 
@@ -331,7 +331,7 @@ def warn_client_differences(
     n_rows = np.bincount(client, minlength=len(client_names))
     with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are reported elsewhere
         distances, means, other_means = measure_distances(
-            sum_columns_by_client(x, client), sum_squares_by_client(x, client, mean), n_rows, mean
+            sum_columns_by_client(x, client), sum_columns_by_client(x, client, around=mean), n_rows, mean
         )
     examples = []
     for j in np.flatnonzero((distances > FAR).any(axis=0) & is_number).tolist():

@@ -11,7 +11,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate, describe_rows, suggest_name
 from fcorun.base.records.formats import read_json
-from fcorun.data.tables.cells import find_complete_columns, is_missing
+from fcorun.data.tables.cells import is_missing
 from fcorun.data.tables.columns import COLUMN_KINDS, Column, MissingPolicy
 from fcorun.data.tables.columns.column import TrainingRows
 
@@ -121,8 +121,7 @@ class Encoding:
 
 def find_gaps(frame: Any) -> dict[str, np.ndarray]:
     """Return the mask of the rows of a pandas.DataFrame without a value, (N,), for each column with such rows."""
-    complete = find_complete_columns(frame)
-    masks = {name: is_missing(frame[name]) for name in frame if name not in complete}
+    masks = {name: is_missing(series) for name, series in frame.items()}
     return {name: mask for name, mask in masks.items() if mask.any()}
 
 

@@ -5,7 +5,7 @@ of each client.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import read_json
 from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.rows import deviation_from_sums, sum_columns_by_client, sum_in_order, sum_squares_by_client
+from fcorun.data.rows.rows import deviation_from_sums, sum_columns_by_client, sum_in_order
 from fcorun.data.tables.splits import ClientRows
 
 
@@ -37,7 +37,7 @@ class Scaling:
     def fit(cls, x: Any, client: Int[np.ndarray, " N"]) -> "Scaling":
         """Compute the scaling of rows x (N, d), sorted by client, from sums by client; rows may stay on disk."""
         mean = sum_in_order(sum_columns_by_client(x, client)) / len(x)
-        return cls.from_squares(mean, sum_squares_by_client(x, client, mean), len(x))
+        return cls.from_squares(mean, sum_columns_by_client(x, client, around=mean), len(x))
 
     @classmethod
     def from_squares(cls, mean: Float[np.ndarray, " d"], squares: Float[np.ndarray, "M d"], n_rows: int) -> "Scaling":
@@ -67,7 +67,7 @@ class Scaling:
     def transform(self, x: Any) -> Any:
         """Standardize rows x (N, d), which may stay on disk. Integers become float64; floats keep their dtype."""
         if isinstance(x, DiskMatrix):
-            return x.standardize(self.mean, self.factor)
+            return replace(x, shift=self.mean, factor=self.factor)
         return ((x - self.mean) * self.factor).astype(x.dtype if x.dtype.kind == "f" else np.float64)
 
     def to_original_units(self, weights: np.ndarray, bias: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -87,10 +87,6 @@ class Scaling:
             "var_": self.deviation**2,
             "scale_": np.where(constant, 1.0, self.deviation),
         }
-
-    def to_identity(self) -> dict[str, Any]:
-        """Return the values that stand for this scaling in the identity of a run."""
-        return {"by": "pooled", "mean": self.mean.tolist(), "scale": self.factor.tolist()}
 
 
 @dataclass(frozen=True)

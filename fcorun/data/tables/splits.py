@@ -1,7 +1,6 @@
 """Groups of rows: the client of each row, the rows to hold out for validation and test, and rows that stay together."""
 
-import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -154,6 +153,8 @@ def hold_out(
     ``excluded`` (N,) are not drawn, nor are rows whose ``client_index`` is no client's.
     """
     held_out = np.zeros(len(client_index), dtype=bool)
+    if excluded is None:
+        excluded = np.zeros(len(client_index), dtype=bool)
     order = np.argsort(client_index, kind="stable")
     bounds = np.searchsorted(client_index[order], np.arange(len(client_names) + 1))
     for name, start, stop in zip(client_names, bounds[:-1], bounds[1:], strict=True):
@@ -162,11 +163,8 @@ def hold_out(
         if not count:
             continue
         priority = random_stream(seed, "table", split, name).random(len(rows))
-        if excluded is not None:
-            priority += excluded[rows]  # excluded rows come last
+        priority += excluded[rows]  # excluded rows come last
         held_out[rows[np.argsort(priority)[:count]]] = True
-    if excluded is None:
-        return held_out
     return held_out & ~excluded
 
 
@@ -374,9 +372,9 @@ def assign_rows_to_clients(
                 f"`data.partition={kind}`: the rows of {path} have clients already; "
                 "leave `data.partition` out, or take the clients out of the data"
             )
-        names, inverse = np.unique(rows.client, return_inverse=True)
-        order = sorted(range(len(names)), key=numeric_or_text_key(names.tolist()))
-        return [str(names[k]) for k in order], np.argsort(order)[inverse]
+        names = sort_client_names(set(rows.client.tolist()))
+        position = {name: m for m, name in enumerate(names)}
+        return names, np.array([position[name] for name in rows.client.tolist()])
     held_out = np.zeros(len(y), bool)
     for mask in (rows.validation, rows.test):
         if mask is not None:
@@ -440,20 +438,15 @@ def assign_rows(
 def _split_by_label(rows_by_class: list[np.ndarray], clients: int) -> list[np.ndarray]:
     """Return the rows of each client, all of one label, or of whole labels where clients are fewer than labels."""
     if clients < len(rows_by_class):  # the largest label goes first, each to the client with the fewest rows
-        labels_by_client = [[] for _ in range(clients)]
-        sizes = [(0, client) for client in range(clients)]
+        rows_by_client = [np.empty(0, np.int64)] * clients
         for rows in sorted(rows_by_class, key=len, reverse=True):
-            size, client = heapq.heappop(sizes)
-            labels_by_client[client].append(rows)
-            heapq.heappush(sizes, (size + len(rows), client))
-        return [np.concatenate(labels) for labels in labels_by_client]
-    n_clients = [1] * len(rows_by_class)
-    rows_per_client: list[tuple[float, int]] = [(-len(rows), k) for k, rows in enumerate(rows_by_class)]
-    heapq.heapify(rows_per_client)
+            client = int(np.argmin(list(map(len, rows_by_client))))
+            rows_by_client[client] = np.append(rows_by_client[client], rows)
+        return rows_by_client
+    n_rows = np.array(list(map(len, rows_by_class)))
+    n_clients = np.ones(len(rows_by_class), int)
     for _ in range(clients - len(rows_by_class)):  # the label with the most rows a client gets one more client
-        _, k = heapq.heappop(rows_per_client)
-        n_clients[k] += 1
-        heapq.heappush(rows_per_client, (-len(rows_by_class[k]) / n_clients[k], k))
+        n_clients[np.argmax(n_rows / n_clients)] += 1
     rows_by_client = []
     for rows, count in zip(rows_by_class, n_clients, strict=True):
         rows_by_client += np.array_split(rows, count)
@@ -483,10 +476,9 @@ def _split_by_dirichlet(
     return rows_by_client
 
 
-def numeric_or_text_key(names: list[str]) -> Callable[[int], Any]:
-    """Return a sorting key for indices into ``names``: numeric if all names are numbers, otherwise alphabetic."""
+def sort_client_names(names: Iterable[str]) -> list[str]:
+    """Return the names sorted by their numbers if all are numbers, otherwise in the order of the alphabet."""
     try:
-        numbers = [float(name) for name in names]
+        return sorted(names, key=lambda name: (float(name), name))
     except ValueError:
-        return lambda k: names[k]
-    return lambda k: (numbers[k], names[k])
+        return sorted(names)

@@ -17,8 +17,7 @@ import numpy as np
 from fcorun.base.errors import UserError, first_line
 from fcorun.base.metrics import CATALOGUE, ROWS_PRESENT, SITES_PRESENT
 from fcorun.base.system.files import check_interrupted
-from fcorun.data.rows.away_sites import AnswersMissing
-from fcorun.data.rows.site_rows import SiteRows
+from fcorun.data.rows.site_rows import AnswersMissing, SiteRows
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.certificate import RemoteGap
 from fcorun.engine.remote.leaves import expand_sparse, name_leaves, restore_leaves

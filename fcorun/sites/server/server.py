@@ -16,15 +16,14 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.datasets.sites import Sites
-from fcorun.data.rows.away_sites import Absences
 from fcorun.data.rows.rows import sum_in_order
-from fcorun.data.rows.site_rows import SiteRows
+from fcorun.data.rows.site_rows import Absences, SiteRows
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.column import ColumnDescription
 from fcorun.data.tables.data_warnings import FAR, describe_other_codes, measure_distances
 from fcorun.data.tables.encoding import Encoding, make_encoding, warn_single_levels
 from fcorun.data.tables.scaling import Scaling
-from fcorun.data.tables.splits import SPLITS, HoldOut, numeric_or_text_key
+from fcorun.data.tables.splits import SPLITS, HoldOut, sort_client_names
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.secure_sums import sum_errors
 from fcorun.sites.plan.site_options import OTHER
@@ -53,8 +52,7 @@ def agree(options: Sites, answers: Mapping[str, Message]) -> Agreement:
                 raise UserError(f"site '{site}' and site '{site_of_client[name]}' both have a client '{name}': give "
                                 "one of the two another name")  # fmt: skip
             site_of_client[name] = site
-    names = list(site_of_client)
-    clients = [names[k] for k in sorted(range(len(names)), key=numeric_or_text_key(names))]
+    clients = sort_client_names(site_of_client)
     position = {name: m for m, name in enumerate(clients)}
     order = np.argsort([position[name] for description in sites.values() for name in description.clients])
     n_rows, weights = (

@@ -8,7 +8,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import restandardize_rows, take_subset
-from fcorun.data.rows.rows import sum_columns_by_client, sum_in_order, sum_squares_by_client
+from fcorun.data.rows.rows import sum_columns_by_client, sum_in_order
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import REFIT
@@ -129,11 +129,9 @@ class SiteFolds:
         x, client = self._encode(request)[selected], self.site_data.train.client[selected]  # type: ignore[index]
         client = np.unique(client, return_inverse=True)[1]
         mean = request.arrays.get("around")
-        if mean is None:
-            sums = sum_columns_by_client(x, client)
-        else:
+        if mean is not None:
             _check_vector(mean, x.shape[1])
-            sums = sum_squares_by_client(x, client, mean)
+        sums = sum_columns_by_client(x, client, around=mean)
         return {"sums": sum_in_order(sums)[None] if self.plan.is_masked else sums}
 
     def take(self, request: Message) -> tuple[FederatedData, FederatedData]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Features, FederatedData
-from fcorun.data.rows.rows import sum_columns_by_client, sum_squares_by_client
+from fcorun.data.rows.rows import sum_columns_by_client
 from fcorun.data.tables.cells import coerce_numbers, to_level_names
 from fcorun.data.tables.columns import Column, LevelColumn
 from fcorun.data.tables.encoding import Encoding
@@ -359,11 +359,9 @@ def sum_features(encoded: EncodedTable, mean: np.ndarray | None = None) -> np.nd
     training, client_index = encoded.client_rows.training
     x = encoded.x[training]
     client = np.unique(client_index, return_inverse=True)[1]
-    if mean is None:
-        return sum_columns_by_client(x, client)
-    if mean.shape != x.shape[1:] or mean.dtype != np.float64 or not np.isfinite(mean).all():
+    if mean is not None and (mean.shape != x.shape[1:] or mean.dtype != np.float64 or not np.isfinite(mean).all()):
         raise UserError("the mean that the server sent has other features than the agreement: send it again")
-    return sum_squares_by_client(x, client, mean)
+    return sum_columns_by_client(x, client, around=mean)
 
 
 def load_site_data(encoded: EncodedTable, agreement: Agreement) -> FederatedData:

@@ -14,10 +14,11 @@ import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate, suggest_name
 from fcorun.data.datasets.sites import Sites
-from fcorun.data.tables.cells import find_complete_columns, has_numpy_numbers, is_missing, to_level_names
+from fcorun.data.tables.cells import has_numpy_numbers, is_missing, to_level_names
 from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows, read_metadata
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.levels import check_level_count
+from fcorun.data.tables.encoding import find_gaps
 from fcorun.data.tables.readers import (
     NAMED_COLUMN_ENDINGS,
     READ_ERRORS,
@@ -155,8 +156,8 @@ class SiteTable:
     def gap_counts(self) -> dict[str, np.ndarray]:
         """Return the training, validation and test rows of each client with a gap in each column, (M, 3) by column."""
         counts = dict.fromkeys(self.columns, np.zeros((len(self.clients), len(self.masks)), np.int64))
-        for name in self.columns.keys() - find_complete_columns(self.rows.frame):
-            counts[name] = self.count_rows(is_missing(self.columns[name]))
+        for name, gaps in find_gaps(self.rows.frame).items():
+            counts[name] = self.count_rows(gaps)
         return counts
 
     def count_rows(self, selected: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system.files import write_atomically
-from fcorun.data.rows.away_sites import AwayRule
+from fcorun.data.rows.site_rows import AwayRule
 from fcorun.sites.transport.delivery import AnsweringSite, check_sender, digest_of, sign_answer
 from fcorun.sites.transport.messages import Message, SiteLost, SiteRefusal, number_request
 

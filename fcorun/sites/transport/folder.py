@@ -19,7 +19,7 @@ from typing import Any
 from fcorun.base.errors import UserError, escape_controls, first_line
 from fcorun.base.records.formats import json_text
 from fcorun.base.system.files import read_regular_file, write_atomically
-from fcorun.data.rows.away_sites import AwayRule
+from fcorun.data.rows.site_rows import AwayRule
 from fcorun.sites.transport.connections import AnsweringSite, Connections, Request
 from fcorun.sites.transport.delivery import (
     AuditLog,

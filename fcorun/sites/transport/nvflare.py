@@ -26,7 +26,7 @@ from fcorun.base.errors import UserError, describe_error, escape_controls
 from fcorun.base.records.formats import json_text, read_json
 from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import collect_garbage_rarely
-from fcorun.data.rows.away_sites import AwayRule
+from fcorun.data.rows.site_rows import AwayRule
 from fcorun.sites.transport.connections import SUMS_FILES, AnsweringSite, Connections, JournaledConnections, Request
 from fcorun.sites.transport.delivery import AuditLog, answer_bytes, check_site_names, digest_of, poll, read_answer
 from fcorun.sites.transport.kits import user_of_kit
