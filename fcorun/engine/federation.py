@@ -227,7 +227,7 @@ class Federation:
             nodes = self.topology.node_states(server)
             server = self.topology.server_state(server, self.links)
             w = algorithm.output(problem.for_side("server"), server)
-            metrics = self.evaluation.measure(problem, w, x, y, extra, sums)
+            metrics = self.evaluation.measure(problem, w, x, y, extra, sums=sums)
             if algorithm.declared_metrics:  # computed from copies, since a function may change its arguments
                 declared = algorithm.metrics(problem.for_side("server"), copy_tree(server), copy_tree(clients[0]))
                 metrics |= {name: jnp.asarray(value, self.precision) for name, value in declared.items()}

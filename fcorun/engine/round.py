@@ -449,7 +449,8 @@ class RoundExchange(Exchange):
         def update_receiver(states, means, memory, key):
             return self._update(function, (states, means, memory), key)
 
-        states, new_memory, work = vmap_runs(update_receiver, (0, 0, 0, 0), states, means, memory, keys)
+        arguments = (states, means, memory, keys)
+        states, new_memory, work = vmap_runs(update_receiver, (0, 0, 0, 0), *arguments)
         work = jnp.where(present[:, None], work, 0).sum(axis=0, dtype=jnp.int32)
         return states, _keep_absent(present, new_memory, memory), work
 

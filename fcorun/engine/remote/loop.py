@@ -210,7 +210,9 @@ class RemoteLoop(RunLoop):
         sites, weights = self._sites_of(cohort)
         drawn: Any = self._draws.draw(number)
         draws = RoundDraws(drawn.rows, drawn.keys, drawn.shared_uniforms, drawn.server_keys)
-        exchanges = [SiteExchange(self, programs, number, sites, drawn, state) for programs in self.exchanges]
+        exchanges = [
+            SiteExchange(self, programs, number, sites, server_draws=drawn, state=state) for programs in self.exchanges
+        ]
         parts: Any = SimpleNamespace(exchanges=exchanges, weights=weights, draws=draws)  # all that a star reads
         outcome = self.federation.topology.run_round(parts, RoundState(state["server"], state["memory"], ()))
         state = self._commit(state, outcome.state.server, outcome.state.memory, np.int32(number))
