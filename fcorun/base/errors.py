@@ -179,7 +179,7 @@ def first_line(error: BaseException) -> str:
     >>> first_line(TypeError("they differ:\\n\\n  * one is int32"))
     'they differ: * one is int32'
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
 
 

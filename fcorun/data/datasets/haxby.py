@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from fcorun.base import config
-from fcorun.base.errors import UserError, suggest_name, word
+from fcorun.base.errors import UserError, first_line, suggest_name, word
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
 from fcorun.data.datasets.images import (
     RUN_DEPENDENCE,
@@ -184,16 +184,17 @@ class Haxby(Dataset):
 
 def _read_labels(file: Path) -> tuple[np.ndarray, np.ndarray]:
     """Read the label and the run of each volume, both of shape (volumes,)."""
+    import pandas as pd
+
     try:
-        header, *rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-        label, run = header.index("labels"), header.index("chunks")
-        return np.array([r[label] for r in rows]), np.array([int(r[run]) for r in rows])
+        frame = pd.read_csv(file, sep=r"\s+", dtype={"labels": str, "chunks": int}, keep_default_na=False)
+        return frame["labels"].to_numpy(str), frame["chunks"].to_numpy()
     except OSError as error:
         raise UserError(
             f"`data.root`: {file} cannot be read ({error.strerror}); give yourself the right to read it, or "
             "delete it and download it anew"
         ) from error
-    except (ValueError, IndexError) as error:
+    except (ValueError, KeyError) as error:
         raise UserError(
             f"`data.root`: {file} is not a table of labels and chunks ({error}); download it anew"
         ) from error
@@ -216,8 +217,9 @@ def _mask_volumes(files: tuple[Path, Path, Path], labels: np.ndarray, runs: np.n
                 read_voxel_grid(mask)
             except read_errors():
                 file = mask
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise UserError(f"`data.root`: {file} cannot be read ({reason}); delete it and download it anew") from error
+            raise UserError(
+                f"`data.root`: {file} cannot be read ({first_line(error)}); delete it and download it anew"
+            ) from error
         order = np.argsort(runs, kind="stable")  # nilearn returns the volumes run by run
         shown = np.isin(labels[order], categories)
         y = np.searchsorted(categories, labels[order][shown]).astype(np.int32)

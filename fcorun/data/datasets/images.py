@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, first_line
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system import files
 from fcorun.base.system.files import cache_dir, write_atomically
@@ -154,9 +154,9 @@ def compute_mask(strategy: str, files: Sequence[Path], like: Any, resample: bool
             make = masking.compute_multi_epi_mask if strategy == "epi" else masking.compute_multi_background_mask
             return make(names, **grid)
     except read_errors() as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"`data.mask_strategy={strategy}`: nilearn finds no mask in these images ({reason}); give "
-                        "`data.mask`, an image that is 1 where voxels are to be features") from error  # fmt: skip
+        raise UserError(f"`data.mask_strategy={strategy}`: nilearn finds no mask in these images "
+                        f"({first_line(error)}); give `data.mask`, an image that is 1 where voxels are to be "
+                        "features") from error  # fmt: skip
 
 
 def load_image(file: Path) -> Any:
@@ -184,7 +184,7 @@ def open_image(file: Path) -> Any:
 
 
 def unreadable_error(file: Path, error: Exception) -> UserError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    reason = first_line(error)
     return UserError(f"`data.path`: '{file}' cannot be read as an image ({reason}); make it anew, as .nii or .nii.gz")
 
 

@@ -29,7 +29,7 @@ from fcorun.data.datasets.images import (
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.cells import parse_numbers
 from fcorun.data.tables.column_roles import ParsedRows
-from fcorun.data.tables.readers import READ_ERRORS, TEXT_ENDINGS, explain_damage, find_file, read_named_columns
+from fcorun.data.tables.readers import TEXT_ENDINGS, find_file, read_named_columns
 from fcorun.data.tasks import Task, find_task
 
 Names = list[str]
@@ -162,10 +162,7 @@ class Nifti(Dataset):
             raise UserError(f"{where}: give a table of images that ends in {' or '.join(TEXT_ENDINGS)}")
         options = {key: getattr(self, key) for key in ("image", "target", "client", "volume", "run", *_MARKS)}
         options = {key: column for key, column in options.items() if column is not None}
-        try:
-            frame = read_named_columns(file, ending, None, list(options.values()), where=where).frame
-        except READ_ERRORS as error:
-            raise explain_damage(where, ending, error) from error
+        frame = read_named_columns(file, ending, None, list(options.values()), where=where).frame
         for key, column in options.items():
             if column not in frame:
                 raise UserError(f"`data.{key}={column}`: there is no such column in {self.path}; "

@@ -85,15 +85,6 @@ def _column_name(column: int, features: Sequence[str]) -> str:
     return f"column {column} (from 0)"
 
 
-def warn_decimal_commas(columns: Sequence[str]) -> list[str]:
-    """Return a warning about the columns whose commas were read as decimal commas."""
-    if not columns:
-        return []
-    return [
-        f"commas in {abbreviate(list(map(repr, columns)))} are read as decimal commas, 1,5 as 1.5: check that they are"
-    ]
-
-
 def warn_missing_tokens(tokens: Mapping[str, Sequence[str]], frame: Any) -> list[str]:
     """Return warnings about tokens such as NA that became levels, and about tokens that became gaps.
 

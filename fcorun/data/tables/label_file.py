@@ -6,7 +6,7 @@ from typing import Any
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.data.tables.column_roles import ColumnRoles
 from fcorun.data.tables.encoding import Encoding
-from fcorun.data.tables.readers import READ_ERRORS, explain_damage, find_file, read_named_columns
+from fcorun.data.tables.readers import find_file, read_named_columns
 
 COLUMNS = ("column", "label", "unit", "role")
 _LISTS = ("ignore", "keep")  # roles that several columns may have
@@ -21,10 +21,7 @@ def read_label_file(path: str) -> dict[str, dict[str, str]]:
     """
     where = f"`data.labels={path}`"
     file = find_file(path, "data.labels=", (".csv",))
-    try:
-        frame = read_named_columns(file, ".csv", None, COLUMNS, where=where).frame
-    except READ_ERRORS as error:
-        raise explain_damage(where, ".csv", error) from error
+    frame = read_named_columns(file, ".csv", None, COLUMNS, where=where).frame
     if "column" not in frame or not {*frame} <= {*COLUMNS}:
         raise UserError(f"{where} has the columns {', '.join(frame)}: give column, label, unit and role, each once, of "
                         "which only column is needed")  # fmt: skip

@@ -7,7 +7,8 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, abbreviate, first_line
 from fcorun.data.tables.array_files import (
     ARRAY_FOLDER,
     ARRAY_NAMES,
@@ -39,7 +40,7 @@ from fcorun.data.tables.cells import (
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.infer_kind import infer_kind
-from fcorun.data.tables.data_warnings import warn_decimal_commas, warn_missing_tokens, warn_repeated_rows
+from fcorun.data.tables.data_warnings import warn_missing_tokens, warn_repeated_rows
 from fcorun.data.tables.encoding import read_columns, read_encoding
 from fcorun.data.tables.splits import suggest_group_columns
 
@@ -103,7 +104,11 @@ def read_csv_text(
         converted, unparsed = _convert_decimal_commas(file, frame, target, as_written, options)
     restore_level_columns(frame, original, target, kinds)
     header = [name for name in _read_first_line(file, ending) if name]
-    return ParsedTable(frame, tokens, unparsed, header, warn_decimal_commas(converted))
+    table = ParsedTable(frame, tokens, unparsed, header)
+    if converted:
+        columns = abbreviate(list(map(repr, converted)))
+        table.warnings.append(f"commas in {columns} are read as decimal commas, 1,5 as 1.5: check that they are")
+    return table
 
 
 def _convert_decimal_commas(
@@ -292,11 +297,14 @@ def detect_ending(file: Path, where: str) -> str:
     return ending
 
 
-def explain_damage(where: str, ending: str, error: Exception) -> UserError:
-    """Return the UserError for a file that its reader cannot read."""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    advice = UTF_8_HINT if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
-    return UserError(f"{where}: cannot be read as {ending} ({reason}); {advice}")
+@contextmanager
+def explain_damage(where: str, ending: str) -> Iterator[None]:
+    """Raise UserError in place of the error of a reader that cannot read a file."""
+    try:
+        yield
+    except READ_ERRORS as error:
+        advice = UTF_8_HINT if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
+        raise UserError(f"{where}: cannot be read as {ending} ({first_line(error)}); {advice}") from error
 
 
 def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resident: bool | str = True) -> ParsedRows:
@@ -329,7 +337,7 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
     if ending not in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING) and resident is False:
         raise UserError(f"`data.resident=false`: {path} is read whole: write it as .parquet, .h5 or a folder of "
                         "X.npy and y.npy, or leave `data.resident` out")  # fmt: skip
-    try:
+    with explain_damage(where, ending):
         if not has_named_columns:
             rows = _read_arrays(file, path, ending, roles, resident)
         elif ending == PARQUET_ENDING and stays_on_disk(estimate_bytes(file), resident):
@@ -339,8 +347,6 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
             table = read_named_columns(file, ending, roles.target, roles.text_columns, where=where, kinds=kinds)
             table.warnings += warn_repeated_rows(table.frame)
             rows = parse_columns(table, path, roles)
-    except READ_ERRORS as error:
-        raise explain_damage(where, ending, error) from error
     if not len(rows.y):
         raise UserError(f"`data.path={path}`: the file has no rows; give one with data")
     features = rows.x if rows.frame is None else rows.frame
@@ -418,23 +424,23 @@ def read_named_columns(
     target: str | None,
     text_columns: Sequence[str],
     *,
-    where: str = "",
+    where: str,
     kinds: Mapping[str, Column] | None = None,
 ) -> ParsedTable:
     """Read a file with named columns, with text as names of its columns.
 
     The column ``target`` and the ``text_columns``, if the file has them, keep their text. ``kinds`` are the known kinds
-    of columns. Raises UserError for two columns with the same name, and one of READ_ERRORS for a damaged file.
+    of columns. Raises UserError, which begins with ``where``, for two columns with the same name and a damaged file.
     """
     import pandas as pd
 
-    where = where or str(file)
-    if ending == PARQUET_ENDING:
-        table = ParsedTable(pd.read_parquet(file))
-    elif ending == ".xlsx":
-        table = read_excel(file, where, target, text_columns, kinds or {})
-    else:
-        table = read_csv_text(file, ending, target, text_columns, kinds or {})
+    with explain_damage(where, ending):
+        if ending == PARQUET_ENDING:
+            table = ParsedTable(pd.read_parquet(file))
+        elif ending == ".xlsx":
+            table = read_excel(file, where, target, text_columns, kinds or {})
+        else:
+            table = read_csv_text(file, ending, target, text_columns, kinds or {})
     table.frame.columns = [str(name) for name in table.frame.columns]
     check_unique_names(table.header or table.frame.columns, where)
     return table
@@ -470,7 +476,7 @@ def read_dataframe(
     file = find_file(path, "")
     ending = detect_ending(file, path)
     clients: Any = None
-    try:
+    with explain_damage(path, ending):
         if ending in LIBSVM_ENDINGS:
             x = read_libsvm(file, path, first_index)[0]
             frame = pd.DataFrame(np.pad(x, ((0, 0), (0, max(n_features - x.shape[1], 0)))))
@@ -480,13 +486,11 @@ def read_dataframe(
             clients = pd.Series(arrays["client"]) if "client" in arrays else None
         else:
             text_columns = [name for name in (client, *keep) if name is not None and name not in (kinds or {})]
-            table = read_named_columns(file, ending, None, text_columns, kinds=kinds)
+            table = read_named_columns(file, ending, None, text_columns, where=path, kinds=kinds)
             frame = table.frame
             if warnings is not None:
                 warnings += [f"{path}: {warning}" for warning in table.warnings]
             clients = frame.pop(client) if client in frame else None
-    except READ_ERRORS as error:
-        raise explain_damage(path, ending, error) from error
     if not len(frame):
         raise UserError(f"{path}: the file has no rows; give one with data")
     if clients is None:

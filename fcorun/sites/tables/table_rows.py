@@ -21,10 +21,8 @@ from fcorun.data.tables.columns.levels import check_level_count
 from fcorun.data.tables.encoding import find_gaps
 from fcorun.data.tables.readers import (
     NAMED_COLUMN_ENDINGS,
-    READ_ERRORS,
     ParsedTable,
     detect_ending,
-    explain_damage,
     find_file,
     parse_columns,
     read_named_columns,
@@ -378,12 +376,9 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> ParsedTable:
     if ending not in NAMED_COLUMN_ENDINGS:
         raise UserError(f"{where}: the columns of a site have names: give one of {', '.join(NAMED_COLUMN_ENDINGS)}")
     target, client = (own_names.get(str(name), name) for name in (roles.target, roles.client))
-    try:
-        repeated_names = [own_names.get(name, name) for name in site.keep or () if name != roles.client]
-        text_columns = repeated_names if client is None else [client, *repeated_names]
-        parsed = read_named_columns(file, ending, target, text_columns, where=where)
-    except READ_ERRORS as error:
-        raise explain_damage(where, ending, error) from error
+    repeated_names = [own_names.get(name, name) for name in site.keep or () if name != roles.client]
+    text_columns = repeated_names if client is None else [client, *repeated_names]
+    parsed = read_named_columns(file, ending, target, text_columns, where=where)
     names = parsed.frame.columns.tolist()
     for site_name, shared in rename.items():
         if site_name not in names:
