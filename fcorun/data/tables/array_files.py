@@ -231,7 +231,7 @@ def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding |
     roles.separate_columns(header, path, features)  # raises the errors of missing columns
     if encoding is not None:
         for column in encoding.columns:
-            if not column.copies_numbers:
+            if column.features != (column.name,):
                 raise UserError(f"{where}: rows stay on disk, where columns must be numbers, and the encoding has "
                                 f"levels or gaps of '{column.name}': give a file that fits into memory")  # fmt: skip
         encoding.check_columns(features, where)

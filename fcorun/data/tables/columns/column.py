@@ -194,11 +194,6 @@ class Column(ABC):
         return self.value_features
 
     @property
-    def copies_numbers(self) -> bool:
-        """Return whether the only feature of numbers without a gap is these numbers."""
-        return False
-
-    @property
     def reference(self) -> str | None:
         """The level without a feature, of two levels; None of other columns."""
         return None

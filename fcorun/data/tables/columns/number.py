@@ -30,10 +30,6 @@ class NumberColumn(Column):
     def value_features(self) -> tuple[str, ...]:
         return (self.name,)
 
-    @property
-    def copies_numbers(self) -> bool:
-        return not self.indicator
-
     def label_values(self, label: str, label_with_unit: str) -> list[str]:
         return [label_with_unit]
 

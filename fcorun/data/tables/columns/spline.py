@@ -42,10 +42,6 @@ class SplineColumn(NumberColumn):
     def value_features(self) -> tuple[str, ...]:
         return tuple(f"{self.name}{primes}" for primes in self._primes)
 
-    @property
-    def copies_numbers(self) -> bool:
-        return False
-
     def label_values(self, label: str, label_with_unit: str) -> list[str]:
         return [label_with_unit, *(f"{label}{primes}" for primes in self._primes[1:])]
 
