@@ -55,21 +55,19 @@ def compare_gaps(
     outcomes = task.outcomes(y, classes) or {"": y.astype(np.float64)}
     clients = [slice(start, stop) for start, stop in pairwise(offsets.tolist())]
     rows = []
-    findings = []
     for column, is_gap in gaps.items():
         if not is_gap.any():
             continue
         for outcome, values in outcomes.items():
             compare = _compare_shares if outcome else _compare_means
-            findings.append({"column": column, "client": "", "outcome": outcome, **compare(is_gap, values, clients)})
-            rows.append(findings[-1])
+            rows.append({"column": column, "client": "", "outcome": outcome, **compare(is_gap, values, clients)})
             if len(clients) > _MAX_CLIENTS:
                 continue
             for name, client_slice in zip(client_names, clients, strict=True):
                 if is_gap[client_slice].any():
-                    of_client = compare(is_gap[client_slice], values[client_slice], [slice(None)])
-                    rows.append({"column": column, "client": name, "outcome": outcome, **of_client})
-    return tuple(rows), _warn_of_gaps(findings)
+                    counts = compare(is_gap[client_slice], values[client_slice], [slice(None)])
+                    rows.append({"column": column, "client": name, "outcome": outcome, **counts})
+    return tuple(rows), _warn_of_gaps([row for row in rows if not row["client"]])
 
 
 def _compare_shares(is_gap: np.ndarray, is_event: np.ndarray, clients: Sequence[slice]) -> dict[str, Any]:
