@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base import config
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, first_line
 from fcorun.base.system.files import cache_dir
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
 from fcorun.data.datasets.images import file_stats, load_or_make
@@ -196,9 +196,8 @@ def file_format(files: list[Path]) -> str:
     return "TFF" if files[0].suffix == ".h5" else "LEAF"
 
 
-def _damage_error(file: Path, error: object) -> UserError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return UserError(f"`data.root`: {file} cannot be read ({reason}); delete it and get it anew")
+def _damage_error(file: Path, error: Exception, where: str = "") -> UserError:
+    return UserError(f"`data.root`: {file} cannot be read ({where}{first_line(error)}); delete it and get it anew")
 
 
 def list_writers(file: Path) -> list[str]:
@@ -236,11 +235,11 @@ class WriterImages:
     def gather(self, names: list[str], host_offsets: np.ndarray | None, host: int) -> Rows:
         """Return the images of these writers, with the pixels of the writers on this host."""
         offsets = self.offsets(names)
-        x, buffer_of = allocate(offsets, host_offsets, host, PIXELS, np.uint8)
+        x, store = allocate(offsets, host_offsets, host, PIXELS, np.uint8)
         numbers = range(len(names)) if host_offsets is None else range(host_offsets[host], host_offsets[host + 1])
         number_of_writer = {names[m]: m for m in numbers if names[m] in self.labels}
         for name, pixels in self.read_pixels(number_of_writer):
-            buffer_of(number_of_writer[name])[:] = pixels
+            store(number_of_writer[name], pixels)
         return Rows.from_offsets(
             x, np.concatenate([self.labels[name] for name in names if name in self.labels]), offsets
         )
@@ -282,7 +281,7 @@ def _read_array(file: Path, groups: Any, name: str, key: str) -> np.ndarray:
     try:
         return groups[name][key][()]
     except (KeyError, OSError) as error:
-        raise _damage_error(file, f"writer {name}: {error.args[0]}") from error
+        raise _damage_error(file, error, f"writer {name}: ") from error
 
 
 def _parse_leaf(files: list[Path], writers: list[str], classes: int) -> dict[str, np.ndarray]:
@@ -304,7 +303,7 @@ def _parse_leaf(files: list[Path], writers: list[str], classes: int) -> dict[str
                 n_pixels = -1 if len(labels) else PIXELS
                 pixels = np.asarray(users[name]["x"], dtype=np.float32).reshape(len(labels), n_pixels)
             except (KeyError, TypeError, ValueError) as error:
-                raise _damage_error(file, f"writer {name}: {error}") from error
+                raise _damage_error(file, error, f"writer {name}: ") from error
             if classes == 10:  # digits
                 pixels = pixels[labels < classes]
                 labels = labels[labels < classes]
@@ -345,7 +344,7 @@ def _load_shard(file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(file.read_bytes())["user_data"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damage_error(file, f"no LEAF shard with 'user_data': {error}") from error
+        raise _damage_error(file, error, "no LEAF shard with 'user_data': ") from error
 
 
 def _to_bytes(pixels: np.ndarray, count: int, where: str) -> np.ndarray:

@@ -9,7 +9,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.synthetic import EqualSizeClients, check_nonzeros
-from fcorun.data.rows.host_matrix import ClientBuffer
+from fcorun.data.rows.host_matrix import StoreRows
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Heterogeneous(EqualSizeClients):
         models = models + self.sparse * draw_component("sparse", self.clients, self.nonzeros)
         means = self._stream("means").standard_normal((self.clients, d)) * self.mean_scale
 
-        def draw(split: str, rows: int, buffer_of: ClientBuffer) -> np.ndarray:
+        def draw(split: str, rows: int, store: StoreRows) -> np.ndarray:
             rng, scores = self._stream(split), np.zeros((self.clients, rows, self.classes))
             for m, weights in enumerate(models):
                 x = rng.standard_normal((rows, d)) + means[m]
                 scores[m, :, 0 if columns else 1 :] = x @ weights.reshape(d, -1)
-                buffer_of(m)[:] = x
+                store(m, x)
             # the argmax of scores with Gumbel noise follows their softmax, which for scores (0, s) is the sigmoid of s
             return (scores + rng.gumbel(size=scores.shape)).argmax(axis=-1).ravel().astype(np.int32)
 

@@ -8,7 +8,7 @@ from fcorun.base.config import Count, NonNegative
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.synthetic import EqualSizeClients
-from fcorun.data.rows.host_matrix import ClientBuffer
+from fcorun.data.rows.host_matrix import StoreRows
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,12 @@ class LogisticSynthetic(EqualSizeClients):
         center *= self.signal / np.linalg.norm(center)
         coefficients = center + self.heterogeneity * truth_rng.standard_normal((self.clients, self.features))
 
-        def draw(split: str, rows: int, buffer_of: ClientBuffer) -> np.ndarray:
+        def draw(split: str, rows: int, store: StoreRows) -> np.ndarray:
             rng = random_stream(self.seed, "logistic_synthetic", split)
             probability = np.empty((self.clients, rows))
             for m, weights in enumerate(coefficients):
-                x = rng.standard_normal(out=buffer_of(m))
+                x = rng.standard_normal((rows, self.features))
+                store(m, x)
                 probability[m] = (1 + np.tanh(np.einsum("nd,d->n", x, weights) / 2)) / 2
             return (rng.random(probability.shape) < probability).ravel().astype(np.int32)
 

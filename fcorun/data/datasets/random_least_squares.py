@@ -10,7 +10,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.synthetic import EqualSizeClients
-from fcorun.data.rows.host_matrix import ClientBuffer
+from fcorun.data.rows.host_matrix import StoreRows
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,14 @@ class RandomLeastSquares(EqualSizeClients):
             basis = spectrum_rng.standard_normal((n_bases, self.features, self.features))
             roots = self.condition ** (np.sort(powers)[..., None] / 2) * np.linalg.qr(basis)[0]
 
-        def draw(split: str, rows: int, buffer_of: ClientBuffer) -> np.ndarray:
+        def draw(split: str, rows: int, store: StoreRows) -> np.ndarray:
             rng, y = random_stream(self.seed, "least_squares", split), np.empty((self.clients, rows))
             for m, weights in enumerate(coefficients):
-                x = rng.standard_normal(out=buffer_of(m))
+                x = rng.standard_normal((rows, self.features))
                 if roots is not None:
                     orthogonal = np.linalg.qr(x)[0] * rows**0.5 if split == "training" else x
-                    x[:] = orthogonal @ roots[m]
+                    x = orthogonal @ roots[m]
+                store(m, x)
                 y[m] = np.einsum("nd,d->n", x, weights)
             return (y + self.noise * rng.standard_normal(y.shape)).ravel()
 

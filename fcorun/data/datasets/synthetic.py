@@ -12,11 +12,11 @@ from fcorun.base.config import Count, Index, LaterIndex, NonNegative, SplitSeed
 from fcorun.base.errors import UserError
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
-from fcorun.data.rows.host_matrix import ClientBuffer, allocate, balance_clients
+from fcorun.data.rows.host_matrix import StoreRows, allocate, balance_clients
 from fcorun.data.rows.rows import Rows
 
-# (split, rows per client, buffer of each client) -> targets of all clients; x is written into the buffers
-DrawSplit = Callable[[str, int, ClientBuffer], np.ndarray]
+# (split, rows per client, function that stores a client's features) -> targets of all clients
+DrawSplit = Callable[[str, int, StoreRows], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class EqualSizeClients(Dataset):
     ) -> FederatedData:
         """Return the shard of one of several hosts.
 
-        ``draw(split, rows, buffer_of)`` writes ``rows`` rows of each client m, in order, into ``buffer_of(m)``, (rows,
+        ``draw(split, rows, store)`` draws ``rows`` rows of each client m in order, calls ``store(m, x)`` with x (rows,
         n_features), and returns y of all clients. ``fields`` are further fields of FederatedData.
         """
         client_numbers = np.arange(self.clients + 1)
@@ -75,8 +75,8 @@ class EqualSizeClients(Dataset):
         def draw_rows(split: str, rows: int, bounds: np.ndarray | None, host: int) -> Rows | None:
             if not rows:
                 return None
-            x, buffer_of = allocate(client_numbers * rows, bounds, host, n_features, dtype)
-            y = draw(split, rows, buffer_of)
+            x, store = allocate(client_numbers * rows, bounds, host, n_features, dtype)
+            y = draw(split, rows, store)
             return Rows.from_offsets(x, y, client_numbers * rows)
 
         train = draw_rows("training", self.samples, host_offsets, host)
@@ -116,12 +116,14 @@ class LinearRegressionData(EqualSizeClients):
         bias = truth_rng.standard_normal(dtype=np.float32)
         means = truth_rng.standard_normal((self.clients, features), dtype=np.float32) * np.float32(self.mean_scale)
 
-        def draw(split: str, rows: int, buffer_of: ClientBuffer) -> np.ndarray:
-            rng, y = random_stream(self.seed, name, split), np.empty((self.clients, rows), np.float32)
+        def draw(split: str, rows: int, store: StoreRows) -> np.ndarray:
+            rng = random_stream(self.seed, name, split)
+            y = np.empty((self.clients, rows), np.float32)
             for m, mean in enumerate(means):
-                x = rng.standard_normal(out=buffer_of(m), dtype=np.float32)
+                x = rng.standard_normal((rows, features), dtype=np.float32)
                 x += mean
                 x *= np.float32(scales)
+                store(m, x)
                 y[m] = x @ weights.ravel()
             return y.ravel() + bias + rng.standard_normal(y.size, dtype=np.float32)
 

@@ -10,7 +10,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.system.machine import empty_aligned
 from fcorun.data.rows.disk_matrix import DiskMatrix
 
-ClientBuffer = Callable[[int], np.ndarray]  # maps a client's number to the array (n_m, d) that takes its rows
+StoreRows = Callable[[int, np.ndarray], None]  # stores the rows (n_m, d) of the client of a number
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,28 +106,28 @@ class HostMatrix:
 
 def allocate(
     offsets: np.ndarray, host_offsets: np.ndarray | None, host: int, width: int, dtype: Any
-) -> tuple[Any, ClientBuffer]:
-    """Return an empty matrix for rows that are made or read client by client, and the buffer of each client in it.
+) -> tuple[Any, StoreRows]:
+    """Return a matrix for rows that are made or read client by client, and the function that stores a client's rows.
 
     The matrix has the rows of the clients ``host_offsets[host]:host_offsets[host + 1]``, or of all clients without
-    ``host_offsets``. All other clients share one buffer, whose content is overwritten.
+    ``host_offsets``. Rows of other clients are not stored.
     """
-    if host_offsets is None:
-        row_bounds, host = offsets[[0, -1]], 0
-    else:
+    clients = range(len(offsets) - 1)
+    row_bounds = offsets[[0, -1]]
+    if host_offsets is not None:
+        clients = range(host_offsets[host], host_offsets[host + 1])
         row_bounds = offsets[host_offsets]
-    first, n_local = int(row_bounds[host]), int(row_bounds[host + 1] - row_bounds[host])
     values = empty_aligned((int(np.diff(row_bounds).max()), width), dtype)
-    values[n_local:] = 0
-    discarded = values if host_offsets is None else np.empty((int(np.diff(offsets).max()), width), dtype)
+    first = offsets[clients.start]
+    values[offsets[clients.stop] - first :] = 0
 
-    def buffer_of(m: int) -> np.ndarray:
-        start, end = int(offsets[m]) - first, int(offsets[m + 1]) - first
-        return values[start:end] if start >= 0 and end <= n_local else discarded[: end - start]
+    def store(m: int, rows: np.ndarray) -> None:
+        if m in clients:
+            values[offsets[m] - first : offsets[m + 1] - first] = rows
 
     if host_offsets is None:
-        return values, buffer_of
-    return HostMatrix(values, row_bounds, host), buffer_of
+        return values, store
+    return HostMatrix(values, row_bounds, host), store
 
 
 def balance_clients(offsets: np.ndarray, n_hosts: int) -> np.ndarray:
