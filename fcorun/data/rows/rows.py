@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -36,7 +36,10 @@ class Rows:
         fold: the name of the fold that holds each row out, text; None: folds are drawn.
         row: the number of each row in the user's file, counted from 0.
         repeated_columns: columns that predictions.csv repeats, text, (N, k); ``FederatedData.keep`` has their names.
+        stays_at_sites: whether rows stay at their sites, which answer the server's requests.
     """
+
+    stays_at_sites: ClassVar[bool] = False
 
     x: Any
     y: np.ndarray
@@ -172,11 +175,6 @@ class Rows:
         if self.streamed:
             return "stay on disk: give `data.resident=true` where they fit, or fewer rows"
         return "belong to several hosts: give `hosts.rows=all`" if self.n_hosts > 1 else ""
-
-    @property
-    def stays_at_sites(self) -> bool:
-        """Return whether rows stay at their sites, which answer the server's requests."""
-        return False
 
     @property
     def place(self) -> str:

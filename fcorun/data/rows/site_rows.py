@@ -139,6 +139,8 @@ class SiteRows(Rows):
             data, and of F.
     """
 
+    stays_at_sites = True
+
     all_sizes: np.ndarray
     all_weights: np.ndarray | None = None
     site_of_client: tuple[str, ...] = ()
@@ -270,10 +272,6 @@ class SiteRows(Rows):
     @property
     def why_not_in_memory(self) -> str:
         return "stay at their sites"
-
-    @property
-    def stays_at_sites(self) -> bool:
-        return True
 
     @property
     def n_initial_states(self) -> int:
