@@ -72,7 +72,11 @@ class Sites(Dataset):
         elif self.target_task.has_two_classes and self.positive is None:
             raise UserError("`data.positive` has no value: name the positive class, since no site decides it")
         if self.fold_names is not None:
-            self._check_fold_names(self.fold_names)
+            listed = f"`data.fold_names=[{','.join(self.fold_names)}]`"
+            if self.fold is None:
+                raise UserError(f"{listed} are the folds of a column: give `data.fold=COLUMN`, or leave them out")
+            if len(set(self.fold_names)) != len(self.fold_names) or len(self.fold_names) < 2:
+                raise UserError(f"{listed} must be two or more different names: mend the list")
         for name, bounds in (self.ranges or {}).items():
             if len(bounds) != 2 or not bounds[0] < bounds[1]:
                 raise UserError(f"`data.ranges`: '{name}' has {bounds}: give the least and the largest value, [0, 120]")
@@ -116,13 +120,6 @@ class Sites(Dataset):
         if self.positive is not None and str(self.positive) != classes[1]:
             raise UserError(f"`data.positive={self.positive}` is not the second of {listed}: leave `data.positive` "
                             "out, or change the order")  # fmt: skip
-
-    def _check_fold_names(self, names: list[str]) -> None:
-        listed = f"`data.fold_names=[{','.join(names)}]`"
-        if self.fold is None:
-            raise UserError(f"{listed} are the folds of a column: give `data.fold=COLUMN`, or leave them out")
-        if len(set(names)) != len(names) or len(names) < 2:
-            raise UserError(f"{listed} must be two or more different names: mend the list")
 
     def as_table(self, path: str, client: str | None) -> Table:
         """Return the options of the table at ``path``. Raises UserError for options that do not fit each other."""

@@ -1,6 +1,6 @@
 """A user's table, whose rows belong to clients or are assigned to clients by a partition."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -9,6 +9,7 @@ import numpy as np
 from fcorun.base.config import AUTO, Count, Index, PathOption, Positive, SplitSeed
 from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names, word
 from fcorun.base.system.files import file_digest
+from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData, shard_for_host
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.tables.array_files import (
@@ -42,12 +43,13 @@ from fcorun.data.tables.imputation.missing_by_outcome import compare_gaps
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
 from fcorun.data.tables.readers import detect_ending, find_file, read_table
-from fcorun.data.tables.scaling import Scaling, standardize
+from fcorun.data.tables.scaling import Scaling, standardize_per_client
 from fcorun.data.tables.splits import (
     ClientRows,
     HoldOut,
-    assign_rows_to_clients,
+    assign_rows,
     check_groups_and_folds,
+    sort_client_names,
     summarize_groups,
     warn_groups_across_clients,
 )
@@ -129,7 +131,7 @@ class Table(Dataset):
     @property
     def roles(self) -> ColumnRoles:
         """The roles of the columns that options name."""
-        return ColumnRoles.from_options(self)
+        return ColumnRoles(**{role.name: getattr(self, role.name) for role in fields(ColumnRoles)})
 
     @property
     def _where(self) -> str:
@@ -240,10 +242,48 @@ class Table(Dataset):
         return y, classes, client_rows, warnings
 
     def assign_clients(self, rows: ParsedRows, y: np.ndarray) -> tuple[list[str], np.ndarray]:
-        """Return the names of the clients, and the index of each row's client, (N,), for rows with targets ``y``."""
-        return assign_rows_to_clients(
-            rows, y, self.path, kind=self.partition, clients=self.clients, alpha=self.alpha, seed=self.seed
-        )
+        """Return the names of the clients, and the index of each row's client, (N,), for rows with targets ``y``.
+
+        Rows whose file names no clients are partitioned as ``partition`` says; rows with groups, by group. Rows that
+        the file itself holds out then get the index ``clients``, which is no client's.
+
+        Raises UserError for a partition that the rows do not allow, and for more clients than rows or groups can fill.
+        """
+        if rows.client is not None:
+            if self.partition != "iid":
+                raise UserError(
+                    f"`data.partition={self.partition}`: the rows of {self.path} have clients already; "
+                    "leave `data.partition` out, or take the clients out of the data"
+                )
+            names = sort_client_names(set(rows.client.tolist()))
+            position = {name: m for m, name in enumerate(names)}
+            return names, np.array([position[name] for name in rows.client.tolist()])
+        held_out = np.zeros(len(y), bool)
+        for mask in (rows.validation, rows.test):
+            if mask is not None:
+                held_out |= mask
+        training_targets = y[~held_out]
+        if self.clients > len(training_targets):
+            raise UserError(f"`data.clients={self.clients}` is more than the {len(training_targets)} training rows of "
+                            f"{self.path}: give at most {len(training_targets)}")  # fmt: skip
+        names = [f"client{m}" for m in range(self.clients)]
+        rng = random_stream(self.seed, "table", "partition")
+        if rows.group is None:
+            client_index = np.full(len(y), self.clients)
+            client_index[~held_out] = assign_rows(self.partition, training_targets, self.clients, self.alpha, rng)
+            return names, client_index
+
+        if self.partition != "iid":
+            raise UserError(f"`data.partition={self.partition}` assigns single rows, and `data.group` keeps rows "
+                            "together: give `data.partition=iid`, which assigns groups, or `data.client`")  # fmt: skip
+        client_index = np.floor(draw_uniform_per_group(rows.group, rng) * self.clients).astype(np.int64)
+        client_index[held_out] = self.clients
+        empty = np.setdiff1d(np.arange(self.clients), client_index)
+        if len(empty):
+            n_groups = len(np.unique(rows.group))
+            raise UserError(f"`data.clients={self.clients}`: client{empty[0]} gets none of the {n_groups} groups of "
+                            "`data.group`, which are assigned at random: give fewer clients")  # fmt: skip
+        return names, client_index
 
     def divide(
         self, rows: ParsedRows, client_names: list[str], client_index: np.ndarray, hold_out: HoldOut
@@ -319,9 +359,7 @@ class Table(Dataset):
         value_range = np.stack([x_train.min(axis=0), x_train.max(axis=0)]) if encoding else None
         standardized = None
         if self.standardize != "none":
-            x, standardized = standardize(
-                x, names, client_rows, by=self.standardize, record=self.scaling, path=str(self.path)
-            )
+            x, standardized = self._standardize(x, names, client_rows)
         features = Features(
             names,
             standardized=standardized,
@@ -334,6 +372,28 @@ class Table(Dataset):
             first_index=rows.first_index,
         )
         return x, features, warnings
+
+    def _standardize(self, x: Any, names: tuple[str, ...], client_rows: ClientRows) -> tuple[Any, dict[str, Any]]:
+        """Return the features, (N, d), standardized by their training rows or a record, and the scaling as a dict.
+
+        Raises UserError for rows on disk that are to be standardized by client, and for a record with other features.
+        """
+        if self.standardize == "per_client":
+            if isinstance(x, DiskMatrix):
+                raise UserError(f"`data.standardize=per_client` needs rows in memory, and those of {self.path} stay on "
+                                "disk: give pooled, or none")  # fmt: skip
+            clients = [*client_rows.client_names, ""]
+            x, scalings = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training, clients)
+            return x, scalings.to_dict()
+        if self.scaling is None:
+            training, client_index = client_rows.training
+            scaling = Scaling.fit(x[training], np.unique(client_index, return_inverse=True)[1])
+        else:
+            scaling, scaled_names = Scaling.from_record(self.scaling)
+            if len(scaling.mean) != x.shape[1] or (scaled_names and scaled_names != names):
+                raise UserError(f"`data.scaling={self.scaling}` has other features than `data.path={self.path}`: give "
+                                "the same columns in the same order")  # fmt: skip
+        return scaling.transform(x), scaling.to_dict()
 
     def infer_column(self, series: Any, clients: np.ndarray | None) -> Column:
         """Return the column, before a fit, of the cells of a pandas.Series; ``clients`` names the client of each row.

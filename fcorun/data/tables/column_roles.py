@@ -54,11 +54,6 @@ class ColumnRoles:
     only: Sequence[str] | None = None
     keep: Sequence[str] | None = None
 
-    @classmethod
-    def from_options(cls, dataset: Any) -> "ColumnRoles":
-        """Return the roles that the options of a data set name."""
-        return cls(**{role.name: getattr(dataset, role.name) for role in fields(cls)})
-
     @property
     def metadata(self) -> dict[str, str]:
         """The columns that are neither features nor target nor client, by option."""

@@ -7,7 +7,7 @@ of each client.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -16,7 +16,6 @@ from fcorun.base.errors import UserError
 from fcorun.base.records.formats import read_json
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.rows.rows import deviation_from_sums, sum_columns_by_client, sum_in_order
-from fcorun.data.tables.splits import ClientRows
 
 
 @dataclass(frozen=True)
@@ -136,47 +135,6 @@ class ClientScalings:
             mean = share @ self.mean
             deviation = np.sqrt(share @ self.deviation**2)
         return Scaling(mean, reciprocal_or_zero(deviation), deviation)
-
-
-def standardize(
-    x: Any,
-    features: tuple[str, ...],
-    client_rows: ClientRows,
-    *,
-    by: Literal["pooled", "per_client"],
-    record: str | None,
-    path: str,
-) -> tuple[Any, dict[str, Any]]:
-    """Standardize the features of a table, and return them, (N, d), with the scaling as a dict.
-
-    Args:
-        x: the features, (N, d), which may stay on disk.
-        features: the names of the features, or empty.
-        client_rows: the rows of each client.
-        by: the option ``data.standardize``.
-        record: the record whose mean and deviation are applied, the option ``data.scaling``; None: those of the rows.
-        path: the option ``data.path``, for messages.
-
-    Raises:
-        UserError: rows stay on disk and are to be standardized by client, or the record has other features.
-    """
-    if by == "per_client":
-        if isinstance(x, DiskMatrix):
-            raise UserError(f"`data.standardize=per_client` needs rows in memory, and those of {path} stay on "
-                            "disk: give pooled, or none")  # fmt: skip
-        names = [*client_rows.client_names, ""]
-        x, scalings = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training, names)
-        return x, scalings.to_dict()
-    if record is None:
-        training, client_index = client_rows.training
-        client = np.unique(client_index, return_inverse=True)[1]
-        scaling = Scaling.fit(x[training], client)
-    else:
-        scaling, names = Scaling.from_record(record)
-        if len(scaling.mean) != x.shape[1] or (names and names != features):
-            raise UserError(f"`data.scaling={record}` has other features than `data.path={path}`: give the same "
-                            "columns in the same order")  # fmt: skip
-    return scaling.transform(x), scaling.to_dict()
 
 
 def standardize_per_client(
