@@ -161,6 +161,7 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
 
 # The end of a run: final warnings, the summary, and the files that complete the record.
 
+LASSO_METRICS_FILE = "lasso_metrics.csv"  # of a run with ``relax``: its evaluations before the relaxation
 Drawings = list[Callable[[], dict[str, bytes]]]  # of which each waits for pictures, and returns them by file name
 
 
@@ -183,7 +184,7 @@ def finish_run(
     """
     lasso, relaxed = solution, None
     if job.experiment.settings.is_relaxed and not job.divergence_round:
-        from fcorun.runs.relax import relax_run
+        from fcorun.runs.pooled_fits import relax_run
 
         try:
             relaxed = relax_run(job, data, solution)
@@ -200,7 +201,9 @@ def finish_run(
         _add_reasons_for_doubt(job, data, lasso, coefficients)
     status, reason = "done", ""
     if relaxed is not None:  # curves.png shows the metrics before the relaxation
-        files = {**files, **relaxed.replace_rows(job)}
+        files = {**files, LASSO_METRICS_FILE: csv_text(job.rows), **relaxed.files}
+        job.rows = [relaxed.row]
+        job.add_reason(relaxed.sentence)
     if job.divergence_round:
         status = "diverged"
         reason = job.divergence_reason or f"not finite in round {job.divergence_round}{job.divergence_origin}"

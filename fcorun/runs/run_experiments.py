@@ -143,7 +143,7 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     """Run jobs that differ in numbers only and start from the same round."""
     if jobs[0].experiment.settings.imputations:
-        from fcorun.runs.imputed import run_imputed
+        from fcorun.runs.pooled_fits import run_imputed
 
         for job in jobs:
             run_imputed(job, data, watch)
@@ -152,7 +152,7 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
     if not jobs:
         return
     if isinstance(jobs[0].experiment.algo, Baseline):
-        from fcorun.runs.baseline import run_baseline
+        from fcorun.runs.pooled_fits import run_baseline
 
         for job in jobs:
             run_baseline(job, data, watch)

@@ -15,8 +15,8 @@ from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.progress import ExperimentWarning
 from fcorun.interface.api.run_functions import run
 from fcorun.interface.api.run_record import RunRecord
-from fcorun.runs import imputed
-from fcorun.runs.imputed import complete_tables
+from fcorun.runs import pooled_fits
+from fcorun.runs.pooled_fits import complete_tables
 from fcorun.studies.selection.comparison import CompareOptions, plan_candidates
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.select_stable import plan_stability
@@ -130,14 +130,14 @@ def test_the_rounds_of_the_fits_are_summarized(monkeypatch, diverged):
     fits = []
     for count in (5 if diverged else 9, 4):
         rows = [{"round": count, "bytes_up": 0}]
-        fits.append(imputed.ImputedFit(prepare(settings), rows=rows, solution=solution))
+        fits.append(pooled_fits.ImputedFit(prepare(settings), rows=rows, solution=solution))
     if diverged:
         fits[0].state = "diverged"
         fits[0].divergence_round = 6
     remaining = iter(fits)
-    monkeypatch.setattr(imputed, "complete_tables", lambda *_: iter([data, data]))
-    monkeypatch.setattr(imputed.TableFitter, "fit", lambda *_: next(remaining))
-    monkeypatch.setattr(imputed, "evaluate", lambda *_: {"train_loss": 1.0})
+    monkeypatch.setattr(pooled_fits, "complete_tables", lambda *_: iter([data, data]))
+    monkeypatch.setattr(pooled_fits.TableFitter, "fit", lambda *_: next(remaining))
+    monkeypatch.setattr(pooled_fits, "evaluate", lambda *_: {"train_loss": 1.0})
     record = run(settings, "here")
     if diverged:
         assert record.status["round"] == 6

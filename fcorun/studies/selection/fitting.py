@@ -53,10 +53,9 @@ from fcorun.results.models.relaxed import (
     keep_relaxed_metrics,
     relax_solution,
 )
-from fcorun.runs.baseline import bind_client_problem
 from fcorun.runs.batch import max_runs
 from fcorun.runs.follow import RunFollower, RunHistory
-from fcorun.runs.imputed import average_solutions, complete_tables
+from fcorun.runs.pooled_fits import average_solutions, bind_client_problem, complete_tables
 from fcorun.studies.selection.path import RegularizationPath
 
 # saved by position: add new states at the end

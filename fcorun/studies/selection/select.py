@@ -20,7 +20,7 @@ from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.experiment.requirements import has_gaps
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.results.models.predictions import choose_thresholds, fixed_thresholds
-from fcorun.runs.imputed import prepare_tables
+from fcorun.runs.pooled_fits import prepare_tables
 from fcorun.studies.selection.choice import (
     NestedFolds,
     add_fold_scores,
