@@ -20,7 +20,7 @@ from markup import documented, joined, listing, marked, short, table, tree
 
 from fcorun.base.config import SECTIONS
 from fcorun.base.sources.catalogue import UNPUBLISHED, Source, load_catalogue, read_source
-from fcorun.experiment.configuration.defaults import find_expression
+from fcorun.experiment.configuration.compose import find_expression
 from fcorun.experiment.configuration.key_docs import (
     GROUPS,
     KeyDoc,

@@ -34,9 +34,9 @@ from fcorun.engine.engine import (
 from fcorun.engine.federation import Numbers
 from fcorun.engine.round import Traffic
 from fcorun.engine.segments.client_states import ClientStateFile
-from fcorun.experiment.advice import advise
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.experiment.optimality_gap import (
+    advise,
     aims_at_optimum,
     assess_gap,
     describe_unknown_gap,
@@ -44,8 +44,7 @@ from fcorun.experiment.optimality_gap import (
     summarize_duality_gap,
 )
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
-from fcorun.runs.follow import RunFollower, Start, repeat_last
-from fcorun.runs.job import Job, Progress, Watcher
+from fcorun.runs.job import Job, Progress, RunFollower, Start, Watcher, repeat_last
 
 # The division of runs into batches and over devices.
 #

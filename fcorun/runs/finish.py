@@ -31,7 +31,6 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.encoding import ENCODING_FILE as ENCODING
 from fcorun.data.tables.imputation.missing_by_outcome import MISSING_FILE
-from fcorun.experiment.advice import list_rates
 from fcorun.experiment.build import bind_objective, build_problem, connect_clients
 from fcorun.experiment.classifiers import (
     DEFAULT_THRESHOLD,
@@ -49,7 +48,7 @@ from fcorun.experiment.experiment import (
     metric_phrase,
     minimized_metric,
 )
-from fcorun.experiment.optimality_gap import can_measure_movement, describe_movement, measure_movement
+from fcorun.experiment.optimality_gap import can_measure_movement, describe_movement, list_rates, measure_movement
 from fcorun.experiment.requirements import warn_unapplied_psi
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.communication.contracts import Identity

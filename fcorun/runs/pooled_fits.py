@@ -33,8 +33,7 @@ from fcorun.results.models.inference_problem import InferenceProblem, make_model
 from fcorun.results.models.multiple_imputation import GapModel, prepare_imputations
 from fcorun.results.models.relaxed import NoRefit, UnpenalizedRefits, keep_relaxed_metrics, relax_solution
 from fcorun.runs.finish import finish_run
-from fcorun.runs.follow import RunFollower, RunHistory
-from fcorun.runs.job import Job, Progress, Watcher
+from fcorun.runs.job import Job, Progress, RunFollower, RunHistory, Watcher
 
 _NO_COSTS = dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)  # of rows in one place
 

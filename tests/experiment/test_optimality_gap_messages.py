@@ -5,9 +5,8 @@ import pytest
 from helpers import ragged
 
 from fcorun import run
-from fcorun.experiment.advice import advise
 from fcorun.experiment.build import load_data, resolve_auto
-from fcorun.experiment.optimality_gap import _summarize_gap
+from fcorun.experiment.optimality_gap import _summarize_gap, advise
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms import FedAvg
 from fcorun.results.models.coefficients import Coefficients

@@ -11,7 +11,7 @@ from helpers import FILES, PICTURES, Stop, composed, fails, flat, ragged, rows_o
 from fcorun import Record, run, run_grid
 from fcorun.base.metrics import MORE_ROUNDS_ADVICE
 from fcorun.engine.engine import CompiledPrograms
-from fcorun.experiment.advice import advise_on_divergence
+from fcorun.experiment.optimality_gap import advise_on_divergence
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main as command
 from fcorun.interface.cli.console import Console
@@ -173,7 +173,7 @@ def test_each_run_of_a_grid_ends_by_itself(rates, compiling):
         point["algo"]["client_lr"] = rate
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CompiledPrograms, "estimated_recompile_seconds", compiling)
-        patch.setattr("fcorun.runs.follow.run_rounds", recorded)
+        patch.setattr("fcorun.runs.job.run_rounds", recorded)
         records = run_grid(points)
     assert (len(widths) > 1) == (compiling == 0)
     ends = [record.summary["round"] for record in records]

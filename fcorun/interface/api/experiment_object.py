@@ -25,7 +25,7 @@ from fcorun.base.config import (
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.trust import class_path, public_path
 from fcorun.data.datasets.dataset import Dataset
-from fcorun.experiment.configuration.defaults import compose_for_objects
+from fcorun.experiment.configuration.compose import compose_for_objects
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import (
     STRENGTH_OF_DATA,

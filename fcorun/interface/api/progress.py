@@ -44,7 +44,7 @@ class WarningWatcher(SweepWatcher):
             self.warn(sentences)
         reason = str(record.status.get("reason") or "")
         if record.status.get("status") == "diverged":
-            from fcorun.experiment.advice import advise_on_divergence
+            from fcorun.experiment.optimality_gap import advise_on_divergence
 
             reason = f"diverged: {reason}; {advise_on_divergence(job.experiment)}"
         self.warn([reason])

@@ -140,7 +140,7 @@ class PythonNames:
             return argument
         if self.has_sections:
             return f"{section}={choices}"
-        from fcorun.experiment.configuration.defaults import find_expression  # imports Hydra
+        from fcorun.experiment.configuration.compose import find_expression  # imports Hydra
 
         expressions = []
         for word in re.split("(, | or | and )", choices):

@@ -125,7 +125,7 @@ class Console(_Progress):
 
     def _print_divergence(self, job: Job, record: Record) -> None:
         reason = record.status.get("reason", "").replace("not finite", "the state was not finite")
-        from fcorun.experiment.advice import advise_on_divergence
+        from fcorun.experiment.optimality_gap import advise_on_divergence
 
         advice = advise_on_divergence(job.experiment)
         if job.divergence_round == 1:

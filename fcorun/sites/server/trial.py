@@ -16,8 +16,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import Rows
 from fcorun.experiment.build import build_engine
 from fcorun.results.models.fitted_record import FittedRecord
-from fcorun.runs.follow import RunFollower
-from fcorun.runs.job import Watcher
+from fcorun.runs.job import RunFollower, Watcher
 from fcorun.sites.plan.messages.message_kind import list_kinds
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.server.site_intervals import compare_intervals

@@ -54,7 +54,7 @@ from fcorun.results.models.relaxed import (
     relax_solution,
 )
 from fcorun.runs.batch import max_runs
-from fcorun.runs.follow import RunFollower, RunHistory
+from fcorun.runs.job import RunFollower, RunHistory
 from fcorun.runs.pooled_fits import average_solutions, bind_client_problem, complete_tables
 from fcorun.studies.selection.path import RegularizationPath
 

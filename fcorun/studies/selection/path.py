@@ -12,8 +12,7 @@ from fcorun.base.config import GRID_SECTIONS, check_value, type_hints
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import IGNORES_PSI
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.experiment.bound_regularizer import resolve_factors
-from fcorun.experiment.build import build_problem
+from fcorun.experiment.build import build_problem, resolve_factors
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.optimum import compute_strength_max
 from fcorun.experiment.requirements import are_convex

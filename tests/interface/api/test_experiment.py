@@ -12,8 +12,7 @@ from fcorun import L1, Experiment, FedDualAvg, FedOpt, Lasso, Logistic, from_arr
 from fcorun.base.config import AUTO, SECTIONS, Settings, build, build_plugin, check_plugin
 from fcorun.base.errors import UserError
 from fcorun.experiment.build import load_data
-from fcorun.experiment.configuration.compose import compose
-from fcorun.experiment.configuration.defaults import compose_for_objects
+from fcorun.experiment.configuration.compose import compose, compose_for_objects
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.progress import WarningWatcher

@@ -8,8 +8,8 @@ from helpers import fails, flat, ragged, rows_of, small, snapshots
 from quadratics import SIZES, Quadratics
 
 from fcorun import compose, run
-from fcorun.experiment.advice import advise
 from fcorun.experiment.build import load_data
+from fcorun.experiment.optimality_gap import advise
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.regularizers import Box, L1Ball, LInfBall, NuclearBall, Simplex
 

@@ -10,8 +10,8 @@ from helpers import fails, plugin_class, ragged, rows_of, small, snapshots, trai
 from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun import run, run_grid
-from fcorun.experiment.advice import advise
 from fcorun.experiment.build import build_engine, load_data
+from fcorun.experiment.optimality_gap import advise
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
 from fcorun.interface.checks.algorithms import CLIENT_SIZES

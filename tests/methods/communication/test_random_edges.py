@@ -8,8 +8,8 @@ from helpers import fails, not_none, ragged, rows_of, verify
 from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun import run, run_grid
-from fcorun.experiment.advice import advise
 from fcorun.experiment.build import load_data
+from fcorun.experiment.optimality_gap import advise
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
 from fcorun.methods.communication import Graph

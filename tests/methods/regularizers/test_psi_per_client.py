@@ -5,8 +5,7 @@ import pytest
 from helpers import ragged, small, snapshots
 
 from fcorun import UserError, run
-from fcorun.experiment.bound_regularizer import aggregate_client_values
-from fcorun.experiment.build import build_engine, build_problem, load_data
+from fcorun.experiment.build import aggregate_client_values, build_engine, build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.regularizers import L1
 
