@@ -320,8 +320,16 @@ def compute_curvature_bounds(
 def build_schedule(
     experiment: PreparedExperiment, data: FederatedData, subset_view: SubsetView | None = None
 ) -> Schedule:
-    """Return the schedule of a run: the cohort of each round and its clients' local steps and minibatches."""
-    settings = experiment.settings
+    """Return the schedule of a run: the cohort of each round, its clients' local steps and minibatches, and times.
+
+    Raises UserError for a file of times that lacks a client.
+    """
+    settings, times = experiment.settings, None
+    if not isinstance(experiment.clock, NoClock):
+        names = data.client_names
+        if data.train.n_generated_clients:  # of which few have stored rows
+            names = [str(number) for number in range(data.n_clients)]
+        times = ClientTimes(experiment.clock.speeds(names), experiment.clock.deadline)
     return Schedule(
         offsets=data.train.offsets,
         generated_clients=data.train.n_generated_clients,
@@ -336,12 +344,9 @@ def build_schedule(
         client_weights=None if data.train.weight is None else data.train.client_weights,
         device_starts=data.train.device_starts,
         row_positions=None if subset_view is None else subset_view.train_rows,
-        times=client_times(experiment, data),
+        times=times,
         message_bytes=None if experiment.topology.waits_for_cohort else (0, 0),  # known when messages are traced
     )
-
-
-# The links and the times of clients.
 
 
 def connect_clients(experiment: PreparedExperiment, data: FederatedData) -> Any:
@@ -349,16 +354,6 @@ def connect_clients(experiment: PreparedExperiment, data: FederatedData) -> Any:
     by_rows = experiment.settings.client_weighting == "examples"
     weights = data.train.client_weights if by_rows else np.ones(data.n_clients)
     return experiment.topology.connect(data.client_names, weights)
-
-
-def client_times(experiment: PreparedExperiment, data: FederatedData) -> ClientTimes | None:
-    """Return the times of clients; None without a clock. Raises UserError for a file that lacks a client."""
-    if isinstance(experiment.clock, NoClock):
-        return None
-    names = data.client_names
-    if data.train.n_generated_clients:  # of which few have stored rows
-        names = [str(number) for number in range(data.n_clients)]
-    return ClientTimes(experiment.clock.speeds(names), experiment.clock.deadline)
 
 
 # The engine.

@@ -96,12 +96,6 @@ def _percent(share: float) -> str:
     return f"{float(f'{100 * share:.2g}'):g} %"
 
 
-def has_resolved_steps(resolved_values: dict | None) -> bool:
-    """Return whether the steps of a run follow from bounds on the curvature, by what was resolved for the run."""
-    values = resolved_values or {}
-    return "least" in values and any(name.startswith("algo.") for name in values)
-
-
 def aims_at_optimum(experiment: PreparedExperiment) -> bool:
     """Return whether the run minimizes a convex F + psi with one model for all clients."""
     return _has_optimum(experiment) and not experiment.ignores_regularizer
@@ -161,8 +155,8 @@ def assess_gap(
         if optimum is not None:
             return _summarize_gap(objectives, min(optimum, last), optimum, (_CLOSED_FORM, last - optimum, True))
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
-        compiled = compile_solver(Keyed(experiment.batch_key, problem), batch.x.shape[1])
         n_features = batch.x.shape[1]
+        compiled = compile_solver(Keyed(experiment.batch_key, problem), n_features)
         has_gap = has_duality_gap(problem, n_features)
         n_outputs = start["weights"].size // n_features if "weights" in start else 1
         affordable = max(_MAX_NUMBERS_READ / (batch.x.size * n_outputs), solver.STEPS_PER_CERTIFICATE)

@@ -40,7 +40,6 @@ from fcorun.experiment.optimality_gap import (
     aims_at_optimum,
     assess_gap,
     describe_unknown_gap,
-    has_resolved_steps,
     summarize_duality_gap,
 )
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
@@ -320,6 +319,8 @@ def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
     objectives = (job.rows[0]["objective"], job.rows[-1]["objective"])
     duality_gap = job.rows[-1].get("gap", np.inf)
     falling = measure_remaining_descent(job.rows) is not None
+    resolved = job.resolved_values or {}
+    has_resolved_steps = "least" in resolved and any(name.startswith("algo.") for name in resolved)
     if data.train.stays_at_sites:
         if "gap" not in job.rows[-1] and not job.experiment.settings.reference:  # which measures the distance
             job.add_reason(describe_unknown_gap(job.experiment, data))
@@ -331,15 +332,8 @@ def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
                 job.add_reason(
                     f"the objective ended at most {duality_gap:.3g} above the optimum, by its duality gap: {advice}"
                 )
-    elif np.isfinite(objectives[1]) and not data.train.why_not_in_memory and has_resolved_steps(job.resolved_values):
-        gap = assess_gap(
-            job.experiment,
-            data,
-            solution,
-            objectives,
-            strong_convexity=(job.resolved_values or {})["least"],
-            duality_gap=duality_gap,
-        )
+    elif np.isfinite(objectives[1]) and not data.train.why_not_in_memory and has_resolved_steps:
+        gap = assess_gap(job.experiment, data, solution, objectives, resolved["least"], duality_gap=duality_gap)
         job.certificate = asdict(gap)
         job.add_reason(gap.describe(job.experiment, data, falling=falling))
 

@@ -315,11 +315,7 @@ class _Task:
 
 def _run_in_process(task: _Task) -> list[tuple[str, str]]:
     """Run a group in this process; return the status and the error's text of each point."""
-    return _run_started(task.start())
-
-
-def _run_started(group: list[SweepPoint]) -> list[tuple[str, str]]:
-    """Run the points of a task that has started; return the status and the error's text of each."""
+    group = task.start()
     with interruptible():
         run_inline([group], SweepOptions(), SweepWatcher())
     return _results(group)
@@ -345,11 +341,13 @@ def _run_in_submitit_task(task: _Task) -> list[tuple[str, str]]:
     group = task.start()
     try:
         options = resolve_hosts({}) or HostOptions(f"{job.master_addr}:{job.master_port}", job.world_size, job.rank)
-        if join_hosts(options).rank:
-            with interruptible():
+        leads = join_hosts(options).rank == 0
+        with interruptible():
+            if not leads:
                 run_follower()
-            return []
-        return _run_started(group)
+                return []
+            run_inline([group], SweepOptions(), SweepWatcher())
+        return _results(group)
     except (UserError, HostLost) as error:
         return _results(group, error)
     finally:
