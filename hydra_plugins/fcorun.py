@@ -205,7 +205,7 @@ class FcorunLauncher(Launcher):
         """Return the points of a sweep; ``combinations`` of a point lists the jobs that it stands for."""
         from fcorun.base.config import keys_outside_identity
         from fcorun.experiment.configuration.sweep_jobs import deduplicate
-        from fcorun.runs.sweep_points import SweepPoint, merge_duplicates
+        from fcorun.runs.sweep import SweepPoint, merge_duplicates
 
         setup_globals()
         points: list[SweepPoint] = []
@@ -267,7 +267,7 @@ class FcorunLauncher(Launcher):
     def _make_point(self, composition: Any, numbers: NumericOverrides, job_number: int, overrides: list[str]) -> Any:
         """Return the point of a job from its composition, with its numbers set; or a point with the error."""
         from fcorun.experiment.configuration.hydra_errors import describe_hydra_error, is_user_error
-        from fcorun.runs.sweep_points import SweepPoint
+        from fcorun.runs.sweep import SweepPoint
 
         text = " ".join(o for o in overrides if not self._is_outside_identity(o))
         if isinstance(composition, Exception):

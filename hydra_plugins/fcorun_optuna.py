@@ -133,7 +133,7 @@ class OptunaSweeper(FcorunSweeper):
 
         A metric that is not given is chosen once, and the report uses it too. Raises UserError if none compares points.
         """
-        from fcorun.runs.sweep_points import choose_search_metric, objective_values
+        from fcorun.runs.sweep import choose_search_metric, objective_values
 
         config = self.launcher.config
         if config.metric is None:

@@ -10,7 +10,7 @@ from fcorun import Record, UserError, grid, load_records, run, run_grid
 from fcorun.base.records.record import RunFolder
 from fcorun.experiment.prepare import prepare
 from fcorun.runs import finish
-from fcorun.runs.sweep_points import SweepOptions, SweepPoint, find_existing, record_failure
+from fcorun.runs.sweep import SweepOptions, SweepPoint, find_existing, record_failure
 
 # ---------------------------------------------------------------- grids
 

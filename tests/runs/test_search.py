@@ -15,7 +15,7 @@ from fcorun import load_records
 from fcorun.base.records.record import RunFolder
 from fcorun.base.records.sweep_settings import load_settings
 from fcorun.interface.cli.main import main as fcorun
-from fcorun.runs.sweep_points import SweepPoint, choose_search_metric, objective_values
+from fcorun.runs.sweep import SweepPoint, choose_search_metric, objective_values
 
 RATES = ("algo.client_lr=tag(log,interval(1e-5,1e5))", "algo.server_lr=tag(log,interval(0.1,10))")
 
@@ -140,7 +140,7 @@ def test_a_search_goes_by_one_metric_and_says_which(monkeypatch):
         metrics.append(metric)
         return objective_values(points, metric, tail_rounds)
 
-    monkeypatch.setattr("fcorun.runs.sweep_points.objective_values", recorded)
+    monkeypatch.setattr("fcorun.runs.sweep.objective_values", recorded)
     assert search("reg.strength=range(1,4)", "rounds=0", "hydra.sweeper.n_trials=8", "hydra.sweeper.batch=1") == 0
     assert len(metrics) == 8
     assert set(metrics) == {load_settings(Path("s")).metric}

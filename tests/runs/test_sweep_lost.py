@@ -15,7 +15,7 @@ from fcorun import UserError, load_records
 from fcorun.interface.cli import console
 from fcorun.runs import sweep
 from fcorun.runs.job import SweepWatcher
-from fcorun.runs.sweep_points import SweepOptions, SweepPoint
+from fcorun.runs.sweep import SweepOptions, SweepPoint
 
 
 @pytest.mark.slow

@@ -355,8 +355,7 @@ class Experiment:
         """
         from fcorun.interface.api.progress import follow_by_default
         from fcorun.interface.api.run_record import Sweep
-        from fcorun.runs.sweep import run_sweep
-        from fcorun.runs.sweep_points import SweepOptions, SweepPoint, merge_duplicates
+        from fcorun.runs.sweep import SweepOptions, SweepPoint, merge_duplicates, run_sweep
 
         check_folder(folder)
         check_watcher(watch, SweepWatcher)

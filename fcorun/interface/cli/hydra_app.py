@@ -35,7 +35,7 @@ from fcorun.experiment.configuration.search_path import overridden_files, packag
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
-    from fcorun.runs.sweep_points import SweepPoint
+    from fcorun.runs.sweep import SweepPoint
 
 _VERSION_OPTIONS: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"execution_whitelist": []}
 # The keys of hosts that are left out when the commands of the hosts are compared; counts are compared by themselves.
@@ -291,7 +291,7 @@ def make_point(overrides: str, config: DictConfig, values: dict[str, Any] | None
     with interruptible_at_once():
         values = values or to_plain_values(config)
         experiment = prepare_experiment(values)
-        from fcorun.runs.sweep_points import SweepPoint
+        from fcorun.runs.sweep import SweepPoint
 
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.run_id = experiment.identity[:8]  # for the resolver ${run_id:} in the folder's name
@@ -318,8 +318,7 @@ def run_points(
     from fcorun.base.system.machine import require_single_host, set_up_jax
     from fcorun.interface.cli.console import SweepConsole
     from fcorun.reports.page.write import write_report
-    from fcorun.runs.sweep import run_sweep
-    from fcorun.runs.sweep_points import SweepOptions, tail_value
+    from fcorun.runs.sweep import SweepOptions, run_sweep, tail_value
 
     set_up_jax()
     option_names = [field.name for field in dataclasses.fields(SweepOptions)]

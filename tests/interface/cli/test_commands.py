@@ -42,15 +42,6 @@ def test_reading_records_needs_no_jax():
 
 
 @pytest.mark.slow
-def test_a_sweep_begins_to_load_its_data_before_jax_is_imported():
-    source = (
-        "import sys; from fcorun.experiment.configuration import sweep_jobs; from fcorun.runs import sweep_points; "
-        "assert 'jax' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", source], check=True)
-
-
-@pytest.mark.slow
 def test_a_run_imports_no_scipy():
     source = (
         "import sys; import fcorun.interface.api.experiment_object, fcorun.interface.cli.console, fcorun.runs.sweep; "
