@@ -115,10 +115,8 @@ def check_threshold(
 
     A rule is applied to rows ``out_of_fold``, or else to validation rows. Raises UserError.
     """
-    if threshold == DEFAULT_THRESHOLD:
-        return
     rule = ThresholdRule.parse(threshold)
-    if rule.text == DEFAULT_THRESHOLD:  # as text
+    if rule.text == DEFAULT_THRESHOLD:
         return
     begin, names = f"`threshold={rule.text}`", experiment.names
     if not data.target_task.has_two_classes:

@@ -1,4 +1,4 @@
-"""An experiment: checked plug-ins that fit each other, an identity, and targets that end it."""
+"""An experiment: checked plug-ins that fit each other, an identity, and how runs of it have ended."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from fcorun.base.config import (
     identity_fields,
     numeric_fields,
 )
-from fcorun.base.errors import UserError, suggest_name, word
+from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import CATALOGUE, IGNORES_PSI, MORE_ROUNDS_ADVICE, Metric, MetricCatalogue, custom_metrics
 from fcorun.base.plugin_code import PluginCode, find_code
 from fcorun.base.records.record import Record
@@ -42,7 +42,7 @@ from fcorun.methods.problem import solver
 from fcorun.methods.problem.problem import Problem, Vector
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 
-# The end of a run, judged by its rows: targets that were met or missed, and an objective that was still falling.
+# The end of a run, judged by its rows: an objective that grew without bounds, or was still falling.
 
 MetricRows = Sequence[Mapping[str, float]]
 
@@ -63,73 +63,6 @@ def minimized_metric(row: Mapping[str, Any]) -> str:
 def metric_phrase(metric: str) -> str:
     """Return the name of the minimized metric as sentences use it."""
     return "objective" if metric == "objective" else "personal models' training loss"
-
-
-def describe_met_target(targets: Mapping[str, float], rows: MetricRows, metrics: MetricCatalogue) -> str:
-    """Return a sentence on the first target of ``stop`` that the last evaluation has met; empty if it met none.
-
-    Raises UserError for a metric that was not measured.
-    """
-    row = rows[-1]
-    for name, target in targets.items():
-        if name != RELATIVE_CHANGE and name not in row:
-            measured = [metric for metric in metrics.targets if metric in row]
-            raise UserError(
-                f"stop: this run does not measure '{name}': {suggest_name(name, (RELATIVE_CHANGE, *measured))}"
-            )
-        value = _value(name, rows)
-        if _rises(name, metrics):
-            met, relation = value >= target, ">="
-        else:
-            met, relation = value <= target, "<="
-        if met:
-            sentence = f"stopped in round {row['round']}: {name} {value:.3g} {relation} {target:g}"
-            if name != RELATIVE_CHANGE and len(rows) >= 2 and row["round"] - rows[-2]["round"] >= 2:
-                sentence += f", not yet in round {rows[-2]['round']}, the evaluation before"
-            return sentence
-    return ""
-
-
-def describe_unresolved_gap(targets: Mapping[str, float], row: Mapping[str, float], resolution: float) -> str:
-    """Return a sentence on a duality gap that is rounding, and a target below rounding; empty otherwise.
-
-    More rounds would show no smaller gap, and the target can be neither met nor missed. ``resolution`` is the smallest
-    gap that the run's precision resolves.
-    """
-    if targets.get("gap", np.inf) >= resolution or not row.get("gap", np.inf) <= resolution:  # NaN while a site is away
-        return ""
-    return word(f"stopped in round {row['round']}: gap {row['gap']:.3g} is rounding, and "
-            f"`stop.gap={targets['gap']:g}` is below the rounding of the objective, {resolution:.1g}; give a larger "
-            "target, or `precision=float64`")  # fmt: skip
-
-
-def describe_missed_targets(targets: Mapping[str, float], rows: MetricRows, metrics: MetricCatalogue) -> str:
-    """Return a sentence on the final values of the targets of ``stop``, all of them missed; empty for no targets."""
-    if not targets:
-        return ""
-    clauses = []
-    for name, target in targets.items():
-        side = "below" if _rises(name, metrics) else "above"
-        clauses.append(f"{name} was {_value(name, rows):.3g} at the end, {side} {target:g}")
-    return f"stop: {', '.join(clauses)}"
-
-
-def _rises(name: str, metrics: MetricCatalogue) -> bool:
-    """Return whether a target is met by values at or above it: of a metric to maximize, or of a monotone cost."""
-    return name != RELATIVE_CHANGE and metrics.rises_to_target(name)
-
-
-def _value(name: str, rows: MetricRows) -> float:
-    """Return the value of a target's metric at the last evaluation; the relative change is inf at the first one."""
-    if name != RELATIVE_CHANGE:
-        return rows[-1][name]
-    if len(rows) < 2:
-        return float("inf")
-    metric = minimized_metric(rows[-1])
-    before, now = rows[-2][metric], rows[-1][metric]
-    if now == before:
-        return 0.0
-    return abs(now - before) / max(abs(now), abs(before))
 
 
 def explain_growth(rows: MetricRows) -> str:

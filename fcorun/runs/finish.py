@@ -41,7 +41,6 @@ from fcorun.experiment.classifiers import (
 from fcorun.experiment.experiment import (
     MIN_EVALUATIONS,
     PreparedExperiment,
-    describe_missed_targets,
     describe_remaining_descent,
     is_descending,
     measure_remaining_descent,
@@ -308,7 +307,7 @@ def _add_final_warnings(job: Job, separation_warning: str = "", coefficients: Co
     if isinstance(job.experiment.algo, Baseline):
         return
     if not job.stopped:
-        job.add_reason(describe_missed_targets(job.experiment.settings.stop or {}, job.rows, job.experiment.metrics))
+        job.add_reason(job.describe_missed_targets())
     near = (job.certificate or {}).get("near")
     if _has_risen(job):
         has_advice = near is False  # that of a large gap

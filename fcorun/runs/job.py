@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.base.errors import UserError, suggest_name, word
 from fcorun.base.metrics import COUNTERS, PERSONAL_PREFIX
 from fcorun.base.records.record import FINISHED_STATUSES, Record, RunFolder
 from fcorun.base.system.files import check_interrupted
@@ -21,13 +22,7 @@ from fcorun.engine.engine import Engine, Snapshot, build_traffic, counted_broadc
 from fcorun.engine.federation import Numbers
 from fcorun.engine.round import Traffic
 from fcorun.engine.segments.client_states import ClientStateFile
-from fcorun.experiment.experiment import (
-    PreparedExperiment,
-    describe_met_target,
-    describe_unresolved_gap,
-    explain_growth,
-    minimized_metric,
-)
+from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment, explain_growth, minimized_metric
 from fcorun.experiment.optimum import identification_metrics
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, PyTree
 from fcorun.methods.communication.contracts import MessageBytes
@@ -146,15 +141,71 @@ class RunHistory:
 
         Raises UserError for a target on a metric that was not measured.
         """
-        targets = self.experiment.settings.stop
-        if targets:
-            resolution = self.resolution(self.rows[-1].get("objective", 0.0))
-            sentence = describe_unresolved_gap(targets, self.rows[-1], resolution)
-            sentence = sentence or describe_met_target(targets, self.rows, self.experiment.metrics)
+        if self.experiment.settings.stop:
+            sentence = self._describe_unresolved_gap() or self._describe_met_target()
             if sentence:
                 self.stopped = True
                 self.add_reason(sentence)
         return self.stopped
+
+    def _describe_unresolved_gap(self) -> str:
+        """Return a sentence on a duality gap that is rounding, and a target below rounding; empty otherwise.
+
+        More rounds would show no smaller gap, and the target can be neither met nor missed.
+        """
+        target = (self.experiment.settings.stop or {}).get("gap", np.inf)
+        row = self.rows[-1]
+        resolution = self.resolution(row.get("objective", 0.0))
+        if target >= resolution or not row.get("gap", np.inf) <= resolution:  # NaN while a site is away
+            return ""
+        return word(f"stopped in round {row['round']}: gap {row['gap']:.3g} is rounding, and `stop.gap={target:g}` is "
+                    f"below the rounding of the objective, {resolution:.1g}; give a larger target, or "
+                    "`precision=float64`")  # fmt: skip
+
+    def _describe_met_target(self) -> str:
+        """Return a sentence on the first target that the last evaluation has met; empty if it met none."""
+        rows, row = self.rows, self.rows[-1]
+        for name, target in (self.experiment.settings.stop or {}).items():
+            if name != RELATIVE_CHANGE and name not in row:
+                measured = [metric for metric in self.experiment.metrics.targets if metric in row]
+                raise UserError(
+                    f"stop: this run does not measure '{name}': {suggest_name(name, (RELATIVE_CHANGE, *measured))}"
+                )
+            value = self._target_value(name)
+            if self._rises(name):
+                met, relation = value >= target, ">="
+            else:
+                met, relation = value <= target, "<="
+            if met:
+                sentence = f"stopped in round {row['round']}: {name} {value:.3g} {relation} {target:g}"
+                if name != RELATIVE_CHANGE and len(rows) >= 2 and row["round"] - rows[-2]["round"] >= 2:
+                    sentence += f", not yet in round {rows[-2]['round']}, the evaluation before"
+                return sentence
+        return ""
+
+    def describe_missed_targets(self) -> str:
+        """Return a sentence on the final values of the targets of ``stop``, all missed; empty for no targets."""
+        clauses = []
+        for name, target in (self.experiment.settings.stop or {}).items():
+            side = "below" if self._rises(name) else "above"
+            clauses.append(f"{name} was {self._target_value(name):.3g} at the end, {side} {target:g}")
+        return f"stop: {', '.join(clauses)}" if clauses else ""
+
+    def _rises(self, name: str) -> bool:
+        """Return whether a target is met by values at or above it: of a metric to maximize, or of a monotone cost."""
+        return name != RELATIVE_CHANGE and self.experiment.metrics.rises_to_target(name)
+
+    def _target_value(self, name: str) -> float:
+        """Return the value of a target's metric at the last evaluation; the relative change is inf at the first one."""
+        if name != RELATIVE_CHANGE:
+            return self.rows[-1][name]
+        if len(self.rows) < 2:
+            return float("inf")
+        metric = minimized_metric(self.rows[-1])
+        before, now = self.rows[-2][metric], self.rows[-1][metric]
+        if now == before:
+            return 0.0
+        return abs(now - before) / max(abs(now), abs(before))
 
     def check_growth(self) -> None:
         """Mark a run that is over as diverged if its objective grew without bounds."""

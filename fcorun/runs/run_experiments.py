@@ -157,8 +157,8 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         for job in jobs:
             run_baseline(job, data, watch)
         return
-    settings = jobs[0].experiment.settings
     experiment = jobs[0].experiment
+    settings = experiment.settings
     if settings.debug or current_hosts() is not None or data.train.stays_at_sites:
         engine = build.build_engine(experiment, data)
     else:
@@ -180,7 +180,15 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
         build_on_all_hosts(engine, jobs[0].experiment)
         batches = [[job] for job in jobs] if is_serial else split_jobs(engine, jobs, n_threads)
         seeds = {job.experiment.settings.seed for job in jobs}
-        _annotate(engine, jobs)
+        hosts = current_hosts()
+        for job in jobs:
+            assert isinstance(job.experiment.algo, Algorithm)
+            job.message_bytes = message_bytes(
+                federation, job.experiment.algo, job.experiment.uplink, job.experiment.downlink
+            )
+            job.depends_on_seed = depends_on_seed(federation)
+            job.n_devices = n_devices
+            job.n_hosts = hosts.count if hosts else 1
         traffic = {seed: build_traffic(engine.federation, engine.rounds, seed) for seed in seeds}
         context = BatchContext(engine, traffic, watch, earlier_compile_seconds)
     if len(batches) > 1:
@@ -195,19 +203,6 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
 def _build_engine_once(request: Keyed[tuple[PreparedExperiment, FederatedData]]) -> Engine:
     """Return the engine of a batch, whose compiled programs the next batch of the same key uses again."""
     return build.build_engine(*request.value)
-
-
-def _annotate(engine: Engine, jobs: list[Job]) -> None:
-    """Set the fields of jobs that are known before they run."""
-    hosts = current_hosts()
-    for job in jobs:
-        assert isinstance(job.experiment.algo, Algorithm)
-        job.message_bytes = message_bytes(
-            engine.federation, job.experiment.algo, job.experiment.uplink, job.experiment.downlink
-        )
-        job.depends_on_seed = depends_on_seed(engine.federation)
-        job.n_devices = engine.devices
-        job.n_hosts = hosts.count if hosts else 1
 
 
 def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
