@@ -82,6 +82,7 @@ def check_ordered_classes(experiment: PreparedExperiment, data: FederatedData) -
     """
     counts = np.zeros((data.n_clients, len(data.classes)), int)
     weight = np.ones(len(data.train.y)) if data.train.weight is None else data.train.weight
+    assert data.train.client is not None
     np.add.at(counts, (data.train.client[weight > 0], data.train.y[weight > 0].astype(int)), 1)
     objective = f"`objective={experiment.names['objective']}`"
     for k in np.flatnonzero(counts.sum(axis=0) == 0)[:1]:
