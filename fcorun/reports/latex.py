@@ -5,8 +5,7 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from fcorun.reports.run_table import SEED_KEYS, RunTable
-from fcorun.reports.seed_bands import describe_band
+from fcorun.reports.run_table import SEED_KEYS, RunTable, describe_band
 from fcorun.reports.sweep_report import best_point_notes, count_distinct_digits, key_header, tail_caption
 
 

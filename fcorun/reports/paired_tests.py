@@ -6,8 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fcorun.reports.run_table import SEED_KEYS, RunTable, column_values
-from fcorun.reports.seed_bands import seeds_agree
+from fcorun.reports.run_table import SEED_KEYS, RunTable, column_values, seeds_agree
 
 MIN_SEEDS = 6  # with which a sign-flip test can come below 0.05: 2 / 2^6
 _SIGNS = 2**16  # all signs of 16 differences; for more differences, so many random signs are drawn

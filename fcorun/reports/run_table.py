@@ -1,7 +1,7 @@
-"""A table of runs, one a row; its points, with seeds folded; and the best point of each algorithm."""
+"""A table of runs, one a row; its points, with a band over seeds; and the best point of each algorithm."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,12 +18,15 @@ from fcorun.base.metrics import (
     global_name,
     structure_metrics,
 )
-from fcorun.reports.seed_bands import ROUNDING_TOLERANCE, SEED_KINDS, seed_band, seeds_agree
 
 DATA_SEED_KEYS = ("data.split_seed", "data.seed")  # with another value a run has other rows
 SEED_KEYS = ("seed", *DATA_SEED_KEYS)
 OBJECTIVE_SECTIONS = ("reg", "objective", "client_weighting")  # sections whose values define the objective
 REGULARIZED_METRICS = ("objective", *GAP_METRICS)  # depend on psi: two strengths do not share them
+MIN_SEEDS_FOR_QUANTILES = 10  # from so many seeds on, the band leaves out a tenth at each end
+# the random part that each key of a seed draws
+SEED_KINDS = {"seed": "seeds of cohorts", "data.split_seed": "seeds of splits", "data.seed": "seeds of data"}
+ROUNDING_TOLERANCE = 1e-6  # relative; values that differ by less are equal
 # A pandas.DataFrame. By the type hints of pandas, a column may be a frame or a single value, too.
 DataFrame = Any
 
@@ -201,7 +204,7 @@ class RunTable:
         """Return the points: a row for each algorithm, data set and setting of the varied keys except seeds.
 
         Columns: algo, data, the varied keys except seeds; metric (the median over seeds of tail_METRIC), low and high
-        (the ends of its band, ``fcorun.reports.seed_bands``); the medians of the metrics of structure of the same
+        (the ends of its band, ``seed_band``); the medians of the metrics of structure of the same
         models if they were measured; seeds (the number of seeds that are done), agree (True if these gave equal
         values), status (diverged if any seed is), rows (the positions of its runs in the table; of a point that is
         done and measured, of these runs alone).
@@ -279,6 +282,34 @@ class RunTable:
             return float(np.median(objective[tied["rows"][point]]))
 
         return sorted(tied.index, key=median_objective)
+
+
+def seed_band(values: Any, axis: int = 0) -> tuple[Any, Any, Any]:
+    """Return the low end, the median and the high end over seeds along ``axis``.
+
+    The ends are the least and the largest value of fewer than ten seeds, else the 10 % and 90 % quantiles.
+    """
+    many = np.shape(values)[axis] >= MIN_SEEDS_FOR_QUANTILES
+    levels = (0.1, 0.5, 0.9) if many else (0.0, 0.5, 1.0)
+    low, median, high = np.quantile(values, levels, axis=axis)
+    return low, median, high
+
+
+def describe_band(seeds: Iterable[int], kind: str = "seeds") -> str:
+    """Return the label of the bands of points with these numbers of seeds; ``kind`` as in "seeds of data"."""
+    counts = sorted(set(seeds))
+    if counts[0] >= MIN_SEEDS_FOR_QUANTILES:
+        ends = "10-90 %"
+    elif counts[-1] < MIN_SEEDS_FOR_QUANTILES:
+        ends = "range"
+    else:
+        ends = f"range (10-90 % from {MIN_SEEDS_FOR_QUANTILES} on)"
+    return f"{ends} over {' or '.join(map(str, counts))} {kind}"
+
+
+def seeds_agree(values: Any) -> bool:
+    """Return True if several seeds gave equal values up to rounding."""
+    return len(values) > 1 and bool(np.isclose(values, values[0], rtol=ROUNDING_TOLERANCE, atol=0).all())
 
 
 def column_values(column: Any) -> list:

@@ -17,8 +17,7 @@ from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
 from fcorun.reports.pictures.problem_view import draw_sweep
-from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable, find_grid_edges, format_number
-from fcorun.reports.seed_bands import describe_band
+from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable, describe_band, find_grid_edges, format_number
 
 STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")
 

@@ -16,8 +16,7 @@ from fcorun.reports.build_table import build_table, drop_superseded, sort_record
 from fcorun.reports.pictures import best_curves, rates
 from fcorun.reports.pictures.layout import curve_style
 from fcorun.reports.pictures.problem_view import curve_styles_of, draw_sweep
-from fcorun.reports.run_table import find_grid_edges
-from fcorun.reports.seed_bands import describe_band, seed_band, seeds_agree
+from fcorun.reports.run_table import describe_band, find_grid_edges, seed_band, seeds_agree
 from fcorun.reports.sweep_report import best_point_notes, write_sweep_report
 
 # ---------------------------------------------------------------- the edge of the grid

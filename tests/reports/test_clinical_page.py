@@ -17,9 +17,8 @@ from fcorun.interface.cli.commands import main
 from fcorun.reports.page import build_page as build
 from fcorun.reports.page import clinical
 from fcorun.reports.page.clinical import build_short_page
-from fcorun.reports.page.elements import Page, PageSection
+from fcorun.reports.page.elements import Page, PageSection, parse_cell, read_csv
 from fcorun.reports.page.findings import finding_table, missing_intervals_sentence
-from fcorun.reports.page.page_files import parse_cell, read_csv
 from fcorun.reports.page.performance import format_score
 from fcorun.reports.page.studies import find_studies
 from fcorun.reports.page.table_model import FittedTableModel, find_table_model, format_share, hide_row_numbers

@@ -8,8 +8,7 @@ import pytest
 from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun.reports.build_table import build_table
-from fcorun.reports.page.elements import Cell, table_cell
-from fcorun.reports.page.page_files import csv_table, read_csv
+from fcorun.reports.page.elements import Cell, csv_table, read_csv, table_cell
 from fcorun.reports.page.runs import configuration_table, describe_runs, result_table, runs_table
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.rates import collect_panels

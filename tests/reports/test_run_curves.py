@@ -9,9 +9,8 @@ from helpers import small
 from fcorun import UserError, run
 from fcorun.base.metrics import CATALOGUE, Metric
 from fcorun.reports.pictures import run_curves
-from fcorun.reports.pictures.layout import COLOURS, choose_unit, x_values
+from fcorun.reports.pictures.layout import COLOURS, choose_unit, style_context, x_values
 from fcorun.reports.pictures.run_curves import RunView
-from fcorun.reports.pictures.style import style_context
 
 # ---------------------------------------------------------------- one run
 

@@ -16,8 +16,7 @@ from fcorun.data.tables.scaling import Scaling
 from fcorun.interface.cli.commands import main
 from fcorun.reports.pictures import best_curves, brain, rates, run_curves, structure
 from fcorun.reports.pictures import coefficient_picture as coefficients
-from fcorun.reports.pictures.layout import render_figure
-from fcorun.reports.pictures.style import FONT_SIZE, STYLES, current_style, style_context
+from fcorun.reports.pictures.layout import FONT_SIZE, STYLES, current_style, render_figure, style_context
 from fcorun.results.models.coefficients import Coefficients
 
 

@@ -8,10 +8,9 @@ from matplotlib.text import Text
 
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import best_curves
-from fcorun.reports.pictures.layout import render_figure
+from fcorun.reports.pictures.layout import render_figure, style_context
 from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
-from fcorun.reports.pictures.style import style_context
 
 
 def draw_checked_view(picture: Picture, records, metric="support_f1", style: str = "paper", **more) -> Any:

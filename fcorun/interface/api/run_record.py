@@ -34,8 +34,8 @@ from fcorun.reports.page.build_page import build_page
 from fcorun.reports.page.elements import embed_picture
 from fcorun.reports.page.write import REPORT_FILE, key_comments
 from fcorun.reports.pictures.forest import draw_forest, make_files
+from fcorun.reports.pictures.layout import style_context
 from fcorun.reports.pictures.run_curves import RunView, draw
-from fcorun.reports.pictures.style import style_context
 from fcorun.results.models import inference, inference_table
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.score_intervals.score_table import ScoreIntervals, ScoreOptions

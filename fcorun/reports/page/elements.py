@@ -1,8 +1,11 @@
-"""Elements of the page: tables, lists, pictures and sections, made by the templates beside this file.
+"""Elements of the page: tables, lists, pictures and sections, and the files of a record that these show.
 
-Values are escaped by the templates. What a function of this module returns is HTML; ``""`` is nothing.
+The templates beside this file make the elements, and escape values. An element is HTML; ``""`` is nothing. A file that
+is missing or broken is empty.
 """
 
+import csv
+import io
 import json
 import math
 import re
@@ -19,6 +22,7 @@ from markupsafe import Markup
 from rich.markup import render
 from rich.table import Table as RichTable
 
+from fcorun.base.records.formats import read_text
 from fcorun.base.system.files import read_regular_file
 from fcorun.reports.run_table import format_number
 
@@ -260,3 +264,58 @@ def embed_drawing(svg: bytes, caption: str) -> Markup:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r' id="(?:[a-z]+|line2d|matplotlib\.axis|[A-Z]\w*Collection)_\d+"', "", text)
     return _element("drawing", Markup(f"<svg{text}"), caption)
+
+
+def read_csv(path: Path, column: str | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a CSV; [] if the file is missing, cannot be read, is damaged, or lacks the ``column``."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
+    except (OSError, ValueError, csv.Error):
+        return []
+    is_damaged = any(None in row or None in row.values() for row in rows)  # a line is longer or shorter than the header
+    return [] if is_damaged or (rows and column is not None and column not in rows[0]) else rows
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a text; [] if the file is missing or cannot be read."""
+    try:
+        return read_text(path).splitlines()
+    except (OSError, ValueError):
+        return []
+
+
+def parse_float(value: Any) -> float:
+    """Return a value of a file as a number, nan for other text."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+# columns of names: a client, a class or a feature may be called 007 or nan
+_TEXT_COLUMNS = (
+    *("run", "set", "model", "client", "positive", "feature", "class", "held_out"),
+    *("algo", "data", "objective", "reg"),
+)
+
+
+def parse_cell(column: str, text: str) -> Any:
+    """Return a cell of a CSV as a number if possible, else as text; a cell of a column of names is text."""
+    if column in _TEXT_COLUMNS:
+        return text
+    try:
+        return int(text) if text.lstrip("-").isdecimal() else float(text)
+    except ValueError:
+        return text
+
+
+def csv_table(
+    rows: Sequence[dict[str, Any]], name: str = "", caption: str = "", columns: Sequence[str] | None = None
+) -> Markup:
+    """Return rows of a CSV as a table, with numbers where cells are numbers; by default it has all their columns."""
+    if columns is None:
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = []
+    for row in rows:
+        cells.append([parse_cell(key, row.get(key) or "") for key in columns])
+    return html_table(columns, cells, name, caption)

@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 from fcorun.reports.page import elements
+from fcorun.reports.page.elements import parse_float, read_lines
 from fcorun.reports.page.models import MAX_COEFFICIENTS, describe_few_levels, draw_model_pictures
-from fcorun.reports.page.page_files import parse_float, read_lines
 from fcorun.reports.page.question import gaps_look_unrelated
 from fcorun.reports.page.table_model import FittedTableModel, hide_row_numbers
 from fcorun.reports.pictures.forest import format_interval

@@ -10,8 +10,18 @@ from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import PREDICTIONS_FILE, Record
 from fcorun.data.tasks import find_tasks
-from fcorun.reports.page.elements import bullet_list, collapsible, embed_drawing, embed_picture, html_table, paragraph
-from fcorun.reports.page.page_files import csv_table, parse_float, read_csv, read_lines
+from fcorun.reports.page.elements import (
+    bullet_list,
+    collapsible,
+    csv_table,
+    embed_drawing,
+    embed_picture,
+    html_table,
+    paragraph,
+    parse_float,
+    read_csv,
+    read_lines,
+)
 from fcorun.reports.pictures import coefficient_picture
 from fcorun.reports.pictures.coefficient_picture import ModelView
 from fcorun.reports.pictures.curve_groups import CurveView

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fcorun.base.errors import FEW_EVENTS, describe_few_events
-from fcorun.reports.page.elements import collapsible, html_table, join_blocks, paragraph
+from fcorun.reports.page.elements import collapsible, csv_table, html_table, join_blocks, paragraph, parse_float
 from fcorun.reports.page.models import curve_pictures
-from fcorun.reports.page.page_files import csv_table, parse_float
 from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
 from fcorun.reports.pictures.forest import format_interval
 from fcorun.results.scores.score import find_score, list_scores

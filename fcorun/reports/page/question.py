@@ -5,8 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from fcorun.data.tables.imputation.missing_by_outcome import MISSING_FILE
-from fcorun.reports.page.elements import bullet_list, collapsible, facts_table, html_table, paragraph
-from fcorun.reports.page.page_files import parse_float, read_csv
+from fcorun.reports.page.elements import (
+    bullet_list,
+    collapsible,
+    facts_table,
+    html_table,
+    paragraph,
+    parse_float,
+    read_csv,
+)
 from fcorun.reports.page.table_model import FittedTableModel, format_share, hide_row_numbers
 from fcorun.reports.run_table import format_number
 from fcorun.results.models.inference_table import format_p

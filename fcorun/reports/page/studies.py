@@ -7,8 +7,8 @@ from typing import Any
 from fcorun.base.records.formats import read_json
 from fcorun.base.records.record import SELECTION_FILE, STABILITY_FILE
 from fcorun.reports.page import elements
+from fcorun.reports.page.elements import csv_table, parse_float, read_csv
 from fcorun.reports.page.models import curve_pictures
-from fcorun.reports.page.page_files import csv_table, parse_float, read_csv
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure
 STUDY_FILES = (CLAIMS_CSV, SELECTION_FILE, STABILITY_FILE)

@@ -12,8 +12,8 @@ from fcorun.base.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_F
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.data.tables.label_file import label_column, label_features
 from fcorun.data.tasks import Task, find_task, find_tasks
+from fcorun.reports.page.elements import parse_float, read_csv
 from fcorun.reports.page.models import find_intervals, interval_columns
-from fcorun.reports.page.page_files import parse_float, read_csv
 from fcorun.reports.page.studies import describe_folds
 from fcorun.results.inference.methods import INTERVALS_FILE
 from fcorun.results.models.coefficients import find_ratio_name

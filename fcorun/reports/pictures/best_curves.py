@@ -10,11 +10,10 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE, GAP_METRICS, PERSONAL_PREFIX, global_name, is_baseline_row, structure_metrics
 from fcorun.reports.pictures import layout
+from fcorun.reports.pictures.layout import pt
 from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView
-from fcorun.reports.pictures.style import pt
-from fcorun.reports.run_table import GridEdge, RunTable
-from fcorun.reports.seed_bands import describe_band, seed_band, seeds_agree
+from fcorun.reports.run_table import GridEdge, RunTable, describe_band, seed_band, seeds_agree
 
 _SYMBOLS = {
     "algo.client_lr": "$\\eta_c$",

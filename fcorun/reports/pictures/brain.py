@@ -10,9 +10,8 @@ from jaxtyping import Float
 
 from fcorun.data.datasets.images import VoxelGrid
 from fcorun.reports.pictures.coefficient_picture import ModelView
-from fcorun.reports.pictures.layout import make_figure
+from fcorun.reports.pictures.layout import FONT_SIZE, make_figure, pt
 from fcorun.reports.pictures.picture import Picture
-from fcorun.reports.pictures.style import FONT_SIZE, pt
 
 _MAX_MAPS = 4  # in a picture
 _MAX_SLICES = 7

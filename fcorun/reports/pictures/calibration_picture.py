@@ -5,9 +5,8 @@ from itertools import pairwise
 from typing import Any
 
 from fcorun.reports.pictures.curve_groups import CurveView, shape_square
-from fcorun.reports.pictures.layout import COLOURS, add_legend_above, make_figure
+from fcorun.reports.pictures.layout import COLOURS, add_legend_above, make_figure, pt
 from fcorun.reports.pictures.picture import Picture
-from fcorun.reports.pictures.style import pt
 
 _DENSITY_HEIGHT = 0.1  # of the bars below the curves, as a share of the axis
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.reports.pictures.layout import COLOURS, make_figure, shorten_name
+from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, shorten_name
 from fcorun.reports.pictures.picture import Picture
-from fcorun.reports.pictures.style import pt
 from fcorun.results.models.coefficients import Coefficients, describe_cutoff
 
 _MAX_BARS = 30  # up to so many coefficients are all bars

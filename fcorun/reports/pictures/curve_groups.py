@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fcorun.base.records.record import PERSONAL
-from fcorun.reports.pictures.layout import COLOURS, DASHES, legend_name, shorten_name
-from fcorun.reports.pictures.style import pt
+from fcorun.reports.pictures.layout import COLOURS, DASHES, legend_name, pt, shorten_name
 from fcorun.results.models.score_curves import Curves
 
 # with up to so many clients each has a colour and a name; with more, all are grey and share a legend entry

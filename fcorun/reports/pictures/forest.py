@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.reports.pictures.layout import COLOURS, make_figure, render_figure, shorten_name
-from fcorun.reports.pictures.style import pt, style_context
+from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, render_figure, shorten_name, style_context
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.models.inference_table import InferenceTable, format_p, order_by_p_value
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fcorun.reports.pictures.drawing_processes import draw_later
-from fcorun.reports.pictures.layout import render_figure
-from fcorun.reports.pictures.style import style_context
+from fcorun.reports.pictures.layout import render_figure, style_context
 
 Subject = TypeVar("Subject")
 Content = TypeVar("Content")

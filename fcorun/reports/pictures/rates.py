@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from fcorun.reports.pictures import layout
+from fcorun.reports.pictures.layout import pt
 from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView
-from fcorun.reports.pictures.style import pt
-from fcorun.reports.run_table import SEED_KEYS, DataFrame, format_number, is_number
-from fcorun.reports.seed_bands import describe_band
+from fcorun.reports.run_table import SEED_KEYS, DataFrame, describe_band, format_number, is_number
 
 CLIENT_LR, SERVER_LR = "algo.client_lr", "algo.server_lr"
 RATES = (CLIENT_LR, SERVER_LR)

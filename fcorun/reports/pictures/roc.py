@@ -3,9 +3,8 @@
 from typing import Any
 
 from fcorun.reports.pictures.curve_groups import CurveView, shape_square
-from fcorun.reports.pictures.layout import COLOURS, add_legend, make_figure
+from fcorun.reports.pictures.layout import COLOURS, add_legend, make_figure, pt
 from fcorun.reports.pictures.picture import Picture
-from fcorun.reports.pictures.style import pt
 
 
 def draw(view: CurveView) -> Any:

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from fcorun.data.tables.columns.spline import SplineColumn
 from fcorun.reports.pictures import layout
 from fcorun.reports.pictures.coefficient_picture import ModelView
+from fcorun.reports.pictures.layout import pt
 from fcorun.reports.pictures.picture import Picture
-from fcorun.reports.pictures.style import pt
 
 _N_POINTS = 200
 _BEYOND = 0.1  # of the distance of the outer knots, drawn on each side of them

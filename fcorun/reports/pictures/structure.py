@@ -5,9 +5,9 @@ from typing import Any
 
 from fcorun.base.metrics import PERSONAL_PREFIX, structure_metrics
 from fcorun.reports.pictures import layout
+from fcorun.reports.pictures.layout import pt
 from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView
-from fcorun.reports.pictures.style import pt
 from fcorun.reports.run_table import DataFrame
 
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fcorun.reports.pictures.curve_groups import MAX_NAMED, SETS, shape_square
-from fcorun.reports.pictures.layout import COLOURS, add_legend_above, legend_name, make_figure
+from fcorun.reports.pictures.layout import COLOURS, add_legend_above, legend_name, make_figure, pt
 from fcorun.reports.pictures.picture import Picture
-from fcorun.reports.pictures.style import pt
 from fcorun.results.survival import ALL_ROWS, GROUP, RiskGroup, SurvivalCalibration
 
 _MARKERS = "osD^vP"

@@ -9,8 +9,7 @@ import numpy as np
 from fcorun.base.metrics import is_baseline_row
 from fcorun.base.records.record import Record
 from fcorun.reports.pictures.layout import x_values
-from fcorun.reports.run_table import RunTable, is_number
-from fcorun.reports.seed_bands import seed_band
+from fcorun.reports.run_table import RunTable, is_number, seed_band
 from fcorun.studies.figures.figure_inputs import FigureInputs, describe_several_best
 from fcorun.studies.figures.papers import fco
 from fcorun.studies.figures.seed_comparison import (

@@ -30,10 +30,8 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import best_curves, structure
-from fcorun.reports.pictures.layout import add_legend, make_figure, render_figure
-from fcorun.reports.pictures.style import pt, style_context
-from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable
-from fcorun.reports.seed_bands import describe_band, seed_band, seeds_agree
+from fcorun.reports.pictures.layout import add_legend, make_figure, pt, render_figure, style_context
+from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable, describe_band, seed_band, seeds_agree
 from fcorun.reports.sweep_report import warn_unfinished
 from fcorun.studies.figures import claims
 from fcorun.studies.figures.figure_inputs import FigureInputs

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fcorun.reports.seed_bands import ROUNDING_TOLERANCE
+from fcorun.reports.run_table import ROUNDING_TOLERANCE
 
 UNCLEAR = "not distinguishable"
 UNDECIDED = "not decided"  # holds in every seed that both algorithms have, but some seeds diverged or failed

@@ -10,7 +10,7 @@ from fcorun.base.config import CurveAxis, Positive, build, check_value
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.configuration.search_path import find_choices, read_yaml, user_config_dir
-from fcorun.reports.seed_bands import SEED_KINDS
+from fcorun.reports.run_table import SEED_KINDS
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from fcorun.experiment.configuration.compose import override_key
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
-from fcorun.reports.pictures.layout import COLOURS, make_figure, shorten_name
-from fcorun.reports.pictures.style import pt, style_context
+from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, shorten_name, style_context
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows, match_rows, read_held_out_rows
 from fcorun.results.score_intervals.intervals import Tabulation
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreOptions

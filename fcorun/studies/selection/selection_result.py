@@ -17,9 +17,8 @@ from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.reports.pictures.curve_groups import CurveView
-from fcorun.reports.pictures.layout import COLOURS, curve_style, make_figure, shorten_name
+from fcorun.reports.pictures.layout import COLOURS, curve_style, make_figure, pt, shorten_name, style_context
 from fcorun.reports.pictures.picture import render_pictures
-from fcorun.reports.pictures.style import pt, style_context
 from fcorun.results.models.coefficients import COLUMNS, Coefficients, coefficients_from
 from fcorun.results.models.predictions import ChosenThresholds, Predictions, predictions_csv, tabulate_scores
 from fcorun.results.models.score_curves import compute_curves

@@ -28,8 +28,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.label_file import label_column
 from fcorun.methods.regularizers.regularizer import Regularizer
 from fcorun.reports.pictures.brain import BrainMaps, VoxelMap, draw_maps
-from fcorun.reports.pictures.layout import curve_style, make_figure, shorten_name
-from fcorun.reports.pictures.style import pt, style_context
+from fcorun.reports.pictures.layout import curve_style, make_figure, pt, shorten_name, style_context
 from fcorun.results.inference.methods import AFTER_SELECTION
 from fcorun.results.models.coefficients import feature_names, mask_image, weights_image
 from fcorun.studies.selection.study import (

@@ -47,8 +47,7 @@ from fcorun.experiment.build import bind_objective, load_data
 from fcorun.experiment.experiment import MIN_EVALUATIONS, PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.problem import solver
-from fcorun.reports.pictures.layout import curve_style, render_figure, shorten_name
-from fcorun.reports.pictures.style import pt
+from fcorun.reports.pictures.layout import curve_style, pt, render_figure, shorten_name
 from fcorun.runs.batch import check_devices
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments

@@ -20,7 +20,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
-from fcorun.reports.pictures.style import STYLES
+from fcorun.reports.pictures.layout import STYLES
 from fcorun.studies.selection import selection_result as picture
 from fcorun.studies.selection import study
 from fcorun.studies.selection.choice import choose, drop_failed_refits, warn_about_choice

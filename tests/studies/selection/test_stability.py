@@ -21,7 +21,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import Rows
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.reports.pictures.style import STYLES
+from fcorun.reports.pictures.layout import STYLES
 from fcorun.studies.selection import stability as picture
 from fcorun.studies.selection import study
 from fcorun.studies.selection.fitting import PathFit

@@ -29,8 +29,7 @@ from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.reports.build_table import find_varied_keys
-from fcorun.reports.pictures.layout import COLOURS, DASHES, add_legend, make_figure
-from fcorun.reports.pictures.style import pt
+from fcorun.reports.pictures.layout import COLOURS, DASHES, add_legend, make_figure, pt
 from fcorun.reports.run_table import RunTable
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.seed_comparison import UNCLEAR, find_rounds_to_target, verdict_row

@@ -18,8 +18,7 @@ from fcorun.methods.algorithms.proximal import FedProx
 from fcorun.methods.objectives import LeastSquares
 from fcorun.methods.problem.curvature import scaled_features
 from fcorun.methods.regularizers.regularizer import NoRegularizer
-from fcorun.reports.pictures.layout import DASHES, add_legend, make_figure
-from fcorun.reports.pictures.style import pt
+from fcorun.reports.pictures.layout import DASHES, add_legend, make_figure, pt
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.seed_comparison import RoundsToTarget, find_rounds_to_target, verdict_row
 

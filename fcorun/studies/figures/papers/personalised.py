@@ -13,10 +13,8 @@ from fcorun.experiment.prepare import prepare
 from fcorun.methods.problem import inner_solvers
 from fcorun.methods.problem.problem import Batch, Vector
 from fcorun.methods.problem.solver import gather_rows
-from fcorun.reports.pictures.layout import DASHES, choose_unit, make_figure, x_values
-from fcorun.reports.pictures.style import pt
-from fcorun.reports.run_table import RunTable
-from fcorun.reports.seed_bands import describe_band, seed_band
+from fcorun.reports.pictures.layout import DASHES, choose_unit, make_figure, pt, x_values
+from fcorun.reports.run_table import RunTable, describe_band, seed_band
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers.fedsplit_figures import compute_gradient_coefficients
 from fcorun.studies.figures.seed_comparison import UNDECIDED, compare, verdict_row

@@ -10,8 +10,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE
-from fcorun.reports.pictures.layout import COLOURS, add_legend, choose_unit, curve_style, make_figure, x_values
-from fcorun.reports.pictures.style import pt
+from fcorun.reports.pictures.layout import COLOURS, add_legend, choose_unit, curve_style, make_figure, pt, x_values
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.seed_comparison import find_rounds_to_target, verdict_row
 
