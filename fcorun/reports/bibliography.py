@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,11 +59,11 @@ def find_cited_plugins(records: Sequence[Record]) -> list[CitedPlugin]:
             if isinstance(sources, Mapping) and isinstance(sources.get(section), Mapping):
                 recorded_sources.setdefault((section, path), sources[section])
     plugins = []
-    for section in IDENTITY_SECTIONS:
-        in_section = [(sorted(names), path) for (other, path), names in names_of_class.items() if other == section]
-        for names, path in sorted(in_section, key=lambda item: item[0]):
-            plugins.append(_read_plugin(section, path, names, recorded_sources.get((section, path))))
-    return plugins
+    for section, path in names_of_class:
+        names = sorted(names_of_class[section, path])
+        plugin = _read_plugin(section, path, names, recorded_sources.get((section, path)))
+        plugins.append((IDENTITY_SECTIONS.index(section), names, plugin))
+    return [plugin for _, _, plugin in sorted(plugins, key=lambda item: item[:2])]
 
 
 def _find_cited_intervals(records: Sequence[Record]) -> list[CitedPlugin]:
@@ -113,7 +113,15 @@ def build_bibliography(records: Sequence[Record]) -> str:
             reason = plugin.error or plugin.source.text or "its class names no source"
             remaining.append(f"{names}: no entry ({reason})")
     made = "this record" if len(records) == 1 else f"these {len(records)} records"
-    note = "; ".join(sorted(set(_read_versions(records))) or [f"version {fcorun_version()}"]).capitalize()
+    made_by = set()
+    for record in records:
+        summary = read_summary(record.folder)
+        versions = summary.get("versions")
+        number = str(versions.get("fcorun")) if isinstance(versions, Mapping) else ""
+        commit = re.match("[0-9a-f]{10}", str(summary.get("git")))
+        if re.fullmatch("[0-9][0-9A-Za-z.+-]{0,40}", number):  # no other text of a stranger's record goes into LaTeX
+            made_by.add(f"version {number}" + (f", commit {commit[0]}" if commit else ""))
+    note = "; ".join(sorted(made_by) or [f"version {fcorun_version()}"]).capitalize()
     fcorun_entry = load_catalogue()["fcorun"].text.removesuffix("}")
     blocks = [f"{_format_comment(f'fcorun, which made {made}')}\n{fcorun_entry}  note   = {{{note}}},\n}}"]
     for key, entry in entries.items():
@@ -145,21 +153,6 @@ def _read_config(record: Record) -> dict[str, Any]:
         return record.config if isinstance(record.config, dict) else {}
     except (OSError, YAMLError):
         return {}
-
-
-def _read_versions(records: Sequence[Record]) -> Iterator[str]:
-    """Yield the version that made each record, where its summary has one.
-
-    Summaries may be other people's, and the reader's LaTeX typesets the versions: texts with other characters are left
-    out.
-    """
-    for record in records:
-        summary = read_summary(record.folder)
-        versions = summary.get("versions")
-        number = str(versions.get("fcorun")) if isinstance(versions, Mapping) else ""
-        commit = re.match("[0-9a-f]{10}", str(summary.get("git")))
-        if re.fullmatch("[0-9][0-9A-Za-z.+-]{0,40}", number):
-            yield f"version {number}" + (f", commit {commit[0]}" if commit else "")
 
 
 def _format_comment(text: str) -> str:

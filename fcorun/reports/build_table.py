@@ -174,30 +174,23 @@ def load_configs(records: Sequence[Record]) -> list[dict[str, Any]]:
             config = config | {"reg.strength": None}
         configs.append(config)
     for section in IDENTITY_SECTIONS:
-        codes = [_plugin_code(record, config, section) for record, config in zip(records, configs, strict=True)]
+        codes: list[tuple[str, str]] = []  # the class of each plug-in and the digest of its code, "" for fcorun's
         codes_of_name: dict[Any, set] = {}
-        for config, code in zip(configs, codes, strict=True):
-            if code is not None:
-                codes_of_name.setdefault(config.get(f"{section}.name"), set()).add(code)
-        for config, code in zip(configs, codes, strict=True):
-            if code is None or len(codes_of_name[config.get(f"{section}.name")]) == 1:
+        for record, config in zip(records, configs, strict=True):
+            path = str(config.get(f"{section}.class", ""))
+            digest = ""
+            if path and not path.startswith("fcorun."):
+                digest = str(record.plugins.get(section, {}).get("digest", ""))
+            codes.append((path, digest))
+            codes_of_name.setdefault(config.get(f"{section}.name"), set()).add((path, digest))
+        for config, (path, digest) in zip(configs, codes, strict=True):
+            if not path or len(codes_of_name[config.get(f"{section}.name")] - {("", "")}) == 1:
                 continue
-            path, digest = code
             suffix = digest[:8] or path.rpartition(".")[2]
             for key in (f"{section}.name", f"{section}.title"):
                 if key in config:
                     config[key] = f"{config[key]} ({suffix})"
     return configs
-
-
-def _plugin_code(record: Record, config: dict[str, Any], section: str) -> tuple[str, str] | None:
-    """Return the class of a record's plug-in and the digest of its code, "" for fcorun's; None without a class."""
-    path = config.get(f"{section}.class")
-    if path is None:
-        return None
-    if str(path).startswith("fcorun."):
-        return str(path), ""
-    return str(path), str(record.plugins.get(section, {}).get("digest", ""))
 
 
 def sort_records(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record]:

@@ -1,7 +1,6 @@
 """The table of the best points for a paper: LaTeX, with the rules of booktabs."""
 
 import re
-from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -26,8 +25,13 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
         table["data"] = best["data"]
     n_text_columns = len(table.columns)
     formatters = {}
-    for key, short in zip(keys, _shorten(keys, ["method", "data", metric, "seeds"]), strict=True):
-        header = key_header(runs, key) if key in runs.tail_metrics else short
+    last_parts = [key.rpartition(".")[2] for key in keys]
+    for key, last in zip(keys, last_parts, strict=True):
+        header = key
+        if key in runs.tail_metrics:
+            header = key_header(runs, key)
+        elif last_parts.count(last) == 1 and last not in ("method", "data", metric, "seeds"):
+            header = last
         table[header] = best[key]
         formatters[header] = partial(_format_cell, digits=count_distinct_digits(best[key]))
     table[metric] = best["metric"].where(best["seeds"] > 0, best["status"])
@@ -78,9 +82,3 @@ def _format_cell(value: Any, digits: int) -> str:
 def _bold_commands(cell: str) -> str:
     r"""Return the commands of a pandas Styler for a bold cell; \textbf alone does not make its formulas bold."""
     return "boldmath: --wrap; textbf: --rwrap" if "$" in cell else "textbf: --rwrap"
-
-
-def _shorten(keys: list[str], taken: Collection[str]) -> list[str]:
-    """Return keys without their sections, unless that makes two of them equal, or one equal to a ``taken`` header."""
-    last = [key.rpartition(".")[2] for key in keys]
-    return [name if last.count(name) == 1 and name not in taken else key for key, name in zip(keys, last, strict=True)]

@@ -51,7 +51,8 @@ def build_page(
     for folder in study_folders if model is None else ():
         summary += studies.add_study_sections(page, folder, single_figure=single_figure)
     if records:
-        settings = _load_settings(folders, metric, tail_rounds)
+        settings = load_settings(*(path for path in _run_folders(folders) if (path / SETTINGS_FILE).exists()))
+        settings = settings.with_overrides(metric=metric, tail_rounds=tail_rounds)
         records = sort_records(records, settings.algos)
         root = folders[0] if len(folders) == 1 else None
         table = build_table(records, settings.tail_rounds, root=root)
@@ -86,12 +87,6 @@ def build_page(
     return _render(page, overline, title, [line for line in summary if line])
 
 
-def _load_settings(folders: Sequence[Path], metric: str | None, tail_rounds: int | None) -> SweepSettings:
-    """Return the settings of the sweeps in these folders, with another metric and tail if they are given."""
-    settings = load_settings(*(path for path in _run_folders(folders) if (path / SETTINGS_FILE).exists()))
-    return settings.with_overrides(metric=metric, tail_rounds=tail_rounds)
-
-
 def _run_folders(folders: Sequence[Path]) -> list[Path]:
     """Return the folders that may hold runs: these, and the folder ``runs`` of a figure."""
     return [path for folder in folders for path in (folder, folder / "runs")]
@@ -99,10 +94,7 @@ def _run_folders(folders: Sequence[Path]) -> list[Path]:
 
 def _selection_metric(folders: Sequence[Path], table: RunTable) -> str | None:
     """Return the metric of the selections in these folders, if they agree and runs have measured it."""
-    metrics = set()
-    for folder in folders:
-        if metric := read_json(folder / SELECTION_FILE).get("metric"):
-            metrics.add(str(metric))
+    metrics = {str(read_json(folder / SELECTION_FILE).get("metric")) for folder in folders} - {"None"}
     return next(iter(metrics)) if len(metrics) == 1 and metrics <= set(table.tail_metrics) else None
 
 

@@ -178,15 +178,17 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
         forest_caption += (
             " They are not the coefficients that predict, which the penalty shrinks: those are on the right."
         )
+    data_warnings = question.data_warnings(model)
+    shown = [textwrap.shorten(text, _MAX_LETTERS, placeholder=" ...") for text in data_warnings[:_MAX_DATA_WARNINGS]]
+    if len(data_warnings) > len(shown):
+        shown.append(f"Warnings about the data that report.html has: {len(data_warnings) - len(shown)} more.")
     return elements.render_template(
         "short.html",
         title=clinical_title(model),
         style=elements.read_template("short.css"),
         date=time.strftime("%Y-%m-%d"),
         summary=clinical_summary(model),
-        warnings=elements.warning_list(
-            [*findings.warnings_of(model), *findings.interval_warnings(model), *_first_data_warnings(model)]
-        ),
+        warnings=elements.warning_list([*findings.warnings_of(model), *findings.interval_warnings(model), *shown]),
         clients=question.client_table(model),
         facts=elements.facts_table(fact for fact in question.describe_preparation(model) if fact[0] in _SHORT_FACTS),
         forest=intervals,
@@ -200,11 +202,3 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
         curves=[elements.embed_picture(folder / name, "") for name in _SHORT_CURVES],
         no_scores=performance.NO_HELD_OUT_ROWS,
     )
-
-
-def _first_data_warnings(model: FittedTableModel) -> list[str]:
-    """Return the first warnings about the data, long ones shortened, and how many more the long page has."""
-    warnings = question.data_warnings(model)
-    shown = [textwrap.shorten(text, _MAX_LETTERS, placeholder=" ...") for text in warnings[:_MAX_DATA_WARNINGS]]
-    n_more = len(warnings) - len(shown)
-    return [*shown, f"Warnings about the data that report.html has: {n_more} more."] if n_more else shown

@@ -84,7 +84,11 @@ def collect_curves(view: ProblemView) -> BestCurves | None:
     if not rows:
         return None
     settings = [_format_settings(view, row, edges) for row in rows]
-    common = _find_common_settings(settings)
+    common = {}  # the settings that several points have, all with the same value
+    for key in dict.fromkeys(key for values in settings for key in values):
+        values = [point[key] for point in settings if key in point]
+        if len(values) > 1 and len(set(values)) == 1:
+            common[key] = values[0]
     curves = []
     for row, values in zip(rows, settings, strict=True):
         label = view.algo_title(row["algo"])
@@ -107,16 +111,6 @@ def collect_curves(view: ProblemView) -> BestCurves | None:
     measured = list(dict.fromkeys(name for curve in curves for name in curve.runs[0][-1]))
     panels = _choose_measured_panels(view, rows, measured)
     return BestCurves(curves, panels, view.x_axes, view.table, notes)
-
-
-def _find_common_settings(settings: Sequence[dict[str, str]]) -> dict[str, str]:
-    """Return the settings that several points have, all with the same value."""
-    common = {}
-    for key in dict.fromkeys(key for values in settings for key in values):
-        values = [point[key] for point in settings if key in point]
-        if len(values) > 1 and len(set(values)) == 1:
-            common[key] = values[0]
-    return common
 
 
 def _join_settings(values: dict[str, str]) -> str:
@@ -225,12 +219,9 @@ def _add_curve_legend(figure: Any, axes: Sequence[Any], content: BestCurves) -> 
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handle_of = {}
-    for ax in axes:
-        handle_of |= {text: handle for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
     hidden = find_hidden_curves(axes)
     entries = {}
-    for text, handle in handle_of.items():
+    for text, handle in layout.collect_entries(axes).items():
         entries[f"{text} (same line as {hidden[text]})" if text in hidden else text] = handle
     with_seeds = [curve for curve in content.curves if len(curve.runs) > 1]
     with_band = [len(curve.runs) for curve in with_seeds if not curve.has_equal_seeds]
@@ -241,7 +232,7 @@ def _add_curve_legend(figure: Any, axes: Sequence[Any], content: BestCurves) -> 
     if len(with_band) < len(with_seeds):
         entries["no band: seeds agree"] = blank
     entries |= dict.fromkeys(content.notes, blank)
-    layout.add_legend(figure, list(entries.values()), list(entries))
+    layout.add_legend(figure, entries)
 
 
 def find_hidden_curves(axes: Sequence[Any]) -> dict[str, str]:
@@ -260,13 +251,13 @@ def find_hidden_curves(axes: Sequence[Any]) -> dict[str, str]:
         for earlier, earlier_paths in curves[:i]:
             if paths.keys() != earlier_paths.keys():
                 continue
-            if all(_is_same_path(paths[panel], earlier_paths[panel], half_line) for panel in paths):
+            is_hidden = True
+            for panel, path in paths.items():
+                other = earlier_paths[panel]
+                is_hidden &= path.shape == other.shape and np.allclose(path, other, 0, half_line, equal_nan=True)
+            if is_hidden:
                 hidden.setdefault(label, earlier.partition(":")[0])
     return hidden
-
-
-def _is_same_path(path: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
-    return path.shape == other.shape and np.allclose(path, other, rtol=0, atol=tolerance, equal_nan=True)
 
 
 def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list[float]:
@@ -278,30 +269,24 @@ def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list
         return []
     label = layout.legend_name(curve.label)
     if curve.is_level:
-        level = float(
-            np.median([_metric_of(rows[-1], name) for rows in curve.runs])
-        )  # seeds differ in their iterations
+        # seeds differ in their iterations
+        level = float(np.median([_metric_of(rows[-1], name) for rows in curve.runs]))
         ax.axhline(level, label=f"{label} (its solution)", **curve.style.line_kwargs)
         return [level]
-    xs, low, median, high = _compute_band(curve, name, x)
+    row_of_round = [{row["round"]: row for row in rows} for rows in curve.runs]
+    rounds = sorted(set.intersection(*map(set, row_of_round)))  # those that all seeds have
+    xs_of_runs = []
+    values = []
+    for rows in row_of_round:
+        common = [rows[r] for r in rounds]
+        xs_of_runs.append(layout.x_values(common, x, curve.plain_label))
+        values.append([_metric_of(row, name) for row in common])
+    xs = np.median(xs_of_runs, axis=0)
+    low, median, high = seed_band(np.array(values))
     ax.plot(xs / factor, median, label=label, **curve.style.line_kwargs)
     if len(curve.runs) > 1 and not curve.has_equal_seeds:
         ax.fill_between(xs / factor, low, high, color=curve.style.colour, alpha=0.2, linewidth=0)
     return [*low, *high]
-
-
-def _compute_band(curve: Curve, name: str, x: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the median of ``x``, and the low end, the median and the high end of a metric, at common rounds."""
-    row_of_round = [{row["round"]: row for row in rows} for rows in curve.runs]
-    rounds = sorted(set.intersection(*(set(rows) for rows in row_of_round)))
-    xs = []
-    values = []
-    for rows in row_of_round:
-        common = [rows[r] for r in rounds]
-        xs.append(layout.x_values(common, x, curve.plain_label))
-        values.append([_metric_of(row, name) for row in common])
-    low, median, high = seed_band(np.array(values))
-    return np.median(xs, axis=0), low, median, high
 
 
 def _metric_of(row: dict[str, float], name: str) -> float:

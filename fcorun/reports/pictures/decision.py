@@ -3,7 +3,7 @@
 from typing import Any
 
 from fcorun.reports.pictures.curve_groups import CurveView
-from fcorun.reports.pictures.layout import COLOURS, add_legend, make_figure, pt
+from fcorun.reports.pictures.layout import COLOURS, add_legend, collect_entries, make_figure, pt
 from fcorun.reports.pictures.picture import Picture
 
 
@@ -22,7 +22,7 @@ def draw(view: CurveView) -> Any:
     ax.set_ylim(-0.15 * prevalence, 1.1 * prevalence)
     ax.set_xlabel("threshold probability")
     ax.set_ylabel("net benefit")
-    add_legend(figure, *ax.get_legend_handles_labels())
+    add_legend(figure, collect_entries([ax]))
     return figure
 
 

@@ -231,16 +231,25 @@ def escape_dollars(text: str) -> str:
     return text.replace("$", "\\$")
 
 
-def add_legend(
-    figure: Any, handles: Sequence[Any], texts: Sequence[str], handlelength: float = 2.6, parse_math: bool = True
-) -> None:
+def collect_entries(axes: Sequence[Any]) -> dict[str, Any]:
+    """Return the entries of a legend for the labelled curves of these panels: the handle of each text."""
+    entries = {}
+    for ax in axes:
+        handles, texts = ax.get_legend_handles_labels()
+        entries |= dict(zip(texts, handles, strict=True))
+    return entries
+
+
+def add_legend(figure: Any, entries: Mapping[str, Any], handlelength: float = 2.6, parse_math: bool = True) -> None:
     """Add a legend below the panels, for which the figure grows, in as many columns as fit, at most three.
 
-    With ``parse_math=False`` a "$" begins no formula.
+    ``entries`` has the handle of each text. With ``parse_math=False`` a "$" begins no formula.
     """
-    options = {"labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength, "frameon": False}
+    options: dict[str, Any] = {"labelspacing": 0.25, "columnspacing": 1.2, "handlelength": handlelength}
+    options |= {"handles": list(entries.values()), "labels": list(entries)}
+    options |= {"loc": "outside lower center", "frameon": False}
     for n_columns in (3, 2, 1):
-        legend = figure.legend(handles, texts, ncols=n_columns, loc="outside lower center", **options)
+        legend = figure.legend(ncols=n_columns, **options)
         for text in legend.get_texts():
             text.set_parse_math(parse_math)
         box = legend.get_window_extent(figure.canvas.get_renderer())

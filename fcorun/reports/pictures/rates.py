@@ -134,11 +134,8 @@ def _find_numeric_keys(view: ProblemView, algo: str) -> list[str]:
     """Return at most two keys with several numbers among the runs of an algorithm, learning rates first."""
     frame: Any = view.table.frame[view.table.frame["algo"] == algo]
     excluded = (*SEED_KEYS, *view.table.problem_keys(view.metric))
-    numeric = []
-    for key in dict.fromkeys((*RATES, *view.table.varied_keys)):
-        if key in frame and key not in excluded and len(_distinct_numbers(frame[key])) > 1:
-            numeric.append(key)
-    return numeric[:2]
+    keys = [key for key in dict.fromkeys((*RATES, *view.table.varied_keys)) if key in frame and key not in excluded]
+    return [key for key in keys if len(_distinct_numbers(frame[key])) > 1][:2]
 
 
 def _distinct_numbers(column: Any) -> list[float]:
@@ -231,7 +228,7 @@ def draw(content: MetricOverNumbers) -> Any:
             ax.set_ylabel(_axis_label(panel.keys[1]))
         else:
             _draw_lines(ax, panel, content)
-            entries |= {text: handle for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+            entries |= layout.collect_entries([ax])
         ax.set_xlabel(_axis_label(panel.keys[0]))
     if maps:
         extend = "max" if max(_values_of(maps)) > high else "neither"
@@ -403,7 +400,7 @@ def _add_number_legend(figure: Any, content: MetricOverNumbers, entries: dict[st
     others = [key for key in others if (points.groupby("algo")[key].nunique(dropna=False) > 1).any()]
     if others:
         entries[f"each at its best {' and '.join(others)}"] = blank
-    layout.add_legend(figure, list(entries.values()), list(entries), handlelength=2.6 if has_lines else 1)
+    layout.add_legend(figure, entries, handlelength=2.6 if has_lines else 1)
 
 
 PICTURE = Picture("rates", ProblemView, collect_numbers, draw, title="What was varied", collect_parts=collect_panels)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fcorun.reports.pictures.curve_groups import CurveView, shape_square
-from fcorun.reports.pictures.layout import COLOURS, add_legend, make_figure, pt
+from fcorun.reports.pictures.layout import COLOURS, add_legend, collect_entries, make_figure, pt
 from fcorun.reports.pictures.picture import Picture
 
 
@@ -37,7 +37,7 @@ def draw(view: CurveView) -> Any:
     roc.set_ylabel("sensitivity")
     precision.set_xlabel("sensitivity (recall)")
     precision.set_ylabel("positive predictive value (precision)")
-    add_legend(figure, *roc.get_legend_handles_labels(), parse_math=False)
+    add_legend(figure, collect_entries([roc]), parse_math=False)
     return figure
 
 

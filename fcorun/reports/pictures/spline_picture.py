@@ -92,7 +92,7 @@ def draw(content: SplineEffects) -> Any:
         ax.margins(x=0)
         layout.set_y_label(ax, f"{name}\nagainst {effect.reference:.4g}")
     if len(classes) > 1:
-        layout.add_legend(figure, *axes[0].get_legend_handles_labels(), parse_math=False)
+        layout.add_legend(figure, layout.collect_entries(axes[:1]), parse_math=False)
     return figure
 
 

@@ -86,7 +86,7 @@ def draw(content: StructureAndQuality) -> Any:
     layout.set_y_scale(ax, list(points["metric"]) if table.metrics[content.quality].log else [])
     ax.set(xlabel=table.axis_label(content.structure, tail=True))
     layout.set_y_label(ax, table.axis_label(content.quality))
-    layout.add_legend(figure, *ax.get_legend_handles_labels(), handlelength=1)
+    layout.add_legend(figure, layout.collect_entries([ax]), handlelength=1)
     return figure
 
 

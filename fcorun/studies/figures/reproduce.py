@@ -91,12 +91,8 @@ def draw_bars(inputs: FigureInputs) -> Any:
         ax.set_ylabel(inputs.tuned.axis_label(metric, tail=True))
     seed_counts = [n for n in inputs.tuned.frame["algo"].value_counts() if n > 1]
     if seed_counts:
-        add_legend(
-            figure,
-            [Line2D([], [], color="black", linewidth=pt(0.8))],
-            [f"median and {describe_band(seed_counts, inputs.tuned.seed_kind)}"],
-            handlelength=1,
-        )
+        band = f"median and {describe_band(seed_counts, inputs.tuned.seed_kind)}"
+        add_legend(figure, {band: Line2D([], [], color="black", linewidth=pt(0.8))}, handlelength=1)
     return figure
 
 

@@ -330,33 +330,19 @@ def add_fold_scores(study: Study, fits: Mapping[str, PathFit], metric: str) -> d
 
 
 @dataclass(frozen=True, eq=False)
-class OuterFold:
-    """An outer fold, and the inner folds of the other rows.
-
-    Attributes:
-        name: the name of the subset that holds out the outer fold.
-        inner: the names of the subsets that hold out an inner fold, and leave the outer fold out.
-        inner_weights: the weight of each inner fold in a mean over them, (K,).
-    """
-
-    name: str
-    inner: Sequence[str]
-    inner_weights: Float[np.ndarray, " K"]
-
-
-@dataclass(frozen=True, eq=False)
 class NestedFolds:
     """All folds of a nested cross-validation.
 
     Attributes:
-        outer: the outer folds.
+        inner: by the subset that holds out each outer fold, the weights in a mean of the subsets that hold out an
+            inner fold, and leave the outer fold out.
         weights: the weight of each outer fold in a mean over them, (J,).
         subsets: the rows of the subsets that hold out an outer fold, or an inner one, by name.
         fold: the outer fold, from 0, in which each training row is held out, (N,).
         inner_fold: the inner fold of each training row without an outer fold, (J, N); -1 in the outer fold.
     """
 
-    outer: Sequence[OuterFold]
+    inner: Mapping[str, Mapping[str, float]]
     weights: Float[np.ndarray, " J"]
     subsets: Mapping[str, SubsetMasks]
     fold: Int[np.ndarray, " N"]
@@ -365,7 +351,7 @@ class NestedFolds:
     @property
     def outer_subsets(self) -> dict[str, SubsetMasks]:
         """The rows of the subsets that hold out an outer fold: outer1, outer2, ..."""
-        return {f"outer{j + 1}": self.subsets[fold.name] for j, fold in enumerate(self.outer)}
+        return {f"outer{j}": self.subsets[name] for j, name in enumerate(self.inner, start=1)}
 
     def judge(
         self, fits: Mapping[str, PathFit], metric: str, choose_value: Callable[..., CrossValidationChoice]
@@ -376,10 +362,10 @@ class NestedFolds:
         every value of the path lacks a finite score on an inner fold.
         """
         choices = []
-        for outer in self.outer:
-            scores = drop_failed_refits(stack_scores(fits, outer.inner, metric), fits, outer.name)
-            choices.append(choose_value(scores, fold_weights=outer.inner_weights))
-        by_value = stack_scores(fits, [outer.name for outer in self.outer], metric)
+        for outer, inner_weights in self.inner.items():
+            scores = drop_failed_refits(stack_scores(fits, list(inner_weights), metric), fits, outer)
+            choices.append(choose_value(scores, fold_weights=np.array(list(inner_weights.values()))))
+        by_value = stack_scores(fits, list(self.inner), metric)
         scores = by_value[np.arange(len(choices)), [choice.chosen_index for choice in choices]]
         mean, standard_error = compute_weighted_mean(scores[:, None], self.weights)
         own_fits = {name: fits[name] for name in self.subsets}
@@ -407,7 +393,7 @@ def draw_nested_folds(
     features = replace(data.features, cells=None)
     without_features = replace(data, train=replace(data.train, x=data.train.x[:, :0]), features=features)
     subsets = {}
-    outer = []
+    inner: dict[str, dict[str, float]] = {}
     for j in range(n_outer):
         name = f"fold{j + 1}" if n_outer == n_inner else f"outer{j + 1}"
         remaining = fold != j
@@ -424,13 +410,13 @@ def draw_nested_folds(
             inner_fold[j, remaining] = assign_folds(rows, n_folds, by, seed, within=("outer", str(j + 1)))
         except UserError as error:
             raise UserError(f"in the rows that outer fold {j + 1} leaves, {error}") from error
-        inner_weights = compute_fold_weights(rows, inner_fold[j, remaining], weigh_rows)
-        inner = [f"outer{j + 1}-fold{k + 1}" for k in range(len(inner_weights))]
-        for k, inner_name in enumerate(inner):
+        inner[name] = {}
+        for k, weight in enumerate(compute_fold_weights(rows, inner_fold[j, remaining], weigh_rows)):
+            inner_name = f"outer{j + 1}-fold{k + 1}"
+            inner[name][inner_name] = float(weight)
             held_out = inner_fold[j] == k
             subsets[inner_name] = SubsetMasks(remaining & ~held_out, held_out, keeps_predictions=False)
-        outer.append(OuterFold(name, inner, inner_weights))
-    return NestedFolds(outer, compute_fold_weights(data, fold, weigh_rows), subsets, fold, inner_fold)
+    return NestedFolds(inner, compute_fold_weights(data, fold, weigh_rows), subsets, fold, inner_fold)
 
 
 @dataclass(frozen=True, eq=False)

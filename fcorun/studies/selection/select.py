@@ -111,7 +111,7 @@ class SelectionPlan(StudyPlan[Selection]):
         if self.nested_folds is not None:
             nested = self.nested_folds.judge(fits, self.metric, by_rule)
             warnings += warn_about_nested(nested, study.path)
-            chosen_by_fold = dict(zip([outer.name for outer in nested.folds.outer], nested.chosen, strict=True))
+            chosen_by_fold = dict(zip(nested.folds.inner, nested.chosen, strict=True))
         rows = {}
         outputs = []
         for number, (name, index) in enumerate(chosen_by_fold.items(), start=1):

@@ -357,7 +357,7 @@ class Selection(StudyResult):
 
         The columns METRIC_inner_mean and METRIC_inner_standard_error are those of the inner folds at the choice.
         """
-        held_out = [""] * len(nested.folds.outer)
+        held_out = [""] * len(nested.choices)
         if marked := list_marked_folds(self.data):
             held_out = marked
         elif self.options.by == "clients":
@@ -365,11 +365,11 @@ class Selection(StudyResult):
             clients = name_held_out_clients(self.data.client_names, fold_of_client)
             held_out = ["; ".join(names) for names in clients.values()]
         sizes = np.bincount(nested.folds.fold)
-        measured = dict.fromkeys(name for outer in nested.folds.outer for name in nested.fits[outer.name].metrics)
+        measured = dict.fromkeys(name for outer in nested.folds.inner for name in nested.fits[outer].metrics)
         names = [name for name in self.experiment.metrics.sort(measured) if "val_" in name]
         rows = []
-        for j, (outer, choice) in enumerate(zip(nested.folds.outer, nested.choices, strict=True)):
-            fit, chosen = nested.fits[outer.name], choice.chosen_index
+        for j, (outer, choice) in enumerate(zip(nested.folds.inner, nested.choices, strict=True)):
+            fit, chosen = nested.fits[outer], choice.chosen_index
             row: dict[str, Any] = {"outer_fold": j + 1, "held_out": held_out[j], "n": int(sizes[j])}
             row["weight"] = float(nested.folds.weights[j])
             row |= self.path.numbers_at(chosen)

@@ -1,14 +1,7 @@
 """Study: a path that runs on many subsets of the rows, with its folder, fits, result, refit and parts of pictures.
 
 ``fcorun select`` and ``fcorun stability`` are kinds of a study, and ``fcorun compare`` has a selection for each
-candidate. A study takes these steps:
-
-1. ``prepare_study`` builds the experiment and loads the data; ``build_path`` gives the values of the path.
-2. The kind draws subsets of the training rows; ``check_subsets`` refuses those on which a run would fail.
-3. ``Study.create`` names the study by all that its fits depend on; ``describe_study`` announces the study.
-4. ``StudyPlan.run`` claims the folder, has ``Study.compute_fits`` run the path on each subset, or read its fit from the
-   folder, and asks the kind for the result of the fits and its files.
-5. ``refit`` makes a record of all rows beside them, and ``StudyResult.write_summary`` completes the study.
+candidate. ``StudyPlan.run`` takes the steps of all kinds in their order.
 """
 
 import hashlib
@@ -507,7 +500,8 @@ class StudyPlan(ABC, Generic[Result]):
             experiment = self.apply(result)
             if experiment is not None:
                 self.study.begin_refit()
-                record = refit(experiment, self.study.folder, watch)
+                _remove_refit(self.study.folder, keep=experiment.identity)  # that of another choice
+                (record,) = run_experiments([experiment], [self.study.folder / REFIT_FOLDER], watch)
                 result = replace(result, record=record, refit_warnings=self.warn_about_refit(record))
             result.write_summary(time.perf_counter() - began)
         return result
@@ -527,16 +521,6 @@ class StudyPlan(ABC, Generic[Result]):
     def warn_about_refit(self, record: Record) -> list[str]:
         """Return warnings about the refit."""
         return []
-
-
-def refit(experiment: PreparedExperiment, folder: Path, watch: Watcher | None = None) -> Record:
-    """Return the record of an experiment in FOLDER/refit, where it replaces that of another choice.
-
-    Raises UserError as ``run`` does.
-    """
-    _remove_refit(folder, keep=experiment.identity)
-    (record,) = run_experiments([experiment], [folder / REFIT_FOLDER], watch)
-    return record
 
 
 def _remove_refit(folder: Path, keep: str = "") -> None:

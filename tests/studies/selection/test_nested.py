@@ -103,7 +103,7 @@ def test_inner_folds_divide_the_rows_that_an_outer_fold_leaves():
         held_out, inner = folds.fold == j, folds.inner_fold[j]
         assert (inner[held_out] == -1).all()
         assert np.ptp(np.bincount(inner[~held_out])) <= 4  # at most one row for each client
-        for k, name in enumerate(folds.outer[j].inner):
+        for k, name in enumerate(list(folds.inner.values())[j]):
             subset = folds.subsets[name]
             np.testing.assert_array_equal(subset.validation, inner == k)
             assert not (subset.train & (held_out | subset.validation)).any()
@@ -124,7 +124,7 @@ def test_gaps_do_not_change_the_folds():
 def test_equal_numbers_share_the_fits():
     """With as many outer folds as folds, the outer folds are the folds, whose fits serve both."""
     folds = draw(data_of(), 3, 3)
-    assert [fold.name for fold in folds.outer] == ["fold1", "fold2", "fold3"]
+    assert list(folds.inner) == ["fold1", "fold2", "fold3"]
     assert list(folds.outer_subsets) == ["outer1", "outer2", "outer3"]
     assert len(folds.subsets) == 3 + 9
 
@@ -134,7 +134,7 @@ def test_groups_stay_together_in_both_levels():
     folds = draw(data_of(group=group), 3, 3)
     for fold in (folds.fold, *folds.inner_fold):
         assert all(len(set(fold[group == name])) == 1 for name in set(group))
-    assert all(len(fold.inner) == 3 for fold in folds.outer)
+    assert all(len(inner) == 3 for inner in folds.inner.values())
 
 
 def test_each_client_is_an_outer_fold():
@@ -142,7 +142,7 @@ def test_each_client_is_an_outer_fold():
     for j in range(4):
         assert len(set(OWNER[folds.fold == j])) == 1
         left = folds.fold != j
-        assert len(folds.outer[j].inner) == 3  # the other clients, one in each inner fold
+        assert len(list(folds.inner.values())[j]) == 3  # the other clients, one in each inner fold
         assert len(set(zip(OWNER[left], folds.inner_fold[j, left], strict=True))) == 3
     with fails("outer fold 1 leaves client", "alone", "give more outer_folds"):
         two = load_data(prepare(config("algo=fedmid", "data.validation=[a,b]")))

@@ -159,9 +159,9 @@ def test_nested_folds_and_a_federated_algorithm():
     assert not_none(federated.nested).scores == pytest.approx(not_none(exact.nested).scores, rel=1e-5)
     assert federated.choice.mean == pytest.approx(exact.choice.mean, rel=1e-5)
     nested = not_none(exact.nested)
-    for j, outer in enumerate(nested.folds.outer):
+    for j, outer in enumerate(nested.folds.inner):
         at = nested.chosen[j]
-        assert nested.scores[j] == nested.fits[outer.name].metrics["val_loss"][at]
+        assert nested.scores[j] == nested.fits[outer].metrics["val_loss"][at]
     assert federated.cost["rounds"] == 8 * 4 * len(federated.computed_fits)
 
 

@@ -29,7 +29,7 @@ from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.reports.build_table import find_varied_keys
-from fcorun.reports.pictures.layout import COLOURS, DASHES, add_legend, make_figure, pt
+from fcorun.reports.pictures.layout import COLOURS, DASHES, add_legend, collect_entries, make_figure, pt
 from fcorun.reports.run_table import RunTable
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.seed_comparison import UNCLEAR, find_rounds_to_target, verdict_row
@@ -323,9 +323,5 @@ def draw_rates(inputs: FigureInputs) -> Any:
     limits = [limit for ax in axes for limit in ax.get_ylim()]
     for ax in axes:
         ax.set_ylim(min(limits), max(limits))
-    handles = {}
-    for ax in axes:
-        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            handles[label] = handle
-    add_legend(figure, list(handles.values()), list(handles))
+    add_legend(figure, collect_entries(axes))
     return figure

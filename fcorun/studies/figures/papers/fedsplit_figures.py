@@ -18,7 +18,7 @@ from fcorun.methods.algorithms.proximal import FedProx
 from fcorun.methods.objectives import LeastSquares
 from fcorun.methods.problem.curvature import scaled_features
 from fcorun.methods.regularizers.regularizer import NoRegularizer
-from fcorun.reports.pictures.layout import DASHES, add_legend, make_figure, pt
+from fcorun.reports.pictures.layout import DASHES, add_legend, collect_entries, make_figure, pt
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.seed_comparison import RoundsToTarget, find_rounds_to_target, verdict_row
 
@@ -232,7 +232,7 @@ def draw_gaps(inputs: FigureInputs) -> Any:
                    label=f"slope {slope:g}")  # fmt: skip
     right.set(xscale="log", yscale="log", xlabel="condition number κ", ylabel="rounds to a gap of 10$^{-3}$")
     right.legend(frameon=False)
-    add_legend(figure, *left.get_legend_handles_labels())
+    add_legend(figure, collect_entries([left]))
     return figure
 
 

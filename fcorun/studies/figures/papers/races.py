@@ -53,7 +53,7 @@ def draw_costs(inputs: FigureInputs) -> Any:
     n_seeds = inputs.tuned.frame.groupby("algo").size().max()
     if n_seeds > 1:
         axes[0].set_title(f"median over {n_seeds} {inputs.tuned.seed_kind}", pad=pt(3))
-    add_legend(figure, list(handles.values()), list(handles))
+    add_legend(figure, handles)
     return figure
 
 
@@ -229,7 +229,7 @@ def draw_graphs(inputs: FigureInputs) -> Any:
     axes[-1].set_ylim(0, 1.3 * axes[-1].get_ylim()[1])  # room for the legend
     axes[-1].set_title(f"rounds to a gap of $10^{{{np.log10(_TARGET):.0f}}}$", pad=pt(3))
     axes[-1].legend(frameon=False, loc="upper right")
-    add_legend(figure, list(handles.values()), list(handles))
+    add_legend(figure, handles)
     return figure
 
 
@@ -266,5 +266,5 @@ def draw_identification(inputs: FigureInputs) -> Any:
     errors.set_yscale("symlog", linthresh=1)
     errors.set(ylim=(0, None))
     gap.set_yscale("log")
-    add_legend(figure, list(handles.values()), list(handles))
+    add_legend(figure, handles)
     return figure
