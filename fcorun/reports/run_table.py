@@ -105,10 +105,6 @@ class RunTable:
         """Return the keys that tell problems apart: points on different problems are not compared by ``metric``."""
         return [*self.data_keys, *self.function_keys(metric)]
 
-    def is_one_problem(self, metric: str) -> bool:
-        """Return whether all runs are on one problem, so that the metric compares them."""
-        return all(self.frame[key].nunique(dropna=False) < 2 for key in self.problem_keys(metric))
-
     def function_keys(self, metric: str) -> list[str]:
         """Return the varied keys that change the function which a metric evaluates."""
         return [key for key in self.varied_keys if changes_function(key, metric, self.metrics)]
@@ -139,11 +135,7 @@ class RunTable:
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return each row as a dictionary by column, with None for an empty cell."""
-        columns = [column_values(self.frame[name]) for name in self.frame]
-        rows = []
-        for values in zip(*columns, strict=True):
-            rows.append(dict(zip(self.frame, values, strict=True)))
-        return rows
+        return self.frame.astype(object).where(self.frame.notna(), None).to_dict("records")
 
     def take(self, positions: Sequence[int]) -> "RunTable":
         """Return a table of the rows at these positions, with a new index."""

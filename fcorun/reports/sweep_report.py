@@ -265,7 +265,8 @@ def metric_header(runs: RunTable, name: str) -> str:
 
 def best_marks_caption(runs: RunTable, metric: str, metrics: Iterable[str], *, has_ties: bool) -> str:
     """Return the caption of a table of runs by a metric: the marks of best points, and the tail averages of metrics."""
-    scope = "algorithm" if runs.is_one_problem(metric) else "algorithm on each problem"
+    n_problems = len(runs.frame[runs.problem_keys(metric)].drop_duplicates())
+    scope = "algorithm" if n_problems < 2 else "algorithm on each problem"
     ties = ", = those tied with it" if has_ties else ""
     return f"* best point of each {scope} by {metric}{ties}; {tail_caption(runs, metrics)}"
 

@@ -5,6 +5,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.records.formats import read_json
 from fcorun.base.records.record import SELECTION_FILE, Record
 from fcorun.base.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings
+from fcorun.base.system.machine import fcorun_version
 from fcorun.reports.bibliography import build_bibliography
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
 from fcorun.reports.page import clinical, elements, models, runs, studies
@@ -107,10 +109,7 @@ def _add_runs(
     sentences: Sequence[str],
     has_studies: bool,
 ) -> None:
-    """Add the sections of runs: best points below ``sentences``, charts, models, the table of runs.
-
-    The curves of a single run are collapsed if the page has studies.
-    """
+    """Add the sections of runs: best points below ``sentences``, charts, models, the table of runs."""
     metric = table.resolve_metric(settings.metric)
     curve_styles = curve_styles_of(table, settings.algos)
     problems = group_by_problem(table, metric)
@@ -177,7 +176,8 @@ def _render(page: elements.Page, overline: str, title: str, summary: Sequence[st
         summary=summary,
         sections=page.sections,
         curves=bool(page.curves),
-        maker=f"{runs.describe_generator()}, {time.strftime('%Y-%m-%d %H:%M %Z')}",
+        maker=f"fcorun {fcorun_version()}, charts by plotly.js of plotly {version('plotly')} (MIT), "
+        f"{time.strftime('%Y-%m-%d %H:%M %Z')}",
         data=elements.embed_json({"curves": page.curves}),
         library=library,
         script=elements.read_template("page.js"),

@@ -168,18 +168,13 @@ def html_table(
         return Markup("")
     columns = []
     for i, header in enumerate(headers):
-        is_number = i in numbers or _is_numeric([row[i] for row in rows])
+        present = [row[i] for row in rows if row[i] is not None and row[i] != ""]
+        is_number = i in numbers or (bool(present) and all(isinstance(value, (int, float)) for value in present))
         columns.append(Header(header, is_number, header if name else None))
     cells = []
     for row in rows:
         cells.append([table_cell(value, column.is_number) for value, column in zip(row, columns, strict=True)])
     return _element("table", columns, cells, name, caption)
-
-
-def _is_numeric(values: Sequence[Any]) -> bool:
-    """Return True if there are values and all are numbers."""
-    present = [value for value in values if value is not None and value != ""]
-    return bool(present) and all(isinstance(value, (int, float)) for value in present)
 
 
 def facts_table(rows: Iterable[tuple[str, Any]], caption: str = "") -> Markup:

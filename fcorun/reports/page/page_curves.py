@@ -52,6 +52,8 @@ def collect_curves(
     names = name_runs(runs)
     for run, rows in evaluations.items():
         algo = str(runs.frame["algo"][run])
+        style = curve_styles.get(algo) or curve_style(0)
+        colour = _FOREGROUND if style.colour == "#000000" else style.colour
         columns = {}
         for name, values in _read_columns(thin(rows, max_rows), metrics):
             columns[name] = arrays.setdefault(values, len(arrays))
@@ -61,7 +63,7 @@ def collect_curves(
                 "problem": problem_of_run[run],
                 "algo": escape(runs.algo_title(algo), quote=False),
                 "name": escape(names[run], quote=False),
-                "line": _line_of(curve_styles.get(algo) or curve_style(0)),
+                "line": {"color": colour, "dash": _DASHES[DASHES.index(style.line_dash)]},
                 "best": run in is_best,
                 "diverged": runs.frame["status"][run] == "diverged",
                 "baseline": len(rows) > 1 and is_baseline_row({"bytes_up": 0} | rows[-1]),
@@ -122,12 +124,6 @@ def name_runs(runs: RunTable) -> list[str]:
                 parts.append(f"{key.removeprefix('algo.')}={format_number(row[key])}")
         names.append(", ".join(parts))
     return names
-
-
-def _line_of(style: CurveStyle) -> dict[str, Any]:
-    """Return the line of an algorithm for plotly, with the colour and the dash that it has in the pictures."""
-    colour = _FOREGROUND if style.colour == "#000000" else style.colour
-    return {"color": colour, "dash": _DASHES[DASHES.index(style.line_dash)]}
 
 
 def _label_of(text: str) -> str:

@@ -2,14 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from itertools import zip_longest
 from typing import Any
 
 from fcorun.base.metrics import structure_metrics
 from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import FINISHED_STATUSES, Record
-from fcorun.base.system.machine import fcorun_version
 from fcorun.reports.build_table import load_configs
 from fcorun.reports.page.elements import Header, facts_table, html_table, numbered_table, screen_or_paper
 from fcorun.reports.run_table import RunTable, column_values, format_number, is_number
@@ -208,8 +206,3 @@ def describe_versions(records: Sequence[Record]) -> list[str]:
         parts += [str(summary[key]) for key in ("device", "platform") if summary.get(key)]
         count[tuple(parts)] += 1
     return [f"{n} run{'s' * (n != 1)}: {', '.join(versions)}." for versions, n in count.most_common()]
-
-
-def describe_generator() -> str:
-    """Return the software that made the page."""
-    return f"fcorun {fcorun_version()}, charts by plotly.js of plotly {version('plotly')} (MIT)"

@@ -128,28 +128,24 @@ def selection_blocks(folder: Path) -> list[str]:
         "training rows, so the error is a rule of thumb. Beside it the coefficients, of all training rows, against the "
         f"{about.get('param_name')}. Lines mark what the rules choose, the bold one what was chosen."
     )
+    nested_blocks = []
+    nested = about.get("nested")
+    if isinstance(nested, dict):
+        mean, error = parse_float(nested.get("mean")), parse_float(nested.get("standard_error"))
+        sentence = (
+            f"Nested cross-validation: {about.get('metric')} {mean:.4g} ± {error:.2g} over {nested.get('folds')} outer "
+            "folds. Each outer fold is judged by the value that inner folds of the other rows chose, so that the score "
+            "is that of the whole procedure."
+        )
+        summary = "Outer folds: the value chosen without each, and the scores on its rows (nested.csv)"
+        table = elements.collapsible(summary, csv_table(read_csv(folder / "nested.csv")))
+        nested_blocks = [elements.paragraph(sentence), table]
     return [
         elements.embed_picture(folder / "selection.png", caption),
-        *_nested_blocks(about, folder),
+        *nested_blocks,
         elements.bullet_list([str(line) for line in about.get("warnings", ())]),
         elements.collapsible("The held-out scores as a table (curve.csv)", csv_table(read_csv(folder / "curve.csv"))),
     ]
-
-
-def _nested_blocks(about: Mapping[str, Any], folder: Path) -> list[str]:
-    """Return the score of a nested cross-validation as a sentence, and its outer folds as a table."""
-    nested = about.get("nested")
-    if not isinstance(nested, dict):
-        return []
-    mean, error = parse_float(nested.get("mean")), parse_float(nested.get("standard_error"))
-    sentence = (
-        f"Nested cross-validation: {about.get('metric')} {mean:.4g} ± {error:.2g} over {nested.get('folds')} outer "
-        "folds. Each outer fold is judged by the value that inner folds of the other rows chose, so that the score is "
-        "that of the whole procedure."
-    )
-    rows = read_csv(folder / "nested.csv")
-    caption = "Outer folds: the value chosen without each, and the scores on its rows (nested.csv)"
-    return [elements.paragraph(sentence), elements.collapsible(caption, csv_table(rows))]
 
 
 def _add_stability(page: elements.Page, folder: Path, name: str) -> list[str]:

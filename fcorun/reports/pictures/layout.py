@@ -57,10 +57,6 @@ class PrintStyle:
     page_width: float
     scale: float
 
-    def layout_width(self, panels_in_row: int) -> float:
-        """Return the width of a picture with so many panels in a row, in inches of the layout, before ``scale``."""
-        return (self.column_width if panels_in_row == 1 else self.page_width) / self.scale
-
     @property
     def rc_params(self) -> dict[Any, Any]:
         """The settings of matplotlib: labels of axes have 8 points on paper, other texts 7.
@@ -174,7 +170,8 @@ def make_figure(
 
     style = current_style()
     n_rows = -(-count // across)
-    width = style.layout_width(2 if wide else across)
+    width = style.page_width if wide or across > 1 else style.column_width
+    width /= style.scale
     lines = [line for text in title for line in textwrap.wrap(text, int(_LETTERS_PER_INCH * width))]
     total_height = _TEXT_LINE * len(lines) + n_rows * (height + _X_LABELS)
     figure = Figure(figsize=(width * style.scale, total_height * style.scale), layout="constrained")

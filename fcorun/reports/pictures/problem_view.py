@@ -21,8 +21,6 @@ _FILE_NAME_PARTS = r"[\w.=+-]+"  # the parts of a problem's name that go into th
 class ProblemView:
     """A table of runs on one problem, and how they are shown.
 
-    A picture is a function ``draw(view)`` that returns a matplotlib figure, or None if there is nothing to draw.
-
     Attributes:
         table: the runs, a row each.
         records: the records of the runs, in the order of the table.

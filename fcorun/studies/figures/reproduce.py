@@ -329,11 +329,7 @@ def _list_seed_jobs(
 ) -> list[tuple[str, str]]:
     """Return the algorithm and the overrides of each job that runs a best point with a seed that it does not have.
 
-    Args:
-        figure: the figure, which has the seeds.
-        grid: the table of the grid.
-        row: the row of the best point in the table of best points.
-        records: the records of the best point, one for each seed of the grid.
+    ``row`` is the best point, whose ``records`` are one for each seed of the grid.
     """
     record = records[0]
     if figure.seeded == "seed" and is_baseline_row(record.rows[-1]):

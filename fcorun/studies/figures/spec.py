@@ -48,7 +48,12 @@ class Claim:
         if isinstance(self.at, str):
             check_value(self.at, Literal["tail", "reach", "worst", "share"], "figure.claims.at")
         else:
-            object.__setattr__(self, "at", _check_place(self.at))
+            if len(self.at) != 1:
+                raise UserError(f"figure.claims.at={self.at} must have one key: give {{bytes: 5e6}} or "
+                                "{largest: algo.client_lr}")  # fmt: skip
+            ((name, value),) = self.at.items()
+            value = check_value(value, str if name == "largest" else Positive, f"figure.claims.at.{name}")
+            object.__setattr__(self, "at", {name: value})
         if (self.target is None) == (self.at in ("reach", "share")):
             raise UserError(f"figure.claims: at={self.at} and target={self.target} do not go together in '{self.says}'")
         if not self.above and not self.below:
@@ -59,16 +64,6 @@ class Claim:
                 raise UserError(f"figure.claims: '{self.says}' compares {name} with itself: name another algorithm")
             if compared.count(name) > 1:
                 raise UserError(f"figure.claims: '{self.says}' names {name} twice, above or below: give it once")
-
-
-def _check_place(at: dict[str, Any]) -> dict[str, Any]:
-    """Check where a claim is measured, {AXIS: NUMBER} or {largest: KEY}. Raises UserError."""
-    if len(at) != 1:
-        raise UserError(f"figure.claims.at={at} must have one key: give {{bytes: 5e6}} or {{largest: algo.client_lr}}")
-    ((name, value),) = at.items()
-    if name == "largest":
-        return {name: check_value(value, str, "figure.claims.at.largest")}
-    return {name: check_value(value, Positive, f"figure.claims.at.{name}")}
 
 
 @dataclass(frozen=True)

@@ -307,12 +307,7 @@ class Selection(StudyResult):
         return rows
 
     def _tabulate_curve(self) -> list[dict[str, Any]]:
-        """Return a row for each value of the path.
-
-        A row has the metric averaged over the folds, its difference from the metric at the best value, the standard
-        errors of both, the number of nonzero coefficients, the rules that choose the value, and whether it is the
-        chosen one.
-        """
+        """Return a row for each value of the path: the metric averaged over the folds, nonzeros, and the rules."""
         choice, coefficients = self.choice, self.coefficients
         rows = []
         for p in range(len(self.path.values)):
@@ -334,10 +329,9 @@ class Selection(StudyResult):
         return int(at_index.exceed(self.experiment.settings.cutoff).sum())
 
     def _tabulate_coefficients(self, coefficients: Coefficients) -> Any:
-        """Return a frame with a row for each intercept, and each coefficient above the cutoff somewhere on the path.
+        """Return a frame with a row for each coefficient of path.csv.
 
-        Each value of the path has a column NAME=VALUE. If features were standardized or scaled, each value has a second
-        column, ``original NAME=VALUE``, for features in their own units.
+        Columns ``original NAME=VALUE`` are of features in their own units, if features were standardized or scaled.
         """
         import pandas as pd
 
@@ -353,10 +347,7 @@ class Selection(StudyResult):
         return pd.concat(frames, axis=1)[exceeds_cutoff | (labels["parameter"] == "bias")]
 
     def _tabulate_nested(self, nested: NestedScore) -> list[dict[str, Any]]:
-        """Return a row for each outer fold: its rows, the choice without them, and the metrics of this choice on them.
-
-        The columns METRIC_inner_mean and METRIC_inner_standard_error are those of the inner folds at the choice.
-        """
+        """Return a row for each outer fold: its rows, the choice without them, and the metrics of this choice."""
         held_out = [""] * len(nested.choices)
         if marked := list_marked_folds(self.data):
             held_out = marked

@@ -383,11 +383,7 @@ class StabilityResult(StudyResult):
         }
 
     def _tabulate_features(self) -> Any:
-        """Return a frame with a row for each feature.
-
-        The column ``{param}_reached`` is the first value of the whole path at which the frequency reaches the
-        threshold.
-        """
+        """Return a frame with a row for each feature; PARAM_reached is the first value at which it is frequent."""
         import pandas as pd
 
         scores, path = self.scores, self.path
