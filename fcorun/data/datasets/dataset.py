@@ -17,7 +17,7 @@ from fcorun.base.system.files import Keyed
 from fcorun.base.system.machine import REDUCE_HINT, check_memory, free_host_memory
 from fcorun.data.datasets.images import VoxelGrid
 from fcorun.data.rows.host_matrix import balance_clients
-from fcorun.data.rows.rows import Rows
+from fcorun.data.rows.rows import Rows, find_nonfinite
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import Labels, label_features
@@ -140,7 +140,16 @@ class FederatedData:
 
         Returns None where there are none, or where some belong to no client, or to one without training rows.
         """
-        return None if self.validation is None else self.validation.offsets_of(self.n_clients)
+        rows = self.validation
+        if rows is None or rows.client is None:
+            return None
+        if rows.stays_at_sites:
+            if rows.n_clients != self.n_clients:
+                return None
+            return rows.offsets
+        if rows.client.min() < 0 or rows.client.max() >= self.n_clients or (np.diff(rows.client) < 0).any():
+            return None
+        return np.searchsorted(rows.client, np.arange(self.n_clients + 1))
 
     @cached_property
     def feature_deviations(self) -> np.ndarray | None:
@@ -242,9 +251,10 @@ def _check_rows(split: str, rows: Rows, feature_names: Sequence[str]) -> None:
             raise UserError(f"data: NaN or infinite value in the {name} of the {split} rows: give finite numbers")
     if rows.weight is not None and (rows.weight < 0).any():
         raise UserError(f"data: negative value in the weight of the {split} rows: give numbers of 0 or more")
-    nonfinite = rows.find_nonfinite()
-    if nonfinite is not None:
-        kind, index = nonfinite
+    for kind, values in (("features", rows.x), ("targets", rows.y)):
+        index = find_nonfinite(values)
+        if index is None:
+            continue
         position = f"row {index[0]} of the clients' rows in order"
         if rows.row is not None:
             position = f"row {rows.row[index[0]] + 1} of the file"

@@ -209,14 +209,12 @@ def _mask_volumes(files: tuple[Path, Path, Path], labels: np.ndarray, runs: np.n
 
     def make() -> dict[str, np.ndarray]:
         log.info("masking %s", bold)
+        file = mask
         try:
+            read_voxel_grid(mask)
+            file = bold
             x = extract_voxels(str(bold), str(mask), runs)
         except read_errors() as error:
-            file = bold
-            try:
-                read_voxel_grid(mask)
-            except read_errors():
-                file = mask
             raise UserError(
                 f"`data.root`: {file} cannot be read ({first_line(error)}); delete it and download it anew"
             ) from error

@@ -128,11 +128,6 @@ class DiskMatrix:
             largest.append(x.max(axis=0))
         return np.min(least, axis=0), np.max(largest, axis=0)
 
-    @property
-    def all_finite(self) -> bool:
-        """Return whether no entry is NaN or infinite."""
-        return not len(self) or bool(np.isfinite(self._range).all())
-
     def min(self, axis: int = 0) -> np.ndarray:
         """Return the least value of each column, (d,)."""
         return self._range[0]

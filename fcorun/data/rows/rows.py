@@ -88,18 +88,6 @@ class Rows:
         """Return the number of rows of each client, (M,), as ``offsets`` gives them."""
         return np.diff(self.offsets)
 
-    def offsets_of(self, n_clients: int) -> np.ndarray | None:
-        """Return the bounds of the rows of these clients, (n_clients + 1,), of which some may have none.
-
-        Returns None where a row belongs to no client or to another one, or where rows are not sorted by client.
-        """
-        client = self.client
-        if client is None or not len(self) or client.min() < 0 or client.max() >= n_clients:
-            return None
-        if (np.diff(client) < 0).any():
-            return None
-        return np.searchsorted(client, np.arange(n_clients + 1))
-
     def sum_by_client(self, values: np.ndarray) -> np.ndarray:
         """Return the sum of ``values``, (N,), over the rows of each client, (M,)."""
         return np.add.reduceat(values, self.offsets[:-1])
@@ -142,14 +130,6 @@ class Rows:
             values = getattr(self, field.name)
             columns[field.name] = None if values is None else values[index]
         return Rows(**columns)
-
-    def find_nonfinite(self) -> tuple[str, np.ndarray] | None:
-        """Return "features" or "targets", and the index of their first entry that is NaN or infinite, or None."""
-        for kind, values in (("features", self.x), ("targets", self.y)):
-            index = _find_nonfinite(values) if values.dtype.kind == "f" else None
-            if index is not None:
-                return kind, index
-        return None
 
     # -- where the features are
 
@@ -322,13 +302,15 @@ def renumber_clients(client: np.ndarray, is_training: np.ndarray) -> tuple[np.nd
     return new_numbers[client], trained, others
 
 
-def _find_nonfinite(values: Any) -> np.ndarray | None:
-    """Return the index of the first entry that is NaN or infinite, or None."""
+def find_nonfinite(values: Any) -> np.ndarray | None:
+    """Return the index of the first entry of features or targets that is NaN or infinite, or None."""
+    if values.dtype.kind != "f":
+        return None
     position = 0
     if isinstance(values, HostMatrix):
         position = values.row_range.start
         values = values.values
-    if isinstance(values, DiskMatrix) and values.all_finite:
+    if isinstance(values, DiskMatrix) and len(values) and np.isfinite([values.min(), values.max()]).all():
         return None
     for first in range(0, len(values), _BLOCK):
         nonfinite = np.argwhere(~np.isfinite(np.asarray(values[first : first + _BLOCK])))

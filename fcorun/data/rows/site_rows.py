@@ -160,9 +160,6 @@ class SiteRows(Rows):
     def sizes(self) -> np.ndarray:
         return self.all_sizes
 
-    def offsets_of(self, n_clients: int) -> np.ndarray | None:
-        return self.offsets if n_clients == len(self.all_sizes) else None
-
     @property
     def n_rows(self) -> int:
         return int(self.all_sizes.sum())

@@ -16,7 +16,7 @@ from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.datasets.table import Table
 from fcorun.data.rows import disk_matrix
 from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.rows import Rows
+from fcorun.data.rows.rows import Rows, find_nonfinite
 from fcorun.data.tables import array_files
 from fcorun.data.tables.data_warnings import warn_identifiers
 from fcorun.data.tables.readers import read_dataframe
@@ -215,7 +215,7 @@ def test_rows_are_those_of_the_array_in_any_order():
         np.testing.assert_array_equal(np.asarray(some), values[rows])
         np.testing.assert_array_equal(some[:7].astype(np.float32), values[rows][:7].astype(np.float32))
         assert (len(some), some.shape, some.size) == (len(values[rows]), values[rows].shape, values[rows].size)
-        assert some.all_finite
+        assert find_nonfinite(some) is None
     np.testing.assert_array_equal(whole[4], values[4])
     assert whole[4, 2] == values[4, 2]
     np.testing.assert_array_equal(whole[:, 1], values[:, 1])

@@ -3,8 +3,9 @@
 import itertools
 
 import numpy as np
+from helpers import not_none
 
-from fcorun.data.rows.rows import Rows, renumber_clients
+from fcorun.data.rows.rows import Rows, find_nonfinite, renumber_clients
 
 OFFSETS = np.array([0, 2, 3, 6])  # of three clients
 X = np.arange(12.0).reshape(6, 2)
@@ -51,6 +52,5 @@ def test_a_shard_has_the_rows_of_y_of_its_clients_padded_with_zeros():
 def test_the_entry_of_y_that_is_not_finite_is_found():
     y = Y.copy()
     y[4, 1] = np.nan
-    kind, index = Rows(X, y).find_nonfinite() or ("", ())
-    assert kind == "targets"
-    assert list(index) == [4, 1]
+    assert find_nonfinite(X) is None
+    assert not_none(find_nonfinite(y)).tolist() == [4, 1]
