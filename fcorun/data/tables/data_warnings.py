@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from fcorun.base.errors import abbreviate, describe_rows, normalize_name, word
 from fcorun.base.system.machine import free_host_memory
 from fcorun.data.rows.rows import Rows, sum_columns_by_client
-from fcorun.data.tables.cells import is_missing, to_level_names
+from fcorun.data.tables.cells import to_level_names
 from fcorun.data.tables.encoding import Encoding
 
 _FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target that looks like classes
@@ -310,6 +310,8 @@ def warn_client_differences(
         frame: a pandas.DataFrame with the same rows; None for arrays, whose columns are all numbers.
         client: the number of each row's client.
     """
+    import pandas as pd
+
     if len(client_names) < 2 or not isinstance(x, np.ndarray):
         return []
     names: Sequence[str] = ()
@@ -336,13 +338,9 @@ def warn_client_differences(
     if encoding is None or frame is None:
         return warnings
     for name in [column.name for column in encoding.columns if column.has_levels]:
-        present = ~is_missing(frame[name])
-        row_levels = np.asarray(to_level_names(frame[name])[present])
-        client_present = client[present]
-        n_present = np.bincount(client_present, minlength=len(client_names))
-        by_client = np.split(row_levels[np.argsort(client_present, kind="stable")], np.cumsum(n_present)[:-1])
         levels = {}
-        for m in np.flatnonzero(n_present >= _FEW_ROWS_OF_CLIENT).tolist():
-            levels[client_names[m]] = set(by_client[m].tolist())
+        for owner, cells in pd.Series(to_level_names(frame[name])).groupby(np.array(client_names)[client], sort=False):
+            if cells.count() >= _FEW_ROWS_OF_CLIENT:
+                levels[str(owner)] = set(cells.dropna())
         warnings += describe_other_codes("client", name, levels)
     return warnings
