@@ -141,6 +141,7 @@ def build_table(inference: Inference) -> InferenceTable:
         terms = np.flatnonzero(np.isin(parameters.numbers, [problem.feature_names.index(name) for name in names]))
         if len(terms):  # a penalty may have selected none
             p_values[terms] = joint_p_value(in_units, terms)
+            trained_p_values[terms] = p_values[terms]  # whatever the units
             is_tested[terms[1:]] = False
     p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
     trained_intercept_is_centred = feature_scaling(problem.data) is not None
