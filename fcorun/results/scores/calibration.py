@@ -157,7 +157,7 @@ class LogisticSearch:
         self._point = np.where(has_fallen, self.trial, self._point)
         self._loss = np.where(has_fallen, loss, self._loss)
         self._step = np.where(has_fallen, [step_a, step_b], self._step / 2)
-        self.trial = self._point - self._step
+        self.trial = np.where(self.is_open, self._point - self._step, self.trial)
         is_rounding = np.maximum(np.abs(gradient_a), np.abs(gradient_b)) <= 2 * error
         is_last = has_fallen & ((decrement <= _TOLERANCE * self._n_rows) | is_rounding)  # one more step is exact
         least = np.maximum(least, 1e3 * error)
