@@ -22,6 +22,7 @@ from fcorun.base.system.machine import (
     use_precision,
 )
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.engine import (
     Engine,
     Snapshot,
@@ -324,6 +325,10 @@ def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
     if data.train.stays_at_sites:
         if "gap" not in job.rows[-1] and not job.experiment.settings.reference:  # which measures the distance
             job.add_reason(describe_unknown_gap(job.experiment, data))
+        elif not np.isfinite(duality_gap) and "gap" in job.rows[-1]:
+            away = isinstance(data.train, SiteRows) and data.train.absences.entries
+            why = "was not measured at the end, where a site was away" if away else "is not finite"
+            job.add_reason(f"how near the optimum it ended is not known: its duality gap {why}")
         elif np.isfinite(duality_gap):
             gap = summarize_duality_gap(objectives, duality_gap)
             job.certificate = asdict(gap)
@@ -332,7 +337,12 @@ def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
                 job.add_reason(
                     f"the objective ended at most {duality_gap:.3g} above the optimum, by its duality gap: {advice}"
                 )
-    elif np.isfinite(objectives[1]) and not data.train.why_not_in_memory and has_resolved_steps:
+        return
+    if not np.isfinite(objectives[1]) or not has_resolved_steps:
+        return
+    if data.train.why_not_in_memory:
+        job.add_reason("how near the optimum it ended is not judged, for that takes all rows in memory")
+    else:
         gap = assess_gap(job.experiment, data, solution, objectives, resolved["least"], duality_gap=duality_gap)
         job.certificate = asdict(gap)
         job.add_reason(gap.describe(job.experiment, data, falling=falling))
