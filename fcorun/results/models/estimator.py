@@ -184,6 +184,8 @@ def _read_model(record: Record, client: str | None, trust: str | Path | None) ->
     except (*READ_ERRORS, TypeError, yaml.YAMLError) as error:
         lost = "its summary.json, config.yaml, solution.npz or personal.npz is lost, damaged or too old"
         raise UserError(f"{folder} cannot predict: {lost}; run it again with `force=true`") from error
+    if not all(np.isfinite(value).all() for value in params.values()):
+        raise UserError(f"{folder} cannot predict: its parameters are not finite; give another record")
     return _SavedModel(folder, objective, data, params, _read_scaling(record, data, client))
 
 
