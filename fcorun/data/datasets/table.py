@@ -45,6 +45,7 @@ from fcorun.data.tables.label_file import assign_roles, read_label_file
 from fcorun.data.tables.readers import detect_ending, find_file, read_table
 from fcorun.data.tables.scaling import Scaling, standardize_per_client
 from fcorun.data.tables.splits import (
+    DEFAULT_VALIDATION,
     ClientRows,
     HoldOut,
     assign_rows,
@@ -187,7 +188,7 @@ class Table(Dataset):
             features=features,
             task=self.target_task.name,
             classes=classes,
-            warnings=self._warnings(rows, classes, [*warnings, *group_warnings]),
+            warnings=self._warnings(rows, classes, client_rows, [*warnings, *group_warnings]),
             keep=() if rows.repeated_columns is None else tuple(self.keep or ()),
         ).validate()
 
@@ -412,8 +413,8 @@ class Table(Dataset):
             return SplineColumn(name, n_knots=(self.splines or {})[name])
         return COLUMN_KINDS[kind](name)
 
-    def _warnings(self, rows: ParsedRows, classes: tuple, more: list[str]) -> tuple[str, ...]:
-        """Return all warnings: about the file, its target, and ``more`` about its columns and groups."""
+    def _warnings(self, rows: ParsedRows, classes: tuple, client_rows: ClientRows, more: list[str]) -> tuple[str, ...]:
+        """Return all warnings: about the file, its target, its splits, and ``more`` about its columns and groups."""
         clients = [] if rows.client is None else np.unique(rows.client).tolist()
         warnings = [*warn_similar_names("labels", classes), *warn_similar_names("clients", clients)]
         warnings += [*rows.warnings, *more]
@@ -430,6 +431,12 @@ class Table(Dataset):
             )
         warnings = [f"{self._where}: {warning}" for warning in warnings]
 
+        fraction = DEFAULT_VALIDATION if self.validation is None else self.validation
+        is_drawn = rows.validation is None and not isinstance(fraction, list)
+        if fraction and is_drawn and client_rows.is_training.all():
+            drawn = "rows" if rows.group is None else "groups"
+            warnings.append(word(f"`data.validation={fraction}` holds out no row, for no client has enough {drawn}: "
+                                 "nothing is measured on held-out rows; give more, or a list of clients"))  # fmt: skip
         if isinstance(rows.x, DiskMatrix):
             warnings.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK_WARNING}")
         return tuple(warnings)

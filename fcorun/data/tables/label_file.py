@@ -21,7 +21,10 @@ def read_label_file(path: str) -> dict[str, dict[str, str]]:
     """
     where = f"`data.labels={path}`"
     file = find_file(path, "data.labels=", (".csv",))
-    frame = read_named_columns(file, ".csv", None, COLUMNS, where=where).frame
+    try:
+        frame = read_named_columns(file, ".csv", None, COLUMNS, where=where).frame
+    except UserError as error:
+        raise UserError(f"{error}; a label with commas stands between quotation marks") from error
     if "column" not in frame or not {*frame} <= {*COLUMNS}:
         raise UserError(f"{where} has the columns {', '.join(frame)}: give column, label, unit and role, each once, of "
                         "which only column is needed")  # fmt: skip
