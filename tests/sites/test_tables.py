@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import fails, not_none
 from site_tables import frames, go, pool, save, with_gaps
@@ -11,6 +12,7 @@ from fcorun.base.config import build
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.datasets.table import Table
+from fcorun.data.tables.columns import SplineColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
@@ -246,10 +248,32 @@ def test_a_site_refuses_knots_beyond_which_few_rows_lie():
     name, site = next(iter(site_options.items()))
     table = read_site_table(options, site, Policy())
     ages = np.sort(tables[name]["age"].to_numpy()[table.masks[0]])
-    knots = (ages[-2] - 0.25, 126.0, 127.0)
-    encoding = Encoding((replace(spline, knots=knots), dose))
-    with fails("fewer than 3 training rows of a client here lie beyond a knot of 'age'"):
-        check_agreement(table, replace(agreement, encoding=encoding))
+    few = (ages[-2] - 0.25, 126.0, 127.0)
+    for knots, message in (
+        (few, "lie beyond a knot of 'age'"),
+        ((1.0, 2.0, 129.0), "has other knots of 'age'"),  # beyond data.ranges
+        ((1.0, 2.0, 3.0, 4.0), "has other knots of 'age'"),
+    ):
+        column = replace(spline, knots=knots, n_knots=len(knots))
+        with fails(message):
+            check_agreement(table, replace(agreement, encoding=Encoding((column, dose))))
+
+
+def test_a_site_refuses_a_spline_that_one_row_outweighs():
+    rng = np.random.default_rng(3)
+    children = np.concatenate([rng.uniform(0.5, 17, 197).round(1), [24.0, 25.0, 90.0]])
+    table = pd.DataFrame({"age": children, "dose": rng.uniform(0, 50, 200), "cost": rng.normal(size=200)})
+    sites = save({"kids": table})
+    options = options_of(only=["age", "dose"], splines={"age": 3}, ranges={"age": [0, 128]}, validation=0.0)
+    knots = (4.0, 20.0, 60.0)
+    spline = SplineColumn("age", n_knots=3, knots=knots)
+    agreement = go(options_of(only=["age", "dose"], validation=0.0), sites).agreement
+    _, dose = agreement.encoding.columns
+    with fails("outweigh all others there"):
+        check_agreement(
+            read_site_table(options, sites["kids"], Policy()),
+            replace(agreement, encoding=Encoding((spline, dose))),
+        )
 
 
 def test_rare_levels_of_a_site_are_coded_as_other():

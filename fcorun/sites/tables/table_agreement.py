@@ -15,13 +15,13 @@ from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.rows.rows import sum_columns_by_client
 from fcorun.data.tables.cells import coerce_numbers, to_level_names
-from fcorun.data.tables.columns import Column, LevelColumn
+from fcorun.data.tables.columns import Column, LevelColumn, SplineColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero, standardize_per_client
 from fcorun.data.tables.splits import ClientRows
 from fcorun.sites.plan.site_options import OTHER, for_owner_alone
 from fcorun.sites.tables.table_description import bin_edges
-from fcorun.sites.tables.table_rows import SiteTable, count_sets
+from fcorun.sites.tables.table_rows import SiteTable, least_effective_number
 from fcorun.sites.transport.messages import Message, describe_damage
 
 _NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others
@@ -155,7 +155,11 @@ def check_agreement(table: SiteTable, agreement: Agreement) -> None:
         check_gaps(table, column)
         for fault in column.find_faults():
             _require(False, fault)
-        if column.makes_curve:
+        if isinstance(column, SplineColumn):
+            low, high = table.options.ranges[column.name]
+            fits = column.n_knots == table.options.splines[column.name]
+            fits = fits and low <= column.knots[0] and column.knots[-1] <= high
+            _require(fits, f"has other knots of '{column.name}' than the plan")
             _check_terms(table, column)
         if isinstance(column, LevelColumn):
             name = column.name
@@ -257,15 +261,31 @@ def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
 
 
 def _check_terms(table: SiteTable, column: Column) -> None:
-    """Raise UserError for a term of a curve that is not 0 in few rows, but some: sums would tell these rows."""
+    """Raise UserError for a term of a curve that few rows make: sums of the term would tell these rows.
+
+    A cubic term grows faster than the column, so that few rows far beyond a knot outweigh the others where those of the
+    column do not. The sets are the training rows of the site and of each client, those with a value, and such rows
+    outside of each fold.
+    """
     cells = coerce_numbers(table.rows.frame[column.name])[0].astype(np.float64)
+    training = table.masks[0] & ~np.isnan(cells)
+    client = table.client_rows.client_index
+    sets = [training, *(training & (client == m) for m in np.unique(client[training]))]
+    if table.rows.weight is not None:
+        sets = [rows & (table.rows.weight > 0) for rows in sets]
+    if table.fold is not None:
+        sets += [rows & (table.fold != k) for rows in sets for k in np.unique(table.fold)]
+    least = table.policy.min_cell
     _, *terms = column.encode_cells(cells, column.fill)
     for term in terms:
-        counts = count_sets(table, table.client_rows.client_index, term != 0)
-        if ((counts > 0) & (counts < table.policy.min_cell)).any():
-            raise UserError(f"fewer than {table.policy.min_cell} training rows of a client here lie beyond a knot of "
-                            f"'{column.name}', and sums of its spline would tell them: give fewer knots in "
-                            f"data.splines of the plan, or leave '{column.name}' out of it")  # fmt: skip
+        for rows in sets:
+            values = term[rows]
+            n_beyond = np.count_nonzero(values)
+            if 0 < n_beyond < least or least_effective_number(values) < least:
+                raise UserError(f"few training rows of this site, or of a client here, lie beyond a knot of "
+                                f"'{column.name}' or outweigh all others there: its spline would tell them, as fewer "
+                                f"than {least} equal rows, the least that policy.min_cell allows: give fewer knots in "
+                                f"data.splines of the plan, or leave '{column.name}' out of it")  # fmt: skip
 
 
 def _check_classes(table: SiteTable, agreement: Agreement) -> None:

@@ -291,7 +291,7 @@ def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
             continue
         frequent, rare = pair
         rarer_counts[name] = int((training & (number == rare)).sum())
-        counts = np.stack([count_sets(table, client, number == value) for value in pair])
+        counts = np.stack([_count_sets(table, client, number == value) for value in pair])
         new_number = number.copy()
         if ((counts > 0) & (counts < least)).any():
             new_number[number != _GAP] = frequent
@@ -314,7 +314,7 @@ def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
     return replace(table, rows=rows, rarer_counts=rarer_counts, constant=frozenset(constant))
 
 
-def count_sets(table: SiteTable, client: np.ndarray, selected: np.ndarray) -> np.ndarray:
+def _count_sets(table: SiteTable, client: np.ndarray, selected: np.ndarray) -> np.ndarray:
     """Return the selected rows of each set of training rows.
 
     The sets are those of the site and of each client: all rows, those of each fold and those outside of it. Sums with
