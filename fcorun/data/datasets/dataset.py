@@ -16,8 +16,7 @@ from fcorun.base.errors import UserError, first_line
 from fcorun.base.system.files import Keyed
 from fcorun.base.system.machine import REDUCE_HINT, check_memory, free_host_memory
 from fcorun.data.datasets.images import VoxelGrid
-from fcorun.data.rows.host_matrix import balance_clients
-from fcorun.data.rows.rows import Rows, find_nonfinite
+from fcorun.data.rows.rows import Rows, balance_clients, find_nonfinite
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import Labels, label_features

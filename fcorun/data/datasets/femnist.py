@@ -26,8 +26,7 @@ from fcorun.base.errors import UserError, first_line
 from fcorun.base.system.files import cache_dir
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
 from fcorun.data.datasets.images import file_stats, load_or_make
-from fcorun.data.rows.host_matrix import allocate, balance_clients
-from fcorun.data.rows.rows import Rows
+from fcorun.data.rows.rows import Rows, allocate, balance_clients
 
 URL = "https://storage.googleapis.com/tff-datasets-public/"
 # checksums that tensorflow_federated.simulation.datasets.emnist.load_data pinned while it read HDF5 files

@@ -9,7 +9,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.synthetic import EqualSizeClients, check_nonzeros
-from fcorun.data.rows.host_matrix import StoreRows
+from fcorun.data.rows.rows import StoreRows
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from fcorun.base.config import Count, NonNegative
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.synthetic import EqualSizeClients
-from fcorun.data.rows.host_matrix import StoreRows
+from fcorun.data.rows.rows import StoreRows
 
 
 @dataclass(frozen=True)

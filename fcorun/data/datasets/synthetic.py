@@ -12,8 +12,7 @@ from fcorun.base.config import Count, Index, LaterIndex, NonNegative, SplitSeed
 from fcorun.base.errors import UserError
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
-from fcorun.data.rows.host_matrix import StoreRows, allocate, balance_clients
-from fcorun.data.rows.rows import Rows
+from fcorun.data.rows.rows import Rows, StoreRows, allocate, balance_clients
 
 # (split, rows per client, function that stores a client's features) -> targets of all clients
 DrawSplit = Callable[[str, int, StoreRows], np.ndarray]

@@ -15,7 +15,7 @@ from fcorun.data.datasets.dataset import FederatedData, shard_for_host
 from fcorun.data.datasets.femnist import Femnist
 from fcorun.data.datasets.lasso import Lasso
 from fcorun.data.datasets.table import Table
-from fcorun.data.rows.host_matrix import HostMatrix, balance_clients
+from fcorun.data.rows.rows import HostMatrix, balance_clients
 from fcorun.experiment.prepare import prepare
 
 HOSTS = 3
