@@ -20,7 +20,7 @@ from fcorun.data.tables.array_files import (
     is_array_folder,
     stays_on_disk,
 )
-from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, read_metadata
+from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows, read_metadata
 from fcorun.data.tables.columns import COLUMN_KINDS, Column
 from fcorun.data.tables.columns.infer_kind import infer_kind
 from fcorun.data.tables.columns.spline import LEAST_KNOTS, MOST_KNOTS, SplineColumn
@@ -49,7 +49,7 @@ from fcorun.data.tables.splits import (
     ClientRows,
     HoldOut,
     assign_rows,
-    check_groups_and_folds,
+    check_groups_intact,
     sort_client_names,
     summarize_groups,
     warn_groups_across_clients,
@@ -305,8 +305,19 @@ class Table(Dataset):
         validation, test = hold_out.draw_masks(
             rows, client_names, client_index, path=self.path, seed=self.fold_seed(self.seed)
         )
-        check_groups_and_folds(rows, self.roles, validation, test, self.path)
-        return ClientRows(client_names, client_index, (~(validation | test), validation, test)), warnings
+        split = np.array(SPLITS)[validation + 2 * test]
+        training = split == "train"
+        option = "the arrays validation and test" if self.split is None else f"`data.split={self.split}`"
+        if rows.group is not None:
+            check_groups_intact(rows.group, split, option, str(self.group))
+        if rows.fold is not None:
+            option = f"`data.fold={self.fold}`"
+            if "" in rows.fold[training]:
+                row = int(((rows.fold == "") & training).argmax()) + 1
+                raise UserError(f"{option}: row {row} of {self.path} is trained on and has no fold: fill it in")
+            if rows.group is not None:
+                check_groups_intact(rows.group[training], rows.fold[training], option, str(self.group))
+        return ClientRows(client_names, client_index, (training, validation, test)), warnings
 
     def _encode_rows(
         self,

@@ -12,7 +12,7 @@ from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.rows.rows import Rows, renumber_clients
 from fcorun.data.tables.cells import column_as_text
-from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows
+from fcorun.data.tables.column_roles import SPLITS, ParsedRows
 from fcorun.data.tables.columns.column import TrainingRows
 from fcorun.data.tables.columns.infer_kind import holds_dates
 
@@ -166,26 +166,6 @@ def hold_out(
         priority += excluded[rows]  # excluded rows come last
         held_out[rows[np.argsort(priority)[:count]]] = True
     return held_out & ~excluded
-
-
-def check_groups_and_folds(
-    rows: ParsedRows, roles: ColumnRoles, validation: Bool[np.ndarray, " N"], test: Bool[np.ndarray, " N"], path: str
-) -> None:
-    """Raise UserError for a group with rows of two splits or two folds, and for a training row without a fold."""
-    group_column = str(roles.group)
-    split = np.array(SPLITS)[validation + 2 * test]
-    if rows.group is not None:
-        option = "the arrays validation and test" if roles.split is None else f"`data.split={roles.split}`"
-        check_groups_intact(rows.group, split, option, group_column)
-    if rows.fold is None:
-        return
-    training = split == "train"
-    option = f"`data.fold={roles.fold}`"
-    if "" in rows.fold[training]:
-        row = int(((rows.fold == "") & training).argmax()) + 1
-        raise UserError(f"{option}: row {row} of {path} is trained on and has no fold: fill it in")
-    if rows.group is not None:
-        check_groups_intact(rows.group[training], rows.fold[training], option, group_column)
 
 
 def check_groups_intact(
