@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -246,7 +246,7 @@ def mask_sites(sites: Mapping[str, Site]) -> "dict[str, MaskedSite]":
 
 def pool_rows(parts: list[FederatedData], clients: tuple[str, ...]) -> FederatedData:
     """Return the training rows of all sites as one data set, with its clients in this order."""
-    columns: dict[str, list] = {name: [] for name in Rows.__dataclass_fields__}
+    columns: dict[str, list] = {column.name: [] for column in fields(Rows)}
     for part in parts:
         number = np.array([clients.index(name) for name in part.clients], np.int64)
         for name, values in columns.items():

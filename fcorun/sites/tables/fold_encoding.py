@@ -12,7 +12,7 @@ rows in every fold, and outside of it.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -126,7 +126,7 @@ def place_rows(site_data: FederatedData, names: list[str], rows: np.ndarray, wei
     n_clients = int((rows[:, 0] > 0).sum())
 
     def at_site(split_rows: Rows, split: int, n_known: int) -> SiteRows:
-        columns: Any = {name: getattr(split_rows, name) for name in Rows.__dataclass_fields__}
+        columns: Any = {column.name: getattr(split_rows, column.name) for column in fields(Rows)}
         return SiteRows(
             **columns | {"client": number[split_rows.known_client]},
             all_sizes=rows[:n_known, split],
