@@ -23,7 +23,8 @@ import psutil
 import yaml
 from loopback_study import LoopbackServer, LoopbackSite, expected_model
 
-from fcorun.sites.transport.nvflare import export_job, restrict_kit, submit_job
+from fcorun.sites.transport.kits import restrict_kit
+from fcorun.sites.transport.nvflare import export_job, submit_job
 
 SITES = ["site-1", "site-2", "site-3"]
 SERVER, USER = "localhost", "lead@coord.org"

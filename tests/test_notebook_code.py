@@ -9,7 +9,8 @@ import pytest
 
 import fcorun
 from fcorun.base.errors import UserError
-from fcorun.base.plugin_code import NotebookCode, find_code
+from fcorun.base.plugin_code import find_code
+from fcorun.base.plugin_code.notebook import NotebookCode
 
 CELLS = [
     """
@@ -125,6 +126,35 @@ def test_a_decorated_function_and_its_constants_count(notebook):
     assert code_of(notebook) != before
 
 
+def test_defaults_and_class_attributes_are_those_that_run(notebook):
+    """Not the values that the names in their source have later."""
+    texts = []
+    for value in (0.5, 0.25):
+        notebook.run(f"HALF = {value}")
+        notebook.run("def shrink(value, factor=HALF):\n    return value * factor")
+        notebook.run(CELLS[2].replace('source = "ours"', 'source = "ours"\n    share = HALF'))
+        notebook.run("HALF = 3.0")
+        texts.append(code_of(notebook))
+        namespace: dict = {"__name__": "a_notebook"}
+        exec(compile(texts[-1], "notebook.py", "exec"), namespace)
+        assert namespace["shrink"].__defaults__ == (value,)
+        assert namespace["Mine"].share == value
+    assert texts[0] != texts[1]
+
+
+def test_an_array_that_is_a_class_attribute_counts(notebook):
+    attributes = (
+        "w = TABLE\n    jitted = jax.jit(lambda value: value)\n    traits = Traits()\n"
+        "    frozen = Traits()\n    kind = dict\n    count: int = 3"
+    )
+    notebook.run("import jax\nfrom fcorun.methods.algorithms.algorithm import Traits")
+    notebook.run(CELLS[2].replace('source = "ours"', f'source = "ours"\n    {attributes}'))
+    before = code_of(notebook)
+    assert "Mine.w = numpy.array([0.0, 1.0, 2.0], 'float64')" in before
+    notebook.run("Mine.w = np.array([9.0, 9.0])")
+    assert "Mine.w = numpy.array([9.0, 9.0], 'float64')" in code_of(notebook)
+
+
 def test_a_local_name_is_no_global(notebook):
     notebook.run("value = object()")
     assert "value =" not in code_of(notebook)
@@ -133,10 +163,11 @@ def test_a_local_name_is_no_global(notebook):
 @pytest.mark.parametrize(
     ("constant", "text"),
     [
-        ("np.inf", "inf"),
-        ("(-np.inf, [np.nan], {'inf': 1})", "(-inf,\n [nan],\n {'inf': 1})"),
-        ("np.array([0.5, np.inf])", "numpy.array([0.5, inf], 'float64')"),
-        ("{'b', 'a', 'ab'}", "{'a',\n 'ab',\n 'b'}"),
+        ("np.inf", "float('inf')"),
+        ("(-np.inf, [np.nan], {'inf': 1})", "(float('-inf'), [float('nan')], {'inf': 1})"),
+        ("complex(0, np.inf)", "complex('infj')"),
+        ("np.array([0.5, np.inf])", "numpy.array([0.5, float('inf')], 'float64')"),
+        ("{'b', 'a', 'ab'}", "{'a', 'b', 'ab'}"),
         ("frozenset()", "frozenset()"),
         ("(1,)", "(1,)"),
     ],
@@ -161,6 +192,8 @@ def test_what_no_source_shows_is_refused(notebook):
     refused = {
         "def make(k):\n    def inner(v):\n        return k\n    return inner\nshrink = make(2)": "keeps variables",
         "class Box:\n    def get(self):\n        return 1\nHALF = Box()": "HALF, of type Box",
+        "Mine.w = object()": "Mine.w is of type object",
+        "def output(self, problem, server):\n    return 0 * server\nMine.output = output": "was changed after",
         "import pandas as pd\nTABLE = pd.DataFrame({'a': [1.0]})": "TABLE, of type DataFrame",
     }
     for cell, message in refused.items():

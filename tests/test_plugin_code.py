@@ -4,13 +4,14 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from helpers import Count, fails, small
 
 from fcorun import run
 from fcorun.base import errors
-from fcorun.base.plugin_code import _find_distribution, find_code
+from fcorun.base.plugin_code.code_files import _find_distribution, find_code
 from fcorun.interface.cli.commands import main
 from fcorun.methods.algorithms import FedAvg
 
@@ -120,6 +121,88 @@ def test_a_file_that_changed_since_it_was_imported_is_refused(user, tmp_path):
     (tmp_path / "user/parent.py").write_text(FILES["parent.py"] + "# edited\n")
     with fails("parent.py has changed since Python imported it", "start Python again"):
         find_code(cls)
+
+
+GLOBALS = """
+import os
+from dataclasses import dataclass
+from math import pi
+from fcorun.algorithms import FedAvg
+from helping import HELP
+
+FACTOR = 1.0
+EVALUATED = float(1)
+TERM = 1 / 2
+CALLS = 0
+UNUSED = int("3")
+value = 2 * UNUSED
+if HELP:
+    LIMIT = float(1)
+    for seed in (0, 1):
+        seed += 1
+
+def shrink(value):
+    global CALLS
+    CALLS += 1
+    return value * FACTOR * EVALUATED * pi * HELP * LIMIT * TERM
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    def output(self, problem, server):
+        return shrink(server)
+"""
+
+
+def test_a_changed_constant_of_a_module_is_other_code(user):
+    cls = user({"mine.py": GLOBALS, "helping.py": "HELP = 1.0\n"})
+    module, before = sys.modules["mine"], find_code(cls)
+    assert before is not None
+    assert "changed_globals.py" not in before.files
+    for owner, name, value in [
+        (module, "FACTOR", 3.0),
+        (module, "EVALUATED", 3.0),
+        (sys.modules["helping"], "HELP", 3),
+    ]:
+        old = getattr(owner, name)
+        setattr(owner, name, value)
+        code = find_code(cls)
+        assert code is not None
+        assert code.files.pop("changed_globals.py").decode() == f"{owner.__name__}.{name} = {value}\n"
+        assert code.files == before.files
+        setattr(owner, name, old)
+        assert find_code(cls) == before
+    vars(module)["CALLS"] = 7  # a counter
+    assert find_code(cls) == before
+
+
+def test_the_constants_of_a_script_count_unless_its_file_shows_them(user, tmp_path, monkeypatch):
+    user({"helping.py": "HELP = 1.0\n", "script.py": GLOBALS}, "helping.HELP")
+    script = ModuleType("__main__")
+    script.__file__ = str(tmp_path / "user/script.py")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    exec(compile(GLOBALS, "script.py", "exec"), vars(script))
+
+    def globals_of_code():
+        code = find_code(script.Mine)
+        assert code is not None
+        return code.files["changed_globals.py"].decode()
+
+    assert globals_of_code() == "__main__.EVALUATED = 1.0\n__main__.LIMIT = 1.0\n"
+    vars(script)["FACTOR"] = 3.0
+    assert globals_of_code() == "__main__.EVALUATED = 1.0\n__main__.FACTOR = 3.0\n__main__.LIMIT = 1.0\n"
+
+
+def test_annotations_of_the_future_are_no_global_of_a_script(user, tmp_path, monkeypatch):
+    source = "from __future__ import annotations\n" + GLOBALS.replace("FACTOR", "annotations")
+    user({"helping.py": "HELP = 1.0\n", "script.py": source}, "helping.HELP")
+    script = ModuleType("__main__")
+    script.__file__ = str(tmp_path / "user/script.py")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    exec(compile(source, "script.py", "exec"), vars(script))
+    vars(script)["annotations"] = 3.0
+    code = find_code(script.Mine)
+    assert code is not None
+    assert "__main__.annotations = 3.0" in code.files["changed_globals.py"].decode()
 
 
 def test_a_class_in_no_file_is_refused():

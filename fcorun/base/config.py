@@ -12,11 +12,13 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.base.plugin_code import find_code
 from fcorun.base.trust import class_path, locate, locate_user_class
+
+if TYPE_CHECKING:
+    from fcorun.base.plugin_code import PluginCode
 
 # Names that become names of folders, which may be copied to systems that refuse these:
 _INVALID_FOLDER_NAME = re.compile(r'[<>:"/\\|?*\x00-\x1f]|[ .]$|^(con|prn|aux|nul|com\d|lpt\d)$', re.IGNORECASE)
@@ -178,13 +180,23 @@ def code_identifier(plugin: Any) -> str:
     cls = type(plugin)
     if is_of_fcorun(plugin):  # wherever its file lies; RESULTS_VERSION stands for its code
         return f"fcorun.{cls.__qualname__}"
-    code = find_code(cls)
+    code = find_user_code(cls)
     return class_path(cls) + (f":{code.digest}" if code else "")
 
 
 def is_of_fcorun(plugin: Any) -> bool:
     """Return whether the class of a plug-in is fcorun's own, and not a user's."""
     return type(plugin).__module__.startswith("fcorun.")
+
+
+def find_user_code(cls: type) -> "PluginCode | None":
+    """Return the code of a user's class, as ``fcorun.base.plugin_code.find_code`` does; None for a class of fcorun."""
+    packages = {parent.__module__.partition(".")[0] for parent in cls.__mro__}
+    if packages <= {"fcorun", "abc", "builtins", "typing"}:
+        return None
+    from fcorun.base.plugin_code import find_code
+
+    return find_code(cls)
 
 
 def import_classes(config: Mapping[str, Any], trust: str | os.PathLike[str] | None = None) -> None:

@@ -13,22 +13,23 @@ of configuration files, laid out like a folder of ``--config-dir``, and the clas
 No folder is ever put on ``sys.path``: libraries would find their optional modules, plug-ins and entry points in it.
 """
 
-import ast
 import dataclasses
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache, lru_cache
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import distributions
-from importlib.util import find_spec, resolve_name
+from importlib.util import find_spec
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 
 from fcorun.base.errors import UserError, describe_error, find_user_line, suggest_name
@@ -53,7 +54,8 @@ def import_user_module(module: str) -> ModuleType:
 
     Raises whatever the import raises.
     """
-    return _import_from(Path.cwd(), module)
+    with _finder_of(Path.cwd()).open():
+        return importlib.import_module(module)
 
 
 def import_trusted_module(module: str, folder: str | os.PathLike[str]) -> ModuleType:
@@ -66,92 +68,81 @@ def import_trusted_module(module: str, folder: str | os.PathLike[str]) -> Module
     top_name = module.partition(".")[0]
     if not trusted.is_dir():
         raise UserError(f"trust={folder}: there is no such folder; give that of the code that you trust")
-    path = trusted.joinpath(*module.split("."))
-    if not (path.is_dir() or path.with_suffix(".py").is_file()):
+    if not _holds_module(trusted, module):
         raise UserError(f"trust={folder} has no module {module}: give the folder that it is imported from")
-    visible = find_spec(top_name)
-    places = [*(visible.submodule_search_locations or ()), visible.origin or trusted] if visible else []
-    is_elsewhere = any(not Path(place).resolve().is_relative_to(trusted) for place in places)
-    if is_elsewhere or top_name in sys.stdlib_module_names:
-        raise UserError(f"trust={folder}: an installed module is called {top_name}, too, and would be imported "
-                        "instead; rename yours")  # fmt: skip
-    return _import_from(trusted, module)
+    visible = importlib.util.find_spec(top_name)
+    if visible is not None:
+        locations = list(visible.submodule_search_locations or ())
+        if visible.has_location and visible.origin:
+            locations = [visible.origin]
+        inside = [Path(location).resolve().is_relative_to(trusted) for location in locations]
+        if not inside or not all(inside):
+            raise UserError(f"trust={folder}: an installed module is called {top_name}, too, and would be imported "
+                            "instead; rename yours")  # fmt: skip
+    with _finder_of(trusted).open():
+        return importlib.import_module(module)
 
 
-def _import_from(folder: Path, module: str) -> ModuleType:
-    """Import an installed module, or else one of a folder."""
-    finder = _finder_of(folder)
-    finder.names.add(module.partition(".")[0])
-    return importlib.import_module(module)
-
-
-@cache
-def _finder_of(folder: Path) -> "_FolderFinder":
-    """Return the finder of a folder; the first call puts it behind all other finders."""
-    finder = _FolderFinder(folder)
-    sys.meta_path.append(finder)
-    return finder
+def _holds_module(folder: Path, module: str) -> bool:
+    """Return whether a folder holds a module. The packages above the module are not imported."""
+    search_path: Sequence[str] | None = [str(folder)]
+    names = module.split(".")
+    for count in range(1, len(names) + 1):
+        spec = PathFinder.find_spec(".".join(names[:count]), search_path) if search_path else None
+        if spec is None:
+            return False
+        search_path = list(spec.submodule_search_locations or ())
+    return True
 
 
 class _FolderFinder(MetaPathFinder):
     """A finder of the modules in a folder, behind all other finders: it never replaces an installed module.
 
-    The finder knows the names that configurations name, and those that the modules which it has found import, also
-    within functions. It finds no other module: a library that tries to import an optional module does not find a file
-    of the folder.
+    The finder serves the imports of this module while it is open, and the imports of modules that it has found, which
+    may import their own files within functions. It serves no other module: a library that tries to import an optional
+    module does not find a file of the folder.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.names: set[str] = set()  # of modules that may be found
+        self.served: set[str] = set()  # the modules whose imports are served
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Serve the imports of this module within the context."""
+        self.served.add(__name__)
+        try:
+            yield
+        finally:
+            self.served.discard(__name__)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if path is not None or fullname not in self.names:
+        if path is not None or not self._serves_importer():
             return None
         spec = PathFinder.find_spec(fullname, [str(self.folder)])
-        if spec is None:
-            return None
-        files = [Path(spec.origin)] if spec.origin else []
-        for package in spec.submodule_search_locations or ():
-            files += Path(package).rglob("*.py")
-        for file in files:
-            imported = imported_modules(file.read_bytes(), fullname, is_package=False)
-            self.names.update(name.partition(".")[0] for name in imported)
+        if spec is not None:
+            self.served.add(fullname)
         return spec
 
+    def _serves_importer(self) -> bool:
+        """Return whether the module that began the current import is served."""
+        frame = sys._getframe(2)
+        while frame is not None:
+            name = frame.f_globals.get("__name__", "")
+            if not _is_within(name, "importlib"):
+                return name in self.served or name.partition(".")[0] in self.served
+            frame = frame.f_back
+        return False
 
-@lru_cache(maxsize=4096)
-def imported_modules(content: bytes, name: str, is_package: bool) -> tuple[str, ...]:
-    """Return the names of the modules that the source of a module, with this name, may import.
 
-    Imports within functions count, and so do the texts that ``import_module`` and ``__import__`` are given.
-    """
-    try:
-        tree = ast.parse(content)
-    except (SyntaxError, ValueError):  # a compiled module
-        return ()
-    package = name if is_package else name.rpartition(".")[0]
-    relative_names: list[str] = []
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                relative_names += [alias.name for alias in names]
-            case ast.ImportFrom(module=module, names=names, level=level):
-                base = "." * level + (module or "")
-                parent = base if base.endswith(".") else f"{base}."
-                relative_names += [base, *(parent + alias.name for alias in names)]  # which may be modules, too
-            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=items) | ast.Tuple(elts=items)):
-                relative_names += [f".{item.value}" for item in items if isinstance(item, ast.Constant)]  # import *
-            case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Constant(value=text), *_]):
-                if called in ("import_module", "__import__"):
-                    relative_names.append(str(text))
-    absolute_names = []
-    for relative_name in relative_names:
-        with suppress(ImportError):  # a relative import outside of a package
-            absolute_names.append(resolve_name(relative_name, package))
-    return tuple(absolute_names)
+@cache
+def _finder_of(folder: Path) -> _FolderFinder:
+    """Return the finder of a folder; the first call puts it behind all other finders."""
+    finder = _FolderFinder(folder)
+    sys.meta_path.append(finder)
+    return finder
 
 
 @dataclass(frozen=True)
@@ -248,26 +239,38 @@ def _load_class(import_module: Callable[[], ModuleType], target: str, key: str) 
     module_name, _, class_name = target.rpartition(".")
     try:
         module = import_module()
-    except Exception as error:
+    except UserError as error:
         line = find_user_line(error)
-        if isinstance(error, UserError):
-            if not line:
-                raise
-            reason = f"cannot import '{module_name}' ({error}, {line})"
-        elif "non-frozen dataclass" in str(error):
-            reason = f"a plug-in is a frozen dataclass: write @dataclass(frozen=True) above its class, {line}"
-        else:
-            reason = (f"cannot import '{module_name}' ({describe_error(error)}); give the dotted path of a class, "
-                      "package.module.Class, that Python can import from this folder")  # fmt: skip
-        raise UserError(f"`{key}={target}`: {reason}") from error
+        if not line:
+            raise
+        raise UserError(f"`{key}={target}`: cannot import '{module_name}' ({error}, {line})") from error
+    except Exception as error:
+        if "non-frozen dataclass" in str(error):
+            # the class that a decorator did not accept is the argument cls of its last call
+            arguments = [frame.f_locals.get("cls") for frame, _ in walk_tb(error.__traceback__)]
+            classes = [argument.__name__ for argument in arguments if isinstance(argument, type)]
+            raise UserError(
+                f"`{key}={target}`: a plug-in is a frozen dataclass: write @dataclass(frozen=True) above class "
+                f"{classes[-1]}, {find_user_line(error)}"
+            ) from error
+        raise UserError(
+            f"`{key}={target}`: cannot import '{module_name}' ({describe_error(error)}); give the dotted path of a "
+            "class, package.module.Class, that Python can import from this folder"
+        ) from error
     cls = getattr(module, class_name, None)
     if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
-        names = get_close_matches(class_name, MODULES, 3)
-        if not _is_within(module_name, "fcorun"):
-            values = [value for value in vars(module).values() if isinstance(value, type)]
-            names = [v.__name__ for v in values if v.__module__ == module_name and dataclasses.is_dataclass(v)]
+        dataclass_names = [
+            name
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", "") == module_name
+            and isinstance(value, type)
+            and dataclasses.is_dataclass(value)
+        ]
+        if _is_within(module_name, "fcorun"):
+            dataclass_names = get_close_matches(class_name, MODULES, 3)
         raise UserError(
-            f"`{key}={target}`: '{module_name}' has no dataclass '{class_name}'; {suggest_name(class_name, names)}"
+            f"`{key}={target}`: '{module_name}' has no dataclass '{class_name}'; "
+            f"{suggest_name(class_name, dataclass_names)}"
         )
     options = [name for name, hint in inspect.get_annotations(cls).items() if "ClassVar" not in str(hint)]
     if options and "__dataclass_fields__" not in vars(cls):

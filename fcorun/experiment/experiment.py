@@ -19,12 +19,13 @@ from fcorun.base.config import (
     SECTIONS,
     Settings,
     code_identifier,
+    find_user_code,
     identity_fields,
     numeric_fields,
 )
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import CATALOGUE, IGNORES_PSI, MORE_ROUNDS_ADVICE, Metric, MetricCatalogue, custom_metrics
-from fcorun.base.plugin_code import PluginCode, find_code
+from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records.record import Record
 from fcorun.base.trust import class_path
 from fcorun.data.datasets.dataset import Dataset, FederatedData
@@ -297,7 +298,7 @@ class PreparedExperiment:
         """The code of the plug-ins outside of fcorun, by section."""
         codes = {}
         for section in IDENTITY_SECTIONS:
-            code = find_code(type(getattr(self, section)))
+            code = find_user_code(type(getattr(self, section)))
             if code is not None:
                 codes[section] = code
         return codes

@@ -52,7 +52,8 @@ def run_checks(checks: Iterable[Check], subject: Any) -> Iterator[CheckResult]:
     """Yield the result of each check on a subject, one after the other."""
     for check in checks:
         first_line = str(check.__doc__).partition("\n")[0]
-        name = re.sub("^Require (that )?", "", first_line).removesuffix(".")
+        name = re.sub("^Require (that )?", "", first_line.replace("``", "")).removesuffix(".")
+        name = name.replace(", and that ", ", and ")
         try:
             yield CheckResult(name, "passed", check(subject) or "")
         except NotApplicable as reason:

@@ -166,7 +166,7 @@ def test_a_wrong_definition_is_named(mine, definition):
 def test_a_dataclass_that_is_not_frozen_is_refused(user_module):
     """Also one that is beside the class that is chosen."""
     user_module("mine", MINE + "\n\n@dataclass\nclass Other(Mine):\n    pass\n")
-    with fails("algo.class=mine.Mine", "write @dataclass(frozen=True) above its class, mine.py line 28"):
+    with fails("algo.class=mine.Mine", "write @dataclass(frozen=True) above class Other, mine.py line 28"):
         locate_user_class("mine.Mine", "algo.class")
 
 
