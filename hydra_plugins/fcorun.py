@@ -266,7 +266,7 @@ class FcorunLauncher(Launcher):
 
     def _make_point(self, composition: Any, numbers: NumericOverrides, job_number: int, overrides: list[str]) -> Any:
         """Return the point of a job from its composition, with its numbers set; or a point with the error."""
-        from fcorun.experiment.configuration.hydra_errors import describe_hydra_error, is_user_error
+        from fcorun.experiment.configuration.compose import describe_hydra_error, is_user_error
         from fcorun.runs.sweep import SweepPoint
 
         text = " ".join(o for o in overrides if not self._is_outside_identity(o))

@@ -15,8 +15,13 @@ from omegaconf.errors import OmegaConfBaseException
 from fcorun.base.config import GRID_SECTIONS, build_plugin, import_classes
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import IGNORES_PSI
-from fcorun.experiment.configuration.compose import compose_config, normalize_overrides, override_key
-from fcorun.experiment.configuration.hydra_errors import describe_hydra_error, find_unknown_key
+from fcorun.experiment.configuration.compose import (
+    compose_config,
+    describe_hydra_error,
+    find_unknown_key,
+    normalize_overrides,
+    override_key,
+)
 from fcorun.experiment.configuration.override_text import split_overrides
 from fcorun.experiment.configuration.search_path import find_choices, read_yaml
 

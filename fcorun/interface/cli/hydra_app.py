@@ -22,7 +22,9 @@ from fcorun.experiment.configuration.compose import (
     HYDRA_1_3,
     compose_config,
     compose_with_defaults,
+    describe_hydra_error,
     initialize_hydra,
+    is_user_error,
     normalize_overrides,
     override_key,
     register_resolvers,
@@ -30,7 +32,6 @@ from fcorun.experiment.configuration.compose import (
     resolve_settings,
     to_plain_values,
 )
-from fcorun.experiment.configuration.hydra_errors import describe_hydra_error, is_user_error
 from fcorun.experiment.configuration.search_path import overridden_files, packaged_config_dir
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from fcorun.base.errors import UserError
 from fcorun.experiment.configuration.compose import (
     compose_config,
+    is_user_error,
     make_sweep_name,
     normalize_overrides,
     register_resolvers,
     remember_last,
     translate_folder,
 )
-from fcorun.experiment.configuration.hydra_errors import is_user_error
 from fcorun.experiment.configuration.override_text import format_override_value, quote_text, split_overrides
 from fcorun.experiment.configuration.search_path import use_config_dir
 
