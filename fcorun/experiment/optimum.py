@@ -262,7 +262,9 @@ def compute_strength_max(
     with jax.enable_x64(True):
         problem = build_problem(experiment, data)
         if isinstance(data.train, SiteRows):
-            strength = _strength_max_at_sites(problem, data.train)
+            null_model = {name: jnp.zeros((1, *shape)) for name, shape in problem.shapes.items()}
+            _, sums = CertificateRequests(data.train, problem, 1, NULL).residuals_at_best_intercept(null_model)
+            strength = float(problem.regularizer.strength_max(sums.gradient[0]))  # type: ignore[attr-defined]
         elif of_each_client:
             client_strength_max = solver.make_strength_max(problem, data.train.x.shape[1])
             strength = max(client_strength_max(batch) for batch in _client_batches(data))
@@ -273,13 +275,6 @@ def compute_strength_max(
     if not data.train.stays_at_sites:
         write_cached(path, strength)
     return strength
-
-
-def _strength_max_at_sites(problem: Problem, rows: SiteRows) -> float:
-    """Return the smallest strength at which 0 is optimal, from the sites' sums. Call under enable_x64."""
-    null_model = {name: jnp.zeros((1, *shape)) for name, shape in problem.shapes.items()}
-    _, sums = CertificateRequests(rows, problem, 1, NULL).residuals_at_best_intercept(null_model)
-    return float(problem.regularizer.strength_max(sums.gradient[0]))  # type: ignore[attr-defined]
 
 
 def _client_batches(data: FederatedData) -> Iterator[Batch]:

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from rich.console import Console
 
 from fcorun.base.config import IDENTITY_SECTIONS, Count, CurveAxis, FigureStyle, import_classes
@@ -141,11 +141,9 @@ def objective_values(points: Sequence[SweepPoint], metric: str | None, tail_roun
     """
     runs = build_table([Record(point.folder) for point in points], tail_rounds)
     metric = runs.resolve_metric(metric)
-    objectives = []
-    for value, status in zip(runs.tail_values(metric), runs.frame["status"], strict=True):
-        is_measured = status == "done" and value == value  # not NaN
-        objectives.append(float(runs.metrics.sign(metric) * value) if is_measured else inf)
-    return objectives
+    values = runs.metrics.sign(metric) * runs.tail_values(metric)
+    is_measured = (runs.frame["status"] == "done") & ~np.isnan(values)
+    return np.where(is_measured, values, np.inf).tolist()
 
 
 def find_existing(points: Sequence[SweepPoint], folder: Path, options: SweepOptions) -> None:
@@ -387,12 +385,10 @@ def run_group(group: list[SweepPoint], watch: SweepWatcher) -> None:
         if group_error is not None and not job.end_status:
             point.end_status, point.error = "failed", job.error or group_error
             record_failure(point)
-    for point in group:
-        if isinstance(point.error, KeyboardInterrupt):
-            raise KeyboardInterrupt
-    for point in group:
-        if isinstance(point.error, HostLost):  # the next group needs all hosts as well
-            raise point.error
+    for kind in (KeyboardInterrupt, HostLost):  # after a lost host, the next group lacks it as well
+        for point in group:
+            if isinstance(point.error, kind):
+                raise point.error
 
 
 def run_with_joblib(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
