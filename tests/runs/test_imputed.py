@@ -93,7 +93,8 @@ def test_the_model_is_the_average_of_single_runs(algorithm):
     with fails("imputations=2 averages fits", "infer a record without it"):
         record.infer()
     frame = pd.read_csv("gaps.csv").head(3).drop(columns=["y", "split"])
-    with pytest.warns(ExperimentWarning, match="gaps are filled"):
+    of_the_record = pytest.warns(ExperimentWarning, match="the model is the average of 2 fits")
+    with of_the_record, pytest.warns(ExperimentWarning, match="gaps are filled"):
         assert len(record.predict(frame)) == 3
 
 
@@ -136,7 +137,7 @@ def test_the_rounds_of_the_fits_are_summarized(monkeypatch, diverged):
         fits[0].divergence_round = 6
     remaining = iter(fits)
     monkeypatch.setattr(pooled_fits, "complete_tables", lambda *_: iter([data, data]))
-    monkeypatch.setattr(pooled_fits.TableFitter, "fit", lambda *_: next(remaining))
+    monkeypatch.setattr(pooled_fits, "fit_table", lambda *_: next(remaining))
     monkeypatch.setattr(pooled_fits, "evaluate", lambda *_: {"train_loss": 1.0})
     record = run(settings, "here")
     if diverged:
