@@ -15,12 +15,13 @@ import numpy as np
 from fcorun.base.errors import word
 from fcorun.base.metrics import COUNTERS, MORE_ROUNDS_ADVICE
 from fcorun.base.records.formats import columns_csv
-from fcorun.base.system.files import check_interrupted
+from fcorun.base.system.files import Keyed, check_interrupted
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.engine import CompiledPrograms, message_bytes
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
+from fcorun.experiment.optimality_gap import compile_solver
 from fcorun.experiment.optimum import resolve_strength
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import solver
@@ -101,64 +102,59 @@ class ImputedFit(RunHistory):
     state: str = field(default="done", kw_only=True)
 
 
-@dataclass
-class TableFitter:
-    """A runner of one experiment on several completed tables, whose programs are compiled once."""
+def fit_table(
+    experiment: PreparedExperiment, data: FederatedData, number: int, programs: CompiledPrograms
+) -> ImputedFit:
+    """Return the fit to the completed table with this number, by programs that are compiled for the first one."""
+    of_table = experiment.with_resolved()
+    vars(of_table)["fingerprint"] = f"{experiment.fingerprint} imputation {number} of {experiment.settings.seed}"
+    if isinstance(experiment.algo, Baseline):
+        return _solve_table(of_table, data, f"{experiment.batch_key} imputations")
+    return _run_on_table(of_table, data, programs)
 
-    experiment: PreparedExperiment
-    programs: CompiledPrograms = field(default_factory=CompiledPrograms)
-    compiled: Any = None
 
-    def fit(self, data: FederatedData, number: int) -> ImputedFit:
-        """Return the fit to the completed table with this number."""
-        experiment = self.experiment.with_resolved()
-        vars(experiment)["fingerprint"] = f"{experiment.fingerprint} imputation {number} of {experiment.settings.seed}"
-        if isinstance(experiment.algo, Baseline):
-            return self._solve(experiment, data)
-        return self._run(experiment, data)
-
-    def _solve(self, experiment: PreparedExperiment, data: FederatedData) -> ImputedFit:
-        """Solve the problem of a baseline."""
-        algo = experiment.algo
-        assert isinstance(algo, Baseline)
-        with jax.enable_x64(True):
-            problem = build.build_problem(experiment, data)
-            rows = gather_rows(data, experiment.settings.client_weighting)
-            if self.compiled is None:
-                self.compiled = solver.compile_programs(problem, rows.x.shape[1])
-            for iterate in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, compiled=self.compiled):  # noqa: B007
-                check_interrupted()
-            fit = ImputedFit(experiment, rows=[{"round": iterate.iteration, **_NO_COSTS}])
-            fit.solution = {name: np.asarray(values) for name, values in iterate.w.items()}
-            if not np.isfinite(iterate.objective):
-                fit.state = "diverged"
-                fit.divergence_round = max(iterate.iteration, 1)
-            elif not iterate.certified:
-                fit.state = "not certified"
-            return fit
-
-    def _run(self, experiment: PreparedExperiment, data: FederatedData) -> ImputedFit:
-        """Run an algorithm to its last round."""
-        experiment = build.resolve_auto(experiment, data)[0]
-        algo = experiment.algo
-        assert isinstance(algo, Algorithm)
-        point = experiment.numbers()
-        if algo.curvature_alternatives:
-            least, most = build.compute_curvature_bounds(experiment, data)
-            point["curvature"] = {"least": least, "most": most}  # type: ignore[assignment]
-        engine = replace(build.build_engine(experiment, data), programs=self.programs)
-        with use_precision(engine.federation.precision):
-            sent = message_bytes(engine.federation, algo, experiment.uplink, experiment.downlink)
-            fit = ImputedFit(experiment, message_bytes=sent)
-            for snapshot in RunFollower(engine, [fit], [point]).follow():  # noqa: B007
-                pass
-            fit.solution = {name: np.asarray(values[0]) for name, values in snapshot.solution.items()}
-        fit.check_growth()
-        if fit.divergence_round:
+def _solve_table(experiment: PreparedExperiment, data: FederatedData, key: str) -> ImputedFit:
+    """Solve the problem of a baseline on a completed table, by the programs of ``key``."""
+    algo = experiment.algo
+    assert isinstance(algo, Baseline)
+    with jax.enable_x64(True):
+        problem = build.build_problem(experiment, data)
+        rows = gather_rows(data, experiment.settings.client_weighting)
+        compiled = compile_solver(Keyed(key, problem), rows.x.shape[1])
+        for iterate in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, compiled=compiled):  # noqa: B007
+            check_interrupted()
+        fit = ImputedFit(experiment, rows=[{"round": iterate.iteration, **_NO_COSTS}])
+        fit.solution = {name: np.asarray(values) for name, values in iterate.w.items()}
+        if not np.isfinite(iterate.objective):
             fit.state = "diverged"
-        elif measure_remaining_descent(fit.rows):
-            fit.state = "falling"
+            fit.divergence_round = max(iterate.iteration, 1)
+        elif not iterate.certified:
+            fit.state = "not certified"
         return fit
+
+
+def _run_on_table(experiment: PreparedExperiment, data: FederatedData, programs: CompiledPrograms) -> ImputedFit:
+    """Run an algorithm on a completed table to its last round."""
+    experiment = build.resolve_auto(experiment, data)[0]
+    algo = experiment.algo
+    assert isinstance(algo, Algorithm)
+    point = experiment.numbers()
+    if algo.curvature_alternatives:
+        least, most = build.compute_curvature_bounds(experiment, data)
+        point["curvature"] = {"least": least, "most": most}  # type: ignore[assignment]
+    engine = replace(build.build_engine(experiment, data), programs=programs)
+    with use_precision(engine.federation.precision):
+        sent = message_bytes(engine.federation, algo, experiment.uplink, experiment.downlink)
+        fit = ImputedFit(experiment, message_bytes=sent)
+        for snapshot in RunFollower(engine, [fit], [point]).follow():  # noqa: B007
+            pass
+        fit.solution = {name: np.asarray(values[0]) for name, values in snapshot.solution.items()}
+    fit.check_growth()
+    if fit.divergence_round:
+        fit.state = "diverged"
+    elif measure_remaining_descent(fit.rows):
+        fit.state = "falling"
+    return fit
 
 
 def prepare_tables(experiment: PreparedExperiment, data: FederatedData) -> GapModel:
@@ -197,10 +193,10 @@ def run_imputed(job: Job, data: FederatedData, watch: Watcher) -> None:
     experiment = build.bind_objective(job.experiment, data)
     experiment = experiment.with_resolved(reg=resolve_strength(experiment, data))
     job.experiment, job.depends_on_seed = experiment, True
-    fitter = TableFitter(experiment)
+    programs = CompiledPrograms()
     fits = []
     for table in complete_tables(experiment, data):
-        fits.append(fitter.fit(table, len(fits) + 1))
+        fits.append(fit_table(experiment, table, len(fits) + 1, programs))
         job.run_folder.log(f"completed table {len(fits)} of {experiment.settings.imputations}: {fits[-1].state}")
     solution = average_solutions([fit.solution for fit in fits])
     last_rows = [fit.rows[-1] if fit.rows else {"round": 0.0} for fit in fits]
@@ -222,7 +218,7 @@ def run_imputed(job: Job, data: FederatedData, watch: Watcher) -> None:
         job.add_reason(_describe(fits))
     states = {state: sum(fit.state == state for fit in fits) for state in _STATES}
     sections = {"imputations": {"tables": len(fits), "ends": states}}
-    times = {"compile": fitter.programs.compile_seconds, "steady": counters["seconds"], "batched_with": 1}
+    times = {"compile": programs.compile_seconds, "steady": counters["seconds"], "batched_with": 1}
     finish_run(job, data, solution, None, times=times, files=files, sections=sections)
     watch.on_end(job)
 
