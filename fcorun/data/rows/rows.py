@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -132,7 +132,7 @@ class Rows:
         stays_at_sites: whether rows stay at their sites, which answer the server's requests.
     """
 
-    stays_at_sites: ClassVar[bool] = False
+    stays_at_sites = False
 
     x: Any
     y: np.ndarray
