@@ -22,23 +22,20 @@ def compute_predictions(objective: Objective, params: Arrays, x: np.ndarray, sca
         block = x[start : start + block_length].astype(dtype, copy=False)
         if scale != 1:
             block = block * dtype.type(scale)
-        predictions.append(_predict_block(objective, params, block))
+        if not is_linear_model(type(objective)):
+            with use_precision(str(dtype)):
+                on_device = {name: jnp.asarray(value) for name, value in params.items()}
+                predictions.append(np.asarray(objective.predict(on_device, jnp.asarray(block))))
+            continue
+        weights = params["weights"]
+        n_features = x.shape[1]
+        outputs = weights.size // n_features
+        weights = weights.reshape(n_features, outputs) if outputs > 1 else weights.reshape(n_features)
+        prediction = block @ weights
+        if "bias" in params:
+            prediction = add_intercept(prediction, params["bias"][None])
+        predictions.append(prediction)
     return np.concatenate(predictions)
-
-
-def _predict_block(objective: Objective, params: Arrays, x: np.ndarray) -> np.ndarray:
-    if not is_linear_model(type(objective)):
-        with use_precision(str(x.dtype)):
-            on_device = {name: jnp.asarray(value) for name, value in params.items()}
-            return np.asarray(objective.predict(on_device, jnp.asarray(x)))
-    weights = params["weights"]
-    n_features = x.shape[1]
-    outputs = weights.size // n_features
-    weights = weights.reshape(n_features, outputs) if outputs > 1 else weights.reshape(n_features)
-    prediction = x @ weights
-    if "bias" not in params:
-        return prediction
-    return add_intercept(prediction, params["bias"][None])
 
 
 def predict_by_client(

@@ -10,7 +10,6 @@ Greenwood's. Censoring must not depend on the risk within a group.
 import csv
 import io
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -268,7 +267,16 @@ def calibrate(
         for kind, of_kind in kinds:
             observed = observe_risk(rows.target[of_kind], at, level)
             groups.append(RiskGroup(client, kind, len(of_kind), float(risk[of_kind].mean()), observed))
-    warnings = [*(sentences or []), *_find_warnings(groups, at)]
+    warnings = list(sentences or [])
+    within = " (groups within each client included)" if any(group.client for group in groups) else ""
+    all_groups = f"{len(groups)} groups{within}"
+    unknown = sum(math.isnan(group.observed.risk) for group in groups)
+    if unknown:
+        warnings.append(f"no observed risk for {unknown} of {all_groups}, none of whose rows is at risk at {at:g}")
+    few = sum(group.observed.at_risk < _FEW_AT_RISK for group in groups) - unknown
+    if few:
+        warnings.append(f"fewer than {_FEW_AT_RISK} rows are at risk at {at:g} in {few} of {all_groups}, whose "
+                        "observed risk says little")  # fmt: skip
     return SurvivalCalibration(at, rows.split, tuple(groups), tuple(warnings), level)
 
 
@@ -292,16 +300,3 @@ def observe_risk(times: Float[np.ndarray, " n"], at: float, level: float = _LEVE
         survival = low = high = math.nan
     n_censored = int(np.sum(~is_event & (time < at)))
     return ObservedRisk(1 - survival, low, high, events=int(events.sum()), censored=n_censored, at_risk=n_at_risk)
-
-
-def _find_warnings(groups: list[RiskGroup], at: float) -> Iterator[str]:
-    """Yield sentences on groups of which few rows, or none, are left at the time."""
-    within = " (groups within each client included)" if any(group.client for group in groups) else ""
-    all_groups = f"{len(groups)} groups{within}"
-    unknown = sum(math.isnan(group.observed.risk) for group in groups)
-    if unknown:
-        yield f"no observed risk for {unknown} of {all_groups}, none of whose rows is at risk at {at:g}"
-    few = sum(group.observed.at_risk < _FEW_AT_RISK for group in groups) - unknown
-    if few:
-        yield (f"fewer than {_FEW_AT_RISK} rows are at risk at {at:g} in {few} of {all_groups}, whose "
-               "observed risk says little")  # fmt: skip

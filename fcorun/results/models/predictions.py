@@ -14,7 +14,6 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.row_groups import RowGroups
 from fcorun.data.rows.rows import Rows
 from fcorun.data.rows.site_rows import SiteRows
-from fcorun.data.tasks import Task
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import (
@@ -405,28 +404,24 @@ def summarize_outcome(data: FederatedData) -> list[dict[str, object]]:
     if on_other_hosts or data.features.encoding is None:
         return []
     names = ["", *data.client_names, *data.held_out_clients]
-    summary = []
+    summary: list[dict[str, object]] = []
     for split, rows in data.splits.items():
         y = np.asarray(rows.y)
         clients = data.client_of_row(split)
         for name in names if clients is not None and len(names) <= _MAX_CLIENTS + 1 else names[:1]:
             targets = y[clients == name] if name else y
-            if len(targets) or not name:
-                summary.append({"set": split, "client": name, **_describe_targets(targets, data.target_task)})
+            if name and not len(targets):
+                continue
+            summary.append({"set": split, "client": name, "rows": len(targets)})
+            events = data.target_task.find_events(targets)
+            if events is not None:
+                summary[-1]["events"] = int(events.sum())
+            elif data.target_task.is_quantity:
+                targets = targets.astype(float)
+                deviation = float(targets.std(ddof=1)) if len(targets) > 1 else math.nan
+                summary[-1]["mean"] = float(targets.mean())
+                summary[-1]["deviation"] = None if math.isnan(deviation) else deviation
     return summary
-
-
-def _describe_targets(y: np.ndarray, task: Task) -> dict[str, object]:
-    """Return the number of rows with these targets (n,), and their events, or their mean and standard deviation."""
-    counts: dict[str, object] = {"rows": len(y)}
-    events = task.find_events(y)
-    if events is not None:
-        return counts | {"events": int(events.sum())}
-    if task.is_quantity:
-        y = y.astype(float)
-        deviation = float(y.std(ddof=1)) if len(y) > 1 else math.nan
-        return counts | {"mean": float(y.mean()), "deviation": None if math.isnan(deviation) else deviation}
-    return counts
 
 
 _MODELS = {SHARED: "the shared model", PERSONAL: "the personal models"}
