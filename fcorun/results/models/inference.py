@@ -239,7 +239,13 @@ def infer_from_sums(
     deviation = standard_deviations(sums, len(problem.theta))[: problem.n_features]
     if not deviation.any():
         raise UserError("all features are constant, so that no coefficient can be estimated: check the data")
-    candidates = _find_informative(problem, sums, deviation)
+    candidates = deviation > 0
+    if problem.has_baseline_hazards:  # a feature must vary in the risk set of an event
+        curvature = np.diagonal(sums.derivatives(np.zeros(len(deviation))).hessian)
+        candidates = curvature > _NO_CURVATURE * deviation**2
+        if not candidates.any():
+            raise UserError("no feature varies among the rows of a client that are at risk at an event, so that no "
+                            "coefficient can be estimated: check `data.event` and `data.client`")  # fmt: skip
     own = problem.theta
     if selection is not None:
         own = selection.theta
@@ -271,7 +277,11 @@ def infer_from_sums(
     distance = None
     if selection is None:
         excess = solved.derivatives(own).loss + penalty.value(own) - solution.objective
-        distance = _measure_distance(own - solution.theta, numbers, deviation, excess)
+        features = numbers[numbers < len(deviation)]
+        # an intercept is the last parameter
+        sizes = np.abs(own - solution.theta)[: len(features)] * deviation[features]
+        largest = int(sizes.argmax())
+        distance = RecordDistance(max(excess, 0.0), float(sizes[largest]), int(features[largest]))
     return Inference(
         options=options,
         problem=problem,
@@ -391,21 +401,6 @@ def _explain_singular(problem: InferenceProblem, parameters: Iterable[int], advi
                      f"{advice}")  # fmt: skip
 
 
-def _find_informative(problem: InferenceProblem, sums: RowSums, deviation: np.ndarray) -> np.ndarray:
-    """Return whether the rows tell anything of the coefficient of each feature (d,).
-
-    A feature must not be constant, and of times to events it must vary in the risk set of an event.
-    """
-    if not problem.has_baseline_hazards:
-        return deviation > 0
-    curvature = np.diagonal(sums.derivatives(np.zeros(len(deviation))).hessian)
-    informative = curvature > _NO_CURVATURE * deviation**2
-    if not informative.any():
-        raise UserError("no feature varies among the rows of a client that are at risk at an event, so that no "
-                        "coefficient can be estimated: check `data.event` and `data.client`")  # fmt: skip
-    return informative
-
-
 def _square_scores(
     problem: InferenceProblem, options: InferenceOptions, sums: RowSums, solution: PenalizedSolution, n_rows: int
 ) -> tuple[SquaredScores, float]:
@@ -417,13 +412,3 @@ def _square_scores(
     if options.errors == "model":
         return model_based_scores(solution.sums, n_rows), np.inf
     return sums.scores(solution.theta), np.inf if problem.has_baseline_hazards else n_rows
-
-
-def _measure_distance(
-    difference: np.ndarray, parameter_numbers: np.ndarray, deviation: np.ndarray, excess: float
-) -> RecordDistance:
-    """Return the distance for the difference of parameters whose numbers are ``parameter_numbers``."""
-    features = parameter_numbers[parameter_numbers < len(deviation)]
-    sizes = np.abs(difference[: len(features)]) * deviation[features]  # an intercept is the last parameter
-    largest = int(sizes.argmax())
-    return RecordDistance(max(excess, 0.0), float(sizes[largest]), int(features[largest]))

@@ -64,11 +64,13 @@ class GapModel:
 def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel:
     """Return the model of the gaps of a record's training rows.
 
-    The outcome, its offset and, with enough rows, an intercept of each client are regressors of every column. Raises
-    UserError for a record whose gaps cannot be imputed, or whose estimates cannot be pooled.
+    The outcome, of counts and of positive targets its logarithm, its offset unless it is 0 and, with enough rows, an
+    intercept of each client are regressors of every column. Numbers are standardized.
+    Raises UserError for a record whose gaps cannot be imputed, or whose estimates cannot be pooled.
     """
     option = f"`imputations={imputations}`"
     cells = problem.data.features.cells
+    encoding = problem.data.features.encoding
     reason = explain_no_imputation(problem)
     if not reason and problem.has_penalty:
         reason = word("coefficients that a penalty shrinks are not pooled, since Rubin's rules need estimates that "
@@ -76,12 +78,26 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
     if reason:
         raise UserError(f"{option}: {reason}")
     incomplete = [] if cells is None else [column for column in cells.columns if cells.find_gaps(column).any()]
-    if cells is None or not incomplete:
+    if cells is None or encoding is None or not incomplete:
         raise UserError(f"{option}: no column of the record has gaps in its training rows that the record has filled: "
                         "leave it out")  # fmt: skip
-    x, mean, deviation = _scale_features(problem)
+    x = problem.rows.x[:, : problem.n_features].copy()
+    scaling = feature_scaling(problem.data)
+    if scaling is not None:
+        x = x * scaling.deviation + scaling.mean
+    is_number = np.array([column.has_numbers for column in encoding.columns for _ in column.features])
+    mean = np.where(is_number, x.mean(axis=0), 0.0)
+    deviation = np.where(is_number & (x.std(axis=0) > 0), x.std(axis=0), 1.0)
+    x = (x - mean) / deviation  # levels stay 0 and 1
     columns = [_read_column(column, cells, x) for column in incomplete]
-    others = _outcome_regressors(problem)
+    y = problem.rows.y
+    offset = problem.rows.offset
+    if isinstance(problem.objective, Poisson):
+        y = np.log(y + 0.5)
+    elif isinstance(problem.objective, Gamma):
+        y = np.log(y)
+    others = np.column_stack([y, offset])[:, [True, bool(offset.any())]]
+    others = (others - others.mean(axis=0)) * reciprocal_or_zero(others.std(axis=0))
     n_rows = min(int((~column.is_gap).sum()) for column in columns)
     n_clients = problem.data.n_clients
     clients = np.empty((len(x), 0))
@@ -126,20 +142,6 @@ def explain_no_imputation(problem: InferenceProblem) -> str:
     return ""
 
 
-def _scale_features(problem: InferenceProblem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the features, numbers standardized and levels as 0 and 1, (N, d), with the means and deviations taken."""
-    encoding = problem.data.features.encoding
-    assert encoding is not None
-    x = problem.rows.x[:, : problem.n_features].copy()
-    scaling = feature_scaling(problem.data)
-    if scaling is not None:
-        x = x * scaling.deviation + scaling.mean
-    is_number = np.array([column.has_numbers for column in encoding.columns for _ in column.features])
-    mean = np.where(is_number, x.mean(axis=0), 0.0)
-    deviation = np.where(is_number & (x.std(axis=0) > 0), x.std(axis=0), 1.0)
-    return (x - mean) / deviation, mean, deviation
-
-
 def _read_column(column: Column, cells: TrainingCells, x: np.ndarray) -> IncompleteColumn:
     """Return a column with gaps; numbers with two values, such as 0 and 1, are two levels."""
     first = cells.first_feature[column.name]
@@ -154,18 +156,3 @@ def _read_column(column: Column, cells: TrainingCells, x: np.ndarray) -> Incompl
         return IncompleteColumn(column.name, features, is_gap)
     codes = (values == distinct[1]).astype(int)
     return IncompleteColumn(column.name, features, is_gap, levels=distinct[:, None], codes=codes)
-
-
-def _outcome_regressors(problem: InferenceProblem) -> np.ndarray:
-    """Return the outcome, of counts and of positive targets its logarithm, and the offset unless it is 0, (N, q).
-
-    Both are standardized.
-    """
-    y = problem.rows.y
-    offset = problem.rows.offset
-    if isinstance(problem.objective, Poisson):
-        y = np.log(y + 0.5)
-    elif isinstance(problem.objective, Gamma):
-        y = np.log(y)
-    regressors = np.column_stack([y, offset])[:, [True, bool(offset.any())]]
-    return (regressors - regressors.mean(axis=0)) * reciprocal_or_zero(regressors.std(axis=0))
