@@ -247,21 +247,39 @@ def collect_sums(
     if rows.away is not None:
         rows.absences.note("scores", 0, rows.sites, tuple(answers))
     expected = expected_sums(objective, data.target_task, len(data.classes), secure=rows.sum_name is not None)
-    sums_of = {site: _by_set(site, answers[site].arrays, models) for site in sorted(answers)}
+    sums_of: dict[tuple[str, str], SumArrays] = {}  # by the site and the key of the set
+    for site in sorted(answers):
+        for key, values in answers[site].arrays.items():
+            split, model, name = parse_sum_name(key)
+            if split not in _SPLITS or model not in models:
+                raise UserError(f"site '{site}' sent no sum of scores as '{key}': see the log of that site")
+            sums_of.setdefault((site, set_prefix(split, model)), {})[name] = values
     sets = []
     for split, model in product(data.splits, models):
         key = set_prefix(split, model)
         parts = {}
-        for site, n_rows in _count_rows(data, split, model).items():
-            if n_rows and site in sums_of:
-                parts[site] = sums_of[site].get(key, {})
+        split_rows = data.splits[split]
+        assert isinstance(split_rows, SiteRows)
+        sizes = split_rows.all_sizes
+        if model != SHARED:  # clients without training rows have no personal model
+            sizes = np.where(np.arange(len(sizes)) < data.n_clients, sizes, 0)
+        for site, n_rows in sorted(split_rows.sum_by_answer(sizes).items()):
+            if n_rows and site in answers:
+                parts[site] = sums_of.get((site, key), {})
                 error = rows.sum_errors.get("scores", 0.0)
                 check_sums(site, key, parts[site], expected, n_rows=n_rows, error=error)
         if not parts:
             continue
         if data.target_task.has_two_classes:
             for site, sums in parts.items():
-                _spread_merged_bins(site, sums)
+                n_positive = int(sums["positive"])
+                for name, n_rows in zip(BINS, (n_positive, int(sums["n"]) - n_positive), strict=True):
+                    if sums[name].ndim == 1:  # secure counts are placed by the sites
+                        sums[name] = np.stack(spread_cells(sums[name]))
+                    for n_counted in sums[name].sum(axis=1).tolist():
+                        if n_counted != n_rows:
+                            raise UserError(f"site '{site}' counted the scores of {n_counted} rows of a class of "
+                                            f"{n_rows}: see the log of that site")  # fmt: skip
         total = {name: np.sum([sums[name] for sums in parts.values()], axis=0) for name in expected}
         sets.append(ScoredSet(split, model, "", tuple(parts), total))
         if rows.by_site:
@@ -269,44 +287,9 @@ def collect_sums(
     return sets
 
 
-def _count_rows(data: FederatedData, split: str, model: str) -> dict[str, int]:
-    """Return the number of rows of a split that a model predicts, by the sorted names of the answers."""
-    rows = data.splits[split]
-    assert isinstance(rows, SiteRows)
-    trains = np.arange(len(rows.all_sizes)) < data.n_clients
-    counts = rows.sum_by_answer(rows.all_sizes if model == SHARED else np.where(trains, rows.all_sizes, 0))
-    return dict(sorted(counts.items()))
-
-
 def _with_last_model(rows: SiteRows) -> tuple[str, ...] | None:
     """Return the sites that have evaluated the last model; None for all."""
     return None if rows.away is None else rows.absences.evaluated
-
-
-def _by_set(site: str, arrays: Mapping[str, np.ndarray], models: Sequence[str]) -> dict[str, SumArrays]:
-    """Return the sums of a site by the keys of the sets. Raises UserError, which names the site, for other names."""
-    sums: dict[str, SumArrays] = {}
-    for key, values in arrays.items():
-        split, model, name = parse_sum_name(key)
-        if split not in _SPLITS or model not in models:
-            raise UserError(f"site '{site}' sent no sum of scores as '{key}': see the log of that site")
-        sums.setdefault(set_prefix(split, model), {})[name] = values
-    return sums
-
-
-def _spread_merged_bins(site: str, sums: SumArrays) -> None:
-    """Replace counts of scores in bins by those in the lowest, and in the highest, bin of each score, (2, bins).
-
-    Raises UserError, which names the site, for counts that are not those of the classes.
-    """
-    n_positive = int(sums["positive"])
-    for name, n_rows in zip(BINS, (n_positive, int(sums["n"]) - n_positive), strict=True):
-        if sums[name].ndim == 1:  # secure counts are placed by the sites
-            sums[name] = np.stack(spread_cells(sums[name]))
-        for n_counted in sums[name].sum(axis=1).tolist():
-            if n_counted != n_rows:
-                raise UserError(f"site '{site}' counted the scores of {n_counted} rows of a class of {n_rows}: see the "
-                                "log of that site")  # fmt: skip
 
 
 def request_calibration_sums(
