@@ -323,7 +323,7 @@ class SharedWeightsClassifier(ClassifierMixin, BaseEstimator):
     intercept_: np.ndarray
     classes_: np.ndarray
 
-    def __init__(self, objective: Objective | None = None):
+    def __init__(self, objective: Objective):
         self.objective = objective
 
     def decision_function(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n cuts"]:
@@ -332,7 +332,6 @@ class SharedWeightsClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n classes"]:
         """Return the probability of each class, (n, classes)."""
-        assert self.objective is not None
         probabilities = class_probabilities(self.objective, self.decision_function(X))
         assert probabilities is not None
         return probabilities
