@@ -69,7 +69,12 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         ),
         f"reference=true takes sums of {ONE_OUTPUT}, and a bound on its curvature, which objective="
         f"{names['objective']} with reg={names['reg']} has not here: leave it out": (
-            settings.reference and not _has_certified_optimum(experiment)
+            settings.reference
+            and not (
+                has_one_residual(experiment)
+                and not explain_missing_conjugate(objective, experiment.reg)
+                and objective.has_curvature_bound
+            )
         ),
         f"objective={names['objective']} is for {' and '.join(objective.tasks)} targets, and data.task is "
         f"{data.task}: give another objective, or data.event where targets are times to events": (
@@ -122,14 +127,6 @@ def has_one_residual(experiment: PreparedExperiment) -> bool:
         return False
     shapes = objective.shapes((_FEATURES,), data.target_task.typical_classes)
     return has_one_output(Problem(objective, experiment.reg, experiment.mirror, shapes), _FEATURES)
-
-
-def _has_certified_optimum(experiment: PreparedExperiment) -> bool:
-    """Return whether sums of sites lead to the optimum, and a duality gap certifies it."""
-    objective = experiment.objective
-    reg = experiment.reg
-    has_gap = has_one_residual(experiment) and not explain_missing_conjugate(objective, reg)
-    return has_gap and objective.has_curvature_bound
 
 
 def check_away(experiment: PreparedExperiment, secure: bool, selects: bool) -> None:

@@ -1,6 +1,6 @@
 """The policy of a site: what its owner lets a study compute and receive."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -81,28 +81,28 @@ class Policy:
 
     def check_plan(self, plan: Plan) -> None:
         """Raise UserError for a plan that the policy forbids, ObstaclesError where it forbids several things."""
-        Obstacles(list(self._find_obstacles(plan))).raise_any()
-
-    def _find_obstacles(self, plan: Plan) -> Iterator[UserError]:
-        """Yield an error for each part of a plan that the policy forbids."""
+        errors = []
         settings = plan.experiment.settings
         if plan.shared_options.by_site and self.by_site == "refuse":
-            yield UserError("the plan has data.by_site=true, results of the rows of each site alone, which "
-                            "policy.by_site of this site refuses: its owner may write by_site: allow")  # fmt: skip
+            errors.append(UserError("the plan has data.by_site=true, results of the rows of each site alone, which "
+                                    "policy.by_site of this site refuses: its owner may write by_site: allow")
+                          )  # fmt: skip
         if plan.select is not None and plan.select.by == "clients" and self.by_site == "refuse":
-            yield UserError("the plan has by=clients, where a fold may hold out this site alone, and policy.by_site of "
-                            "this site refuses results of its rows alone: its owner may allow them, by_site: allow, or "
-                            "the plan takes by=rows")  # fmt: skip
+            errors.append(UserError("the plan has by=clients, where a fold may hold out this site alone, and "
+                                    "policy.by_site of this site refuses results of its rows alone: its owner may "
+                                    "allow them, by_site: allow, or the plan takes by=rows"))  # fmt: skip
         rounds = plan.n_rounds + (MAX_GRADIENTS if settings.reference else 0)
         rounds += MAX_DERIVATIVES if plan.infer is not None else 0
         if rounds > self.max_rounds:
             parts = f", {MAX_GRADIENTS} of them for reference=true" if settings.reference else ""
             parts += f", {MAX_DERIVATIVES} of them for --infer" if plan.infer is not None else ""
-            yield UserError(f"the plan has {rounds} rounds{parts}, and policy.max_rounds of this site allows "
-                            f"{self.max_rounds}")  # fmt: skip
+            errors.append(UserError(f"the plan has {rounds} rounds{parts}, and policy.max_rounds of this site allows "
+                                    f"{self.max_rounds}"))  # fmt: skip
         if settings.batch_size is not None and settings.batch_size < self.min_rows:
-            yield UserError(f"the plan has batches of {settings.batch_size} rows, and policy.min_rows of this site is "
-                            f"{self.min_rows}: plan batch_size=null, or {self.min_rows} and more")  # fmt: skip
+            errors.append(UserError(f"the plan has batches of {settings.batch_size} rows, and policy.min_rows of this "
+                                    f"site is {self.min_rows}: plan batch_size=null, or {self.min_rows} and more")
+                          )  # fmt: skip
+        Obstacles(errors).raise_any()
 
     def check_rows(self, plan: Plan, rows_by_client: Sequence[int], features: int, where: str = "") -> None:
         """Raise UserError if the Hessian of so few rows, ``where``, may not leave the site; a masked one always may.
@@ -138,7 +138,13 @@ class Policy:
             rows: the training rows of the site, ``where``.
             features: the descriptions of their features.
         """
-        if not _sends_several_hessians(plan, of_folds=bool(where)) or self.alone == "allow":
+        algo = plan.algorithm
+        in_rounds = algo.traits.hessian or algo.traits.local_fits
+        sends_several = in_rounds and (plan.n_rounds > 1 or plan.select is not None)
+        if plan.infer is not None and not where:  # of all training rows
+            sends_several = True
+        # the Hessian of least squares is the same at all models
+        if not sends_several or isinstance(plan.experiment.objective, LeastSquares) or self.alone == "allow":
             return
         has_weight = np.ones(len(rows), bool) if rows.weight is None else rows.weight > 0
         x = np.asarray(rows.x)[has_weight]
@@ -157,15 +163,3 @@ class Policy:
                                 "which would tell these rows: add its column to data.ignore of the plan, plan an algo "
                                 "that sends gradients, or the site's owner allows it by policy.alone=allow"
                                 )  # fmt: skip
-
-
-def _sends_several_hessians(plan: Plan, of_folds: bool) -> bool:
-    """Return whether a site sends Hessians of its rows, or of those of folds, at several models.
-
-    The Hessian of least squares is the same at all models.
-    """
-    algo = plan.algorithm
-    if isinstance(plan.experiment.objective, LeastSquares):
-        return False
-    in_rounds = (algo.traits.hessian or algo.traits.local_fits) and (plan.n_rounds > 1 or plan.select is not None)
-    return bool(in_rounds) or (plan.infer is not None and not of_folds)
