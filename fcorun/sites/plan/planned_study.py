@@ -119,10 +119,12 @@ class PlannedSelection(SelectOptions):
     """The options of ``fcorun select``, whose number of folds is known, and those of a run that change a choice.
 
     Attributes:
+        folds: the number of folds, K.
         metric: the metric that chooses.
         tail_rounds: the number of the last rounds over which a metric is averaged.
     """
 
+    folds: Count = DEFAULT_FOLDS
     metric: str = "val_loss"
     tail_rounds: Count = 100
 
@@ -189,7 +191,6 @@ class PlannedSelection(SelectOptions):
     @property
     def n_folds(self) -> int:
         """The number of folds, K."""
-        assert self.folds is not None
         return self.folds
 
     @property
