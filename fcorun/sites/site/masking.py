@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives import hashes
@@ -245,7 +244,18 @@ class MaskedSite:
         if not request.about:
             self._number = secrets.token_hex(16)
             return Message(Keys.name, {_KEY: public_key_of(self.key), _NUMBER: self._number})
-        sites = _read_keys(request.about)
+        try:
+            for entry in request.about.values():
+                key = bytes.fromhex(entry[_KEY])
+                number = bytes.fromhex(entry[_NUMBER])
+                if (len(entry), len(key), len(number)) != (2, 32, 16):
+                    raise ValueError("a key of another length")
+                if (entry[_KEY], entry[_NUMBER]) != (key.hex(), number.hex()):
+                    raise ValueError("a key written otherwise")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"the server sent invalid keys of sites ({describe_damage(error)}): use the same version "
+                            "of fcorun at the server and at all sites") from error  # fmt: skip
+        sites: dict[str, dict[str, str]] = dict(request.about)
         if sorted(sites) != sorted(addressees):
             raise UserError("the server's keys are not those of the sites that it asks: begin the run anew")
         public_values = {_KEY: public_key_of(self.key), _NUMBER: self._number}
@@ -308,22 +318,6 @@ def _replace_by_noise(answer: Message, reason: str) -> Message:
     return Message(answer.name, {_DTYPES: dtypes, WITHHELD: reason}, arrays)
 
 
-def _read_keys(about: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the entry of each site. Raises UserError for anything but public keys and random numbers."""
-    try:
-        for entry in about.values():
-            key = bytes.fromhex(entry[_KEY])
-            number = bytes.fromhex(entry[_NUMBER])
-            if (len(entry), len(key), len(number)) != (2, 32, 16):
-                raise ValueError("a key of another length")
-            if (entry[_KEY], entry[_NUMBER]) != (key.hex(), number.hex()):
-                raise ValueError("a key written otherwise")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"the server sent invalid keys of sites ({describe_damage(error)}): use the same version of "
-                        "fcorun at the server and at all sites") from error  # fmt: skip
-    return dict(about)
-
-
 @dataclass
 class MaskedConnections(ConnectionsWrapper):
     """Connections to sites whose answers are masked. Their sum stands for the answer of one site, ``ALL_SITES``.
@@ -357,9 +351,18 @@ class MaskedConnections(ConnectionsWrapper):
 def _add_answers(answers: Mapping[str, Message], bound: float) -> Message:
     """Return the sum of masked answers, without numbers if a site withholds its own because few rows make them up.
 
-    Raises UserError if the answers are not alike, if the masks do not cancel, and if a site gives another reason.
+    Raises UserError for answers without masks or not alike, for masks that do not cancel, and for another reason.
     """
-    forms = {site: _form_of(answer, site) for site, answer in answers.items()}
+    forms: dict[str, dict[str, tuple[str, tuple[int, ...]]]] = {}  # the dtype before masks, and the shape, by array
+    for site, answer in answers.items():
+        dtypes = answer.about.get(_DTYPES, {})
+        masked_dtypes = {array.dtype.name for array in answer.arrays.values()}
+        is_complete = isinstance(dtypes, dict) and set(dtypes) == set(answer.arrays)
+        is_complete &= WITHHELD not in answer.about or list_kinds()[answer.name].may_withhold
+        if not is_complete or masked_dtypes - {"uint64"} or not all(name in _NUMBER_DTYPES for name in dtypes.values()):
+            raise UserError(f"site '{site}' sent no masked numbers, where the plan has secure sums: use the same "
+                            "version of fcorun at the server and at all sites")  # fmt: skip
+        forms[site] = {name: (dtypes[name], array.shape) for name, array in answer.arrays.items()}
     first_site = next(iter(forms))
     for site, form in forms.items():
         if form != forms[first_site]:
@@ -377,15 +380,3 @@ def _add_answers(answers: Mapping[str, Message], bound: float) -> Message:
         total = np.asarray(np.sum([answer.arrays[name] for answer in answers.values()], axis=0, dtype=np.uint64))
         arrays[name] = from_fixed_point(total, bound, len(answers), np.dtype(dtype))
     return Message(answers[first_site].name, {}, arrays)
-
-
-def _form_of(answer: Message, site: str) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the dtype before masks and the shape of each array. Raises UserError for an answer without masks."""
-    dtypes = answer.about.get(_DTYPES, {})
-    masked_dtypes = {array.dtype.name for array in answer.arrays.values()}
-    is_complete = isinstance(dtypes, dict) and set(dtypes) == set(answer.arrays)
-    is_complete &= WITHHELD not in answer.about or list_kinds()[answer.name].may_withhold
-    if not is_complete or masked_dtypes - {"uint64"} or not all(name in _NUMBER_DTYPES for name in dtypes.values()):
-        raise UserError(f"site '{site}' sent no masked numbers, where the plan has secure sums: use the same version "
-                        "of fcorun at the server and at all sites")  # fmt: skip
-    return {name: (dtypes[name], array.shape) for name, array in answer.arrays.items()}

@@ -16,7 +16,7 @@ from fcorun.results.models.predictions import Predictions, predict_rows
 from fcorun.results.scores.calibration import sum_calibration
 from fcorun.results.scores.concordance import pair_rows_of_clients
 from fcorun.results.scores.ranking import BINS, EDGES, count_scores, spread_cells
-from fcorun.results.scores.weighted_rows import ScoredRows, find_terms
+from fcorun.results.scores.weighted_rows import find_terms
 from fcorun.results.site_scores import probability_at, set_prefix
 from fcorun.sites.plan.messages.score_messages import Scores
 from fcorun.sites.plan.plan import Plan
@@ -99,7 +99,10 @@ class ScoreSums:
         return {set_prefix(p.split, p.model): replace(p, threshold=self.threshold) for p in predictions if len(p)}
 
     def sum_scores(self) -> dict[str, np.ndarray]:
-        """Return the sums of losses and scores over the rows of each set, as SET_NAME."""
+        """Return the sums of losses and scores over the rows of each set, as SET_NAME.
+
+        Few pairs of rows of one client, which are not masked, count as none.
+        """
         arrays = {}
         for key, predictions in self._sets.items():
             rows = predictions.to_scored_rows()
@@ -109,21 +112,15 @@ class ScoreSums:
             if "positive" in sums:
                 sums |= self._count_classes(predictions)
             if "events" in sums:
-                sums |= self._count_pairs(rows)
+                of_event, pairs_of_event = pair_rows_of_clients(rows).count_pairs()
+                concordant = round(2 * of_event.sum())  # so that a pair with equal predictions counts once
+                pairs = int(pairs_of_event.sum())
+                if pairs < self.min_cell and not self.masked:
+                    concordant = 0
+                    pairs = 0
+                sums |= {"pairs": np.asarray(pairs), "concordant_twice": np.asarray(concordant)}
             arrays |= {f"{key}_{name}": values for name, values in sums.items()}
         return arrays
-
-    def _count_pairs(self, rows: ScoredRows) -> dict[str, np.ndarray]:
-        """Return counts of pairs of rows of one client; few pairs, which are not masked, count as none.
-
-        Concordant pairs are counted twice, so that a pair with equal predictions counts once.
-        """
-        of_event, pairs_of_event = pair_rows_of_clients(rows).count_pairs()
-        concordant = round(2 * of_event.sum())
-        pairs = int(pairs_of_event.sum())
-        if pairs < self.min_cell and not self.masked:
-            concordant = pairs = 0
-        return {"pairs": np.asarray(pairs), "concordant_twice": np.asarray(concordant)}
 
     def count_scores(self) -> dict[str, np.ndarray]:
         """Return the counts of the shared model's scores of the validation rows in bins, by class."""
@@ -131,16 +128,15 @@ class ScoreSums:
         return {} if predictions is None else self._count_classes(predictions)
 
     def _count_classes(self, predictions: Predictions) -> dict[str, np.ndarray]:
-        of_class = {name: predictions.output[predictions.y == k] for k, name in ((1, BINS[0]), (0, BINS[1]))}
-        return {name: self._count_cells(score) for name, score in of_class.items()}
-
-    def _count_cells(self, score: np.ndarray) -> np.ndarray:
-        """Return the counts of scores in bins; a cell below ``min_cell`` is added to that of a later bin."""
-        counts = count_scores(score)
-        merged = merge_small_cells(counts, max(self.min_cell, 1))
-        if merged.sum() < counts.sum():  # all together are below
-            merged[-1] = counts.sum()
-        return np.asarray(spread_cells(merged) if self.masked else merged, np.int32)
+        """Return the counts of scores in bins, by class; a cell below ``min_cell`` is added to that of a later bin."""
+        cells = {}
+        for name, k in zip(BINS, (1, 0), strict=True):
+            counts = count_scores(predictions.output[predictions.y == k])
+            merged = merge_small_cells(counts, max(self.min_cell, 1))
+            if merged.sum() < counts.sum():  # all together are below
+                merged[-1] = counts.sum()
+            cells[name] = np.asarray(spread_cells(merged) if self.masked else merged, np.int32)
+        return cells
 
     def sum_calibration(self, points: Mapping[str, np.ndarray], n_points: int) -> dict[str, np.ndarray]:
         """Return the sums of a calibration over the rows of sets, at up to ``n_points`` points each.

@@ -77,7 +77,28 @@ class SharedPrograms:
     def attach(self, engine: Engine, n_runs: int) -> tuple[Engine, SitePrograms]:
         """Return a site's engine for ``n_runs`` runs and its programs, both with what an equal site has compiled."""
         self.share_shapes(engine.federation)
-        key = _constants_of(engine.federation, n_runs)
+        federation = engine.federation
+        schedule = federation.schedule
+        evaluation = federation.evaluation
+        rows = federation.data.train
+        assert isinstance(rows, SiteRows)
+        constants = (  # all that traces of the programs read besides their arguments
+            n_runs,
+            federation.problem,
+            federation.algorithm,
+            (federation.uplink, federation.downlink, federation.links, federation.topology),
+            (federation.precision, federation.frozen, federation.clients_at_once, federation.w0),
+            (schedule.sizes, schedule.starts, schedule.client_weights, schedule.clients_per_round),
+            (schedule.batch_size, schedule.local_epochs, schedule.local_steps),
+            (schedule.client_weighting, schedule.times),
+            (evaluation.client_weighting, evaluation.cutoff, evaluation.gap),
+            (rows.local_numbers, rows.n_initial_states, rows.curvature, federation.data.n_clients),
+        )
+        key: Hashable
+        try:
+            key = pickle.dumps(constants)  # compared with others', and never read
+        except (pickle.PicklingError, TypeError, AttributeError):  # of a class that was made within a function
+            key = object()
         if key not in self.programs:
             self.programs[key] = SitePrograms(engine.federation, n_runs)
         programs = self.programs[key]
@@ -89,29 +110,6 @@ class SharedPrograms:
         if key not in self.shapes:
             self.shapes[key] = federation.shapes
         vars(federation)["shapes"] = self.shapes[key]  # which are not traced again
-
-
-def _constants_of(federation: Federation, n_runs: int) -> Hashable:
-    """Return all that traces of a site's programs read besides their arguments; a new object where it has no bytes."""
-    schedule = federation.schedule
-    evaluation = federation.evaluation
-    rows = federation.data.train
-    assert isinstance(rows, SiteRows)
-    constants = (
-        n_runs,
-        federation.problem,
-        federation.algorithm,
-        (federation.uplink, federation.downlink, federation.links, federation.topology),
-        (federation.precision, federation.frozen, federation.clients_at_once, federation.w0),
-        (schedule.sizes, schedule.starts, schedule.client_weights, schedule.clients_per_round),
-        (schedule.batch_size, schedule.local_epochs, schedule.local_steps, schedule.client_weighting, schedule.times),
-        (evaluation.client_weighting, evaluation.cutoff, evaluation.gap),
-        (rows.local_numbers, rows.n_initial_states, rows.curvature, federation.data.n_clients),
-    )
-    try:
-        return pickle.dumps(constants)  # compared with others', and never read
-    except (pickle.PicklingError, TypeError, AttributeError):  # of a class that was made within a function
-        return object()
 
 
 def resolve_numbers(experiment: PreparedExperiment, numbers: Numbers) -> PreparedExperiment:

@@ -62,13 +62,14 @@ class SiteFolds:
             row_folds[site_data.train.row] = fold
             check_folds(plan, table, row_folds)
         fold = row_folds[site_data.train.row]
+        agreement = Agreement.from_message(load)
         folds = cls(
             plan,
             policy,
             site_data,
             data,
             fold,
-            cells=FoldCells.read(table, Agreement.from_message(load), site_data, fold),
+            cells=FoldCells.read(table, agreement, site_data, fold),
         )
         for rows_by_client in (*folds.counts.held_out.T.tolist(), *folds.counts.train.T.tolist()):
             features = site_data.train.x.shape[1]
@@ -77,8 +78,7 @@ class SiteFolds:
             rows = site_data.train.take(np.flatnonzero(fold != k))
             policy.check_rare_features(plan, rows, site_data.features, " outside of a fold")
         if len(site_data.train):
-            assert site_data.features.encoding is not None
-            check_filled_levels(table, site_data.features.encoding, row_folds, selection.n_folds)
+            check_filled_levels(table, agreement.encoding, row_folds, selection.n_folds)
         return folds
 
     @cached_property
@@ -142,7 +142,11 @@ class SiteFolds:
                 return self.site_data, self.data
             no_others = {"validation": None, "test": None}
             return replace(self.site_data, **no_others), replace(self.data, **no_others)
-        counts = self._read_counts(request)
+        counts = FoldCounts.from_arrays(request.arrays, self.data.train.sizes, self.plan.selection.n_folds)
+        client_numbers = [self.data.clients.index(name) for name in self.site_data.clients]
+        if not counts.take(client_numbers).equals(self.counts):
+            raise UserError("the server says of this site's clients other numbers of rows in folds than the site "
+                            "described: begin the run anew")  # fmt: skip
         train = self.fold != k
         site_data = replace(self.site_data, train=replace(self.site_data.train, x=self._encode(request)))
         x = site_data.train.x
@@ -166,15 +170,6 @@ class SiteFolds:
         if name not in (ALL_ROWS, REFIT) and name not in self.plan.selection.folds_by_name:
             raise ValueError("there is no such subset")
         return name, self.plan.selection.folds_by_name.get(name)
-
-    def _read_counts(self, request: Message) -> FoldCounts:
-        """Return the counts of the clients of all sites. Raises UserError unless they have those of the site's own."""
-        counts = FoldCounts.from_arrays(request.arrays, self.data.train.sizes, self.plan.selection.n_folds)
-        client_numbers = [self.data.clients.index(name) for name in self.site_data.clients]
-        if not counts.take(client_numbers).equals(self.counts):
-            raise UserError("the server says of this site's clients other numbers of rows in folds than the site "
-                            "described: begin the run anew")  # fmt: skip
-        return counts
 
 
 def _check_vector(values: np.ndarray, length: int) -> None:
