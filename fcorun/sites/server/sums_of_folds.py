@@ -72,7 +72,10 @@ class SumsOfFolds(ConnectionsWrapper):
         adds_up = sums_add_up(self.experiment) and FILLS not in self._fold_arrays
         if kind.is_mean and ((is_fold and adds_up) or self._fit_name == ALL_ROWS):
             # after a kill the sites are asked again even though the file exists, so that requests keep their numbers
-            self._write(self._fit_name, answers)
+            arrays = {f"/{key}": self._fold_arrays[key] for key in ("mean", "deviation") if key in self._fold_arrays}
+            for site, answer in answers.items():
+                arrays |= {f"{site}/{key}": array for key, array in answer.arrays.items()}
+            write_atomically(self._file(self._fit_name), npz_bytes(arrays))
         return answers
 
     def forget(self) -> None:
@@ -96,15 +99,8 @@ class SumsOfFolds(ConnectionsWrapper):
     def _file(self, name: str) -> Path:
         return self.folder / FITS / SUMS_FILES.replace("*", name)
 
-    def _write(self, name: str, answers: Mapping[str, Message]) -> None:
-        """Write answers, and the scaling of the features of a fold."""
-        arrays = {f"/{key}": self._fold_arrays[key] for key in ("mean", "deviation") if key in self._fold_arrays}
-        for site, answer in answers.items():
-            arrays |= {f"{site}/{key}": array for key, array in answer.arrays.items()}
-        write_atomically(self._file(name), npz_bytes(arrays))
-
     def _read(self, name: str) -> dict[str, Message] | None:
-        """Return the answers that ``_write`` wrote, for features without scaling; None if there are none."""
+        """Return the answers that ``send`` wrote, for features without scaling; None if there are none."""
         try:
             arrays = read_npz(self._file(name))
         except READ_ERRORS:

@@ -60,7 +60,13 @@ class FoldCounts:
             for name, selected in (("held_out", fold == k), ("train", fold != k)):
                 counts = np.bincount(rows.known_client[selected], minlength=n_clients)
                 columns[name].append(counts)
-                columns[f"{name}_weights"].append(_sum_weights(rows.take(selected), counts))
+                weights = counts.astype(np.float64)
+                if rows.weight is not None:
+                    present = counts > 0
+                    if present.any():  # added as in a run
+                        starts = (np.cumsum(counts) - counts)[present]
+                        weights[present] = np.add.reduceat(rows.weight[selected], starts)
+                columns[f"{name}_weights"].append(weights)
         return cls(**{name: np.stack(values, axis=1) for name, values in columns.items()})
 
     @classmethod
@@ -102,17 +108,6 @@ class FoldCounts:
         rows = np.stack([self.train[order, k], self.held_out[order, k], none], axis=1)
         weights = np.stack([self.train_weights[order, k], self.held_out_weights[order, k], none], axis=1)
         return order, rows, weights
-
-
-def _sum_weights(rows: Rows, counts: np.ndarray) -> np.ndarray:
-    """Return the sum of the weights of each client's rows, of which there are ``counts``, added as in a run."""
-    if rows.weight is None:
-        return counts.astype(np.float64)
-    sums = np.zeros(len(counts))
-    present = counts > 0
-    if present.any():
-        sums[present] = np.add.reduceat(rows.weight, (np.cumsum(counts) - counts)[present])
-    return sums
 
 
 def place_rows(site_data: FederatedData, names: list[str], rows: np.ndarray, weights: np.ndarray) -> FederatedData:

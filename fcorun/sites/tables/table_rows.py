@@ -206,7 +206,11 @@ def read_site_table(
     ignore = [name for name in table.roles.ignore or () if name in parsed.frame]  # a site may lack some
     roles = replace(table.roles, ignore=ignore or None, keep=site.keep)
     needed = [roles.target, roles.client, *(roles.only or ()), *roles.metadata.values()]
-    obstacles.add(_find_absent(parsed.frame, needed, site))
+    for name in dict.fromkeys(needed):
+        if name is not None and name not in parsed.frame:
+            absent = f"there is no column '{name}', which the plan needs: data.rename={{THEIRS: {name}}} names it"
+            columns = suggest_name(name, list(map(str, parsed.frame.columns)))
+            obstacles.errors.append(OwnTableError(f"data.path={site.path}: {absent}; {columns}", absent))
     if obstacles.errors:
         obstacles.add(_find_forbidden(needed, site, policy))
         obstacles.raise_any()
@@ -392,15 +396,6 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> ParsedTable:
     tokens = {rename.get(name, name): of_column for name, of_column in parsed.missing_tokens.items()}
     unparsed = {rename.get(name, name): reason for name, reason in parsed.unparsed_columns.items()}
     return replace(parsed, missing_tokens=tokens, unparsed_columns=unparsed)
-
-
-def _find_absent(frame: Any, needed: Sequence[str | None], site: SiteOptions) -> Iterator[UserError]:
-    """Yield an error for each column that the options name and the table lacks."""
-    for name in dict.fromkeys(needed):
-        if name is not None and name not in frame:
-            absent = f"there is no column '{name}', which the plan needs: data.rename={{THEIRS: {name}}} names it"
-            columns = suggest_name(name, list(map(str, frame.columns)))
-            yield OwnTableError(f"data.path={site.path}: {absent}; {columns}", absent)
 
 
 def _find_forbidden(columns: Sequence[str | None], site: SiteOptions, policy: Policy) -> Iterator[UserError]:
