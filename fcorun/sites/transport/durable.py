@@ -81,8 +81,18 @@ class DurableSite:
                              ) from None  # fmt: skip
         try:
             self._last = _LastAnswer.read(self.folder / _FILE)
+            last_name = self.name
             if self._last is not None:
-                self._check_same_site(self._last)
+                if self._last.rows != self.rows:
+                    problem = "this site has answered a run from other data or other options than its owner accepts now"
+                    raise OwnerError(f"{problem}: accept those again, or remove {self.folder} to give that run up",
+                                     f"{problem}: its owner accepts those again, or gives that run up")  # fmt: skip
+                last_name = Message.from_bytes(self._last.answer, "this site").site
+            if last_name != self.name:  # the server may ask both
+                problem = f"this site has answered as '{last_name}', and is started as '{self.name}'"
+                raise OwnerError(f"{problem}: give --name {last_name}, or remove {self.folder} to give that run up",
+                                 f"{problem}: its owner starts it under its first name, or gives that run up"
+                                 )  # fmt: skip
             self._reload()
         except BaseException:
             self.close()
@@ -143,19 +153,6 @@ class DurableSite:
     @property
     def _runs(self) -> int:
         return 0 if self._last is None else self._last.runs
-
-    def _check_same_site(self, last: "_LastAnswer") -> None:
-        """Raise OwnerError for a last answer from other rows, or under another name, which the server may ask, too."""
-        if last.rows != self.rows:
-            problem = "this site has answered a run from other data or other options than its owner accepts now"
-            raise OwnerError(f"{problem}: accept those again, or remove {self.folder} to give that run up",
-                             f"{problem}: its owner accepts those again, or gives that run up")  # fmt: skip
-        last_name = Message.from_bytes(last.answer, "this site").site
-        if last_name != self.name:
-            problem = f"this site has answered as '{last_name}', and is started as '{self.name}'"
-            raise OwnerError(f"{problem}: give --name {last_name}, or remove {self.folder} to give that run up",
-                             f"{problem}: its owner starts it under its first name, or gives that run up"
-                             )  # fmt: skip
 
     def _check_order(self, envelope: Envelope) -> bool:
         """Return whether a request begins a run.

@@ -38,26 +38,17 @@ def restrict_kit(kit: Path, allowed: Sequence[str]) -> None:
     listed = [path for path in resources.get(_ALLOWED, []) if not path.startswith(_PACKAGE)]
     resources[_ALLOWED] = [*listed, *(path for path in added if path not in listed)]
     resources["allow_log_streaming"] = False  # a site's log may quote rows
-    permissions = authorization["permissions"]
-    authorization["permissions"] = {role: _restrict_rights(rights) for role, rights in permissions.items()}
+    for role, rights in authorization["permissions"].items():
+        if isinstance(rights, dict):
+            rights = {" ".join(name.lower().split()): value for name, value in rights.items()}  # as NVFLARE reads them
+        else:
+            rights = {_ALL_RIGHTS: rights}
+        if _ALL_RIGHTS in rights:  # written out, because NVFLARE lets such a value win over single rights
+            rights = dict.fromkeys(_KEPT_RIGHTS, rights[_ALL_RIGHTS])
+        kept = {name: value for name, value in rights.items() if name not in _SHELL_COMMANDS}
+        authorization["permissions"][role] = {**kept, **dict.fromkeys(_REFUSED_RIGHTS, "none")}
     write_atomically(local / "resources.json", json_text(resources))
     write_atomically(local / "authorization.json", json_text(authorization))
-
-
-def _restrict_rights(rights: str | list | dict) -> dict:
-    """Return the rights of a role without those to bring code and to read files.
-
-    One value stands for all rights. The returned rights are written out, because NVFLARE lets such a value win over
-    single rights.
-    """
-    if isinstance(rights, dict):
-        rights = {" ".join(name.lower().split()): value for name, value in rights.items()}  # as NVFLARE reads them
-    else:
-        rights = {_ALL_RIGHTS: rights}
-    if _ALL_RIGHTS in rights:
-        rights = dict.fromkeys(_KEPT_RIGHTS, rights[_ALL_RIGHTS])
-    other_rights = {name: value for name, value in rights.items() if name not in _SHELL_COMMANDS}
-    return {**other_rights, **dict.fromkeys(_REFUSED_RIGHTS, "none")}
 
 
 def user_of_kit(kit: Path) -> str:

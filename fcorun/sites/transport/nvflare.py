@@ -226,14 +226,12 @@ class CollabConnections(Connections):
         """
         if collab.is_aborted:
             raise RunAborted("the job has ended")
-        assert request.envelope is not None
         now = time.monotonic()
-        asked = request.envelope.of
         lost = [site for site in missing if now - heard[site] > _SILENT_SECONDS]
         limit = self.wait_seconds
         if away is not None:
             limit = max(limit, away.seconds)
-            lost = [] if away.suffices(len(asked) - len(lost), len(asked)) else lost
+            lost = [] if away.suffices(len(heard) - len(lost), len(heard)) else lost
         if lost or now - started > limit:
             names = ", ".join(f"'{site}'" for site in lost or missing)
             seconds, advice = (_SILENT_SECONDS, "runs") if lost else (limit, "runs, or wait longer (--wait)")
