@@ -149,7 +149,17 @@ class Agreement:
 
 def check_agreement(table: SiteTable, agreement: Agreement) -> None:
     """Raise UserError for an agreement that does not follow from a site's table and the options of the plan."""
-    _check_clients(table, agreement)
+    names = agreement.clients
+    _require(set(table.clients) <= set(names), "lacks a client of this site")
+    _require(len(set(names)) == len(names), "has two clients of one name")
+    client_numbers = [names.index(name) for name in table.clients]
+    sites = [agreement.site_of_client[m] for m in client_numbers]
+    alike = len(set(sites)) == 1 and agreement.site_of_client.count(sites[0]) == len(client_numbers)
+    _require(alike, "has other clients of this site than the table")
+    alike = np.array_equal(agreement.n_rows[client_numbers], table.n_rows)
+    _require(alike, "has other numbers of rows of this site's clients")
+    alike = np.array_equal(agreement.weights[client_numbers], table.weights)
+    _require(alike, "has other weights of this site's clients")
     _check_columns(table, agreement)
     for column in agreement.encoding.columns:
         check_gaps(table, column)
@@ -158,7 +168,7 @@ def check_agreement(table: SiteTable, agreement: Agreement) -> None:
         if isinstance(column, SplineColumn):
             low, high = table.options.ranges[column.name]
             fits = column.n_knots == table.options.splines[column.name]
-            fits = fits and low <= column.knots[0] and column.knots[-1] <= high
+            fits = fits and column.knots is not None and low <= column.knots[0] and column.knots[-1] <= high
             _require(fits, f"has other knots of '{column.name}' than the plan")
             _check_terms(table, column)
         if isinstance(column, LevelColumn):
@@ -184,23 +194,6 @@ def _require(condition: Any, problem: str) -> None:
     if not condition:
         raise UserError(f"the agreement that the server sent {problem}: describe the table again, with the same "
                         "version of fcorun at the server and at all sites")  # fmt: skip
-
-
-def _check_clients(table: SiteTable, agreement: Agreement) -> None:
-    names = agreement.clients
-    _require(set(table.clients) <= set(names), "lacks a client of this site")
-    _require(len(set(names)) == len(names), "has two clients of one name")
-    client_numbers = [names.index(name) for name in table.clients]
-    sites = [agreement.site_of_client[m] for m in client_numbers]
-    alike = len(set(sites)) == 1 and agreement.site_of_client.count(sites[0]) == len(client_numbers)
-    _require(alike, "has other clients of this site than the table")
-    _require(
-        np.array_equal(agreement.n_rows[client_numbers], table.n_rows),
-        "has other numbers of rows of this site's clients",
-    )
-    _require(
-        np.array_equal(agreement.weights[client_numbers], table.weights), "has other weights of this site's clients"
-    )
 
 
 def _check_columns(table: SiteTable, agreement: Agreement) -> None:
