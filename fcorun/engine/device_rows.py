@@ -46,20 +46,17 @@ def split_by_size(sizes: Int[np.ndarray, " M"], min_rows_saved: float) -> Sequen
     """
     parts = [np.argsort(sizes, kind="stable")]
     while len(parts) < _MOST_CLASSES:
-        splits = [_best_split(sizes[part]) for part in parts]
+        splits = []
+        for part in parts:
+            increasing = sizes[part]
+            rows_saved = np.arange(len(part)) * (increasing[-1] - np.roll(increasing, 1))
+            splits.append((int(rows_saved.max()), int(rows_saved.argmax())))
         p = int(np.argmax([saved for saved, _ in splits]))
         saved, position = splits[p]
         if saved < min_rows_saved:
             break
         parts[p : p + 1] = np.split(parts[p], [position])
     return [SizeClass(part, int(sizes[part[-1]])) for part in parts] if len(parts) > 1 else []
-
-
-def _best_split(increasing: Int[np.ndarray, " S"]) -> tuple[int, int]:
-    """Return how many rows of padding the best split of clients with these sizes saves, and its position."""
-    positions = np.arange(len(increasing))
-    saved = positions * (increasing[-1] - np.roll(increasing, 1))
-    return int(saved.max()), int(saved.argmax())
 
 
 # The rows on the device, the indices of each client's rows among them, and losses that are computed ahead.

@@ -325,12 +325,18 @@ class Schedule:
         states = random_streams.stream_states(_BATCHES, self.seed, numbers, client_keys)
         sizes = self.sizes[clients]
         rows = np.full((len(clients), int(self.steps.max()), self.max_batch), -1, np.int32)
-        for size in np.unique(sizes):  # clients of one size together, as many as stay in the cache
+        for size in map(int, np.unique(sizes)):  # clients of one size together, as many as stay in the cache
             same_size = np.flatnonzero(sizes == size)
-            steps, width = int(self.steps[clients[same_size[0]]]), max(_CACHED // int(size), 1)
+            steps = int(self.steps[clients[same_size[0]]])
+            width = max(_CACHED // size, 1)
+            per_epoch = -(-size // self.max_batch)
+            epochs = -(-steps // per_epoch)
             for start in range(0, len(same_size), width):
                 some = same_size[start : start + width]
-                rows[some, :steps] = self._cut_batches(states[some], self.starts[clients[some]], int(size), steps)
+                drawn = np.full((len(some), epochs, per_epoch * self.max_batch), -1)
+                offsets = self.starts[clients[some]][:, None, None]
+                drawn[..., :size] = random_streams.draw_permutations(states[some], epochs, size) + offsets
+                rows[some, :steps] = drawn.reshape(len(some), epochs * per_epoch, self.max_batch)[:, :steps]
         if self.has_deadline:
             rows[~self._steps_in_time(self.number_works(numbers), clients)] = -1
         if self.row_positions is not None:
@@ -394,14 +400,6 @@ class Schedule:
         number = np.arange(int(self.steps.max()))
         position = number % -(-sizes // self.max_batch) * self.max_batch  # of a step's first row in its epoch
         return np.where(number < steps, np.minimum(sizes - position, self.max_batch), 0)
-
-    def _cut_batches(self, states: np.ndarray, offsets: np.ndarray, count: int, steps: int) -> np.ndarray:
-        """Cut ``steps`` batches of clients with ``count`` rows each from as many epochs as needed: (S, steps, B)."""
-        per_epoch = -(-count // self.max_batch)
-        epochs = -(-steps // per_epoch)
-        rows = np.full((len(states), epochs, per_epoch * self.max_batch), -1)
-        rows[..., :count] = random_streams.draw_permutations(states, epochs, count) + offsets[:, None, None]
-        return rows.reshape(len(states), epochs * per_epoch, self.max_batch)[:, :steps]
 
 
 def _key_bits(stream: int, seed: int, numbers: np.ndarray) -> np.ndarray:

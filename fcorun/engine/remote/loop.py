@@ -137,16 +137,13 @@ class RemoteLoop(RunLoop):
     """The loop of a batch of runs of one seed, on rows that stay at their sites."""
 
     def __post_init__(self):
-        about = {"numbers": self._points(), "seed": self.schedule.seed, "curvature": self.site_rows.curvature}
+        numbers = jax.tree.map(np.asarray, self.numbers)
+        points = [jax.tree.map(lambda v, g=g: float(v[g]), numbers) for g in range(self.n_runs)]
+        about = {"numbers": points, "seed": self.schedule.seed, "curvature": self.site_rows.curvature}
         self.site_rows.request("start", about=about)
         self.site_rows.absences.clear()
         self._rounds_done = 0  # at the present evaluation
         self._sites_of_all: tuple[list[str], jax.Array] | None = None
-
-    def _points(self) -> list[dict]:
-        """Return the numbers of each run as plain values."""
-        numbers = jax.tree.map(np.asarray, self.numbers)
-        return [jax.tree.map(lambda v, g=g: float(v[g]), numbers) for g in range(self.n_runs)]
 
     def take_snapshot(self, state: PyTree, rounds_done: int, work: np.ndarray) -> Snapshot:
         self._rounds_done = rounds_done

@@ -61,7 +61,12 @@ def fetch_rows(
     shape get equally many rows; a shorter batch is padded with zero rows. Where rows are sharded over hosts with
     ``devices_per_host`` devices each, this host reads its clients' rows, and rows are numbered within each host.
     """
-    all_rows = _whole_rows(schedule, rounds.cohort) if whole else rounds.rows
+    all_rows = rounds.rows
+    if whole:  # all rows of a client are one batch
+        position = np.arange(schedule.max_rows)
+        starts = schedule.starts[rounds.cohort][..., None]
+        sizes = schedule.sizes[rounds.cohort][..., None]
+        all_rows = np.where(position < sizes, starts + position, -1)[..., None, :].astype(np.int32)
     x: Any = data.train.x
     rows = all_rows
     if rounds.assignment is not None:
@@ -115,13 +120,6 @@ def _take_clients(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
     extra_axes = tuple(range(positions.ndim - 1, rows.ndim - 3))
     positions = np.expand_dims(positions, (*extra_axes, -2, -1))
     return np.where(positions >= 0, np.take_along_axis(rows, np.maximum(positions, 0), axis=-3), -1)
-
-
-def _whole_rows(schedule: Schedule, cohort: np.ndarray) -> np.ndarray:
-    """Return all rows of each client of cohorts (..., S) as one batch, (..., S, 1, B) with -1 for none."""
-    position = np.arange(schedule.max_rows)
-    starts, sizes = schedule.starts[cohort][..., None], schedule.sizes[cohort][..., None]
-    return np.where(position < sizes, starts + position, -1)[..., None, :].astype(np.int32)
 
 
 # Blocks of rows for evaluation, in the order of the file; metrics are sums over blocks.
