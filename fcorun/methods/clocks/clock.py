@@ -156,15 +156,17 @@ class TraceClock(Clock):
                 raise UserError(
                     f"`clock.path={self.path}` has client {row['client']} more than once: give one row each"
                 )
-            rows[row["client"]] = tuple(self._parse(row, column) for column in _COLUMNS)
+            values = []
+            for column in _COLUMNS:
+                try:
+                    value = float(row[column])
+                except ValueError:
+                    value = math.nan
+                if not (math.isfinite(value) and (value > 0 or (value == 0 and column == "latency"))):
+                    raise UserError(
+                        f"`clock.path={self.path}`: {column} of client {row['client']} is '{row[column]}': give a "
+                        f"finite number {'of at least 0' if column == 'latency' else 'above 0'}"
+                    )
+                values.append(value)
+            rows[row["client"]] = tuple(values)
         return rows
-
-    def _parse(self, row: dict[str, str], column: str) -> float:
-        try:
-            value = float(row[column])
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and (value > 0 or (value == 0 and column == "latency"))):
-            raise UserError(f"`clock.path={self.path}`: {column} of client {row['client']} is '{row[column]}': give a "
-                            f"finite number {'of at least 0' if column == 'latency' else 'above 0'}")  # fmt: skip
-        return value

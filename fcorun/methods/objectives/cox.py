@@ -79,7 +79,11 @@ class Cox(LinearModel):
         """
         log_risk, mean = jax.jvp(lambda p: log_risk_sums(p, y, weight, client), (prediction,), (prediction,))
         is_event = (y > 0) & (weight > 0)
-        log_weight = jnp.where(is_event, _log_relative_weights(weight, client), 0)
+        client = jnp.zeros(len(weight), jnp.int32) if client is None else client
+        order = jnp.argsort(client)
+        sorted_weights = _log_relative_weight(weight[order], _differs_from_previous(client[order]))
+        log_weight = jnp.zeros_like(sorted_weights).at[order].set(sorted_weights, unique_indices=True)
+        log_weight = jnp.where(is_event, log_weight, 0)
         log_share = jnp.where(is_event, prediction - log_risk, 0)  # log(q_j / v_j) of the row itself
         row_share = scale * jnp.exp(log_share + log_weight)
         mixed = row_share + 1 - scale
@@ -142,14 +146,6 @@ def log_risk_sums(prediction: jax.Array, y: jax.Array, weight: jax.Array, client
 def _differs_from_previous(values: jax.Array) -> jax.Array:
     """Return whether each value differs from the one before; True for the first, (n,)."""
     return jnp.concatenate([jnp.ones(min(len(values), 1), bool), values[1:] != values[:-1]])
-
-
-def _log_relative_weights(weight: jax.Array, client: jax.Array | None) -> jax.Array:
-    """Return the logarithm of each row's weight divided by the mean positive weight of its client, (n,)."""
-    client = jnp.zeros(len(weight), jnp.int32) if client is None else client
-    order = jnp.argsort(client)
-    sorted_weights = _log_relative_weight(weight[order], _differs_from_previous(client[order]))
-    return jnp.zeros_like(sorted_weights).at[order].set(sorted_weights, unique_indices=True)
 
 
 def _log_relative_weight(weight: jax.Array, begins_client: jax.Array) -> jax.Array:

@@ -5,8 +5,7 @@ replaces each mark by an addition, and carries the sum through branches and loop
 not taken counts nothing, and a loop counts each iteration. Both sides of a ``jnp.where`` are computed, and count.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -53,9 +52,13 @@ def count_operations(function: Callable[[], PyTree]) -> tuple[PyTree, jax.Array]
     ``function`` uses.
     """
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-        with _collect_counts() as counts:
+        collected = NO_COUNTS.copy()  # of marks that are evaluated without a trace
+        token = _collected.set(collected)
+        try:
             value = function()
-        return value, jnp.asarray(counts)
+        finally:
+            _collected.reset(token)
+        return value, jnp.asarray(collected)
     closed, shapes = jax.make_jaxpr(function, return_shape=True)()
     _check_no_dead_tracers(closed)
     values, counts = _evaluate(closed.jaxpr, closed.consts, ())
@@ -101,17 +104,6 @@ def source_line(source: Any) -> str:
     return f", {Path(user_frame.file_name).name} line {user_frame.line_num}" if user_frame else ""
 
 
-@contextmanager
-def _collect_counts() -> Iterator[np.ndarray]:
-    """Collect the counts of marks that are evaluated without a trace."""
-    counts = NO_COUNTS.copy()
-    token = _collected.set(counts)
-    try:
-        yield counts
-    finally:
-        _collected.reset(token)
-
-
 def _evaluate(jaxpr: Jaxpr, consts: Sequence, arguments: Sequence) -> tuple[list, Counts]:
     """Return the outputs of ``jaxpr`` without its marks, and the counts of the marks."""
     values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *arguments), strict=True))
@@ -128,7 +120,14 @@ def _evaluate(jaxpr: Jaxpr, consts: Sequence, arguments: Sequence) -> tuple[list
                 results = operands[:n]
                 counts = counts + operands[n]
             elif _contains_marks(eqn):
-                results, added = _counting_rule(eqn)(eqn, *operands)
+                name = eqn.primitive.name
+                if name not in _RULES:
+                    raise UserError(
+                        f"gradients or proxes within JAX's {name} cannot be counted{source_line(eqn.source_info)}: "
+                        "evaluate them outside of it, or in lax.cond, lax.switch, lax.scan, lax.while_loop, "
+                        "lax.fori_loop or jax.vmap"
+                    )
+                results, added = _RULES[name](eqn, *operands)
                 counts = counts + added
             else:
                 results = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
@@ -140,17 +139,6 @@ def _evaluate(jaxpr: Jaxpr, consts: Sequence, arguments: Sequence) -> tuple[list
 
 def _contains_marks(eqn: JaxprEqn) -> bool:
     return any(has_marks(inner) for inner in jaxprs_in_params(eqn.params))
-
-
-def _counting_rule(eqn: JaxprEqn) -> Callable[..., tuple[Sequence, Counts]]:
-    """Return the function that evaluates an operation with marks inside, and counts them."""
-    name = eqn.primitive.name
-    if name not in _RULES:
-        raise UserError(
-            f"gradients or proxes within JAX's {name} cannot be counted{source_line(eqn.source_info)}: evaluate them "
-            "outside of it, or in lax.cond, lax.switch, lax.scan, lax.while_loop, lax.fori_loop or jax.vmap"
-        )
-    return _RULES[name]
 
 
 def _evaluate_inner(jaxpr: TracedProgram | Jaxpr, *operands: jax.Array) -> tuple[list, Counts]:

@@ -105,15 +105,6 @@ def _lower_bound_after_step(low, scale):
 _RESOLUTION = 1e-5  # singular values closer to t than this fraction of the norm are only partly thresholded
 
 
-def _scale_schedule(low):
-    """Return the scales that take an eigenvalue from ``low`` to 1."""
-    scales = []
-    while low < 1 - 1e-7:
-        scales.append(_step_scale(low))
-        low = _lower_bound_after_step(low, scales[-1])
-    return scales
-
-
 @jax.default_matmul_precision("highest")
 def _threshold_wide(z: jax.Array, t: jax.Array) -> jax.Array:
     """Compute (I + sign(H - t I)) (Z - t Q) / 2 for Z = H Q, m x n with m <= n.
@@ -151,8 +142,12 @@ def _threshold_wide(z: jax.Array, t: jax.Array) -> jax.Array:
     h = z @ q.T
     eye = jnp.eye(m, dtype=z.dtype)
     sign = ((h + h.T) / 2 - t * eye) / (1.00001 * jnp.maximum(t, largest - t))
-    scales = jnp.array(_scale_schedule(_RESOLUTION), z.dtype)
-    sign = jax.lax.scan(sign_step, sign.ravel(), scales)[0].reshape(m, m)
+    scales = []
+    low = _RESOLUTION
+    while low < 1 - 1e-7:  # takes an eigenvalue from the resolution to 1
+        scales.append(_step_scale(low))
+        low = _lower_bound_after_step(low, scales[-1])
+    sign = jax.lax.scan(sign_step, sign.ravel(), jnp.array(scales, z.dtype))[0].reshape(m, m)
     none_above = jnp.trace(sign) < 0.5 - m
     return jnp.where(none_above, 0, norm / 2 * ((eye + sign) @ (z - t * q)))
 
