@@ -50,7 +50,14 @@ def load_settings(*folders: str | Path) -> SweepSettings:
 
     Of several folders, the report keys are those on which all agree, and the algorithms and runs are joined.
     """
-    all_settings = [_load_folder(Path(folder)) for folder in folders]
+    all_settings = []
+    for folder in folders:
+        try:
+            settings = build(SweepSettings, formats.read_yaml(Path(folder) / SETTINGS_FILE))
+        except (OSError, yaml.YAMLError, UserError):
+            settings = SweepSettings()
+        runs = [run for run in settings.runs if not Path(run).is_absolute() and ".." not in Path(run).parts]
+        all_settings.append(replace(settings, algos=tuple(settings.algos), runs=tuple(runs)))
     agreed = {}
     for key in REPORT_KEYS:
         values = {getattr(settings, key) for settings in all_settings}
@@ -62,16 +69,3 @@ def load_settings(*folders: str | Path) -> SweepSettings:
 def _join(all_settings: Iterable[SweepSettings], name: str) -> tuple[str, ...]:
     """Join the values of a field, each once, in their order."""
     return tuple(dict.fromkeys(value for settings in all_settings for value in getattr(settings, name)))
-
-
-def _load_folder(folder: Path) -> SweepSettings:
-    """Load the settings of one folder; the defaults if its file is missing or cannot be read.
-
-    Runs outside of the folder are left out.
-    """
-    try:
-        settings = build(SweepSettings, formats.read_yaml(folder / SETTINGS_FILE))
-    except (OSError, yaml.YAMLError, UserError):
-        return SweepSettings()
-    runs = [run for run in settings.runs if not Path(run).is_absolute() and ".." not in Path(run).parts]
-    return replace(settings, algos=tuple(settings.algos), runs=tuple(runs))

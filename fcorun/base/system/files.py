@@ -238,8 +238,12 @@ def write_atomically(path: Path, content: bytes | str, durable: bool = False, pr
         try:
             write_new(temporary, content.encode() if isinstance(content, str) else content, durable, private)
             replace_file(temporary, path)
-            if durable:
-                _sync_folder(path.parent)
+            if durable and sys.platform != "win32":  # the names of the folder's files; Windows has no such call
+                descriptor = os.open(path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
         except FileExistsError:  # the file, or link, is not this function's
             raise
         except BaseException:
@@ -255,17 +259,6 @@ def write_new(path: Path, content: bytes, durable: bool = False, private: bool =
         if durable:
             file.flush()
             os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write the names of a folder's files to the disk. Windows has no such call."""
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def append_line(path: Path, line: str) -> None:
@@ -367,6 +360,8 @@ def _consecutive(positions: "np.ndarray") -> Iterator[tuple[int, int, int]]:
 # Digests of files.
 
 _CACHED_DIGEST_BYTES = 2**28  # digests of larger files are cached
+_SAMPLES = 64
+_SAMPLE_BYTES = 4096
 
 
 def file_digest(file: Path) -> str:
@@ -377,7 +372,12 @@ def file_digest(file: Path) -> str:
     status = file.stat()
     if status.st_size < _CACHED_DIGEST_BYTES:
         return _sha256(file)
-    key = [str(file.resolve()), status.st_size, status.st_mtime_ns, _sample_digest(file, status.st_size)]
+    samples = hashlib.sha256()
+    with file.open("rb") as stream:
+        for i in range(_SAMPLES):
+            stream.seek(max(status.st_size - _SAMPLE_BYTES, 0) * i // (_SAMPLES - 1))
+            samples.update(stream.read(_SAMPLE_BYTES))
+    key = [str(file.resolve()), status.st_size, status.st_mtime_ns, samples.hexdigest()]
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()
     cached = None
     with suppress(OSError):
@@ -393,13 +393,3 @@ def file_digest(file: Path) -> str:
 def _sha256(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _sample_digest(file: Path, size: int, count: int = 64, width: int = 4096) -> str:
-    """Return the SHA-256 of ``count`` samples of ``width`` bytes, spread evenly over a file of ``size`` bytes."""
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        for i in range(count):
-            stream.seek(max(size - width, 0) * i // (count - 1))
-            digest.update(stream.read(width))
-    return digest.hexdigest()
