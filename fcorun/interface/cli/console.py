@@ -109,8 +109,12 @@ class Console(_Progress):
             self._print_divergence(job, record)
         else:
             self._print_metrics(job)
-        if auto_values := _describe_auto_values(record.summary.get("curvature") or {}):
-            self.show_if_verbose(auto_values)
+        curvature = record.summary.get("curvature") or {}
+        if auto_values := ", ".join(f"{key}={value:.4g}" for key, value in curvature.items() if "." in key):
+            origin = ""
+            if "most" in curvature:
+                origin = f", from losses whose curvature is {curvature['least']:.3g} to {curvature['most']:.3g}"
+            self.show_if_verbose(f"auto: {auto_values}{origin}")
         if job.reason:
             self.show_if_verbose(job.reason)
         gap_is_unknown = job.certificate is None and job.movement is None
@@ -161,17 +165,6 @@ class Console(_Progress):
 def _format_metric(value: float) -> str:
     """Return a metric as text, empty for one that the run has no value of."""
     return "" if value != value else f"{value:.6g}"
-
-
-def _describe_auto_values(curvature: dict) -> str:
-    """Return the numbers that replaced "auto" in a run, and the curvature that they were computed from; "" if none."""
-    values = ", ".join(f"{key}={value:.4g}" for key, value in curvature.items() if "." in key)
-    if not values:
-        return ""
-    origin = ""
-    if "most" in curvature:
-        origin = f", from losses whose curvature is {curvature['least']:.3g} to {curvature['most']:.3g}"
-    return f"auto: {values}{origin}"
 
 
 class SweepConsole(_Progress):

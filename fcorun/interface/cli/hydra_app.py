@@ -4,8 +4,7 @@ import dataclasses
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from traceback import extract_tb, print_exception
 from typing import TYPE_CHECKING, Any
@@ -118,8 +117,12 @@ def compose_and_run(arguments: list[str]) -> list[BaseException]:
 
     def run_hydra(current: list[str]) -> None:
         if not run_composed_once(current, task):
-            with _as_command_line(current):
+            argv = sys.argv
+            sys.argv = [argv[0], *current]  # where Hydra finds them: hydra.main can be given none
+            try:
                 command()
+            finally:
+                sys.argv = argv
 
     shows_config = bool({"--cfg", "-c"} & {argument.partition("=")[0] for argument in arguments})
     try:
@@ -190,17 +193,6 @@ def with_settings_of_data(arguments: Sequence[str]) -> list[str]:
     settings = [f"{key}={'null' if value is None else value}" for key, value in resolve_settings(values).items()]
     at = is_override.index(True) if overrides else len(arguments)  # Hydra takes overrides in one piece only
     return [*arguments[:at], *settings, *arguments[at:]]
-
-
-@contextmanager
-def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
-    """Have Hydra find these arguments in ``sys.argv`` within the context: ``hydra.main`` can be given none."""
-    argv = sys.argv
-    sys.argv = [argv[0], *arguments]
-    try:
-        yield
-    finally:
-        sys.argv = argv
 
 
 def refuse_sweep_as_run(config: DictConfig) -> None:

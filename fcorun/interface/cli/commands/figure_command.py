@@ -82,6 +82,8 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
 
     A claim that does not hold is a result, no failure.
     """
+    import pandas as pd
+
     out = Terminal()
     code = 0
     for name in names:
@@ -93,7 +95,12 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
             code = 1
             continue
         if figure.rows:
-            _merge_claims(folder / _CLAIMS_FILE, figure.rows)
+            table: Any = pd.DataFrame(figure.rows)
+            others = _read_claims(folder / _CLAIMS_FILE)
+            if others is not None:
+                others = others[~others["figure"].isin(table["figure"])]
+                table = pd.concat([others, table]).sort_values(["figure"], kind="stable")
+            write_atomically(folder / _CLAIMS_FILE, frame_csv(table))
         if not figure.complete:
             code = 1
         _print_claims(figure.rows, out)
@@ -119,18 +126,6 @@ def _print_claims(claims: list[dict], out: Terminal) -> None:
             notes.append(f"{label}: {claim['note']}")
     for note in dict.fromkeys(notes):
         out.print(note)
-
-
-def _merge_claims(path: Path, claims: list[dict]) -> None:
-    """Write the claims of a figure into a file that may hold those of other figures. Raises UserError."""
-    import pandas as pd
-
-    table: Any = pd.DataFrame(claims)
-    old = _read_claims(path)
-    if old is not None:
-        others = old[~old["figure"].isin(table["figure"])]
-        table = pd.concat([others, table]).sort_values(["figure"], kind="stable")
-    write_atomically(path, frame_csv(table))
 
 
 def _read_claims(path: Path) -> Any:

@@ -129,21 +129,19 @@ def _explain_key(key: str, choice_of_group: Mapping[str, str]) -> Iterator[str]:
         raise UserError(_unknown_key_message(key, choices))
     remaining.sort(key=lambda name: name != read_default_choices().get(group))
     while remaining:
-        first = choices[remaining[0]]
-        same = [name for name in remaining if _same_explanation(first, choices[name], key)]
+        doc = choices[remaining[0]].keys[key]
+        same = []
+        for name in remaining:
+            other = choices[name].keys[key]
+            # the value of a label differs from choice to choice
+            if other == doc or (_is_label(key) and other.comment == doc.comment):
+                same.append(name)
         remaining = [name for name in remaining if name not in same]
-        doc = first.keys[key]
         if doc.comment:
             where = [f"{group}={', '.join(same)}"]
         else:
             where = [f"{group}={name}: {choices[name].description}" for name in same]
         yield from _describe_key(key, doc, *where)
-
-
-def _same_explanation(one: ChoiceDoc, other: ChoiceDoc, key: str) -> bool:
-    if _is_label(key):  # its value differs from choice to choice
-        return one.keys[key].comment == other.keys[key].comment
-    return one.keys[key] == other.keys[key]
 
 
 def _is_label(key: str) -> bool:

@@ -83,8 +83,18 @@ def _algorithm(cls: Any, choice: ChoiceDoc) -> Words:
 
     if issubclass(cls, Baseline):
         return {"baseline, in one place": True, "certified optimum": True}
-    texts = {key.removeprefix("algo."): doc.value for key, doc in choice.keys.items()}
-    values = {name: _parse_value(text) for name, text in texts.items() if name in cls.__dataclass_fields__}
+    values = {}
+    for key, doc in choice.keys.items():
+        name = key.removeprefix("algo.")
+        if name not in cls.__dataclass_fields__:
+            continue
+        if "$" in doc.value or doc.value == "???":
+            values[name] = 1.0  # other keys give the value
+            continue
+        try:
+            values[name] = float(doc.value)  # YAML reads 1e-3 as text
+        except ValueError:
+            values[name] = yaml.safe_load(doc.value)
     algorithm: Algorithm = build(cls, values, "algo")
     traits = algorithm.traits
     sides = [side.replace("server", "the server").replace("client", "clients") for side in traits.psi_sides]
@@ -110,16 +120,6 @@ def _algorithm(cls: Any, choice: ChoiceDoc) -> Words:
         "exact for psi = 0": traits.exact == "smooth",
         f"metrics {', '.join(metrics)}": bool(metrics),
     }
-
-
-def _parse_value(text: str) -> Any:
-    """Return the value of a text of a choice's file; 1 for a value that other keys give."""
-    if "$" in text or text == "???":
-        return 1.0
-    try:
-        return float(text)  # YAML reads 1e-3 as text
-    except ValueError:
-        return yaml.safe_load(text)
 
 
 def _regularizer(cls: Any, choice: ChoiceDoc) -> Words:

@@ -38,7 +38,10 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="draw into FOLDER again if it exists")
     arguments = parser.parse_args(argv)
     all_records = load_records_in(arguments.folders)
-    _check_axis(arguments.x, all_records)
+    if arguments.x is not None and arguments.x not in get_args(CurveAxis):
+        known = [*get_args(CurveAxis), *from_summaries(record.summary for record in all_records).axes]
+        if arguments.x not in known:
+            raise UserError(f"--x {arguments.x} is not a choice: {suggest_name(arguments.x, known)}")
     out = Terminal()
     if arguments.out is not None:
         for path in _draw_all(arguments.out, select_latest(all_records, out), arguments):
@@ -68,15 +71,6 @@ def _parse_format(text: str) -> str:
         raise UserError("--format pgf is not supported: LaTeX would have to measure the texts, and maps would need "
                         "separate files. Give pdf, with embedded fonts, or svg")  # fmt: skip
     return text
-
-
-def _check_axis(x: str | None, records: Sequence[Record]) -> None:
-    """Refuse an axis of curves that is neither a counter nor a monotone metric of some record. Raises UserError."""
-    if x is None or x in get_args(CurveAxis):
-        return
-    axes = [*get_args(CurveAxis), *from_summaries(record.summary for record in records).axes]
-    if x not in axes:
-        raise UserError(f"--x {x} is not a choice: {suggest_name(x, axes)}")
 
 
 def _draw_all(folder: Path, records: Sequence[Record], arguments: Namespace) -> list[Path]:

@@ -69,8 +69,12 @@ def run(argv: Sequence[str]) -> int:
             f"--client {arguments.client}: there is no such column in {arguments.rows}; leave it out, or give another"
         )
     for name in arguments.keep:
-        if name not in frame:
-            raise UserError(f"--keep {name}: {_explain_missing(name, client_column, frame, arguments.rows)}")
+        if name in frame:
+            continue
+        if name == client_column:
+            raise UserError(f"--keep {name}: the predictions name the clients anyway: leave it out")
+        suggestion = suggest_name(name, list(map(str, frame.columns)))
+        raise UserError(f"--keep {name}: there is no such column in {arguments.rows}; {suggestion}")
     predictions, warnings = predict(record, frame, clients, arguments.rows, arguments.keep, at=arguments.at)
     warnings = [*file_warnings, *warnings]
     if arguments.out is None:
@@ -117,13 +121,6 @@ def _describe_thresholds(folder: Path, record: Record) -> list[str]:
     if personal != shared:
         numbers += f", of personal models {personal:.3g},"
     return [f"positive class {positive} from {numbers} on{origin}"]
-
-
-def _explain_missing(name: str, client_column: str | None, frame: Any, rows: str) -> str:
-    """Return the reason why a column of the new rows cannot be kept."""
-    if name == client_column:
-        return "the predictions name the clients anyway: leave it out"
-    return f"there is no such column in {rows}; {suggest_name(name, list(map(str, frame.columns)))}"
 
 
 def find_record(folder: Path) -> Record:

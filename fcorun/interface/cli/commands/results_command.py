@@ -60,7 +60,17 @@ def run(argv: Sequence[str]) -> int:
         if len(records_by_data) > 1:
             out.print(" ".join(f"{key}={value}" for key, value in zip(runs.data_keys, data, strict=True)))
         data_runs = build_table(data_records, settings.tail_rounds, root=root)
-        _print_runs(data_runs, metric if settings.metric else None, out)
+        given_metric = metric if settings.metric and metric in data_runs.tail_metrics else None
+        data_metric = data_runs.resolve_metric(given_metric)
+        shown_metrics = list(dict.fromkeys((data_metric, *structure_metrics(data_metric), "objective")))
+        measured = [name for name in shown_metrics if name in data_runs.tail_metrics]
+        _print_table(data_runs, data_metric, measured, out)
+        if not measured:  # no run has come to its end
+            continue
+        has_ties = data_runs.best_points(data_metric)["tied"].map(len).any()
+        out.print(best_marks_caption(data_runs, data_metric, shown_metrics, has_ties=has_ties))
+        for line in best_point_notes(data_runs, data_metric):
+            out.print(line)
     if arguments.paired:
         _print_paired_tests(runs, metric, compare_pairs(runs, metric), out)
         reads_files = any({"data.path", "data.root"} & set(record.flat_config) for record in records)
@@ -74,20 +84,6 @@ def run(argv: Sequence[str]) -> int:
             content = f"{len(runs)} runs, {len(runs.frame.columns)} columns"
         out.print(f"{arguments.out}: {content}")
     return 0
-
-
-def _print_runs(runs: RunTable, metric: str | None, out: Terminal) -> None:
-    """Print the runs on one data set, judged by ``metric``, or if they lack it by their own default metric."""
-    metric = runs.resolve_metric(metric if metric in runs.tail_metrics else None)
-    shown_metrics = list(dict.fromkeys((metric, *structure_metrics(metric), "objective")))
-    measured = [name for name in shown_metrics if name in runs.tail_metrics]
-    _print_table(runs, metric, measured, out)
-    if not measured:  # no run has come to its end
-        return
-    has_ties = runs.best_points(metric)["tied"].map(len).any()
-    out.print(best_marks_caption(runs, metric, shown_metrics, has_ties=has_ties))
-    for line in best_point_notes(runs, metric):
-        out.print(line)
 
 
 def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDifferences], out: Terminal) -> None:

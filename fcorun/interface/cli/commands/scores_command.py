@@ -59,10 +59,26 @@ def run(argv: Sequence[str]) -> int:
         else:
             intervals = compare_records([arguments.record, arguments.other], options)
     console = Terminal()
-    _print_intervals(intervals, console)
+    console.print(intervals.title)
+    console.print(intervals.describe_sources())
+    for models in dict.fromkeys(row.models for row in intervals.rows):
+        rows = [row for row in intervals.rows if row.models == models]
+        console.print(f"\n{' and '.join(dict.fromkeys(models))} model, all clients")
+        _print_scores([row for row in rows if not row.client], intervals, console)
+        _print_clients([row for row in rows if row.client and row.method == BOOTSTRAP], console)
+    for sentence in intervals.warnings:
+        console.print(f"warning: {sentence}")
     if calibration is not None:
+        from fcorun.reports.pictures.picture import render_pictures
+        from fcorun.reports.pictures.survival_calibration_picture import SurvivalView
+
         _print_calibration(calibration, console)
-        _write_calibration(arguments.record, calibration, console)
+        record = Record(arguments.record)
+        style = str(record.flat_config.get("style", "paper"))
+        files = render_pictures(SurvivalView(calibration, record.picture_title), style=style)
+        for name, content in {"calibration.csv": calibration.to_csv(), **files}.items():
+            write_atomically(arguments.record / name, content)
+            console.print(str(arguments.record / name))
     if arguments.out is not None:
         write_atomically(arguments.out, intervals.to_csv())
         console.print(f"{arguments.out}: {len(intervals.rows)} intervals")
@@ -73,19 +89,6 @@ def _word_with_dashes(option: str) -> str:
     """Return an option of this command with dashes, and another one as it is."""
     key, _, value = option.partition("=")
     return f"--{key} {value}" if key in ("resample", "samples", "level", "at") else option
-
-
-def _print_intervals(intervals: ScoreIntervals, console: Terminal) -> None:
-    """Print the intervals of all rows, main scores by client, and the warnings."""
-    console.print(intervals.title)
-    console.print(intervals.describe_sources())
-    for models in dict.fromkeys(row.models for row in intervals.rows):
-        rows = [row for row in intervals.rows if row.models == models]
-        console.print(f"\n{' and '.join(dict.fromkeys(models))} model, all clients")
-        _print_scores([row for row in rows if not row.client], intervals, console)
-        _print_clients([row for row in rows if row.client and row.method == BOOTSTRAP], console)
-    for sentence in intervals.warnings:
-        console.print(f"warning: {sentence}")
 
 
 def _print_scores(rows: Sequence[IntervalRow], intervals: ScoreIntervals, console: Terminal) -> None:
@@ -101,19 +104,16 @@ def _print_scores(rows: Sequence[IntervalRow], intervals: ScoreIntervals, consol
             values.append(format_number(row.estimate))
         cells = [name, *values, _interval(row)]
         if intervals.names:
-            cells.append(_p_value(row.p_value))
+            p_value = ""
+            if row.p_value is not None:
+                p_value = f"{row.p_value:.3f}" if row.p_value >= _MIN_P_VALUE else f"<{_MIN_P_VALUE}"
+            cells.append(p_value)
         lines.append(cells)
     console.print_table(headers, lines)
 
 
 def _interval(row: "IntervalRow | ObservedRisk") -> str:
     return f"{format_number(row.low)} to {format_number(row.high)}" if row.low == row.low else "-"
-
-
-def _p_value(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3f}" if value >= _MIN_P_VALUE else f"<{_MIN_P_VALUE}"
 
 
 def _print_clients(rows: Sequence[IntervalRow], console: Terminal) -> None:
@@ -166,16 +166,3 @@ def _print_calibration(calibration: "SurvivalCalibration", console: Terminal) ->
         console.print(f"and {len(calibration.clients) - _MAX_CLIENTS} more clients, which calibration.csv has too")
     for sentence in calibration.warnings:
         console.print(f"warning: {sentence}")
-
-
-def _write_calibration(folder: Path, calibration: "SurvivalCalibration", console: Terminal) -> None:
-    """Write calibration.csv and calibration.png into the folder of a record."""
-    from fcorun.reports.pictures.picture import render_pictures
-    from fcorun.reports.pictures.survival_calibration_picture import SurvivalView
-
-    record = Record(folder)
-    style = str(record.flat_config.get("style", "paper"))
-    files = render_pictures(SurvivalView(calibration, record.picture_title), style=style)
-    for name, content in {"calibration.csv": calibration.to_csv(), **files}.items():
-        write_atomically(folder / name, content)
-        console.print(str(folder / name))

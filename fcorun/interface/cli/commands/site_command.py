@@ -347,6 +347,9 @@ def _read_fingerprints(texts: Sequence[str]) -> dict[str, str]:
 
 def _read_site_keys(texts: Sequence[str]) -> tuple[Any, Any]:
     """Return the options and the policy of a site from KEY=VALUE texts. Raises UserError for other keys."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
     from fcorun.sites.plan.policy import Policy
     from fcorun.sites.plan.site_options import SiteOptions
 
@@ -363,18 +366,12 @@ def _read_site_keys(texts: Sequence[str]) -> tuple[Any, Any]:
         if not key.startswith("data.") or name not in ("path", "client", "rename", "keep"):
             raise UserError(f"{key} is no key of a site, whose own keys are data.path, data.client, data.rename, "
                             "data.keep and policy; all others are in the plan")  # fmt: skip
-        values[name] = value if name == "path" else _parse_value(text)
+        values[name] = value
+        if name != "path":
+            try:
+                values[name] = OverridesParser.create().parse_override(text).value()
+            except HydraException as error:
+                raise UserError(f"{text} cannot be read: {_OPTIONS_HELP}") from error
     if "path" not in values:
         raise UserError("data.path is missing: give the file of the site, data.path=FILE")
     return build(SiteOptions, values, "data"), Policy.read(policy)
-
-
-def _parse_value(text: str) -> Any:
-    """Return the value of a text KEY=VALUE, as Hydra reads it. Raises UserError for anything else."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        return OverridesParser.create().parse_override(text).value()
-    except HydraException as error:
-        raise UserError(f"{text} cannot be read: {_OPTIONS_HELP}") from error

@@ -54,7 +54,13 @@ def run(argv: Sequence[str]) -> int:
     records = []
     reasons = []
     for record in all_records:
-        if reason := _reason_to_skip(record, arguments.clients):
+        reason = no_coefficients_reason(record)
+        if not reason:
+            try:
+                _ = load_client_coefficients(record) if arguments.clients else load_coefficients(record)
+            except UserError as error:
+                reason = str(error)
+        if reason:
             reasons.append(reason)
         else:
             records.append(record)
@@ -74,17 +80,6 @@ def run(argv: Sequence[str]) -> int:
     out.print(f"chosen: the share of runs in which |w| > cutoff={' or '.join(cutoffs)}; values as trained")
     out.print(f"{arguments.out}: {len(records)} runs, {len(frame)} rows")
     return 0
-
-
-def _reason_to_skip(record: Record, clients: bool) -> str:
-    """Return the reason why a record has no coefficients, or none of clients; "" if it has them."""
-    if reason := no_coefficients_reason(record):
-        return reason
-    try:
-        _ = load_client_coefficients(record) if clients else load_coefficients(record)
-    except UserError as error:
-        return str(error)
-    return ""
 
 
 def _write_coefficients(record: Record, clients: bool) -> list[Path]:
