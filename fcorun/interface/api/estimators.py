@@ -101,7 +101,13 @@ class FederatedLinearModel(BaseEstimator):
         try:
             tol = check_value(to_plain_value(self.tol), float, "tol")  # a grid of NumPy has numbers of NumPy
             check_value(to_plain_value(self.rounds), Count, "rounds")
-            objective = self._build_objective(task)
+            objective = self.objective
+            if objective is None and task.has_classes:
+                objective = Logistic()
+            elif objective is None:
+                objective = LeastSquares()
+            elif not is_linear_model(type(objective)):
+                raise UserError(f"`objective={objective!r}` is no linear model: train it by fcorun.Experiment")
             regularizer = self._build_regularizer()
             # the same problem, with a better conditioned intercept
             is_centered = objective.intercept and "bias" not in (regularizer.apply_to or ())
@@ -149,16 +155,6 @@ class FederatedLinearModel(BaseEstimator):
             precision=self.precision,
             client_weighting="examples",
         ).prepared
-
-    def _build_objective(self, task: Task) -> LinearModel:
-        """Return the objective, by default that of the task. Raises UserError."""
-        if self.objective is None:
-            if task.has_classes:
-                return Logistic()
-            return LeastSquares()
-        if not is_linear_model(type(self.objective)):
-            raise UserError(f"`objective={self.objective!r}` is no linear model: train it by fcorun.Experiment")
-        return self.objective
 
     def _build_regularizer(self) -> Regularizer:
         """Return the regularizer with the strength of the parameters. Raises UserError."""

@@ -511,7 +511,16 @@ def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> 
             suggestion = f"did you mean '{owners[0]}.{argument}'?" if owners else suggest_name(argument, arguments)
             raise UserError(f"axes: an experiment has no argument '{argument}': {suggestion}")
         if field_name:
-            _check_field(arguments[argument], argument, field_name)
+            value = arguments[argument]
+            if argument not in SECTION_OF_ARGUMENT:
+                raise UserError(f"axes: {argument} is no object with fields: give axes={{'{argument}': [...]}}")
+            if value is None:
+                raise UserError(
+                    f"axes: {argument} has no object with the field {field_name}: give one to the experiment"
+                )
+            known = _field_names(value)
+            if field_name not in known:
+                raise UserError(f"axes: {argument} has no field '{field_name}': {suggest_name(field_name, known)}")
             field_axes.setdefault(argument, {})[field_name] = values
         else:
             arguments[argument] = list(values)
@@ -519,25 +528,17 @@ def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> 
     for name, value in arguments.items():
         if name in SECTION_OF_ARGUMENT:
             variants.append(_expand_plugins(name, value, field_axes.get(name, {})))
+        elif has_several_values(value, type_hints(Settings)[name]):
+            values = to_plain_value(_listed(value, name))
+            variants.append([(f"{name}={item}" if len(values) > 1 else "", item) for item in values])
         else:
-            variants.append(_expand_setting(name, value))
+            variants.append([("", value)])
     combinations = []
     for combination in itertools.product(*variants):
         text = " ".join(part for part, _ in combination if part)
         values = [value for _, value in combination]
         combinations.append((text, dict(zip(arguments, values, strict=True))))
     return combinations
-
-
-def _check_field(value: object, argument: str, field_name: str) -> None:
-    """Raise UserError if no object of an argument has a field of this name."""
-    if argument not in SECTION_OF_ARGUMENT:
-        raise UserError(f"axes: {argument} is no object with fields: give axes={{'{argument}': [...]}}")
-    if value is None:
-        raise UserError(f"axes: {argument} has no object with the field {field_name}: give one to the experiment")
-    known = _field_names(value)
-    if field_name not in known:
-        raise UserError(f"axes: {argument} has no field '{field_name}': {suggest_name(field_name, known)}")
 
 
 def _field_names(value: object) -> set[str]:
@@ -547,14 +548,6 @@ def _field_names(value: object) -> set[str]:
         if dataclasses.is_dataclass(plugin):
             names |= {field.name for field in dataclasses.fields(plugin)}
     return names
-
-
-def _expand_setting(name: str, value: Any) -> list[tuple[str, Any]]:
-    """Return the description and the value of each value of a setting; one value has no description."""
-    if not has_several_values(value, type_hints(Settings)[name]):
-        return [("", value)]
-    values = to_plain_value(_listed(value, name))
-    return [(f"{name}={item}" if len(values) > 1 else "", item) for item in values]
 
 
 def _expand_plugins(name: str, value: Any, axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:

@@ -221,7 +221,12 @@ def check_received_model(case: AlgorithmCase) -> None:
     data = LocalData(x, y, rows[None], dtype, full_batch_steps=2).with_whole_data(rows)
     w0 = problem.initial_point(problem.zeros(dtype).map(lambda v: v + jnp.linspace(0.1, 1, v.size).reshape(v.shape)))
     with jax.disable_jit():
-        server, client = _moved(algorithm.init(replace(problem, key_bits=(0, 0)), w0))
+        # states whose numbers differ from the initial ones, and from each other's
+        leaves, structure = jax.tree.flatten(algorithm.init(replace(problem, key_bits=(0, 0)), w0))
+        for k, leaf in enumerate(leaves):
+            if jnp.issubdtype(leaf.dtype, jnp.floating):
+                leaves[k] = leaf * (1 + 0.1 * k)
+        server, client = jax.tree.unflatten(structure, leaves)
         if algorithm.has_two_exchanges:
             received = algorithm.first_broadcast(server)
             expected = algorithm.first_received_model(problem, received, client, data)
@@ -234,15 +239,6 @@ def check_received_model(case: AlgorithmCase) -> None:
         points.clear()
         algorithm.local(problem, received, client, data)
     _require_point("local()", points, expected)
-
-
-def _moved(tree: Any) -> Any:
-    """Return states whose floating-point numbers differ from the initial ones, and from each other's."""
-    leaves, structure = jax.tree.flatten(tree)
-    for k, leaf in enumerate(leaves):
-        if jnp.issubdtype(leaf.dtype, jnp.floating):
-            leaves[k] = leaf * (1 + 0.1 * k)
-    return jax.tree.unflatten(structure, leaves)
 
 
 def _require_point(function: str, points: list[np.ndarray], expected: Vector) -> None:
@@ -383,9 +379,17 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> None:
     single_engine = engine_of(
         scaled_config(0.7, **{case.regularizer_number: [0.2]})
     )  # compiled with numbers of no point
+    tolerance = case.tolerance
+    metrics = ("objective", "train_loss", "val_loss", *(metric.name for metric in case.algorithm.declared_metrics))
     for g, point in enumerate(points):
-        for batch_snapshot, single in zip(batch, snapshots(point, engine=single_engine), strict=True):
-            _require_same_snapshot(batch_snapshot, g, single, case)
+        for of_batch, single in zip(batch, snapshots(point, engine=single_engine), strict=True):
+            for kind in ("solution", "client_models"):
+                for name, value in (getattr(single, kind) or {}).items():
+                    label = f"'{name}' in a grid, compared with the single run,"
+                    require_close(label, getattr(of_batch, kind)[name][g], value[0], rtol=tolerance, atol=tolerance)
+            for name in metrics:
+                label = f"{name} in a grid, compared with the single run,"
+                require_close(label, of_batch.metrics[name][g], single.metrics[name][0], rtol=tolerance)
     ends = last.client_models or last.solution
     first, halved, strong = (flat({name: value[g] for name, value in ends.items()}) for g in (0, 1, 2))
     require(not case.traits.psi_sides or not np.array_equal(first, strong),
@@ -395,17 +399,6 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> None:
         return  # a solver's tolerance need not be seen in the solution, nor the ridge of fits that are expanded
     require(not np.allclose(first, halved, rtol=1e-4), "half of its numbers should lead to another solution, and lead "
                                                        "to the same: they do not reach the run")  # fmt: skip
-
-
-def _require_same_snapshot(batch: Any, g: int, single: Any, case: AlgorithmCase) -> None:
-    """Raise Violation if run ``g`` of a grid differs from the single run."""
-    for kind in ("solution", "client_models"):
-        for name, value in (getattr(single, kind) or {}).items():
-            label = f"'{name}' in a grid, compared with the single run,"
-            require_close(label, getattr(batch, kind)[name][g], value[0], rtol=case.tolerance, atol=case.tolerance)
-    for name in ("objective", "train_loss", "val_loss", *(metric.name for metric in case.algorithm.declared_metrics)):
-        label = f"{name} in a grid, compared with the single run,"
-        require_close(label, batch.metrics[name][g], single.metrics[name][0], rtol=case.tolerance)
 
 
 def check_declared_metrics(case: AlgorithmCase) -> None:
