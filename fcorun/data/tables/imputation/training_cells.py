@@ -91,41 +91,36 @@ class TrainingCells:
             fits[column.name] = column.fit_part(description, self.missing)
         return fits
 
-    def encode(self, fits: Mapping[str, ColumnFit]) -> dict[int, np.ndarray]:
-        """Return the features, (N,) by position, of the columns whose fits differ from those by all N rows."""
-        encoded = {}
-        for column in self.columns:
-            fit = fits[column.name]
-            if fit != self.fits.get(column.name):
-                cells = self.cells[column.name]
-                features = column.encode_cells(cells, fit.fill)
-                if column.indicator:
-                    features.append(column.find_gaps(cells))
-                for j, (feature, tells) in enumerate(zip(features, fit.informative, strict=True)):
-                    encoded[self.first_feature[column.name] + j] = feature * tells
-        return encoded
-
     def encode_rows(
         self, x: Shaped[np.ndarray, "N d"], fits: Mapping[str, ColumnFit], standardized: Mapping[str, Any] | None
     ) -> Shaped[np.ndarray, "N d"]:
-        """Return features with those that ``encode`` returns, in the scale of the data if they are standardized pooled.
+        """Return features of which the columns have other fits than those by all N rows, in the scale of the data.
 
         Args:
             x: the features of all N rows.
             fits: the fit of each column.
-            standardized: the dict of ``fcorun.data.tables.scaling``, or None.
+            standardized: the dict of ``fcorun.data.tables.scaling``, of which only "pooled" is applied, or None.
         """
-        encoded = self.encode(fits)
-        if not encoded:
+        changed = [column for column in self.columns if fits[column.name] != self.fits.get(column.name)]
+        if not changed:
             return x
         scaling = None
         if standardized and standardized["by"] == "pooled":
             scaling = Scaling.from_dict(standardized)
         x = x.copy()
-        for position, values in encoded.items():
-            if scaling is not None:
-                values = (values - scaling.mean[position]) * scaling.factor[position]
-            x[:, position] = values
+        for column in changed:
+            cells = self.cells[column.name]
+            fit = fits[column.name]
+            features = column.encode_cells(cells, fit.fill)
+            if column.indicator:
+                features.append(column.find_gaps(cells))
+            position = self.first_feature[column.name]
+            for feature, tells in zip(features, fit.informative, strict=True):
+                values = feature * tells
+                if scaling is not None:
+                    values = (values - scaling.mean[position]) * scaling.factor[position]
+                x[:, position] = values
+                position += 1
         return x
 
     def take(self, train: Bool[np.ndarray, " N"], fits: dict[str, ColumnFit]) -> "TrainingCells":
