@@ -175,12 +175,18 @@ def to_plain_array(series: Any) -> np.ndarray:
     return series.astype(str).to_numpy(dtype=str)
 
 
-def column_as_text(series: Any) -> np.ndarray:
-    """Return a column as text, "" where it has no value, shape (N,)."""
-    text = np.full(len(series), "", object)
+def read_names(series: Any) -> np.ndarray:
+    """Return the names in a column as an object array of text, None where it has no value, shape (N,)."""
+    names = np.full(len(series), None, object)
     present = series.notna().to_numpy()
-    text[present] = np.char.strip(names_as_text(to_plain_array(series[present].infer_objects())))
-    return text.astype(str)
+    names[present] = names_as_text(to_plain_array(series[present].infer_objects()))
+    return names
+
+
+def column_as_text(series: Any) -> np.ndarray:
+    """Return a column as text without blanks at its ends, "" where it has no value, shape (N,)."""
+    names = read_names(series)
+    return np.char.strip(np.where(series.isna(), "", names).astype(str))
 
 
 def require_finite_numbers(series: Any, where: str, meaning: str = "") -> np.ndarray:

@@ -35,7 +35,7 @@ from fcorun.data.tables.cells import (
     find_missing_tokens,
     names_as_text,
     parse_numbers,
-    to_plain_array,
+    read_names,
 )
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.data.tables.columns import Column
@@ -495,7 +495,4 @@ def read_dataframe(
         raise UserError(f"{path}: the file has no rows; give one with data")
     if clients is None:
         return frame, None
-    names = np.full(len(clients), None, object)
-    present = clients.notna().to_numpy()
-    names[present] = names_as_text(to_plain_array(clients[present].infer_objects())).astype(object)
-    return frame, names
+    return frame, read_names(clients)

@@ -20,7 +20,7 @@ from fcorun.base.records.formats import read_text
 from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import Dataset
-from fcorun.data.tables.cells import names_as_text, to_plain_array
+from fcorun.data.tables.cells import read_names
 from fcorun.interface.api.progress import ExperimentWarning
 from fcorun.interface.api.python_words import (
     check_folder,
@@ -437,10 +437,7 @@ def _column_of(values: "ArrayLike", argument: str, n_rows: int) -> np.ndarray:
         raise UserError(f"{argument} has shape {column.shape}, and there are {n_rows} rows: give one value for each")
     if argument != "clients":
         return column
-    names = np.full(n_rows, None, object)
-    present = pd.notna(column)
-    names[present] = names_as_text(to_plain_array(pd.Series(column[present]).infer_objects())).astype(object)
-    return names
+    return read_names(pd.Series(column))
 
 
 @python_words(names_of_configuration)
