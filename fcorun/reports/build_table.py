@@ -250,10 +250,7 @@ def _last_written(record: Record) -> float:
 
 
 def _read_metrics(record: Record, summary: dict, tail_rounds: int | None, metrics: MetricCatalogue) -> dict[str, dict]:
-    """Return the final, best and tail values of a record by metric; None for those of a diverged run.
-
-    The values before a run diverged are in metrics.csv.
-    """
+    """Return the final, best and tail values of a record by metric; None for those of a diverged run."""
     values = {kind: summary.get(kind, {}) for kind in _KINDS}
     if tail_rounds is not None and values["tail"] and summary.get("tail_rounds") != tail_rounds:
         stopped = bool(summary.get("stopped"))

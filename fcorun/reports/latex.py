@@ -44,6 +44,10 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
         formatters[band] = lambda ends: " to ".join(map(format_metric, ends))
         table["seeds"] = best["seeds"]
 
+    def format_bold(value: Any) -> str:
+        """Return the commands for a bold cell; textbf alone does not make its formulas bold."""
+        return "boldmath: --wrap; textbf: --rwrap" if "$" in format_metric(value) else "textbf: --rwrap"
+
     style = table.style.hide(axis="index")
     style.format_index(escape="latex", axis="columns")
     style.format(escape="latex")
@@ -55,7 +59,7 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
         cost = (runs.metrics.sign(metric) * best["metric"]).mask(of_baseline)
         lowest_cost = cost.groupby([best[key].map(str) for key in runs.problem_keys(metric)]).transform("min")
         is_best = (cost == lowest_cost) & (best["seeds"] > 0)
-        style.map(lambda value: _bold_commands(format_metric(value)), subset=(is_best, [metric]))
+        style.map(format_bold, subset=(is_best, [metric]))
     alignment = "l" * n_text_columns + "r" * (len(table.columns) - n_text_columns)
     comments = (
         f"best by {metric}: {tail_caption(runs, [metric], has_band)}",
@@ -77,8 +81,3 @@ def _format_cell(value: Any, digits: int) -> str:
     mantissa, sign, exponent = scientific.groups()
     power = f"10^{{{sign.strip('+')}{exponent}}}"
     return f"${power}$" if mantissa == "1" else rf"${mantissa} \times {power}$"
-
-
-def _bold_commands(cell: str) -> str:
-    r"""Return the commands of a pandas Styler for a bold cell; \textbf alone does not make its formulas bold."""
-    return "boldmath: --wrap; textbf: --rwrap" if "$" in cell else "textbf: --rwrap"

@@ -93,7 +93,7 @@ def _describe_choice(model: FittedTableModel) -> str:
     if about:
         rule = _RULES.get(str(about.get("rule")), f"the rule {about.get('rule')}")
         metric = str(about.get("metric"))
-        scores = f"{_METRICS.get(metric, metric)} over {model.folds}"
+        scores = f"{_METRICS.get(metric, metric)} over {studies.describe_folds(about)}"
         chosen = models.parse_float(about.get("chosen"))
         return (
             f"The {about.get('param_name')} of the penalty ({penalty}) was chosen by cross-validation: of all values "

@@ -138,11 +138,6 @@ screen_or_paper = partial(_element, "screen_or_paper")
 link_to_section = partial(_element, "link")
 
 
-def join_blocks(blocks: Iterable[str]) -> Markup:
-    """Return blocks of HTML as one."""
-    return Markup("").join(blocks)
-
-
 def table_cell(value: Any, is_number: bool = False) -> Cell:
     """Return a cell of a table. A number that is shown with fewer digits is sorted by all of them."""
     text = value if isinstance(value, Markup) else format_number(value)

@@ -4,8 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from fcorun.base.errors import FEW_EVENTS, describe_few_events
-from fcorun.reports.page.elements import collapsible, csv_table, html_table, join_blocks, paragraph, parse_float
+from fcorun.reports.page.elements import collapsible, csv_table, html_table, paragraph, parse_float
 from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
 from fcorun.reports.pictures.forest import format_interval
@@ -52,8 +54,9 @@ def performance_blocks(model: FittedTableModel) -> list[str]:
     blocks += curve_pictures(model.record.folder)
     if model.selection_folder:
         pictures = curve_pictures(model.selection_folder, "Out of fold. ")
-        only_out_of_fold = not any(row["set"] != "out_of_fold" for row in rows)
-        blocks += pictures if only_out_of_fold else [collapsible("The same curves out of fold", join_blocks(pictures))]
+        if any(row["set"] != "out_of_fold" for row in rows):
+            pictures = [collapsible("The same curves out of fold", Markup("").join(pictures))]
+        blocks += pictures
     return blocks
 
 

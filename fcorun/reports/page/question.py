@@ -14,6 +14,7 @@ from fcorun.reports.page.elements import (
     parse_float,
     read_csv,
 )
+from fcorun.reports.page.studies import describe_folds
 from fcorun.reports.page.table_model import FittedTableModel, format_share, hide_row_numbers
 from fcorun.reports.run_table import format_number
 from fcorun.results.models.inference_table import format_p
@@ -200,9 +201,8 @@ def _describe_held_out(model: FittedTableModel) -> str:
         parts.append("no row for validation or test")
     if model.selection:
         rows = int(model.data.get("examples") or 0)
-        parts.append(
-            f"the {rows:,} training rows were divided into {model.folds}, to choose the strength of the penalty"
-        )
+        folds = describe_folds(model.selection)
+        parts.append(f"the {rows:,} training rows were divided into {folds}, to choose the strength of the penalty")
         nested = model.selection.get("nested")
         if isinstance(nested, dict):
             parts.append(f"{nested.get('folds')} outer folds judge the whole procedure, choice included")
@@ -252,10 +252,7 @@ def _all_clients_rows(model: FittedTableModel) -> list[dict[str, Any]]:
 
 
 def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_events: bool, *, by_client: bool) -> str:
-    """Return an HTML table with a row for each column (and class, and client if ``by_client``).
-
-    A row has the gaps with and without the outcome, or the means of a numeric outcome with and without a gap.
-    """
+    """Return a row for each column (and class, and client if ``by_client``): its gaps, by outcome."""
     if has_events:
         headers = ["rows without a value", "with the outcome", "without the outcome", "p"]
         groups = ("events", "others")

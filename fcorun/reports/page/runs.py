@@ -174,24 +174,22 @@ def configuration_table(records: Sequence[Record], comments: Mapping[str, str]) 
     keys = list(dict.fromkeys(key for config in configs for key in config))
     if not keys:
         return ""
-    rows = [(key, _describe_values(key, configs)) for key in keys]
+    rows = []
+    for key in keys:
+        all_values = [config[key] for config in configs if key in config]
+        values = list(dict.fromkeys("null" if value is None else str(value) for value in all_values))
+        text = ", ".join(values[:_MAX_CONFIG_VALUES])
+        if len(values) > _MAX_CONFIG_VALUES:
+            text += f", ... ({len(values)} values)"
+        if lacking := len(configs) - len(all_values):
+            text += f" (of {len(all_values)} runs; {lacking} have no such key)"
+        rows.append((key, text))
     screen = html_table(["key", "value", "what it is"], [(*row, comments.get(row[0], "")) for row in rows])
     printed = [(key, value) for key, value in rows if not (key.endswith(".class") and value.startswith("fcorun."))]
     half = (len(printed) + 1) // 2
     pairs = zip_longest(printed[:half], printed[half:], fillvalue=("", ""))
     paper = html_table(["key", "value", "key", "value"], [(*left, *right) for left, right in pairs])
     return screen_or_paper(screen, paper)
-
-
-def _describe_values(key: str, configs: Sequence[dict[str, Any]]) -> str:
-    all_values = [config[key] for config in configs if key in config]
-    values = list(dict.fromkeys("null" if value is None else str(value) for value in all_values))
-    text = ", ".join(values[:_MAX_CONFIG_VALUES])
-    if len(values) > _MAX_CONFIG_VALUES:
-        text += f", ... ({len(values)} values)"
-    if lacking := len(configs) - len(all_values):
-        text += f" (of {len(all_values)} runs; {lacking} have no such key)"
-    return text
 
 
 def describe_versions(records: Sequence[Record]) -> list[str]:

@@ -14,7 +14,6 @@ from fcorun.data.tables.label_file import label_column, label_features
 from fcorun.data.tasks import Task, find_task, find_tasks
 from fcorun.reports.page.elements import parse_float, read_csv
 from fcorun.reports.page.models import find_intervals, interval_columns
-from fcorun.reports.page.studies import describe_folds
 from fcorun.results.inference.methods import INTERVALS_FILE
 from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.score_intervals.score_table import ScoreIntervals
@@ -59,11 +58,6 @@ class FittedTableModel:
     def selection(self) -> dict[str, Any]:
         """The content of selection.json; empty without a selection."""
         return read_json(self.selection_folder / SELECTION_FILE) if self.selection_folder else {}
-
-    @property
-    def folds(self) -> str:
-        """The folds of the selection in words: "5 folds of rows", or of whole groups."""
-        return describe_folds(self.selection)
 
     @cached_property
     def encoding(self) -> Encoding:

@@ -1,8 +1,9 @@
 """The picture of calibration on held-out rows: observed shares against predicted probabilities."""
 
 import math
-from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from fcorun.reports.pictures.curve_groups import CurveView, shape_square
 from fcorun.reports.pictures.layout import COLOURS, add_legend_above, make_figure, pt
@@ -80,7 +81,17 @@ def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
             label=f"{len(bins)} groups of {sizes} rows, 95 % interval",
             zorder=3.2,
         )
-    _draw_density(ax, view, limit)
+    # bars below 0: numbers of rows by probability in steps of 0.01, differences of those flagged at each threshold
+    flagged = {row["threshold"]: row["n_flagged"] for row in view.select(view.curves.decision, "")}
+    counts = [int(view.scores("")["n"]), *(flagged.get(i / 100, 0) for i in range(1, 101))]
+    numbers = -np.diff(counts)
+    heights = numbers * (_DENSITY_HEIGHT * limit / numbers.max())
+    base = -1.25 * _DENSITY_HEIGHT * limit
+    edges = np.arange(100) / 100
+    is_shown = edges < limit
+    ax.bar(edges[is_shown], heights[is_shown], 0.009, base, align="edge", color="0.65", linewidth=0)
+    ax.set_ylim(base - 0.01 * limit, 1.02 * limit)
+    ax.set_yticks([tick for tick in ax.get_xticks() if 0 <= tick <= limit])
     scores = view.scores("")
     lines = [
         f"slope {scores['calibration_slope']:.2f}",
@@ -91,26 +102,6 @@ def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
     text = "\n".join(lines).replace("-", "\N{MINUS SIGN}")
     ax.text(0.97, 0.16, text, transform=ax.transAxes, ha="right", va="bottom", linespacing=1.3)
     add_legend_above(ax, 1)
-
-
-def _draw_density(ax: Any, view: CurveView, limit: float) -> None:
-    """Draw below 0 the numbers of rows by probability, in steps of 0.01.
-
-    They are differences of the numbers of rows that are flagged at each threshold.
-    """
-    flagged = {row["threshold"]: row["n_flagged"] for row in view.select(view.curves.decision, "")}
-    edges = [0.0, *(i / 100 for i in range(1, 100)), 1.0]
-    counts = [flagged.get(edge, 0) for edge in edges]
-    counts[0] = int(view.scores("")["n"])
-    heights = [above - below for above, below in pairwise(counts)]
-    scale = _DENSITY_HEIGHT * limit / max(heights)
-    base = -1.25 * _DENSITY_HEIGHT * limit
-    bars = [(edge, height * scale) for edge, height in zip(edges, heights, strict=False) if edge < limit]
-    ax.bar(
-        [edge for edge, _ in bars], [height for _, height in bars], 0.009, base, align="edge", color="0.65", linewidth=0
-    )
-    ax.set_ylim(base - 0.01 * limit, 1.02 * limit)
-    ax.set_yticks([tick for tick in ax.get_xticks() if 0 <= tick <= limit])
 
 
 PICTURE = Picture(

@@ -50,8 +50,10 @@ def draw_coefficients(view: ModelView) -> Any:
         n_bars = _MAX_LARGEST
         note += f"; named are the {n_bars} largest"
     own_units = None
+    own_bias = None
     if coefficients.original is not None and coefficients.scaling is not None:
         own_units = coefficients.original[0][:, 0]
+        own_bias = coefficients.original[1]
     n_panels = 2 if has_stems else 1
     figure, axes = make_figure(n_panels, n_panels, title=[view.label, note], height=max(n_bars, 6) * _BAR + _NOTES)
     _draw_bars(axes[0], coefficients, values, n_bars, own_units=own_units)
@@ -60,7 +62,16 @@ def draw_coefficients(view: ModelView) -> Any:
         _draw_stems(axes[1], values, n_bars)
         x_label = "feature, in the order of the data\n(number from 0)"
         axes[1].set(xlabel=x_label, ylabel=_coefficient_label(coefficients))
-    figure.supxlabel("\n".join(_describe_intercept(coefficients)), fontsize=pt(7), parse_math=False)
+    below = []
+    positive = next(iter(coefficients.classes))
+    if positive:
+        below.append(f"w > 0 speaks for the class '{positive}'")
+    if own_bias is not None:
+        trained = "none" if coefficients.bias is None else f"{coefficients.bias[0]:.4g}"
+        below.append(f"intercept, not drawn: {trained}; for features in their own units {own_bias[0]:.4g}")
+    elif coefficients.bias is not None:
+        below.append(f"intercept, not drawn: {coefficients.bias[0]:.4g}")
+    figure.supxlabel("\n".join(below), fontsize=pt(7), parse_math=False)
     return figure
 
 
@@ -68,22 +79,6 @@ def _coefficient_label(coefficients: Coefficients) -> str:
     """Return the label of an axis of coefficients, with their unit."""
     is_standardized = coefficients.scaling is not None or not coefficients.has_source_units
     return f"coefficient $w_j$ per {'standard deviation' if is_standardized else 'unit of the feature'}"
-
-
-def _describe_intercept(coefficients: Coefficients) -> list[str]:
-    """Return the class of positive coefficients, and the intercept as trained and in own units, as lines."""
-    lines = []
-    if coefficients.classes[0]:
-        lines.append(f"w > 0 speaks for the class '{coefficients.classes[0]}'")
-    trained = "none" if coefficients.bias is None else f"{coefficients.bias[0]:.4g}"
-    original = None
-    if coefficients.original is not None and coefficients.scaling is not None:
-        original = coefficients.original[1]
-    if original is not None:
-        lines.append(f"intercept, not drawn: {trained}; for features in their own units {original[0]:.4g}")
-    elif coefficients.bias is not None:
-        lines.append(f"intercept, not drawn: {trained}")
-    return lines
 
 
 def _find_largest(values: np.ndarray, count: int) -> np.ndarray:

@@ -66,7 +66,7 @@ def draw_forest(table: InferenceTable) -> Any:
 
 def _draw_intervals(ax: Any, table: InferenceTable, rows: list[int], positions: np.ndarray) -> None:
     """Draw a square and a line for each row; an arrow ends a line that leaves the axis."""
-    low, middle, high = _standardized(table, rows)
+    low, middle, high = _read_intervals(table, rows, "_standardized")
     null = 1.0 if table.ratio_name else 0.0
     if table.ratio_name:
         ax.set_xscale("log")
@@ -91,9 +91,12 @@ def _draw_intervals(ax: Any, table: InferenceTable, rows: list[int], positions: 
         ax.locator_params(axis="x", nbins=5)
 
 
-def _standardized(table: InferenceTable, rows: list[int]) -> list[np.ndarray]:
-    """Return lower ends, estimates and upper ends per standard deviation, as ratios where the model has these."""
-    values = [table.low_standardized[rows], table.estimate_standardized[rows], table.high_standardized[rows]]
+def _read_intervals(table: InferenceTable, rows: list[int], kind: str) -> list[np.ndarray]:
+    """Return lower ends, estimates and upper ends as ratios where the model has these.
+
+    They are per unit of a feature with the ``kind`` "", and per standard deviation with "_standardized".
+    """
+    values = [getattr(table, f"{name}{kind}")[rows] for name in ("low", "estimate", "high")]
     with np.errstate(over="ignore"):
         return [np.exp(each) for each in values] if table.ratio_name else values
 
@@ -135,14 +138,10 @@ def _text_columns(table: InferenceTable, rows: list[int]) -> list[list[str]]:
     level = f"({100 * table.level:g}% CI)"
     name = table.ratio_name or "coefficient"
     null = 1.0 if table.ratio_name else 0.0
-    per_unit = [table.low[rows], table.estimate[rows], table.high[rows]]
-    if table.ratio_name:
-        with np.errstate(over="ignore"):
-            per_unit = [np.exp(values) for values in per_unit]
     columns = []
-    for unit, estimates in (("SD", _standardized(table, rows)), ("unit", per_unit)):
+    for unit, kind in (("SD", "_standardized"), ("unit", "")):
         if unit == "SD" or np.isfinite(table.estimate[rows]).any():
-            low, middle, high = estimates
+            low, middle, high = _read_intervals(table, rows, kind)
             texts = [format_interval(*numbers, null) for numbers in zip(low, middle, high, strict=True)]
             columns.append([f"{name} per {unit}\n{level}", *texts])
     for column in columns:

@@ -114,7 +114,13 @@ def collect_numbers(view: ProblemView) -> MetricOverNumbers | None:
     lines: dict[str, list[AlgorithmPoints]] = {}
     for algo in view.curve_styles:
         keys = _find_numeric_keys(view, algo)
-        algorithm = _collect_algorithm(view, points, algo, keys)
+        algorithm = AlgorithmPoints(algo, best_by_rates(points, algo, view.higher_is_better, keys))
+        values_of_runs = {tuple(row["rows"]): _rate_values(row, keys) for row in points.to_dict("records")}
+        best_rows = [row for row in view.best_rows() if row["algo"] == algo]
+        if best_rows:
+            best = values_of_runs[tuple(best_rows[0]["rows"])]
+            tied = dict.fromkeys(values_of_runs[tuple(runs)] for runs in best_rows[0]["tied"])
+            algorithm = replace(algorithm, best=best, tied=[values for values in tied if values != best])
         if keys and algorithm.done and len(keys) == 2:
             maps.append(Panel(keys, [algorithm]))
         elif keys and algorithm.done:
@@ -141,18 +147,6 @@ def _find_numeric_keys(view: ProblemView, algo: str) -> list[str]:
 def _distinct_numbers(column: Any) -> list[float]:
     """Return the different numbers of a column, sorted, without texts such as "auto" and empty cells."""
     return sorted(set(filter(is_number, column.tolist())))
-
-
-def _collect_algorithm(view: ProblemView, points: DataFrame, algo: str, keys: Sequence[str]) -> AlgorithmPoints:
-    """Return one algorithm's points over the numbers of ``keys``; the best point is that of the table."""
-    values_of_runs = {tuple(row["rows"]): _rate_values(row, keys) for row in points.to_dict("records")}
-    by_values = best_by_rates(points, algo, view.higher_is_better, keys)
-    for row in view.best_rows():
-        if row["algo"] == algo:
-            best = values_of_runs[tuple(row["rows"])]
-            others = [values_of_runs[tuple(runs)] for runs in row["tied"]]
-            return AlgorithmPoints(algo, by_values, best, list(dict.fromkeys(each for each in others if each != best)))
-    return AlgorithmPoints(algo, by_values)
 
 
 def best_by_rates(points: DataFrame, algo: str, higher_is_better: bool, keys: Sequence[str]) -> BestByRates:

@@ -35,7 +35,9 @@ def draw(view: SurvivalView) -> Any:
     named = clients if len(clients) <= MAX_NAMED else []
     n_panels = 2 if clients else 1
     figure, axes = make_figure(n_panels, n_panels, height=2.75, title=heading)
-    limit = _axis_limit(calibration)
+    values = [group.predicted for group in calibration.groups]
+    values += [group.observed.high for group in calibration.groups if not math.isnan(group.observed.high)]
+    limit = min(math.ceil(10 * max(values) - 1e-9) / 10, 1.0)  # so that rare events fill the panel
     for ax in axes:
         ax.plot([0, limit], [0, limit], color="0.6", linewidth=pt(0.7), linestyle=(0, (2, 2)))
         shape_square(ax, limit)
@@ -70,13 +72,6 @@ def _draw_groups(ax: Any, groups: list[RiskGroup], label: str, colour: str, mark
             ax.plot([group.predicted] * 2, [risk.low, risk.high], color=colour, linewidth=pt(0.7), zorder=3)
         ax.plot([group.predicted], [risk.risk], marker, color=colour, markersize=pt(3), zorder=3.2, label=label or None)
         label = ""  # one entry in the legend
-
-
-def _axis_limit(calibration: SurvivalCalibration) -> float:
-    """Return the end of both axes, a multiple of 0.1, so that rare events fill the panel."""
-    values = [group.predicted for group in calibration.groups]
-    values += [group.observed.high for group in calibration.groups if not math.isnan(group.observed.high)]
-    return min(math.ceil(10 * max(values) - 1e-9) / 10, 1.0)
 
 
 PICTURE = Picture("calibration", SurvivalView, lambda view: view, draw)

@@ -195,10 +195,7 @@ def _describe_quantity(claim: Claim, measurements: Measurements) -> str:
 
 
 def _format_values(claim: Claim, bounds: tuple[SeedValues, SeedValues]) -> str:
-    """Return the median and the band over seeds of ``seed_band``; for rounds to a target, their bounds.
-
-    The band is the range of fewer than ten seeds, and else lies between the 10 % and 90 % quantiles.
-    """
+    """Return the median and the band over seeds of ``seed_band``; for rounds to a target, their bounds."""
     lower, upper = (list(values.values()) for values in bounds)
     if not lower:
         return "unknown"
@@ -217,10 +214,7 @@ def _format_number(value: float) -> str:
 
 
 def _measure(claim: Claim, algo: str, measurements: Measurements) -> tuple[SeedValues, SeedValues]:
-    """Return the lower and the upper bound of the quantity of a claim, by seed.
-
-    The bounds are equal but for rounds to a target.
-    """
+    """Return the lower and the upper bound, by seed, of the quantity of a claim: equal but for rounds to a target."""
     if claim.at == "reach":
         rounds = _fewest_rounds(claim, algo, measurements)
         return ({None: rounds.earliest}, {None: rounds.latest}) if rounds else ({}, {})

@@ -7,6 +7,7 @@ fold (Stone, J. R. Stat. Soc. B 1974; Varma and Simon, BMC Bioinformatics 2006).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -301,31 +302,22 @@ def add_fold_scores(study: Study, fits: Mapping[str, PathFit], metric: str) -> d
     data = study.data
     clients = data.client_of_row("train")
     for name, fit in fits.items():
-        values = []
-        is_finite = []
-        for output in fit.held_out.get(SHARED, ()):
-            predictions = describe_output(
-                study.experiment.objective,
-                data,
-                data.train,
-                output,
-                clients=clients,
-                split=OUT_OF_FOLD,
-                model=SHARED,
-                index=np.flatnonzero(study.subsets[name].validation),
-            )
-            value = np.nan
-            is_finite.append(np.isfinite(output).all())
-            if is_finite[-1]:
-                value = float(score.of_rows(WeightedRows.each_once(predictions.to_scored_rows()))[0, 0])
-            values.append(value)
-        if any(is_finite) and np.isnan(np.array(values)[is_finite]).all():
+        if SHARED not in fit.held_out:
+            continue
+        outputs = fit.held_out[SHARED]
+        is_finite = np.array([np.isfinite(output).all() for output in outputs])
+        values = np.full(len(outputs), np.nan)
+        held_out = np.flatnonzero(study.subsets[name].validation)
+        of_shared = partial(describe_output, clients=clients, split=OUT_OF_FOLD, model=SHARED, index=held_out)
+        for p in np.flatnonzero(is_finite):
+            predictions = of_shared(study.experiment.objective, data, data.train, outputs[p])
+            values[p] = score.of_rows(WeightedRows.each_once(predictions.to_scored_rows()))[0, 0]
+        if is_finite.any() and np.isnan(values[is_finite]).all():
             raise UserError(
                 f"`metric={score.name}` is undefined on the rows that {name} holds out: give `metric=loss`, or fewer "
                 "folds"
             )
-        if values:
-            scored[name] = replace(fit, metrics=fit.metrics | {metric: np.array(values)})
+        scored[name] = replace(fit, metrics=fit.metrics | {metric: values})
     return scored
 
 

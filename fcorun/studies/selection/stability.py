@@ -536,10 +536,7 @@ def draw_stability(result: StabilityResult) -> dict[str, bytes]:
 
 
 def _draw_frequencies(ax: Any, result: StabilityResult) -> None:
-    """Draw the share of the halves that choose each feature; the most frequent have names, stable ones a thick line.
-
-    Features without a name are grey.
-    """
+    """Draw the share of the halves that choose each feature: the most frequent with names, stable ones thick."""
     scores, options, values = result.scores, result.options, result.path.values
     # by their largest frequency in the region, then by their mean frequency on the path
     mean = scores.frequency.mean(axis=0)
