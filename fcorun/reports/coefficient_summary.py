@@ -26,15 +26,12 @@ def summarize_coefficients(records: Sequence[Record]) -> tuple[DataFrame, list[s
     runs = build_table(records)
     keys = [key for key in runs.varied_keys if key not in SEED_KEYS]
     settings = {key: column_values(runs.frame[key]) for key in ("algo", "data", *keys)}
-    runs_of_point: dict[str, list[int]] = {}
-    for run in range(len(records)):
-        point = repr([values[run] for values in settings.values()])
-        runs_of_point.setdefault(point, []).append(run)
+    points = pd.DataFrame(settings).map(repr).groupby(list(settings), sort=False)
     frames = []
-    for point_runs in runs_of_point.values():
-        frame = _summarize_point([records[run] for run in point_runs])
+    for _, point in points:
+        frame = _summarize_point([records[run] for run in point.index])
         for position, (key, values) in enumerate(settings.items()):
-            frame.insert(position, key, values[point_runs[0]])
+            frame.insert(position, key, values[point.index[0]])
         frames.append(frame)
     return pd.concat(frames, ignore_index=True), keys
 

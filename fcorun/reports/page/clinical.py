@@ -117,10 +117,10 @@ def add_technical_sections(
     is_collapsed = not model.has_coefficients_by_class
     page.add_section("coefficients", "Coefficients as trained", *coefficients, collapsed=is_collapsed)
     page.add_section("all-scores", "All scores", performance.all_scores(model), collapsed=True)
-    sentences = [runs.describe_runs([record], table)]
+    rounds = [elements.paragraph(runs.describe_runs([record], table))]
     if model.selection:
-        sentences.append(studies.describe_selection(model.selection, record.folder.name))
-    rounds = [*map(elements.paragraph, sentences), runs.result_table(record, table), runs.run_facts(table)]
+        rounds.append(elements.paragraph(studies.describe_selection(model.selection, record.folder.name)))
+    rounds += [runs.result_table(record, table), runs.run_facts(table)]
     page.add_section("rounds", "Rounds and convergence", *rounds, collapsed=True)
     if page.curves:
         page.add_section("curves", "Curves", elements.render_template("curves.html", left_out=""), collapsed=True)

@@ -191,7 +191,9 @@ def interval_table(folder: Path) -> str:
     if intervals is None:
         return ""
     headers = ["model", "score", "method", "value", "low", "high"]
-    rows = [[row.models[0], row.score, row.method, row.estimate, row.low, row.high] for row in intervals.rows]
-    cells = [["" if value != value else value for value in row] for row in rows]
+    cells = []
+    for row in intervals.rows:
+        numbers = ["" if value != value else value for value in (row.estimate, row.low, row.high)]
+        cells.append([row.models[0], row.score, row.method, *numbers])
     caption = ". ".join([intervals.title, *intervals.warnings])
     return collapsible("Scores of held-out rows with intervals", html_table(headers, cells, "intervals", caption))

@@ -268,9 +268,7 @@ def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_eve
                 part, whole = parse_float(row[f"missing_among_{group}"]), parse_float(row[group])
                 cells.append(f"{part:.0f} of {whole:.0f} ({format_share(part, whole)})" if whole else "no row")
             else:
-                cells.append(
-                    format_number(parse_float(row[f"mean_where_{group}"])) if row[f"mean_where_{group}"] else ""
-                )
+                cells.append(format_number(parse_float(row[f"mean_where_{group}"])))  # "" for an empty cell
         cells.append(format_p(parse_float(row["p_value"])) if row["p_value"] else "")
         name = model.label(row["column"])
         if row["outcome"] and model.has_coefficients_by_class:

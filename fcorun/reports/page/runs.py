@@ -53,7 +53,13 @@ def describe_runs(records: Sequence[Record], runs: RunTable) -> str:
         values = column_values(runs.frame[key])
         if key in ("clients_per_round", "batch_size"):
             values = [_name_all(size) for size in values]
-        varied.append(f"{key} ({_summarize_values(values)})")
+        distinct = list(dict.fromkeys(value for value in values if value is not None))
+        text_of_values = f"{len(distinct)} values"
+        if len(distinct) <= _MAX_VALUES:
+            text_of_values = ", ".join(map(format_number, distinct))
+        elif all(map(is_number, distinct)):
+            text_of_values += f" from {format_number(min(distinct))} to {format_number(max(distinct))}"
+        varied.append(f"{key} ({text_of_values})")
     return text + (f" Varied: {', '.join(varied)}." if varied else "")
 
 
@@ -78,16 +84,6 @@ def _join(values: Sequence[Any]) -> str:
     """Return values as text, "a, b and c"."""
     *first, last = map(format_number, values) if values else [""]
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def _summarize_values(values: Sequence[Any]) -> str:
-    """Return the values of a key: all of a few, of more numbers their count and range."""
-    distinct = list(dict.fromkeys(value for value in values if value is not None))
-    if len(distinct) <= _MAX_VALUES:
-        return ", ".join(map(format_number, distinct))
-    if all(map(is_number, distinct)):
-        return f"{len(distinct)} values from {format_number(min(distinct))} to {format_number(max(distinct))}"
-    return f"{len(distinct)} values"
 
 
 def describe_statuses(runs: RunTable, missing_runs: Sequence[str]) -> str:

@@ -87,18 +87,26 @@ def draw_maps(content: BrainMaps) -> Any:
 def _draw_slices(figure: Any, bounds: tuple[float, float, float, float], grid: VoxelGrid, voxel_map: VoxelMap) -> None:
     """Draw one row: slices along z through the mask and the map."""
     from nibabel.nifti1 import Nifti1Image
-    from nilearn.plotting import plot_img
+    from nilearn.plotting import find_cut_slices, plot_img
 
     image = Nifti1Image(grid.to_image(voxel_map.values), grid.affine)
     mask_image = Nifti1Image(grid.mask.astype(np.float32), grid.affine)
     has_values = bool(voxel_map.values.any())
+    heights = (np.argwhere(grid.mask) @ grid.affine[2, :3]) + grid.affine[2, 3]
+    cuts = np.unique(np.round(heights, 3))  # the z of each plane of the mask in mm, shown all if they are few
+    if len(cuts) > _MAX_SLICES:
+        planes = cuts
+        cuts = np.asarray(find_cut_slices(image if has_values else mask_image, direction="z", n_cuts=_MAX_SLICES))
+        cuts = cuts[(heights.min() <= cuts) & (cuts <= heights.max())]  # nilearn goes beyond a thin image
+        if not len(cuts):
+            cuts = planes[[len(planes) // 2]]
     threshold = 1e-12 * voxel_map.high
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nilearn warns about empty maps and thin images
         display = plot_img(
             mask_image,
             display_mode="z",
-            cut_coords=_choose_cuts(grid, image if has_values else mask_image),
+            cut_coords=cuts,
             figure=figure,
             axes=bounds,
             cmap="Greys",
@@ -114,19 +122,6 @@ def _draw_slices(figure: Any, bounds: tuple[float, float, float, float], grid: V
             limits = {"vmin": voxel_map.low, "vmax": voxel_map.high}
             display.add_overlay(image, cmap=voxel_map.colours, threshold=threshold, colorbar=True, **limits)
         display.annotate(size=pt(FONT_SIZE))
-
-
-def _choose_cuts(grid: VoxelGrid, image: Any) -> np.ndarray:
-    """Return the z of each slice in mm: all planes of the mask if they are few, else the choice of nilearn."""
-    from nilearn.plotting import find_cut_slices
-
-    heights = (np.argwhere(grid.mask) @ grid.affine[2, :3]) + grid.affine[2, 3]
-    planes = np.unique(np.round(heights, 3))
-    if len(planes) <= _MAX_SLICES:
-        return planes
-    cuts = np.asarray(find_cut_slices(image, direction="z", n_cuts=_MAX_SLICES))
-    inside = cuts[(heights.min() <= cuts) & (cuts <= heights.max())]  # nilearn goes beyond a thin image
-    return inside if len(inside) else planes[[len(planes) // 2]]
 
 
 PICTURE = Picture("brain", ModelView, collect_weights, draw_maps, place=1)

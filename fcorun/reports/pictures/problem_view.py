@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.base.system.files import write_atomically
 from fcorun.reports.pictures.drawing_processes import draw_later
@@ -132,21 +134,15 @@ def group_by_problem(table: RunTable, metric: str) -> dict[str, list[int]]:
 
     The name is "" if there is only one problem.
     """
-    keys = table.problem_keys(metric)
-    columns = [column_values(table.frame[key]) for key in keys]
-    finished = [status in FINISHED_STATUSES for status in table.frame["status"]]
-    varies = []
-    for column in columns:
-        values = {value for value, is_finished in zip(column, finished, strict=True) if is_finished}
-        varies.append(len(values) > 1)
+    is_finished = table.frame["status"].isin(FINISHED_STATUSES)
+    finished = table.frame[is_finished]
+    varied = [key for key in table.problem_keys(metric) if finished[key].nunique(dropna=False) > 1]
+    columns = {key: column_values(finished[key]) for key in varied}
     problems: dict[str, list[int]] = {}
-    for run, (is_finished, *values) in enumerate(zip(finished, *columns, strict=True)):
-        if not is_finished:
-            continue
+    for i, run in enumerate(np.flatnonzero(is_finished).tolist()):
         parts = []
-        for key, value, differs in zip(keys, values, varies, strict=True):
-            if differs:
-                text = f"{value:.15g}" if isinstance(value, float) else str(value)
-                parts.append(text if "." not in key else f"{key.rpartition('.')[2]}={text}")
+        for key, values in columns.items():
+            text = f"{values[i]:.15g}" if isinstance(values[i], float) else str(values[i])
+            parts.append(text if "." not in key else f"{key.rpartition('.')[2]}={text}")
         problems.setdefault(" ".join(parts), []).append(run)
     return problems

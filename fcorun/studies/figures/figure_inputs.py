@@ -98,10 +98,8 @@ class FigureInputs:
         """The best points of the algorithms to draw, with the edges of the grid at which they lie."""
         algorithms = self.algorithms
         indices = [i for i, algo in enumerate(self.tuned.frame["algo"]) if algo in algorithms]
-        table = self.tuned.take(indices)
-        table = replace(
-            table, titles=table.titles | {algo: self._title_with_seeds(algo) for algo in self.lost_seeds_notes}
-        )
+        titles = {algo: self._title_with_seeds(algo) for algo in self.lost_seeds_notes}
+        table = replace(self.tuned.take(indices), titles=self.tuned.titles | titles)
         return ProblemView(
             table,
             [self.tuned_records[i] for i in indices],

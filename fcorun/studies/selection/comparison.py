@@ -328,9 +328,11 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
                 left, difference, right = row.interval
                 if np.isfinite([left, right]).all():
                     ax.plot([max(left, low), min(right, high)], [y, y], color=colour, linewidth=pt(1.1))
-                    for end, is_outside, marker in ((low, left < low, "<"), (high, right > high, ">")):
-                        if is_outside:
-                            ax.plot([end], [y], marker, color=colour, markersize=pt(3.2), clip_on=False)
+                    arrow = {"color": colour, "markersize": pt(3.2), "clip_on": False}
+                    if left < low:
+                        ax.plot([low], [y], "<", **arrow)
+                    if right > high:
+                        ax.plot([high], [y], ">", **arrow)
                 if low <= difference <= high:
                     ax.plot([difference], [y], "D" if client == ALL else "s", color=colour, markersize=pt(3.6))
             ax.axhline(0.5, color="0.8", linewidth=pt(0.5))
