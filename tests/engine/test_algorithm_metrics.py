@@ -17,7 +17,7 @@ from fcorun.interface.cli.commands import plot_command as plot
 from fcorun.interface.cli.commands.list_command import capabilities
 from fcorun.methods.problem.problem import Vector
 from fcorun.reports.build_table import build_table
-from fcorun.reports.page.page_curves import collect_curves
+from fcorun.reports.page.build_page import collect_curves
 from fcorun.reports.pictures.problem_view import curve_styles_of
 from fcorun.reports.pictures.run_curves import RunView, draw
 from fcorun.studies.figures.reproduce import check_metrics, read_declared_metrics

@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 
 from fcorun import load_records
 from fcorun.reports.build_table import build_table
-from fcorun.reports.page.page_curves import collect_curves
+from fcorun.reports.page.build_page import collect_curves
 from fcorun.reports.pictures.layout import curve_style
 from fcorun.reports.pictures.picture import find_pictures
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of, draw_sweep, group_by_problem

@@ -62,7 +62,7 @@ class Page:
 
     Attributes:
         sections: the sections, in their order.
-        curves: the result of ``fcorun.reports.page.page_curves.collect_curves``.
+        curves: the result of ``fcorun.reports.page.build_page.collect_curves``.
     """
 
     sections: list[PageSection] = field(default_factory=list)

@@ -195,9 +195,8 @@ class ModelComparison:
 
     def find(self, candidate: str, client: str) -> ComparisonRow:
         """Return the score of the verdict of a candidate and a client."""
-        return next(
-            row for row in self.rows if (row.candidate, row.client, row.score) == (candidate, client, self.score)
-        )
+        wanted = (candidate, client, self.score)
+        return next(row for row in self.rows if (row.candidate, row.client, row.score) == wanted)
 
     def describe_verdict(self) -> str:
         """Say in a sentence which clients profit or lose by which model, compared with the shared one."""
@@ -501,12 +500,10 @@ class ComparisonPlan:
         shared = self.plans[SHARED]
         if shared.metric in RANKING_METRICS:
             warnings.append(word(f"mean is left out: it ranks no rows of a client, as `metric={shared.metric}` does"))
-            warnings += [
-                f"{name}: its strength is chosen by {selection.metric}, since the folds do not measure "
-                f"{shared.metric} of own models"
-                for name, selection in selections.items()
-                if selection.metric != shared.metric and selection.experiment.applies_regularizer
-            ]
+            for name, selection in selections.items():
+                if selection.metric != shared.metric and selection.experiment.applies_regularizer:
+                    warnings.append(f"{name}: its strength is chosen by {selection.metric}, since the folds do not "
+                                    f"measure {shared.metric} of own models")  # fmt: skip
         elif getattr(shared.experiment.data, "offset", None) or find_task(rows[SHARED].task).has_events:
             warnings.append(
                 word("mean is left out: it is for targets without `data.offset`, and for no times to events")

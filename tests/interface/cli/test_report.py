@@ -135,13 +135,13 @@ def test_on_paper_the_many_keys_of_a_point_are_one_column():
 
 @pytest.mark.slow
 def test_curves_are_thinned_with_a_note(report, monkeypatch):
-    monkeypatch.setattr("fcorun.reports.page.page_curves.MAX_NUMBERS", 1)
+    monkeypatch.setattr("fcorun.reports.page.build_page.MAX_NUMBERS", 1)
     fake_record("s/long", table=fake_rows(rounds=1000))
     text = report("s")
     assert "of up to 101 evaluations of a run 20 are drawn, evenly spaced" in text
     data = data_of(text)["curves"]
     rounds = data["arrays"][data["runs"][0]["columns"]["rounds"]]
     assert (len(rounds), rounds[0], rounds[-1]) == (20, 0, 1000)
-    monkeypatch.setattr("fcorun.reports.page.page_curves.MAX_RUNS", 2)
+    monkeypatch.setattr("fcorun.reports.page.build_page.MAX_RUNS", 2)
     fake_grid("s", algos=("fedmid",), seeds=(0,))
     assert "curves of 5 runs are left out, none of them a best point" in report("s")
