@@ -73,7 +73,9 @@ def build_page(
         records = sort_records(records, settings.algos)
         root = folders[0] if len(folders) == 1 else None
         table = build_table(records, settings.tail_rounds, root=root)
-        settings = settings.with_overrides(metric=settings.metric or _selection_metric(study_folders, table))
+        chosen_by = {str(read_json(folder / SELECTION_FILE).get("metric")) for folder in study_folders} - {"None"}
+        if not settings.metric and len(chosen_by) == 1 and chosen_by <= set(table.tail_metrics):
+            settings = settings.with_overrides(metric=chosen_by.pop())  # on which all selections agree
     if model is not None:
         clinical.add_main_sections(page, model)
         metric = table.resolve_metric(settings.metric)
@@ -107,12 +109,6 @@ def build_page(
 def _run_folders(folders: Sequence[Path]) -> list[Path]:
     """Return the folders that may hold runs: these, and the folder ``runs`` of a figure."""
     return [path for folder in folders for path in (folder, folder / "runs")]
-
-
-def _selection_metric(folders: Sequence[Path], table: RunTable) -> str | None:
-    """Return the metric of the selections in these folders, if they agree and runs have measured it."""
-    metrics = {str(read_json(folder / SELECTION_FILE).get("metric")) for folder in folders} - {"None"}
-    return next(iter(metrics)) if len(metrics) == 1 and metrics <= set(table.tail_metrics) else None
 
 
 def _add_runs(

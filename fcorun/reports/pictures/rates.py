@@ -110,10 +110,14 @@ def collect_numbers(view: ProblemView) -> MetricOverNumbers | None:
     lines for it.
     """
     points = view.table.fold_seeds(view.metric)
+    excluded = (*SEED_KEYS, *view.table.problem_keys(view.metric))
+    candidates = [key for key in dict.fromkeys((*RATES, *view.table.varied_keys)) if key not in excluded]
     maps = []
     lines: dict[str, list[AlgorithmPoints]] = {}
     for algo in view.curve_styles:
-        keys = _find_numeric_keys(view, algo)
+        frame: Any = view.table.frame[view.table.frame["algo"] == algo]
+        numeric = [key for key in candidates if key in frame and len(_distinct_numbers(frame[key])) > 1]
+        keys = numeric[:2]
         algorithm = AlgorithmPoints(algo, best_by_rates(points, algo, view.higher_is_better, keys))
         values_of_runs = {tuple(row["rows"]): _rate_values(row, keys) for row in points.to_dict("records")}
         best_rows = [row for row in view.best_rows() if row["algo"] == algo]
@@ -134,14 +138,6 @@ def collect_panels(view: ProblemView) -> list[MetricOverNumbers]:
     """Return the metric over all numbers that vary, a picture for each panel."""
     content = collect_numbers(view)
     return [] if content is None else [replace(content, panels=[panel]) for panel in content.panels]
-
-
-def _find_numeric_keys(view: ProblemView, algo: str) -> list[str]:
-    """Return at most two keys with several numbers among the runs of an algorithm, learning rates first."""
-    frame: Any = view.table.frame[view.table.frame["algo"] == algo]
-    excluded = (*SEED_KEYS, *view.table.problem_keys(view.metric))
-    keys = [key for key in dict.fromkeys((*RATES, *view.table.varied_keys)) if key in frame and key not in excluded]
-    return [key for key in keys if len(_distinct_numbers(frame[key])) > 1][:2]
 
 
 def _distinct_numbers(column: Any) -> list[float]:
