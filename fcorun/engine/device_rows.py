@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -156,17 +156,6 @@ def row_extras(rows: Rows) -> dict[str, np.ndarray]:
     return {name: values for name, values in extras.items() if values is not None}
 
 
-def row_extras_to_device(data: FederatedData, subset: SubsetView | None, dtype) -> dict[str, jax.Array]:
-    """Put the weight and offset of this host's training rows on the device, one for each row of x there.
-
-    Weights have a mean of one in each client.
-    """
-    extras = row_extras(replace(data.train, weight=data.train.relative_weight).local)
-    if subset is not None:
-        extras = {name: scatter(values, subset.train_rows, len(subset.y)) for name, values in extras.items()}
-    return {name: jax.device_put(values.astype(dtype)) for name, values in extras.items()}
-
-
 def scatter(values: np.ndarray, indices: np.ndarray, count: int) -> np.ndarray:
     """Return an array of ``count`` zeros with these values at these indices."""
     scattered = np.zeros(count)
@@ -229,7 +218,12 @@ def rows_to_device(
     local = data.train.resident
     if local is None:
         return losses and DeviceRows(*first_row(data, dtype), {}, jax.device_put(losses), None)
-    losses, extras = jax.device_put(losses), row_extras_to_device(data, subset, dtype)
+    losses = jax.device_put(losses)
+    extras: dict[str, Any] = row_extras(replace(data.train, weight=data.train.relative_weight).local)
+    for name, values in extras.items():  # one for each row of x on the device
+        if subset is not None:
+            values = scatter(values, subset.train_rows, len(subset.y))
+        extras[name] = jax.device_put(values.astype(dtype))
     if subset is not None:
         client_rows = client_row_table(data.train.offsets, subset.train_rows, int(subset.max_client_rows.max()))
         return DeviceRows(subset.x, subset.y, extras, losses, jax.device_put(client_rows))

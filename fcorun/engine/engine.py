@@ -356,14 +356,11 @@ class Engine:
         return [[leaf[g, 0] for leaf in leaves] for g in range(len(points))] if leaves else []
 
     def _compile(self, function: Callable, *arguments: Any) -> Callable:
-        return without_jit(function) if self.federation.debug else self.programs.get(function, *arguments)
+        if not self.federation.debug:
+            return self.programs.get(function, *arguments)
 
+        def without_jit(*arguments: Any) -> Any:  # slow, and an error names the line where it arose
+            with jax.disable_jit():
+                return function(*arguments)
 
-def without_jit(function: Callable) -> Callable:
-    """Return the function without jit: slow, and an error in it names the line where it arose."""
-
-    def call(*arguments: Any) -> Any:
-        with jax.disable_jit():
-            return function(*arguments)
-
-    return call
+        return without_jit

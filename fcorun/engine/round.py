@@ -115,8 +115,20 @@ class Traffic:
 
         ``counted`` are the bytes of broadcasts to all clients in these rounds that the downlink has counted.
         """
-        if sizes not in self.totals:
-            self.totals[sizes] = self._totals(sizes)
+        if sizes not in self.totals:  # by counter, before and after each round
+            schedule = self.schedule
+            all_clients = schedule.cohort_size == len(schedule.sizes)
+            is_even = self.sizes_of_round is None and (all_clients or not self.topology.bytes_depend_on_cohort)
+            is_even = is_even and not self.topology.redraws_links
+            first = self._round_bytes(0, sizes)
+            if self.frozen:
+                first = dict.fromkeys(first, 0)
+            if self.frozen or is_even:
+                totals_of = {name: np.arange(self.rounds + 1) * count for name, count in first.items()}
+            else:
+                by_round = [self._round_bytes(number, sizes) for number in range(self.rounds)]
+                totals_of = {name: np.cumsum([0, *(counts[name] for counts in by_round)]) for name in first}
+            self.totals[sizes] = totals_of
         if self.sending_rounds is not None:
             rounds = min(rounds, self.sending_rounds)
         totals = {name: int(total[rounds]) for name, total in self.totals[sizes].items()}
@@ -175,20 +187,6 @@ class Traffic:
             seconds = schedule.client_seconds(np.repeat(numbers, cohort_size), cohorts, message_bytes)
             durations.append(seconds.reshape(-1, cohort_size).max(axis=1))
         return {"simulated_seconds": np.cumsum([0.0, *np.concatenate(durations or [np.zeros(0)])])}
-
-    def _totals(self, sizes: MessageBytes) -> dict[str, np.ndarray]:
-        """Return the bytes sent before and after each round, (rounds + 1,), by counter."""
-        schedule = self.schedule
-        first = self._round_bytes(0, sizes)
-        if self.frozen:
-            first = dict.fromkeys(first, 0)
-        all_clients = schedule.cohort_size == len(schedule.sizes)
-        is_even = self.sizes_of_round is None and (all_clients or not self.topology.bytes_depend_on_cohort)
-        is_even = is_even and not self.topology.redraws_links
-        if self.frozen or is_even:
-            return {name: np.arange(self.rounds + 1) * count for name, count in first.items()}
-        by_round = [self._round_bytes(number, sizes) for number in range(self.rounds)]
-        return {name: np.cumsum([0, *(counts[name] for counts in by_round)]) for name in first}
 
     def _round_bytes(self, number: int, sizes: MessageBytes) -> dict[str, int]:
         """Return the bytes of a round, counted from 0."""
