@@ -277,7 +277,7 @@ class Schedule:
         weights = self.averaging_weights[cohorts]
         clients = cohorts
         if self.edge_rounds is not None:  # (T, R): the rounds of the edges
-            numbers = self._number_edge_rounds(numbers)
+            numbers = _number_edge_rounds(numbers, self.edge_rounds)
             clients = np.broadcast_to(cohorts[:, None], (*numbers.shape, cohorts.shape[1]))
         rows, keys = self._draw_batches(clients, np.broadcast_to(numbers[..., None], clients.shape))
         shared_states = random_streams.stream_states(_SHARED, self.seed, numbers.ravel())
@@ -290,16 +290,11 @@ class Schedule:
             keys=keys,
         )
 
-    def _number_edge_rounds(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the numbers of the rounds of an edge in the rounds ``numbers`` (T,), shape (T, R)."""
-        assert self.edge_rounds is not None
-        return numbers[:, None] * self.edge_rounds + np.arange(self.edge_rounds)
-
     def draw_server_keys(self, start: int, count: int) -> np.ndarray:
         """Draw the bits of the server's random key in each of ``count`` rounds, (T, 2), on a tree (T, R, 2)."""
         numbers = np.arange(start, start + count)
         if self.edge_rounds is not None:
-            numbers = self._number_edge_rounds(numbers)
+            numbers = _number_edge_rounds(numbers, self.edge_rounds)
         return _key_bits(_SERVER_KEY, self.seed, numbers)
 
     def draw_initial_key(self) -> np.ndarray:
@@ -345,7 +340,6 @@ class Schedule:
 
     def arrivals(self, count: int) -> Arrivals:
         """Return at least ``count`` arrivals at an asynchronous server."""
-        assert self.message_bytes is not None
         n_arrivals = 1 << max(count - 1, 0).bit_length()
         if (self.seed, n_arrivals) not in self.arrivals_by_seed:
             self.arrivals_by_seed[self.seed, n_arrivals] = order_arrivals(self._work_seconds, n_arrivals)
@@ -400,6 +394,11 @@ class Schedule:
         number = np.arange(int(self.steps.max()))
         position = number % -(-sizes // self.max_batch) * self.max_batch  # of a step's first row in its epoch
         return np.where(number < steps, np.minimum(sizes - position, self.max_batch), 0)
+
+
+def _number_edge_rounds(numbers: np.ndarray, edge_rounds: int) -> np.ndarray:
+    """Return the numbers of the rounds of an edge in the rounds ``numbers`` (T,), shape (T, R)."""
+    return numbers[:, None] * edge_rounds + np.arange(edge_rounds)
 
 
 def _key_bits(stream: int, seed: int, numbers: np.ndarray) -> np.ndarray:

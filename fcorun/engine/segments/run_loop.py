@@ -140,31 +140,30 @@ class Segments:
 
     def load_client_states(self, state: PyTree, segment: Segment) -> PyTree:
         """Return the state of the runs with the states of a segment's clients, read from their files."""
-        if segment.clients is None:
+        if self.states is None or segment.clients is None:
             return state
         n_rounds, cohort_size = segment.rounds.cohort.shape[-2:]
         count = min(n_rounds * cohort_size, self.federation.data.n_clients)
-        return self.with_client_states(state, [np.resize(clients, count) for clients in segment.clients])
-
-    def with_client_states(self, state: PyTree, clients: Sequence[np.ndarray]) -> PyTree:
-        """Return the state of the runs with the states of these clients, (P,) for each run."""
-        assert self.states is not None
-        by_run = [states.read(of_run) for states, of_run in zip(self.states, clients, strict=True)]
-        leaves = [jax.device_put(np.stack(leaf)) for leaf in zip(*by_run, strict=True)]
-        return state | {"clients": jax.tree.unflatten(jax.tree.structure(state["clients"]), leaves)}
+        return _with_client_states(self.states, state, [np.resize(clients, count) for clients in segment.clients])
 
     def store_client_states(self, state: PyTree, segment: Segment, before: PyTree, rounds_done: int) -> PyTree:
         """Write the clients' states after a segment to their files, and return the state without them.
 
         ``before`` is the state before the segment, whose placeholder of the clients' states is returned.
         """
-        if segment.clients is None:
+        if self.states is None or segment.clients is None:
             return state
-        assert self.states is not None
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state["clients"])]
         for g, (states, clients) in enumerate(zip(self.states, segment.clients, strict=True)):
             states.write(clients, [leaf[g, : len(clients)] for leaf in leaves], rounds_done)
         return state | {"clients": before["clients"]}
+
+
+def _with_client_states(all_states: Sequence[RemoteStates], state: PyTree, clients: Sequence[np.ndarray]) -> PyTree:
+    """Return the state of the runs with the states of these clients, (P,) for each run."""
+    by_run = [states.read(of_run) for states, of_run in zip(all_states, clients, strict=True)]
+    leaves = [jax.device_put(np.stack(leaf)) for leaf in zip(*by_run, strict=True)]
+    return state | {"clients": jax.tree.unflatten(jax.tree.structure(state["clients"]), leaves)}
 
 
 def _index_states(rounds: Rounds, runs: int) -> tuple[Rounds, list[np.ndarray]]:
@@ -278,7 +277,7 @@ class RunLoop:
         algorithm = federation.algorithm
         if states is not None and (algorithm.has_personal_models or algorithm.declared_metrics):
             clients = np.arange(len(federation.data.train.sizes))
-            state = self.devices.shard_by_run(self.segments.with_client_states(state, [clients] * len(states)))
+            state = self.devices.shard_by_run(_with_client_states(states, state, [clients] * len(states)))
         rows = self.evaluation_rows
         if federation.evaluation.sums_over_parts:
             if only_compile:

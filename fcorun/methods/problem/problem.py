@@ -137,7 +137,8 @@ class Quadratic(NamedTuple):
 
     def from_coordinates(self, a: jax.Array) -> Vector:
         """Return sum_k a_k basis_k."""
-        assert self.basis is not None
+        if self.basis is None:
+            return Vector({SPAN_COORDINATES: a})
         return Vector({name: jnp.tensordot(a, basis, 1) for name, basis in self.basis.items()})
 
     def value(self, w: Vector) -> jax.Array:
