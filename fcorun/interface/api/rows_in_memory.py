@@ -231,7 +231,10 @@ def _feature_names(names: Any, n_features: int) -> np.ndarray:
 
 
 def _column(values: object, argument: str) -> np.ndarray:
-    """Return the values of an argument as an array (N,). Raises UserError."""
+    """Return the values of an argument as an array (N,), numbers among the objects of ``y`` as float64.
+
+    Raises UserError, also for a target that is missing or infinite.
+    """
     _refuse_masked(values, argument)
     try:
         column = np.asarray(values)
@@ -241,24 +244,21 @@ def _column(values: object, argument: str) -> np.ndarray:
         raise UserError(f"{argument} has shape {column.shape}: give one value for each row, (N,)")
     if not len(column):
         raise UserError(f"{argument} has no rows: give at least one")
-    return _complete_targets(column) if argument == "y" else column
-
-
-def _complete_targets(y: np.ndarray) -> np.ndarray:
-    """Return targets (N,), numbers among objects as float64. Raises UserError for a missing or infinite one."""
-    if y.dtype == object and all(isinstance(value, Real) for value in y):
-        y = y.astype(float)
-    complete = np.ones(len(y), bool)
-    if y.dtype.kind == "f":
-        complete = np.isfinite(y)
-    elif y.dtype == object:
+    if argument != "y":
+        return column
+    if column.dtype == object and all(isinstance(value, Real) for value in column):
+        column = column.astype(float)
+    complete = np.ones(len(column), bool)
+    if column.dtype.kind == "f":
+        complete = np.isfinite(column)
+    elif column.dtype == object:
         import pandas as pd
 
-        complete = ~pd.isna(y)
+        complete = ~pd.isna(column)
     if not complete.all():
         row = int(np.argmin(complete))
-        raise UserError(f"y[{row}] is {y[row]}: leave the row out, or give its target")
-    return y
+        raise UserError(f"y[{row}] is {column[row]}: leave the row out, or give its target")
+    return column
 
 
 def _is_mask(held_out: object) -> bool:

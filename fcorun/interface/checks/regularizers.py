@@ -71,7 +71,13 @@ class RegularizerCase:
     def evaluate(self, method: str, *arrays: np.ndarray, precision: str = "float64", **changes: Any) -> np.ndarray:
         """Return ``method`` at each of at most 16 points, with ``changes`` of the regularizer's numbers."""
         if method not in self.programs:
-            self.programs[method] = self._compile(method)
+
+            def at_one(values, *arrays):
+                return getattr(replace(self.reg, **values), method)(*arrays)
+
+            self.programs[method] = jax.jit(
+                lambda values, *arrays: jax.vmap(lambda *point: at_one(values, *point))(*arrays)
+            )
         values = {
             name: jnp.asarray(value, precision) for name, value in numeric_fields(self.with_changes(**changes)).items()
         }
@@ -82,12 +88,6 @@ class RegularizerCase:
         """Return the regularizer with the changes of its fields; other changes are ignored."""
         names = {field.name for field in fields(self.reg)}
         return replace(self.reg, **{name: value for name, value in changes.items() if name in names})
-
-    def _compile(self, method: str) -> Callable:
-        def at_one(values, *arrays):
-            return getattr(replace(self.reg, **values), method)(*arrays)
-
-        return jax.jit(lambda values, *arrays: jax.vmap(lambda *point: at_one(values, *point))(*arrays))
 
 
 def regularizer_cases(reg: Regularizer) -> list[RegularizerCase]:

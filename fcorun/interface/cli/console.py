@@ -106,7 +106,17 @@ class Console(_Progress):
         elif job.end_status not in ("done", "diverged"):
             return
         if job.divergence_round:
-            self._print_divergence(job, record)
+            from fcorun.experiment.optimality_gap import advise_on_divergence
+
+            reason = record.status.get("reason", "").replace("not finite", "the state was not finite")
+            advice = advise_on_divergence(job.experiment)
+            if job.divergence_round == 1:
+                advice += "; if that does not help, debug=true shows where the divergence began"
+            self.show_if_verbose(f"diverged: {reason}; {advice}")
+            if job.end_status == "reused" and job.experiment.settings.debug:
+                self.show_if_verbose(
+                    "nothing was computed: debug=true force=true shows the client and the line of the divergence"
+                )
         else:
             self._print_metrics(job)
         curvature = record.summary.get("curvature") or {}
@@ -126,19 +136,6 @@ class Console(_Progress):
         if job.end_status != "reused":
             files = ", ".join(name for name in _RECORD_FILES if (record.folder / name).exists())
             self.show_if_verbose(f"{job.end_status}: {job.run_folder.path}/ holds {files}")
-
-    def _print_divergence(self, job: Job, record: Record) -> None:
-        reason = record.status.get("reason", "").replace("not finite", "the state was not finite")
-        from fcorun.experiment.optimality_gap import advise_on_divergence
-
-        advice = advise_on_divergence(job.experiment)
-        if job.divergence_round == 1:
-            advice += "; if that does not help, debug=true shows where the divergence began"
-        self.show_if_verbose(f"diverged: {reason}; {advice}")
-        if job.end_status == "reused" and job.experiment.settings.debug:
-            self.show_if_verbose(
-                "nothing was computed: debug=true force=true shows the client and the line of the divergence"
-            )
 
     def _print_metrics(self, job: Job) -> None:
         """Print a table of the metrics: final values, best values with their rounds, tail averages."""

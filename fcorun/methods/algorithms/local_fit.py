@@ -59,11 +59,6 @@ class LocalFitAlgorithm(Algorithm):
         h = inner_solvers.Subproblem(problem, data.whole, zero, weight=weight, penalty=penalty)
         return inner_solvers.newton(h, zero, inner_solvers.StoppingRule(self.iterations, self.tolerance))
 
-    def ridge_diagonal(self, problem: Problem, w: Vector) -> Vector:
-        """Return the diagonal of the ridge's Hessian."""
-        names = problem.objective.regularized
-        return Vector({name: 0 * values + (self.ridge if name in names else 0) for name, values in w.items()})
-
 
 _STOP = StoppingRule(10_000, 0.0, 1e-12)  # of the server's solver
 
@@ -184,7 +179,9 @@ class MetaAnalysis(LocalFitAlgorithm):
         flat, unravel = ravel_pytree(fit)
         n_rows = (batch.weight > 0).sum()
         matrix = hessian(problem, fit, batch)
-        ridge = ravel_pytree(self.ridge_diagonal(problem, fit))[0]
+        names = problem.objective.regularized
+        ridges = Vector({name: 0 * values + (self.ridge if name in names else 0) for name, values in fit.items()})
+        ridge = ravel_pytree(ridges)[0]
         inverse = invert_positive(matrix + jnp.diag(ridge))
         variance = jnp.diagonal(inverse) / n_rows
         determined = jnp.isfinite(variance)
