@@ -140,7 +140,7 @@ class SiteSums(RowSums):
         return (matrix + np.triu(matrix, 1).T)[np.ix_(self.kept, self.kept)]
 
     def _ask(
-        self, name: str, shapes: dict[str, tuple[tuple[int, ...], str]], theta: np.ndarray | None = None
+        self, name: str, shapes: Mapping[str, tuple[tuple[int, ...], str]], theta: np.ndarray | None = None
     ) -> Mapping[str, Any]:
         """Return the sums of the answers of all sites, whose arrays have these shapes and kinds of numbers.
 
