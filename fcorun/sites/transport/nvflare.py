@@ -12,7 +12,7 @@ import shutil
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from fcorun.base.errors import UserError, describe_error, escape_controls
 from fcorun.base.records.formats import json_text, read_json
 from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import collect_garbage_rarely
-from fcorun.data.rows.site_rows import AwayRule
 from fcorun.sites.transport.connections import SUMS_FILES, AnsweringSite, Connections, JournaledConnections, Request
 from fcorun.sites.transport.delivery import AuditLog, answer_bytes, check_site_names, digest_of, poll, read_answer
 from fcorun.sites.transport.kits import user_of_kit
@@ -204,41 +203,29 @@ class CollabConnections(Connections):
                 now = time.monotonic()  # the missing sites have had their time, or were silent so long as lost ones
                 if now - started >= away.seconds or all(now - heard[site] > _SILENT_SECONDS for site in missing):
                     break
-            if missing:
-                self._check_sites(message, missing, heard, started, away)
-                call_seconds = max(call_seconds, _BUSY_SECONDS + 2)  # from now on busy sites have the time to say so
-                time.sleep(_RETRY_SECONDS)
+            if not missing:
+                break
+            if collab.is_aborted:
+                raise RunAborted("the job has ended")
+            now = time.monotonic()
+            # the process of a site that died does not come back within the same job
+            lost = [site for site in missing if now - heard[site] > _SILENT_SECONDS]
+            limit = self.wait_seconds
+            if away is not None:
+                limit = max(limit, away.seconds)
+                if away.suffices(len(asked) - len(lost), len(asked)):  # silent sites are waited for, like all others
+                    lost = []
+            if lost or now - started > limit:
+                names = ", ".join(f"'{site}'" for site in lost or missing)
+                seconds, advice = (_SILENT_SECONDS, "runs") if lost else (limit, "runs, or wait longer (--wait)")
+                raise SiteLost(
+                    f"no answer to request {self.next_number} ({message.name}) from {names} within {seconds:g} "
+                    f"seconds: see that the site {advice}, then give the same command again, which goes on"
+                )
+            call_seconds = max(call_seconds, _BUSY_SECONDS + 2)  # from now on busy sites have the time to say so
+            time.sleep(_RETRY_SECONDS)
         self.next_number += 1
         return {site: answers[site] for site in asked if site in answers}
-
-    def _check_sites(
-        self,
-        request: Message,
-        missing: Sequence[str],
-        heard: Mapping[str, float],
-        started: float,
-        away: AwayRule | None,
-    ) -> None:
-        """Raise SiteLost for a site that is silent, or has not answered within the time limit.
-
-        The process of a site that died does not come back within the same job. A silent site is waited for, like all
-        others, if the rule ``away`` can go on without the silent ones.
-        """
-        if collab.is_aborted:
-            raise RunAborted("the job has ended")
-        now = time.monotonic()
-        lost = [site for site in missing if now - heard[site] > _SILENT_SECONDS]
-        limit = self.wait_seconds
-        if away is not None:
-            limit = max(limit, away.seconds)
-            lost = [] if away.suffices(len(heard) - len(lost), len(heard)) else lost
-        if lost or now - started > limit:
-            names = ", ".join(f"'{site}'" for site in lost or missing)
-            seconds, advice = (_SILENT_SECONDS, "runs") if lost else (limit, "runs, or wait longer (--wait)")
-            raise SiteLost(
-                f"no answer to request {self.next_number} ({request.name}) from {names} within {seconds:g} seconds: "
-                f"see that the site {advice}, then give the same command again, which goes on"
-            )
 
 
 def _pack(content: bytes) -> bytes | np.ndarray:
