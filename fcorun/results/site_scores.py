@@ -443,35 +443,32 @@ def compute_site_scores(
         sets = _add_squares(rows, sets)
     elif data.target_task.has_two_classes:
         sets = _add_calibrations(rows, sets)
-    return [_tabulate_set(scored, data) for scored in sets]
-
-
-def _tabulate_set(scored: ScoredSet, data: FederatedData) -> dict[str, object]:
-    """Return the row of scores.csv of a set: counts, losses, and the scores that follow from sums."""
-    row: dict[str, object] = {"set": scored.split, "model": scored.model, "client": scored.site}
-    if data.target_task.has_two_classes:
-        row["positive"] = str(data.classes[1])
-    row["n"] = scored.n_rows
-    for name in ("positive", "events"):
-        if name in scored:
-            row["events"] = int(scored.sums[name])
-    scores = {}
     terms = list_terms(data.target_task)
-    for score in (
-        scores_of_task(data.target_task, scored.has_probabilities) if terms.keys() & scored.sums.keys() else ()
-    ):
-        bounds = score.bounds_of_sums(scored)
-        if bounds is not None:
-            scores[f"{score.name}_low"], scores[f"{score.name}_high"] = bounds
-        elif score.follows_from_sums:
-            scores[score.name] = float(score.of_sums(scored))
-    losses = {}
-    for name in scored.sums:
-        if name not in {*_COUNTS, *terms, *scored.fitted, *scores}:
-            losses[name] = float(divide(scored[name], scored.n))
-    for name, value in (losses | scores).items():
-        row[name] = "" if math.isnan(value) else value
-    return row
+    table = []
+    for scored in sets:
+        row: dict[str, object] = {"set": scored.split, "model": scored.model, "client": scored.site}
+        if data.target_task.has_two_classes:
+            row["positive"] = str(data.classes[1])
+        row["n"] = scored.n_rows
+        for name in ("positive", "events"):
+            if name in scored:
+                row["events"] = int(scored.sums[name])
+        scores = {}
+        if terms.keys() & scored.sums.keys():
+            for score in scores_of_task(data.target_task, scored.has_probabilities):
+                bounds = score.bounds_of_sums(scored)
+                if bounds is not None:
+                    scores[f"{score.name}_low"], scores[f"{score.name}_high"] = bounds
+                elif score.follows_from_sums:
+                    scores[score.name] = float(score.of_sums(scored))
+        losses = {}
+        for name in scored.sums:
+            if name not in {*_COUNTS, *terms, *scored.fitted, *scores}:
+                losses[name] = float(divide(scored[name], scored.n))
+        for name, value in (losses | scores).items():
+            row[name] = "" if math.isnan(value) else value
+        table.append(row)
+    return table
 
 
 def _add_squares(rows: SiteRows, sets: list[ScoredSet]) -> list[ScoredSet]:
