@@ -206,7 +206,16 @@ def infer(record: Record, options: InferenceOptions, data: Dataset | None = None
         gaps = prepare_imputations(problem, options.imputations) if options.imputations else None
         options = resolve_options(options, problem)
         first = _draw_first_half(problem, options.seed) if options.method == "split" else None
-        sums = PooledSums(problem.objective, problem.rows, _number_clusters(problem, options.cluster))
+        cluster = None
+        if options.cluster != "none":
+            train = problem.data.train
+            names = train.client if options.cluster == "client" else train.group
+            assert names is not None
+            cluster = np.unique(names, return_inverse=True)[1]
+            if cluster.max() < 1:
+                raise UserError(f"`cluster={options.cluster}`: all rows are of one {options.cluster}, so that nothing "
+                                "measures how they differ: give `cluster=none`")  # fmt: skip
+        sums = PooledSums(problem.objective, problem.rows, cluster)
         selection = None
         if first is not None:
             selection = _solve_with_penalty(problem, sums.take(first), problem.theta)
@@ -295,20 +304,6 @@ def infer_from_sums(
         distance=distance,
         n_clusters=n_scores if options.cluster != "none" else None,
     )
-
-
-def _number_clusters(problem: InferenceProblem, cluster: str) -> np.ndarray | None:
-    """Return the number of each row's cluster, or None if rows are independent. Raises UserError for a single one."""
-    if cluster == "none":
-        return None
-    train = problem.data.train
-    names = train.client if cluster == "client" else train.group
-    assert names is not None
-    numbers = np.unique(names, return_inverse=True)[1]
-    if numbers.max() < 1:
-        raise UserError(f"`cluster={cluster}`: all rows are of one {cluster}, so that nothing measures how they "
-                        "differ: give `cluster=none`")  # fmt: skip
-    return numbers
 
 
 def _draw_first_half(problem: InferenceProblem, seed: int) -> np.ndarray:
