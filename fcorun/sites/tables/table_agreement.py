@@ -160,15 +160,24 @@ def check_agreement(table: SiteTable, agreement: Agreement) -> None:
     _require(alike, "has other numbers of rows of this site's clients")
     alike = np.array_equal(agreement.weights[client_numbers], table.weights)
     _require(alike, "has other weights of this site's clients")
-    _check_columns(table, agreement)
+    columns = {column.name: column for column in agreement.encoding.columns}
+    _require(len(columns) == len(agreement.encoding.columns), "has two columns of one name")
+    for name, column in columns.items():
+        own = table.kinds.get(name)
+        fits = name in table.kinds and (own is None or type(own) is type(column))
+        _require(fits, f"has a column '{name}' that this site described otherwise")
+    for name in table.kinds:  # columns of levels may make no feature
+        has_indicator = table.options.missing == "indicator" and table.gap_counts[name][:, 0].any()
+        makes_feature = name in table.number_columns or len(table.coded_levels(name)) > 1 or has_indicator
+        _require(name in columns or not makes_feature, f"lacks the column '{name}'")
     for column in agreement.encoding.columns:
         check_gaps(table, column)
         for fault in column.find_faults():
             _require(False, fault)
         if isinstance(column, SplineColumn):
-            low, high = table.options.ranges[column.name]
-            fits = column.n_knots == table.options.splines[column.name]
-            fits = fits and column.knots is not None and low <= column.knots[0] and column.knots[-1] <= high
+            low, high = (table.options.ranges or {})[column.name]
+            fits = column.n_knots == (table.options.splines or {})[column.name]
+            fits = fits and low <= column.knots[0] and column.knots[-1] <= high
             _require(fits, f"has other knots of '{column.name}' than the plan")
             _check_terms(table, column)
         if isinstance(column, LevelColumn):
@@ -194,20 +203,6 @@ def _require(condition: Any, problem: str) -> None:
     if not condition:
         raise UserError(f"the agreement that the server sent {problem}: describe the table again, with the same "
                         "version of fcorun at the server and at all sites")  # fmt: skip
-
-
-def _check_columns(table: SiteTable, agreement: Agreement) -> None:
-    """Raise UserError for other columns than described, apart from columns of levels that make no feature."""
-    columns = {column.name: column for column in agreement.encoding.columns}
-    _require(len(columns) == len(agreement.encoding.columns), "has two columns of one name")
-    for name, column in columns.items():
-        own = table.kinds.get(name)
-        fits = name in table.kinds and (own is None or type(own) is type(column))
-        _require(fits, f"has a column '{name}' that this site described otherwise")
-    for name in table.kinds:
-        has_indicator = table.options.missing == "indicator" and table.gap_counts[name][:, 0].any()
-        makes_feature = name in table.number_columns or len(table.coded_levels(name)) > 1 or has_indicator
-        _require(name in columns or not makes_feature, f"lacks the column '{name}'")
 
 
 def check_gaps(table: SiteTable, column: Column) -> None:
