@@ -142,6 +142,9 @@ class RemoteLoop(RunLoop):
         about = {"numbers": points, "seed": self.schedule.seed, "curvature": self.site_rows.curvature}
         self.site_rows.request("start", about=about)
         self.site_rows.absences.clear()
+        programs = RemotePrograms(self.federation, self.n_runs)
+        self._commit = jax.jit(programs.commit)
+        self._output = jax.jit(programs.output)
         self._rounds_done = 0  # at the present evaluation
         self._sites_of_all: tuple[list[str], jax.Array] | None = None
 
@@ -238,14 +241,6 @@ class RemoteLoop(RunLoop):
         if self.federation.full_participation:
             self._sites_of_all = sites
         return sites
-
-    @cached_property
-    def _commit(self) -> Any:
-        return jax.jit(lambda *arguments: RemotePrograms(self.federation, self.n_runs).commit(*arguments))
-
-    @cached_property
-    def _output(self) -> Any:
-        return jax.jit(lambda *arguments: RemotePrograms(self.federation, self.n_runs).output(*arguments))
 
     @cached_property
     def _gap(self) -> RemoteGap:
