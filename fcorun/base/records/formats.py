@@ -153,7 +153,16 @@ def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:
     if len(content) > _MAX_YAML:
         raise yaml.YAMLError(f"{path} has more than the {_MAX_YAML:,} characters that are read")
     try:
-        _check_nesting(content)
+        depth = 0
+        for event in yaml.parse(content, _LOADER):
+            problem = ""
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                problem = f"the alias *{event.anchor[:_MAX_SHOWN]} stands for another value"
+            elif depth > _MAX_DEPTH:
+                problem = f"more than {_MAX_DEPTH} mappings or lists are within each other"
+            if problem:
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         config = yaml.load(content, _Loader)
     except yaml.MarkedYAMLError as error:
         raise yaml.YAMLError(describe_yaml_error(error, path)) from error
@@ -166,20 +175,6 @@ def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:
     if not _is_plain(config):
         raise yaml.YAMLError(f"{path} holds something else than texts, numbers, lists and mappings with keys of text")
     return config or {}
-
-
-def _check_nesting(content: bytes | str) -> None:
-    """Raise yaml.MarkedYAMLError for an alias, and for deep nesting."""
-    depth = 0
-    for event in yaml.parse(content, _LOADER):
-        problem = ""
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if isinstance(event, yaml.AliasEvent):
-            problem = f"the alias *{event.anchor[:_MAX_SHOWN]} stands for another value"
-        elif depth > _MAX_DEPTH:
-            problem = f"more than {_MAX_DEPTH} mappings or lists are within each other"
-        if problem:
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
 def describe_yaml_error(error: yaml.MarkedYAMLError, name: str = "") -> str:

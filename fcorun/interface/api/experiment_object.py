@@ -138,20 +138,6 @@ def prepare_objects(arguments: Mapping[str, Any]) -> PreparedExperiment:
     return prepare_plugins(plugins, labels, settings)
 
 
-def _check_names_of_rows(experiments: Sequence[PreparedExperiment]) -> None:
-    """Raise UserError for different rows in memory with one name and the same options, which no table tells apart."""
-    from fcorun.data.datasets.in_memory import InMemoryTable
-
-    digests: dict[str, str] = {}
-    for experiment in experiments:
-        data = experiment.data
-        if isinstance(data, InMemoryTable) and data.rows is not None:
-            description = repr(replace(data, rows=None))
-            if digests.setdefault(description, data.rows.digest) != data.rows.digest:
-                raise UserError(f"data has several data sets named '{data.path}': give each a name of its own by the "
-                                "argument name of from_arrays or from_frame")  # fmt: skip
-
-
 # The experiment.
 
 T = TypeVar("T")
@@ -353,6 +339,7 @@ class Experiment:
 
         Raises UserError for errors that a user can fix. A run that fails does not stop the others.
         """
+        from fcorun.data.datasets.in_memory import InMemoryTable
         from fcorun.interface.api.progress import follow_by_default
         from fcorun.interface.api.run_record import Sweep
         from fcorun.runs.sweep import SweepOptions, SweepPoint, merge_duplicates, run_sweep
@@ -360,7 +347,14 @@ class Experiment:
         check_folder(folder)
         check_watcher(watch, SweepWatcher)
         experiments = [(text, prepare_objects(vars(experiment))) for text, experiment in self.combinations(axes)]
-        _check_names_of_rows([experiment for _, experiment in experiments])
+        digests: dict[str, str] = {}  # of rows in memory, which no table tells apart by name and options
+        for _, experiment in experiments:
+            data = experiment.data
+            if isinstance(data, InMemoryTable) and data.rows is not None:
+                description = repr(replace(data, rows=None))
+                if digests.setdefault(description, data.rows.digest) != data.rows.digest:
+                    raise UserError(f"data has several data sets named '{data.path}': give each a name of its own by "
+                                    "the argument name of from_arrays or from_frame")  # fmt: skip
         first = experiments[0][1]
         identities = sorted(experiment.identity for _, experiment in experiments)
         digest = hashlib.sha256("".join(identities).encode()).hexdigest()[:8]

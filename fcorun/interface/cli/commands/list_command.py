@@ -35,29 +35,24 @@ def run(argv: Sequence[str]) -> int:
             raise UserError(f"list has no group '{group}': {suggest_name(group, LISTED)}")
     out = Terminal()
     for group in arguments.groups:
-        _print_group(group, out)
+        default = read_default_choices().get(group)
+        rows = []
+        for name in find_choices(group):
+            choice = read_choice(group, name)
+            label = f"{name} *" if name == default else name
+            first_sentence = re.split(r"(?<=[^A-Z])\. (?=[A-Z])", choice.description)[0].removesuffix(".")
+            rows.append((label, first_sentence, ", ".join(capabilities(group, choice)), source_text(group, choice)))
+        headers = (group, "description", "requirements and capabilities", "source")
+        columns = [column for column in range(4) if any(row[column] for row in rows)]  # none that is empty
+        legend = ["* the default"] if default in find_choices(group) else []
+        if group in LEGENDS:
+            legend.append(LEGENDS[group])
+        lines = [[row[column] for column in columns] for row in rows]
+        out.print_table([headers[column] for column in columns], lines, headers, caption="; ".join(legend))
     if not arguments.groups:
         for group in LISTED:
             out.print(f"{group}: {len(find_choices(group))} choices")
     return 0
-
-
-def _print_group(group: str, out: Terminal) -> None:
-    """Print a table of the choices of a group, without columns that are empty."""
-    default = read_default_choices().get(group)
-    rows = []
-    for name in find_choices(group):
-        choice = read_choice(group, name)
-        label = f"{name} *" if name == default else name
-        first_sentence = re.split(r"(?<=[^A-Z])\. (?=[A-Z])", choice.description)[0].removesuffix(".")
-        rows.append((label, first_sentence, ", ".join(capabilities(group, choice)), source_text(group, choice)))
-    headers = (group, "description", "requirements and capabilities", "source")
-    columns = [column for column in range(4) if any(row[column] for row in rows)]
-    legend = ["* the default"] if default in find_choices(group) else []
-    if group in LEGENDS:
-        legend.append(LEGENDS[group])
-    lines = [[row[column] for column in columns] for row in rows]
-    out.print_table([headers[column] for column in columns], lines, headers, caption="; ".join(legend))
 
 
 def capabilities(group: str, choice: ChoiceDoc) -> list[str]:
