@@ -61,10 +61,8 @@ class Bootstrap:
 
 def unit_names(rows: HeldOutRows, resample: str) -> np.ndarray:
     """Return the unit of each row that a sample draws: its group, its client, or the row itself, (n,)."""
-    if resample == "groups":
-        assert rows.group is not None
-        return rows.group
-    return rows.client if resample == "clients" else np.arange(len(rows))
+    names = {"groups": rows.group, "clients": rows.client}.get(resample)
+    return np.arange(len(rows)) if names is None else names
 
 
 def bootstrap(
@@ -113,29 +111,24 @@ def bootstrap(
         samples = np.full((0, len(groups)), np.nan)
         if chunks:
             samples = np.concatenate([chunk[name] for chunk in chunks])
-        low[name], high[name], defined[name], reasons[name] = _percentiles(samples, units.counts, options)
+        is_defined = np.isfinite(samples)
+        defined[name] = is_defined.sum(axis=0)
+        reasons[name] = np.full(len(units.counts), "", dtype=object)
+        ends = np.full((2, len(units.counts)), np.nan)
+        for c, n_units in enumerate(units.counts):
+            values = samples[is_defined[:, c], c]
+            if n_units < MIN_UNITS:
+                reasons[name][c] = "units"
+            elif len(values) < _MIN_DEFINED * options.samples:
+                reasons[name][c] = "undefined"
+            elif np.ptp(values) <= 1e-12 * np.abs(values).max():
+                reasons[name][c] = "constant"
+            else:
+                ends[:, c] = np.quantile(values, [options.tail, 1 - options.tail])
+        low[name] = ends[0]
+        high[name] = ends[1]
     estimates = [{name: values[0] for name, values in scores.items()} for scores in whole]
     return Bootstrap(estimates=estimates, low=low, high=high, defined=defined, reasons=reasons, n_units=units.counts)
-
-
-def _percentiles(
-    samples: Float[np.ndarray, "B G"], n_units: np.ndarray, options: ScoreOptions
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the ends of the intervals, the number of samples that define the score, and why there is no interval."""
-    is_defined = np.isfinite(samples)
-    reasons = np.full(len(n_units), "", dtype=object)
-    ends = np.full((2, len(n_units)), np.nan)
-    for c in range(len(n_units)):
-        values = samples[is_defined[:, c], c]
-        if n_units[c] < MIN_UNITS:
-            reasons[c] = "units"
-        elif len(values) < _MIN_DEFINED * options.samples:
-            reasons[c] = "undefined"
-        elif np.ptp(values) <= 1e-12 * np.abs(values).max():
-            reasons[c] = "constant"
-        else:
-            ends[:, c] = np.quantile(values, [options.tail, 1 - options.tail])
-    return ends[0], ends[1], is_defined.sum(axis=0), reasons
 
 
 class Units:
