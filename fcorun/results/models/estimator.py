@@ -186,33 +186,30 @@ def _read_model(record: Record, client: str | None, trust: str | Path | None) ->
         raise UserError(f"{folder} cannot predict: {lost}; run it again with `force=true`") from error
     if not all(np.isfinite(value).all() for value in params.values()):
         raise UserError(f"{folder} cannot predict: its parameters are not finite; give another record")
-    return _SavedModel(folder, objective, data, params, _read_scaling(record, data, client))
-
-
-def _read_scaling(record: Record, data: dict[str, Any], client: str | None) -> Scaling | None:
-    """Return the standardization of a client's features. Raises UserError if the record does not have it."""
-    standardized = data.get("standardized")
-    if not standardized:
-        return None
-    if standardized["by"] == "per_run":
+    standardized = data.get("standardized") or {}
+    by = standardized.get("by")
+    if by == "per_run":
         raise UserError(
-            f"{record.folder} cannot predict: each voxel was standardized within its run, and new images would have "
-            "to be within theirs; fcorun weights has its maps"
+            f"{folder} cannot predict: each voxel was standardized within its run, and new images would have to be "
+            "within theirs; fcorun weights has its maps"
         )
-    if standardized["by"] == "per_client" and "sites" in data and not record.scaling:
+    if by == "per_client" and "sites" in data and not record.scaling:
         raise UserError(
-            f"{record.folder} cannot predict: each client's means and deviations, by which its features were "
-            "standardized, are at its site; give the record that the site keeps"
+            f"{folder} cannot predict: each client's means and deviations, by which its features were standardized, "
+            "are at its site; give the record that the site keeps"
         )
+    scaling = None
     try:
-        if standardized["by"] != "per_client":
-            return Scaling.from_dict(standardized)
-        return ClientScalings.from_dict(record.scaling).for_client(client)
+        if by == "per_client":
+            scaling = ClientScalings.from_dict(record.scaling).for_client(client)
+        elif standardized:
+            scaling = Scaling.from_dict(standardized)
     except (*READ_ERRORS, TypeError) as error:
         raise UserError(
-            f"{record.folder} cannot predict: the means and deviations by which its features were standardized are "
-            "lost or damaged; run it again with `force=true`"
+            f"{folder} cannot predict: the means and deviations by which its features were standardized are lost or "
+            "damaged; run it again with `force=true`"
         ) from error
+    return _SavedModel(folder, objective, data, params, scaling)
 
 
 def _unfitted_regressor(objective: Any) -> Any | None:
