@@ -75,7 +75,16 @@ class SiteStudy(Study):
     def fit_subsets(self, names: Sequence[str], on_fit: Callable[[int, PathFit], None]) -> None:
         """Run the path on these subsets with the sites; call ``on_fit`` with the position of each and its fit."""
         for i, name in enumerate(names):
-            on_fit(i, self._fit(name))
+            with use_precision(self.experiment.settings.precision):
+                data = self._begin(name)
+                experiment = resolve_auto(self.experiment, data)[0]
+                engine = build_engine(experiment, data)
+                programs = self.programs.setdefault(program_key(engine.federation), CompiledPrograms())
+                points = [point_at(experiment, self.path.param_name, value) for value in self.path.values]
+                fit = fit_batch(experiment, replace(engine, programs=programs), points)
+            if isinstance(self.connections, SumsOfFolds) and self.connections.answered_without_sites:
+                fit = replace(fit, counts=fit.counts | {"bytes_up": np.zeros_like(fit.counts["bytes_up"])})
+            on_fit(i, fit)
             numbers = self._read_numbers() | {name: self.connections.next_number}
             write_atomically(self._numbers_file, json_text(numbers))
 
@@ -96,18 +105,6 @@ class SiteStudy(Study):
 
     def _read_numbers(self) -> dict[str, int]:
         return read_json(self._numbers_file)
-
-    def _fit(self, name: str) -> PathFit:
-        with use_precision(self.experiment.settings.precision):
-            data = self._begin(name)
-            experiment = resolve_auto(self.experiment, data)[0]
-            engine = build_engine(experiment, data)
-            programs = self.programs.setdefault(program_key(engine.federation), CompiledPrograms())
-            points = [point_at(experiment, self.path.param_name, value) for value in self.path.values]
-            fit = fit_batch(experiment, replace(engine, programs=programs), points)
-        if isinstance(self.connections, SumsOfFolds) and self.connections.answered_without_sites:
-            return replace(fit, counts=fit.counts | {"bytes_up": np.zeros_like(fit.counts["bytes_up"])})
-        return fit
 
     def _begin(self, name: str) -> FederatedData:
         """Have the sites take a subset of their rows, and return what the server knows of it."""

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -58,8 +58,24 @@ def check_numbers(
     if len(runs) != n_runs or request.about["seed"] != experiment.settings.seed:
         raise UserError("the server started other runs than that of the plan, or with another seed")
     parameter = "" if select is None else find_path_parameter(experiment)
+    precision = experiment.settings.precision
     for run in runs:
-        _check_run(run, runs[0], study, ("reg", parameter))
+        if {section: set(fields) for section, fields in run.items()} != {name: set(runs[0][name]) for name in runs[0]}:
+            raise ValueError("runs have other numbers")
+        for section, fields in run.items():
+            plugin = getattr(experiment, section)
+            for name, value in fields.items():
+                planned = getattr(plugin, name)
+                if type(value) is not float or not math.isfinite(value):
+                    raise ValueError(f"{section}.{name} is no number")
+                is_auto = planned == AUTO or name in getattr(plugin, "auto_fields", ())
+                is_relative = (section, name) == ("reg", "strength") and plugin.relative_or_none is not None
+                if (section, name) == ("reg", parameter) or is_relative:
+                    continue
+                differs = not is_auto and np.asarray(planned, precision) != np.asarray(value, precision)
+                if differs or value != runs[0][section][name]:
+                    raise UserError(f"the server started a run with {section}.{name}={value:g}: the plan says "
+                                    f"{planned}")  # fmt: skip
     if select is None:
         return runs
     values = [run["reg"][parameter] for run in runs]
@@ -71,27 +87,6 @@ def check_numbers(
     if not is_planned:
         raise UserError(f"the server started runs with other values of reg.{parameter} than those of the first fit")
     return runs
-
-
-def _check_run(run: Any, first: Any, study: PlannedStudy, varied: tuple[str, str]) -> None:
-    """Raise UserError unless numbers of a run, but for ``varied``, are those of the plan and of the first run."""
-    experiment = study.experiment
-    precision = experiment.settings.precision
-    if {section: set(fields) for section, fields in run.items()} != {name: set(first[name]) for name in first}:
-        raise ValueError("runs have other numbers")
-    for section, fields in run.items():
-        plugin = getattr(experiment, section)
-        for name, value in fields.items():
-            planned = getattr(plugin, name)
-            if type(value) is not float or not math.isfinite(value):
-                raise ValueError(f"{section}.{name} is no number")
-            is_auto = planned == AUTO or name in getattr(plugin, "auto_fields", ())
-            is_relative = (section, name) == ("reg", "strength") and plugin.relative_or_none is not None
-            if (section, name) == varied or is_relative:
-                continue
-            differs = not is_auto and np.asarray(planned, precision) != np.asarray(value, precision)
-            if differs or value != first[section][name]:
-                raise UserError(f"the server started a run with {section}.{name}={value:g}: the plan says {planned}")
 
 
 class RoundMessage(MessageKind):
