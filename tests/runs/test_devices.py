@@ -1,6 +1,7 @@
 """The number of devices: as set, or as many as have enough to do."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -21,6 +22,7 @@ def engine(*overrides: str):
 @pytest.fixture
 def eight(monkeypatch):
     monkeypatch.setattr(jax, "local_device_count", lambda: 8)
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(process_index=0)] * 8)
 
 
 LARGE = ("data.features=2048", "data.nonzeros=5", "data.samples=384", "batch_size=32", "clients_per_round=null")
