@@ -51,11 +51,13 @@ class Picture(Generic[Subject, Content]):
     def render(self, subject: Subject, formats: Sequence[str] = ("png",), style: str = "paper") -> dict[str, bytes]:
         """Return the picture of a subject as files by format; {} if there is nothing to draw."""
         with style_context(style):
-            content = self.collect(subject)
-            if content is None:
-                return {}
-            figure = self.draw(content)
-            return {format: render_figure(figure, format) for format in formats}
+            figure = self.draw_subject(subject)
+            return {} if figure is None else {format: render_figure(figure, format) for format in formats}
+
+    def draw_subject(self, subject: Subject) -> Any:
+        """Return the figure of a subject in the current style; None if there is nothing to draw."""
+        content = self.collect(subject)
+        return None if content is None else self.draw(content)
 
     def render_parts(self, subject: Subject) -> list[tuple[bytes, str]]:
         """Return what a page shows of a subject: the content of each SVG, and its caption."""

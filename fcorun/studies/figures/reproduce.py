@@ -53,18 +53,6 @@ PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
 }
 
 
-def draw_curves(inputs: FigureInputs) -> Any:
-    """Draw metrics at the best rates of each algorithm, the median and the band over seeds."""
-    curves = best_curves.collect_curves(inputs.best_view)
-    return None if curves is None else best_curves.draw(curves)
-
-
-def draw_scatter(inputs: FigureInputs) -> Any:
-    """Draw structure against quality over all points of the grid, to show how much depends on the rates."""
-    points = structure.collect_points(inputs.grid_view)
-    return None if points is None else structure.draw(points)
-
-
 def draw_bars(inputs: FigureInputs) -> Any:
     """Draw a bar for each algorithm at its best rates, with the band over seeds, and a panel for each metric."""
     from matplotlib.lines import Line2D
@@ -120,9 +108,9 @@ CAPTIONS = {
     "optimum, of one run of each algorithm at its best point. From the dot on the zeros are the optimum's, to the end.",
 }
 PICTURES: dict[str, Callable[[FigureInputs], Any]] = {
-    "curves": draw_curves,
+    "curves": lambda inputs: best_curves.PICTURE.draw_subject(inputs.best_view),
     "bars": draw_bars,
-    "scatter": draw_scatter,
+    "scatter": lambda inputs: structure.PICTURE.draw_subject(inputs.grid_view),
     "averaging": fco.draw_averaging,
     "rates": fco.draw_rates,
     "conditioning": fedsplit.draw_gaps,
