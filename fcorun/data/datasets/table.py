@@ -182,7 +182,9 @@ class Table(Dataset):
             rows = replace(rows, frame=frame, encoding=None)
         columns = self._choose_columns(rows)
         y, classes, client_rows, group_warnings = self._divide_rows(rows)
-        x, features, warnings = self._encode_rows(rows, y, classes, client_rows, columns, warn_of_columns)
+        x, features, warnings = self._encode_rows(
+            rows, y, classes, client_rows, columns=columns, warn_of_columns=warn_of_columns
+        )
         return FederatedData(
             **client_rows.split(rows, x, y),
             features=features,

@@ -407,7 +407,7 @@ def _read_arrays(file: Path, path: str, ending: str, roles: ColumnRoles, residen
         x, y, first_index = read_libsvm(file, path)
         return ParsedRows(x, y, first_index=first_index)
     names = list(dict.fromkeys(options.values()))
-    arrays = read_arrays(file, ending, where, ("X", "y", *names), ("client", "validation", "test"), resident)
+    arrays = read_arrays(file, ending, where, ("X", "y", *names), ("client", "validation", "test"), resident=resident)
     if "client" in arrays:
         arrays["client"] = names_as_text(arrays["client"])
         has_no_client = np.isin(arrays["client"], ["", "nan", "NaT"])
