@@ -1,4 +1,4 @@
-"""How far a run has ended from the optimum: the gap of its objective, what its coefficients lack, and what would help.
+"""The distance of a run from the optimum: the gap of its objective, what its coefficients lack, and what would help.
 
 The gap is assessed for runs whose rates fcorun resolved. An objective that hardly falls may hide coefficients that are
 far from the optimum's. A point is optimal if steps of proximal gradient on all rows leave it in place. Accelerated

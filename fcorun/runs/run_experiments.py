@@ -234,6 +234,15 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
     from fcorun.experiment.optimum import compute_optimum
 
     job.optimum = compute_optimum(job.experiment, data)
+    target = (job.experiment.settings.stop or {}).get("suboptimality", float("inf"))
+    resolution = job.resolution(job.optimum["objective"])
+    if target < resolution:
+        precision = job.experiment.settings.precision
+        job.fail(UserError(f"`stop.suboptimality={target:g}`: `precision={precision}` resolves {resolution:.1g} of an "
+                           f"objective of {job.optimum['objective']:.3g}; give a larger target, or "
+                           "`precision=float64`"))  # fmt: skip
+        watch.on_end(job)
+        return False
     if not job.optimum["certified"]:
         certificate = f"{job.optimum['kind']} {job.optimum['certificate']:.3g}"
         job.add_reason(f"the reference optimum is not certified: {certificate}")

@@ -207,7 +207,9 @@ def test_a_folder_keeps_the_settings_of_its_sweep():
     assert load_settings("s").with_overrides(metric="objective", x=None).metric == "objective"
     Path("t").mkdir()
     assert load_settings("s", "t").metric is None  # they do not agree
-    (Path("t") / SETTINGS_FILE).write_text("{metric: [a], tail_rounds: x, algos: 3, runs: [../u, v]}")
+    (Path("t") / SETTINGS_FILE).write_text("{metric: [a], tail_rounds: x, algos: 3, runs: [v]}")  # damaged
+    assert load_settings("t") == SweepSettings()
+    (Path("t") / SETTINGS_FILE).write_text("{runs: [../u, v]}")
     assert load_settings("t") == SweepSettings(runs=("v",))
 
 

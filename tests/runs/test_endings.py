@@ -129,6 +129,13 @@ def test_metrics_that_may_be_targets(stop, expected):
 
 
 @pytest.mark.slow
+def test_a_target_below_what_the_precision_resolves_is_refused():
+    config = with_target(suboptimality=1e-12) | {"precision": "float32"}
+    with fails('stop["suboptimality"]=1e-12', 'precision="float64"'):
+        run(config)
+
+
+@pytest.mark.slow
 def test_a_gap_below_the_precision_gives_a_warning():
     config = FAST | {"rounds": 2000, "precision": "float32", "eval_every": 500}
     assert "suboptimality is rounding: float32 resolves" in run(config).status["reason"]

@@ -1,4 +1,4 @@
-"""How fast clients compute and send, for the simulated time of a run: the contract of a clock, and the clocks."""
+"""Clocks, which say for the simulated time of a run how fast clients compute and send: their contract, and clocks."""
 
 import csv
 import hashlib

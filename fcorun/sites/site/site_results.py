@@ -1,4 +1,4 @@
-"""What a site keeps for itself: the record of a run, and out-of-fold predictions of its own rows, which no message has.
+"""The files that a site keeps for itself: the record of a run, and out-of-fold predictions of its own rows.
 
 The result of a run, which each site receives, has the files of the record that are tables, texts and numbers. When the
 runs on a fold have ended, the outputs of all of them for the rows that the fold holds out are written into the site's

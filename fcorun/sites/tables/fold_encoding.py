@@ -1,4 +1,4 @@
-"""What the server and the sites know of folds: numbers of rows, and imputed values and levels of one fold.
+"""The knowledge of folds at the server and at sites: numbers of rows, and imputed values and levels of one fold.
 
 Values and levels are fitted from the sites' counts, and but for medians equal to a pooled fit. A site describes each
 column by the rows that the fold trains on, as ``fcorun.data.tables.columns`` describes it: sums and numbers of values,
