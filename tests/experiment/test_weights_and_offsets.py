@@ -197,3 +197,19 @@ def test_only_linear_predictors_take_an_offset():
     mlp = ["data.task=binary", "data.offset=o", "objective=mlp", "algo.client_lr=0.1"]
     with fails("data.offset", "linear predictor", "objective=mlp"):
         load_data(prepare(compose([*GIVEN, "data.path=rows.csv", *mlp])))
+
+
+def test_limits_of_weights_and_a_wide_offset_give_warnings(tmp_path):
+    table = frame().assign(days=lambda t: np.linspace(1, 365, len(t)))
+    table.to_csv(tmp_path / "t.csv", index=False)
+
+    def warnings_of(**options):
+        return Table(str(tmp_path / "t.csv"), "y", "site", only=["u"], validation=0.0, **options).load().warnings
+
+    (weight,) = warnings_of(weight="k", offset="o")
+    assert "data.weight=k weighs" in weight
+    assert "scores.csv counts each row once, and features are standardized by the rows as they are" in weight
+    (wide,) = warnings_of(offset="days")
+    assert "data.offset=days spans 364" in wide
+    assert wide.endswith("if it is an exposure such as days, give its logarithm")
+    assert warnings_of() == ()
