@@ -18,6 +18,7 @@ from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 DEFAULT_THRESHOLD = 0.5
 YOUDEN, SENSITIVITY, SPECIFICITY = "youden", "sensitivity", "specificity"
+_GIVEN = "number"
 _MARGIN = 1e-5  # exceeds the relative rounding of probabilities in float32
 
 
@@ -26,9 +27,9 @@ class ThresholdRule:
     """A rule for the threshold: a number, or a choice on held-out rows.
 
     Attributes:
-        kind: "number"; or YOUDEN, the largest sum of sensitivity and specificity (Youden, Cancer 1950); or SENSITIVITY:
-            of the thresholds at which the sensitivity is at least ``value``, that of the largest specificity; or
-            SPECIFICITY, the other way round.
+        kind: that of a given number; or YOUDEN, the largest sum of sensitivity and specificity (Youden, Cancer 1950);
+            or SENSITIVITY: of the thresholds at which the sensitivity is at least ``value``, that of the largest
+            specificity; or SPECIFICITY, the other way round.
         value: the number, or the least sensitivity or specificity.
         text: the rule as the user wrote it, a number or text.
     """
@@ -43,12 +44,12 @@ class ThresholdRule:
         if text == YOUDEN:
             return cls(YOUDEN, 0.0, text)
         kind, _, number = str(text).rpartition(":")
-        return cls(kind or "number", float(number), text if kind else float(number))
+        return cls(kind or _GIVEN, float(number), text if kind else float(number))
 
     @property
     def needs_rows(self) -> bool:
         """Return whether the threshold is chosen on rows."""
-        return self.kind != "number"
+        return self.kind != _GIVEN
 
     def choose(self, y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"], rows: str) -> tuple[float, str]:
         """Return the threshold that the rule chooses on some rows, and a warning, "" for none.
@@ -59,7 +60,7 @@ class ThresholdRule:
         rows.
         """
         begin = word(f"`threshold={self.text}`")
-        if self.kind == "number":
+        if self.kind == _GIVEN:
             largest = probability.max(initial=0.0)
             if largest >= self.value:
                 return self.value, ""

@@ -283,6 +283,7 @@ class Tabulation:
         self, models: Sequence[HeldOutRows], groups: RowGroups, clients: Sequence[str], rng: np.random.Generator
     ) -> Iterator[IntervalRow]:
         """Yield the intervals of each group, whose rows are those of one of the clients."""
+        shelf = all_scores()
         result = bootstrap(models, groups, self.resample, self.options, rng)
         for c, client in enumerate(clients):
             of_client = [rows.take(groups.row_group == c) for rows in models]
@@ -307,7 +308,7 @@ class Tabulation:
                     samples=int(result.defined[name][c]),
                 )
                 yield row
-                if name == "auc" and n_units >= MIN_UNITS:
+                if shelf[name].has_delong_intervals and n_units >= MIN_UNITS:
                     yield _delong(row, of_client, self.resample, self.options)
                 missing.setdefault(result.reasons[name][c], []).append(name)
             for reason, names in missing.items():

@@ -18,6 +18,7 @@ class Auc(TwoClassScore):
     long_label = "AUC (0.5: chance, 1: perfect)"
     higher = True
     ranks_rows = True
+    has_delong_intervals = True
     places = Places(table=8, page=2, terminal=1, verdict=2, headline=1, by_client=True, brief=True)
 
     def of_rows(self, rows: WeightedRows) -> np.ndarray:

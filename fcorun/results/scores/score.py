@@ -59,6 +59,7 @@ class Score(ABC):
         needs_probability: whether predictions of classes need probabilities.
         needs_threshold: whether the score depends on the threshold between two classes.
         ranks_rows: whether the score depends on the order of the predictions alone.
+        has_delong_intervals: whether the score is an area of which DeLong's covariance gives intervals, too.
         depends_on_model: False for a property of the rows alone, whose differences between models say nothing.
         metric: the metric of a run that measures the score on validation rows, or "".
         in_scores_csv: False for a score that scores.csv has by another name, as the loss of an objective.
@@ -72,6 +73,7 @@ class Score(ABC):
     needs_probability: ClassVar[bool] = False
     needs_threshold: ClassVar[bool] = False
     ranks_rows: ClassVar[bool] = False
+    has_delong_intervals: ClassVar[bool] = False
     depends_on_model: ClassVar[bool] = True
     metric: ClassVar[str] = ""
     in_scores_csv: ClassVar[bool] = True
