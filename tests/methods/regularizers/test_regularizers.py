@@ -164,5 +164,5 @@ def test_a_faulty_method_fails_its_check(fault):
 @pytest.mark.slow
 def test_a_correct_regularizer_fails_no_check():
     assert failures(Wrong(0.3)) == {}
-    outside = "project() returns members of the set, keeps members, and that violation() is the distance"
+    outside = "project() returns members of the set, keeps members, and violation() is the distance"
     assert "has moved none" in failures(Inside())[outside]
