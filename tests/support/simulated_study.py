@@ -12,7 +12,7 @@ from fcorun.base.records.formats import json_text
 from fcorun.sites.server.kit_study import StudySite
 from fcorun.sites.transport.delivery import check_site_names, poll
 from fcorun.sites.transport.kits import COLLAB_CLASSES
-from fcorun.sites.transport.nvflare import find_result
+from fcorun.sites.transport.nvflare import OUTCOME_FILE, RESULT_FOLDER, find_result
 
 
 class SimulatedSite(StudySite):
@@ -33,7 +33,7 @@ def simulate_job(job: Path, workspace: Path, sites: Sequence[str], allowed: Sequ
         workspace: the folder for all files of the simulation, which removes earlier ones. Its log is beside the folder.
         sites: the names of the sites.
         allowed: the beginnings of the paths of the job's own classes.
-        seconds: the longest time of the run.
+        seconds: the longest time of the simulation, which is repeated once if it leaves no result.
 
     Raises UserError or SiteLost with the sentence of a run that failed.
     """
@@ -45,17 +45,28 @@ def simulate_job(job: Path, workspace: Path, sites: Sequence[str], allowed: Sequ
     (local / "resources.json").write_text(json_text(policy), encoding="utf-8")
     clients = ",".join(check_site_names(sites))
     command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), "-c", clients]
+    command += ["-t", str(len(sites))]
+    said = ""
+    for _ in range(2):  # the simulator chooses its ports before it opens them: another process may have taken one
+        said = _run_for(command, workspace.with_name(f"{workspace.name}.log"), seconds)
+        if any(workspace.glob(f"**/{RESULT_FOLDER}/{OUTCOME_FILE}")):
+            break
+    return find_result(workspace, said)
+
+
+def _run_for(command: list[str], log_path: Path, seconds: float) -> str:
+    """Run a program for at most so many seconds, and return how it ended and the last lines that it printed."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    log_path = workspace.with_name(f"{workspace.name}.log")
     with log_path.open("wb") as log:
-        process = subprocess.Popen([*command, "-t", str(len(sites))], stdout=log, stderr=log, env=environment)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         try:
             for _ in poll(seconds):
                 if process.poll() is not None:
                     break
+            end = f"exit status {process.poll()}"
         finally:
             if process.poll() is None:
                 for running in (*psutil.Process(process.pid).children(recursive=True), process):
                     running.kill()
                 process.wait()
-    return find_result(workspace, f"{log_path} says why")
+    return f"{end}: {log_path.read_text(encoding='utf-8', errors='replace')[-2000:]}"
