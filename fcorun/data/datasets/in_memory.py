@@ -13,7 +13,8 @@ from fcorun.data.datasets.table import Table
 from fcorun.data.tables.column_roles import ParsedRows
 from fcorun.data.tables.columns import NumberColumn
 from fcorun.data.tables.encoding import Encoding
-from fcorun.data.tables.readers import ParsedTable, parse_columns
+from fcorun.data.tables.parsed_table import ParsedTable
+from fcorun.data.tables.readers import parse_columns
 from fcorun.data.tasks import Binary
 
 

@@ -19,9 +19,9 @@ from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows, rea
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.levels import check_level_count
 from fcorun.data.tables.encoding import find_gaps
+from fcorun.data.tables.parsed_table import ParsedTable
 from fcorun.data.tables.readers import (
     NAMED_COLUMN_ENDINGS,
-    ParsedTable,
     detect_ending,
     find_file,
     parse_columns,
