@@ -1,6 +1,7 @@
 """Regression that outliers move little: by Huber's function, and of a quantile."""
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import jax.numpy as jnp
 import numpy as np
@@ -50,7 +51,8 @@ class Huber(LinearModel):
 
 
 _NORMAL_RANGE = 1.349  # the interquartile range of a standard normal distribution
-_SMOOTHING_FRACTION = 0.1  # of the spread: our choice
+_TOLERATED_SHARE = 0.01  # a fitted share may be off the level by so much, or by a row
+_RESIDUAL_FRACTION = 0.05  # the spread of residuals over that of targets where the features explain all but 0.25 %
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,11 @@ class Quantile(LinearModel):
     minimum. With an intercept, which is not regularized, the share of targets up to p + h level, the upper end of the
     band, is at least ``level``, and the share of targets below the lower end is at most ``level``. The smoothness
     constant of a loss is 1 / h.
+
+    The share of targets up to p is off the level by at most the share of residuals in the band, which is about h times
+    the density of the residuals at 0. The default width makes that 1 %, or one of n rows where 1 / n is more, of
+    normal residuals with a twentieth of the spread of the targets. As without smoothing, up to as many residuals as the
+    model has coefficients are within any band.
     """
 
     source = "@koenker1978"
@@ -89,7 +96,9 @@ class Quantile(LinearModel):
             return self
         low, high = np.quantile(targets, (0.25, 0.75))
         spread = (high - low) / _NORMAL_RANGE or targets.std() or 1.0
-        return replace(self, smoothing=float(_SMOOTHING_FRACTION * spread))
+        normal = NormalDist(sigma=float(_RESIDUAL_FRACTION * spread))
+        share = max(_TOLERATED_SHARE, 1 / len(targets))
+        return replace(self, smoothing=share / normal.pdf(normal.inv_cdf(self.level)))
 
     @property
     def has_curvature_bound(self):
@@ -122,8 +131,11 @@ class Quantile(LinearModel):
         return u * y + self.smoothing * u**2 / 2
 
     def final_warning(self, final):
-        share = final.get("train_smoothed", 0.0)
-        if share <= 0.1:
+        smoothed = final.get("train_smoothed", 0.0)
+        coverage = final.get("train_coverage", self.level)
+        if smoothed <= 0.1 and min(smoothed, abs(coverage - self.level)) <= _TOLERATED_SHARE:
             return ""
-        return word(f"{share:.0%} of the residuals are within `objective.smoothing={self.smoothing:g}`, and the "
-                "share of targets at most p may be off its level by as much: lower `objective.smoothing`")  # fmt: skip
+        return word(f"{coverage:.1%} of the training targets are at or below the fitted quantile, which "
+                f"`objective.level={self.level:g}` asks for, and {smoothed:.1%} of the residuals are within "
+                f"`objective.smoothing={self.smoothing:g}`: lower `objective.smoothing`, unless these are no more rows "
+                "than the model has coefficients")  # fmt: skip
