@@ -101,7 +101,8 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
     titles = {name: f"{title} ({name})" if count[title] > 1 else title for name, title in titles.items()}
     cutoff = _common_value(summaries, "cutoff")
     stopped = any(summary.get("stopped") for summary in summaries)
-    runs = RunTable(frame, metrics, titles, tail_rounds=tail, cutoff=cutoff, has_stopped=stopped)
+    files = any(config.get(key) for config in configs for key in ("data.path", "data.root"))
+    runs = RunTable(frame, metrics, titles, tail_rounds=tail, cutoff=cutoff, has_stopped=stopped, reads_files=files)
     optima = [_read_optimum(summary, config) for summary, config in zip(summaries, configs, strict=True)]
     frame["above"] = _share_above_optimum(runs, optima)
     return runs

@@ -54,6 +54,7 @@ class RunTable:
         tail_rounds: the number of rounds that tail averages are over, None if the records do not agree.
         cutoff: the value above which an entry counts as nonzero, None if the records do not agree.
         has_stopped: whether some run has met its target, so that its tail averages are its last values.
+        reads_files: whether some data come from files, whose rows a seed of data only divides.
     """
 
     frame: DataFrame
@@ -62,6 +63,7 @@ class RunTable:
     tail_rounds: int | None = None
     cutoff: float | None = None
     has_stopped: bool = False
+    reads_files: bool = False
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -90,7 +92,10 @@ class RunTable:
     def seed_kind(self) -> str:
         """The kind of seeds that a band is over: seeds of data or of splits if these vary, else seeds of cohorts."""
         varied = [key for key in SEED_KEYS if key in self.varied_keys]
-        return SEED_KINDS[varied[-1] if varied else "seed"]
+        kind = varied[-1] if varied else "seed"
+        if kind in DATA_SEED_KEYS and self.reads_files:
+            return "divisions of the same rows"
+        return SEED_KINDS[kind]
 
     def objective_keys(self) -> list[str]:
         """Return the varied keys that define the objective: between two of their values objectives do not compare."""

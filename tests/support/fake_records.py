@@ -18,7 +18,7 @@ def fake_config(algo="feddualavg", data="lasso", **changes):
     config = {
         **{"rounds": 40, "seed": 0, "cutoff": 1e-4, "tail_rounds": 20, "batch_size": None, "verbose": True},
         "algo": {"name": algo, "class": f"fcorun.methods.algorithms.{algo}.X", "client_lr": 0.1, "server_lr": 1.0},
-        "data": {"name": data, "class": "fcorun.Lasso", "seed": 0, "path": "here"},
+        "data": {"name": data, "class": "fcorun.Lasso", "seed": 0},
         "reg": {"name": "l1", "class": "fcorun.L1", "strength": 0.1},
     }
     for key, value in changes.items():

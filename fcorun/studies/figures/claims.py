@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.metrics import is_baseline_row
-from fcorun.base.records.record import Record
 from fcorun.reports.pictures.layout import x_values
 from fcorun.reports.run_table import RunTable, is_number, seed_band
 from fcorun.studies.figures.figure_inputs import FigureInputs, describe_several_best
@@ -39,8 +38,8 @@ class Measurements:
     Attributes:
         grid, grid_rows: the table of all points of the grid, and the rows of metrics.csv of each point.
         tuned: the table of the best points with all seeds.
-        runs: by algorithm, the seed and the rows of each run at its best point; the seed is None if the run does not
-            depend on it.
+        runs: by algorithm, the seeds and the rows of each run at its best point; the seeds are None if the run does
+            not depend on them.
         seed_kind: the seeds in words, such as "seeds of data".
         lost_seeds_notes: a note for each algorithm that has lost seeds, which diverged or failed.
     """
@@ -57,23 +56,15 @@ def collect_measurements(inputs: FigureInputs) -> Measurements:
     """Collect the measurements that the claims of a figure are about."""
     runs: dict[str, list[tuple[Any, MetricRows]]] = {}
     for algo, record in zip(inputs.tuned.frame["algo"], inputs.tuned_records, strict=True):
-        runs.setdefault(algo, []).append((find_seed(inputs.figure, record), record.rows))
+        runs.setdefault(algo, []).append((inputs.seeds_of(record), record.rows))
     return Measurements(
         grid=inputs.grid,
         tuned=fco.add_averages(inputs) if inputs.figure.draw == "averaging" else inputs.tuned,
         runs=runs,
         grid_rows=[record.rows for record in inputs.grid_records],
-        seed_kind=inputs.figure.seed_kind,
+        seed_kind=inputs.tuned.seed_kind,
         lost_seeds_notes=inputs.lost_seeds_notes,
     )
-
-
-def find_seed(figure: Figure, record: Record) -> Any:
-    """Return the seed of a run; None if the run does not depend on it."""
-    draws_nothing = is_baseline_row(record.rows[-1]) or record.summary.get("drawn") is False
-    if figure.seeded == "seed" and draws_nothing:
-        return None
-    return record.flat_config.get(figure.seed_keys[-1])
 
 
 def check_claims(name: str, figure: Figure, measurements: Measurements) -> list[dict]:
@@ -389,12 +380,11 @@ def _is_distinct(inputs: FigureInputs, best: dict[str, Any], other: dict[str, An
     """Return whether the best point is distinguishable from another one, and by which test."""
     values = inputs.grid.tail_values(inputs.metric)
     best_values, other_values = (
-        {find_seed(inputs.figure, inputs.grid_records[i]): float(values[i]) for i in point["rows"]}
-        for point in (best, other)
+        {inputs.seeds_of(inputs.grid_records[i]): float(values[i]) for i in point["rows"]} for point in (best, other)
     )
     if None not in best_values and len(set(best_values) & set(other_values)) > 1:
         sign = 1 if inputs.grid.metrics[inputs.metric].higher else -1
-        answer, test = compare(best_values, other_values, sign, inputs.figure.seed_kind)
+        answer, test = compare(best_values, other_values, sign, inputs.grid.seed_kind)
         return answer == "yes", test
     a, b = best["metric"], other["metric"]
     test = f"distinguished by {TIE_TOLERANCE:.1%} of {inputs.metric}, our choice"

@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fcorun.base.errors import UserError
+from fcorun.base.metrics import is_baseline_row
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.pictures.layout import CurveStyle, escape_dollars
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
-from fcorun.reports.run_table import RunTable
+from fcorun.reports.run_table import SEED_KEYS, RunTable
 from fcorun.studies.figures.spec import Figure
 
 
@@ -48,6 +50,14 @@ class FigureInputs:
             ends = " and ".join(f"{end} with {count}" for end, count in counts.items() if count)
             notes[algo] = f"{algo} {ends} of {self._count_done(algo) + n_lost} seeds"
         return notes
+
+    def seeds_of(self, record: Record) -> tuple[Any, ...] | None:
+        """Return the value of each seed that varies among the runs; None if the run does not depend on them."""
+        varied = [key for key in SEED_KEYS if key in {*self.grid.varied_keys, *self.tuned.varied_keys}]
+        draws_nothing = is_baseline_row(record.rows[-1]) or record.summary.get("drawn") is False
+        if not varied or (varied == ["seed"] and draws_nothing):
+            return None
+        return tuple(record.flat_config.get(key) for key in varied)
 
     def check_one_best_point(self) -> None:
         """Raise UserError for an algorithm with several best points, whose runs would be averaged like seeds."""

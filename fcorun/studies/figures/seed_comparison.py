@@ -33,7 +33,10 @@ def compare(ours: SeedValues, theirs: SeedValues, sign: int, kind: str = "seeds"
         if set(ours) == set(theirs):
             seeds = f"{n_seeds} {kind}"
         else:
-            seeds = f"the {len(pairs)} common {kind if len(pairs) != 1 else kind.replace('seeds', 'seed')}"
+            words = kind.split(" ")
+            if len(pairs) == 1:
+                words[0] = words[0].removesuffix("s")
+            seeds = f"the {len(pairs)} common {' '.join(words)}"
         test = f"the same sign in each of {seeds}"
         if len(pairs) == 1:
             return UNCLEAR, f"{test}: too few"

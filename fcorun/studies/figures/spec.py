@@ -10,7 +10,6 @@ from fcorun.base.config import CurveAxis, Positive, build, check_value
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.configuration.search_path import find_choices, read_yaml, user_config_dir
-from fcorun.reports.run_table import SEED_KINDS
 
 
 @dataclass(frozen=True)
@@ -122,11 +121,6 @@ class Figure:
     def seed_keys(self) -> tuple[str, ...]:
         """The configuration keys that each further seed sets."""
         return ("seed", "data.seed") if self.seeded == "data" else ("seed",)
-
-    @property
-    def seed_kind(self) -> str:
-        """The seeds in words: "seeds of data" or "seeds of cohorts"."""
-        return SEED_KINDS[self.seed_keys[-1]]
 
     def __post_init__(self):
         claims = []

@@ -131,7 +131,7 @@ def test_points_are_judged_by_the_runs_that_are_done(tmp_path, monkeypatch):
     names = [record.folder.name for record in inputs.records]
     assert sorted(names) == ["4-0", "4-1", "4-2", "8-0", "8-1"]  # 8-2 has failed
     runs = claims.collect_measurements(inputs).runs["fedavg"]
-    assert [seed for seed, rows in runs if rows] == [0, 0, 1, 2]
+    assert [seed for seed, rows in runs if rows] == [(0,), (0,), (1,), (2,)]
     table = reproduce._tabulate_best(inputs).set_index("data.clients")
     assert table["client_lr"].to_dict() == {4: 0.1, 8: 0.2}
     assert table["seeds_lost"].to_dict() == {4: 0, 8: 1}

@@ -66,6 +66,23 @@ def test_rates_with_several_seeds(tmp_path):
     assert (row["holds"], row["test"]) == ("no", "the same sign in each of the 2 common seeds of cohorts")
 
 
+@pytest.mark.parametrize(("path", "kind"), [(None, "seeds of data"), ("rows.csv", "divisions of the same rows")])
+def test_a_claim_is_about_all_seeds_that_vary(tmp_path, path, kind):
+    """The last seed alone would say yes: in two of three seeds of data the claim is wrong."""
+    levels = {"fedavg": (0.5, 0.6, 0.9), "fedmid": (0.4, 0.7, 1.5)}
+    for algo, values in levels.items():
+        for seed, level in enumerate(values):
+            settings = fake_config(algo, data__seed=seed) | {"seed": 0}
+            settings["data"]["path"] = path
+            fake_record(tmp_path / f"{algo}{seed}", settings, fake_rows(level))
+    records = load_records(tmp_path)
+    table = build_table(records, root=tmp_path)
+    figure = Figure("t", claims=[{"says": "better", "algo": "fedavg", "metric": "val_loss", "below": ["fedmid"]}])
+    measured = claims.collect_measurements(FigureInputs(figure, "val_loss", table, records, table, records))
+    (row,) = claims.check_claims("fig", figure, measured)
+    assert (row["holds"], row["test"]) == ("not distinguishable", f"the same sign in each of 3 {kind}")
+
+
 def test_each_data_set_is_checked(tmp_path):
     points = {(*BEST, 0): 0.7, (0.01, 0.3, 0): 0.6}
     other = {(*BEST, 0): 0.6, (0.01, 0.3, 0): 0.7}

@@ -73,8 +73,7 @@ def run(argv: Sequence[str]) -> int:
             out.print(line)
     if arguments.paired:
         _print_paired_tests(runs, metric, compare_pairs(runs, metric), out)
-        reads_files = any({"data.path", "data.root"} & set(record.flat_config) for record in records)
-        for key in [key for key in DATA_SEED_KEYS if reads_files and key in runs.frame]:
+        for key in [key for key in DATA_SEED_KEYS if runs.reads_files and key in runs.frame]:
             out.print(f"{key} divides the same rows again: such repetitions are not independent, and p is too small")
     if arguments.out is not None:
         write_atomically(arguments.out, _WRITERS[arguments.out.suffix](runs, metric))
