@@ -350,25 +350,27 @@ class Sweep:
 
     @property
     def best(self) -> RunRecord:
-        """The record of the best single run by ``metric``, over all runs that are done.
+        """The record of the best point by ``metric``; of several seeds, that of the best one, which is the luckiest.
 
-        Of several seeds the best run is the luckiest: ``report`` compares averages over seeds. Raises UserError if no
-        run is done with a finite value of the metric, or if runs are on different problems, which do not compare.
+        The best point is that of the report: points are compared by their medians over seeds, and none that diverged
+        with a seed is the best. Raises UserError if no point is done with a finite value of the metric, or if runs are
+        on different problems, which do not compare.
         """
         runs = build_table(self.records)
         metric = runs.resolve_metric(self.metric)
-        is_done = runs.frame["status"].to_numpy() == "done"
-        values = runs.metrics.sign(metric) * runs.tail_values(metric)
-        values[~(is_done & np.isfinite(values))] = np.nan
-        if np.isnan(values).all():
+        points = runs.best_points(metric)
+        points = points[points["seeds"] > 0]
+        if not len(points):
             raise UserError(f"{self.folder}: no run is done with a finite {metric}, so that none is the best: see "
                             "table")  # fmt: skip
-        done_runs = runs.frame[is_done]
-        differing = [key for key in runs.problem_keys(metric) if done_runs[key].nunique(dropna=False) > 1]
+        differing = [key for key in runs.problem_keys(metric) if points[key].nunique(dropna=False) > 1]
         if differing:
             raise UserError(f"{self.folder}: runs that differ in {' and '.join(differing)} do not compare by {metric}: "
                             "choose from table, or sweep one problem at a time")  # fmt: skip
-        return self.records[int(np.nanargmin(values))]
+        sign = runs.metrics.sign(metric)
+        best = points.loc[(sign * points["metric"]).idxmin()]
+        costs = sign * runs.tail_values(metric)
+        return self.records[min(best["rows"], key=lambda run: costs[run])]
 
     def report(self, file: str | Path | None = None) -> Path:
         """Write one page, and return its path: by default report.html in the sweep's folder.

@@ -460,6 +460,12 @@ def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
     places = [place for claim in figure.claims if isinstance(claim.at, dict) for place in claim.at]
     _check_names({"x": figure.x}, axes, "is not a choice")
     _check_names({"claims.at": places}, ["largest", *axes], "is not a choice")
+    for claim in figure.claims:
+        if isinstance(claim.at, dict) and "largest" in claim.at and catalogue[claim.metric].higher is None:
+            raise UserError(
+                f"figure.claims.metric={claim.metric}: larger and smaller values are neither better, so that no point "
+                "is the best, which at={largest: KEY} needs: give a metric with a direction, such as val_loss"
+            )
 
 
 def check_gap_metrics(figure: Figure, settings: Settings) -> None:
