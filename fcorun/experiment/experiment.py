@@ -335,6 +335,8 @@ class PreparedExperiment:
             traced = set(numeric_fields(plugin)) if section in GRID_SECTIONS else set()
             if section == "uplink" and not self.topology.waits_for_cohort:
                 traced = set()  # the bytes of messages decide when they arrive, and so who takes part
+            if section == "algo" and self._counts_bytes_of_batch():
+                traced = set()
             if section == "reg" and self.reg.relative_or_none is not None:
                 traced.add("relative")
             static = {name: value for name, value in identity_fields(plugin).items() if name not in traced}
@@ -345,6 +347,14 @@ class PreparedExperiment:
         start = self.warm_start and self.warm_start.digest
         content = [plugins, settings, self.fingerprint, start, self.topology.sources(), self.clock.sources()]
         return json.dumps(content, sort_keys=True, default=str)
+
+    def _counts_bytes_of_batch(self) -> bool:
+        """Whether the algorithm counts bytes, perhaps by its numbers, that are counted once for all runs of a batch."""
+        counts = ["round_bytes"]
+        if not self.topology.waits_for_cohort:
+            counts += ["upload_bytes", "upload_bytes_for", "broadcast_bytes"]
+        is_algorithm = isinstance(self.algo, Algorithm)
+        return is_algorithm and any(getattr(type(self.algo), name) is not getattr(Algorithm, name) for name in counts)
 
     @property
     def label(self) -> str:

@@ -54,6 +54,27 @@ def test_a_grid_over_seeds():
         np.testing.assert_allclose(rows_of(record), rows_of(alone), rtol=1e-10)
 
 
+def test_bytes_of_a_grid_are_those_of_each_of_its_points(user_module):
+    """They were those of the first point, where an algorithm counts the bytes of its rounds by a number of its own."""
+    source = """
+from dataclasses import dataclass
+from fcorun import FedAvg, Positive
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled(FedAvg):
+    source = "ours"
+    share: Positive = 1.0
+
+    def round_bytes(self, number, uploads, broadcasts):
+        return tuple(int(self.share * size) for size in uploads), broadcasts
+"""
+    user_module("sampled", source)
+    base = small("algo=fedavg", "rounds=2", "eval_every=2")
+    base["algo"] = {"name": "sampled", "class": "sampled.Sampled", "client_lr": 0.01, "server_lr": 1.0}
+    half, whole = run_grid(grid(base, {"algo.share": [0.5, 1.0]}))
+    assert half.metrics["bytes_up"].iloc[-1] * 2 == whole.metrics["bytes_up"].iloc[-1] > 0
+
+
 def test_a_grid_of_baselines():
     points = grid(small("algo=centralized"), {"reg.strength": [0.1, 0.5]})
     dense, sparse = run_grid(points)
