@@ -73,7 +73,7 @@ def _find_cited_intervals(records: Sequence[Record]) -> list[CitedPlugin]:
         methods = set()
         with suppress(OSError, ValueError, csv.Error):
             text = read_text(record.folder / INTERVALS_FILE)
-            methods = {row.get("method") for row in csv.DictReader(io.StringIO(text))}
+            methods = {str(row.get("method")).partition(";")[0] for row in csv.DictReader(io.StringIO(text))}
         has_hazards = str(record.flat_config.get("objective.class", "")).rpartition(".")[2] == "Cox"
         for name, title in METHODS.items():
             for method, is_robust in ((title, True), (title + MODEL_ERRORS, False)):

@@ -303,12 +303,12 @@ def test_a_result_with_intervals():
     assert "ward: er|reference|reference||ward: eye" in text.replace("\n", "")
     assert "They compare levels with a reference level, which the model does not" in text
     assert "sex: F, ward: er." in text
-    assert "4 of 4 intervals exclude 1; 0 features differ from 1 after Holm&#39;s correction" in text
+    assert "4 tests of no association: 4 with p below 0.05, and 0 when corrected for 4 tests by Holm" in text
     assert content.index("Not finished: more rounds may help") < content.index("<table")
     assert content.index("Few rows") < content.index("<table")
     table = folder / "inference.csv"
     table.write_text(table.read_text().replace("0.16", "0.01", 1))
-    assert "; 1 feature differs from 1 after Holm" in main_sections(folder)["result"].content
+    assert "with p below 0.05, and 1 when corrected" in main_sections(folder)["result"].content
 
 
 @pytest.mark.parametrize(("p_value", "is_shown"), [(0.04, True), ("", True), (0.4, False)])

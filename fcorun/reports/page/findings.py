@@ -1,7 +1,10 @@
 """The second section of the page of a table: the features of the model, with ratios or differences and intervals."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from fcorun.reports.page import elements
 from fcorun.reports.page.elements import parse_float, read_lines
@@ -12,7 +15,7 @@ from fcorun.reports.pictures.forest import format_interval
 from fcorun.results.inference.methods import INTERVALS_TEXT
 from fcorun.results.models.coefficients import nonzero_rows
 from fcorun.results.models.inference_problem import explain_imputed, explain_relaxed
-from fcorun.results.models.inference_table import GAPS, INTERCEPT, format_p
+from fcorun.results.models.inference_table import GAPS, INTERCEPT, count_tests, format_p
 
 _WITH_INTERVALS = {"LeastSquares", "Logistic", "Poisson", "Gamma", "Cox"}  # objectives of fcorun infer
 _PENALTIES_WITH_INTERVALS = {"none", "l1", "elastic_net"}
@@ -123,8 +126,7 @@ def reading_sentences(model: FittedTableModel) -> list[str]:
 def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
     """Return the table of intervals by feature, the forest plot, and sentences about them."""
     curves = model.encoding.curve_of_feature
-    rows = [row for row in model.intervals if row["feature"] != INTERCEPT]
-    rows = [row for row in rows if row["feature"] not in curves or row["p_holm"]]  # the first term of a curve
+    rows = _rows_of_columns([row for row in model.intervals if row["feature"] != INTERCEPT], curves)
     shown = rows
     if len(rows) > max_rows:
         smallest = sorted(rows, key=lambda row: (math.isnan(parse_float(row["p_value"])), parse_float(row["p_value"])))
@@ -138,10 +140,10 @@ def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
     lines = []
     for row in shown:
         cells = [model.labels.get(row["feature"], row["feature"])]
-        if not row["p_value"]:  # a reference level, or the reason for no interval
+        if row["feature"] in curves:
+            cells += [row["method"].partition("; ")[2] or "a curve", "a curve", format_p(parse_float(row["p_value"]))]
+        elif not row["p_value"]:  # a reference level, or the reason for no interval
             cells += [row["method"], row["method"], ""]
-        elif row["feature"] in curves:
-            cells += ["a curve", "a curve", format_p(parse_float(row["p_value"]))]
         else:
             cells += [_interval(model, row, ""), _interval(model, row, "_standardized")]
             cells.append(format_p(parse_float(row["p_value"])))
@@ -161,12 +163,8 @@ def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
     if is_imputed:
         caption += " They are of tables with imputed gaps; the model itself was fit to filled gaps."
     limit = 1 - parse_float(level.removesuffix(" %")) / 100
-    tested = [row for row in rows if row["p_holm"]]
-    alone, corrected = (sum(parse_float(row[key]) < limit for row in tested) for key in ("p_value", "p_holm"))
-    null = 1 if model.ratio_name else 0
-    differ = "1 feature differs" if corrected == 1 else f"{corrected} features differ"
-    counted = f"{alone} of {len(tested)} intervals exclude {null}; {differ} from {null} after Holm's correction for "
-    counted += f"{len(tested)} features."
+    p_values, p_holm = (np.array([parse_float(row[key]) for row in rows]) for key in ("p_value", "p_holm"))
+    counted = f"{count_tests(p_values, p_holm, limit)}."
     technical = [line for line in sentences if not line.startswith(_WARNING)]
     return [
         elements.warning_list(interval_warnings(model)),
@@ -177,6 +175,16 @@ def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
         ),
         elements.collapsible("How the intervals were computed", elements.bullet_list(technical)),
     ]
+
+
+def _rows_of_columns(rows: list[dict[str, Any]], curves: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the rows of inference.csv without the terms of a curve that another term stands for."""
+    shown: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        name = curves.get(row["feature"], row["feature"])
+        if name not in shown or (row["p_holm"] and not shown[name]["p_holm"]):
+            shown[name] = row
+    return list(shown.values())
 
 
 def _interval(model: FittedTableModel, row: dict[str, Any], kind: str) -> str:

@@ -18,6 +18,7 @@ _EXTRA_BIAS = 0.5  # by this share the bound exceeds the smallest bias factor, f
 _TOLERANCE = 1e-4  # of nodewise solutions; bias factors are those of the rows as computed
 _MAX_SWEEPS = 100
 _REGULAR = 1e-8  # the smallest eigenvalue, of a Hessian with ones on its diagonal, that is inverted
+_SMALLEST_CORRELATION = 1e-10  # the smallest eigenvalue of a correlation matrix of full rank
 
 
 def approximate_inverse(
@@ -236,20 +237,31 @@ def intervals(estimates: Estimates, level: float) -> tuple[np.ndarray, np.ndarra
     return estimates.theta - half, estimates.theta + half, 2 * t.sf(statistic, estimates.degrees)
 
 
-def joint_p_value(estimates: Estimates, positions: np.ndarray) -> float:
+def joint_p_value(estimates: Estimates, positions: np.ndarray, clusters: bool) -> float:
     """Return the p value of Wald's test that the parameters at these ``positions`` (k,) are all 0.
 
-    The statistic is compared with F of k and the degrees of freedom of the estimates, the fewest of them.
+    The statistic W is compared with k F(k, nu), or chi squared where nu is infinite; nu are the degrees of freedom of
+    the estimates, the fewest of them. A covariance from S clusters is Wishart's with nu = S - 1 degrees, so that W is
+    Hotelling's (Ann. Math. Stat. 1931): (nu + 1 - k) / (k nu) W has the distribution F(k, nu + 1 - k). The p value is
+    nan where the clusters, or the rows, do not determine the covariance.
     """
     from scipy.stats import chi2, f
 
     theta = estimates.theta[positions]
-    covariance = estimates.covariance[np.ix_(positions, positions)]
-    statistic = float(theta @ np.linalg.pinv(covariance, hermitian=True) @ theta)
+    errors = estimates.standard_errors[positions]
+    k = len(positions)
     degrees = float(np.min(np.broadcast_to(estimates.degrees, estimates.theta.shape)[positions]))
-    if math.isinf(degrees):
-        return float(chi2.sf(statistic, len(positions)))
-    return float(f.sf(statistic / len(positions), len(positions), degrees))
+    scale = k
+    if clusters:
+        scale = k * degrees / max(degrees + 1 - k, 1)
+        degrees = degrees + 1 - k
+    if degrees <= 0 or not (errors > 0).all():
+        return math.nan
+    correlation = estimates.covariance[np.ix_(positions, positions)] / np.outer(errors, errors)
+    if np.linalg.eigvalsh(correlation)[0] < _SMALLEST_CORRELATION:
+        return math.nan
+    statistic = float(theta / errors @ np.linalg.solve(correlation, theta / errors))
+    return float(chi2.sf(statistic, k) if math.isinf(degrees) else f.sf(statistic / scale, k, degrees))
 
 
 def adjust_by_holm(p_values: np.ndarray) -> np.ndarray:

@@ -39,6 +39,7 @@ _NUMBERS = (
 )
 COLUMNS = ("feature", *_NUMBERS, "level", "method", "label")
 INTERCEPT = "(intercept)"
+JOINT_TEST, NO_JOINT_TEST = "; p value", "; no p value"  # of a curve, after the method of its terms' intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,13 +137,21 @@ def build_table(inference: Inference) -> InferenceTable:
     p_holm = np.full(len(is_feature), np.nan)
     is_tested = is_feature & has_interval
     curve_of_feature = {} if described.encoding is None else described.encoding.curve_of_feature
+    joint_tests = np.full(n_parameters, "", object)
     for curve in dict.fromkeys(curve_of_feature.values()):
         names = [name for name, column in curve_of_feature.items() if column == curve]
         terms = np.flatnonzero(np.isin(parameters.numbers, [problem.feature_names.index(name) for name in names]))
         if len(terms):  # a penalty may have selected none
-            p_values[terms] = joint_p_value(in_units, terms)
+            p_values[terms] = joint_p_value(in_units, terms, inference.n_clusters is not None)
             trained_p_values[terms] = p_values[terms]  # whatever the units
             is_tested[terms[1:]] = False
+            joint_tests[parameters.numbers[terms]] = f"{JOINT_TEST} of all terms of {curve}"
+            if np.isnan(p_values[terms[0]]):
+                is_tested[terms[0]] = False
+                clusters = "rows" if inference.n_clusters is None else f"{inference.n_clusters} clusters"
+                joint_tests[parameters.numbers[terms]] = (
+                    f"{NO_JOINT_TEST}: {clusters} do not determine the covariance of the {len(terms)} terms of {curve}"
+                )
     p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
     trained_intercept_is_centred = feature_scaling(problem.data) is not None
     has_standardized = is_feature | trained_intercept_is_centred
@@ -176,7 +185,7 @@ def build_table(inference: Inference) -> InferenceTable:
         missing_information=missing_information,
         n=counts[0],
         events=counts[1],
-        method=_method_column(inference, withheld),
+        method=tuple((_method_column(inference, withheld) + joint_tests).tolist()),
         ratio_name=find_ratio_name(type(problem.objective)),
         outcome=str(problem.data.classes[1]) if problem.data.classes else "",
         level=options.level,
@@ -205,7 +214,7 @@ def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
     return to_units, deviation
 
 
-def _method_column(inference: Inference, withheld: np.ndarray) -> tuple[str, ...]:
+def _method_column(inference: Inference, withheld: np.ndarray) -> np.ndarray:
     """Return the method of each parameter, or why it has no interval; ``withheld`` are reasons of estimates, (p,)."""
     options = inference.options
     without = "constant within risk sets" if inference.problem.has_baseline_hazards else "constant"
@@ -215,7 +224,7 @@ def _method_column(inference: Inference, withheld: np.ndarray) -> tuple[str, ...
     method = METHODS[options.method] + ("" if options.errors == "robust" else MODEL_ERRORS)
     numbers = inference.parameters.numbers
     column[numbers] = np.where(withheld[numbers] == "", method, withheld[numbers])
-    return tuple(column.tolist())
+    return column
 
 
 def describe_method(inference: Inference) -> str:
@@ -282,16 +291,22 @@ def describe(inference: Inference, table: InferenceTable) -> list[str]:
         sources.append(SOURCES["imputations"])
     if sources:
         lines.append(f"source: {'; '.join(parse_source(text).text for text in sources)}")
-    is_tested = ~np.isnan(table.p_holm)
-    n_tested = int(is_tested.sum())
-    alone, corrected = (int((values[is_tested] < 1 - table.level).sum()) for values in (table.p_value, table.p_holm))
-    holm = parse_source(SOURCES["holm"]).text
-    differ = "coefficient differs" if corrected == 1 else "coefficients differ"
+    method_of_curve = {table.curve_of_feature.get(name): text for name, text in zip(names, table.method, strict=False)}
     for curve in dict.fromkeys(table.curve_of_feature.values()):
-        lines.append(f"{curve} is a curve: the p value is of all its terms together")
-    lines.append(f"{alone} of {n_tested} intervals exclude 0; corrected for {n_tested} tests by {holm}, {corrected} "
-                 f"{differ} from 0 at a level of {100 * (1 - table.level):g} %")  # fmt: skip
+        p_value_of_curve = method_of_curve[curve].partition("; ")[2] or "no term was selected"
+        lines.append(f"{curve} is a curve: {p_value_of_curve}")
+    lines.append(count_tests(table.p_value, table.p_holm, 1 - table.level))
     return lines
+
+
+def count_tests(p_values: np.ndarray, p_holm: np.ndarray, limit: float) -> str:
+    """Return how many p values are below a limit, each alone and corrected; a nan of ``p_holm`` is no test."""
+    is_tested = ~np.isnan(p_holm)
+    tests = "1 test" if is_tested.sum() == 1 else f"{is_tested.sum()} tests"
+    alone = int((p_values[is_tested] < limit).sum())
+    corrected = int((p_holm[is_tested] < limit).sum())
+    return (f"{tests} of no association: {alone} with p below {limit:.3g}, and {corrected} when corrected for {tests} "
+            f"by {parse_source(SOURCES['holm']).text}")  # fmt: skip
 
 
 def order_by_p_value(table: InferenceTable) -> Sequence[int]:

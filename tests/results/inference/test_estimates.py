@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 
 from fcorun.base.errors import UserError
+from fcorun.data.tables.columns import SplineColumn
 from fcorun.methods.objectives import Gamma, LeastSquares, Logistic, Poisson
 from fcorun.results.inference.estimates import (
     adjust_by_holm,
     approximate_inverse,
     debiased_estimates,
     intervals,
+    joint_p_value,
     small_sample,
     wald_estimates,
 )
 from fcorun.results.inference.solution import Penalty, SingularHessian, check_regular, minimize_l1_quadratics, solve
-from fcorun.results.inference.sums import ModelRows, PooledSums, sum_derivatives
+from fcorun.results.inference.sums import DerivativeSums, ModelRows, PooledSums, SquaredScores, sum_derivatives
 
 ROW = np.arange(40)
 X = np.column_stack([np.sin(ROW), np.cos(1.7 * ROW), (ROW * 7 % 11) / 11, np.ones(40)])
@@ -219,3 +221,33 @@ def test_holms_correction():
 def test_a_single_cluster_measures_nothing():
     with pytest.raises(UserError, match="have one cluster"):
         small_sample(40.0, 3, 1)
+
+
+@pytest.mark.parametrize(("n_clusters", "n_terms"), [(4, 3), (6, 3), (10, 6)])
+def test_the_joint_test_of_a_curve_with_few_clusters_keeps_its_level(n_clusters, n_terms):
+    rng = np.random.default_rng(0)
+    cluster = np.repeat(np.arange(n_clusters), 50)
+    rejected = []
+    for _ in range(400):
+        age = rng.normal(60, 10, len(cluster))
+        knots = np.quantile(age, np.linspace(0.05, 0.95, n_terms + 1))
+        column = SplineColumn("age", n_knots=len(knots), knots=tuple(knots.tolist()))
+        x = np.column_stack([*column.encode_cells(age, None), np.ones(len(age))])
+        y = rng.standard_normal(len(age)) + 0.3 * rng.standard_normal(n_clusters)[cluster]  # age has no effect
+        hessian = x.T @ x / len(age)
+        theta = np.linalg.solve(hessian, x.T @ y / len(age))
+        scores = np.zeros((n_clusters, len(theta)))
+        np.add.at(scores, cluster, x * (x @ theta - y)[:, None] / len(age))
+        squares = SquaredScores(scores.T @ scores, n_clusters)
+        estimates = wald_estimates(theta, DerivativeSums(0.0, 0 * theta, hessian), squares, len(age), True)
+        rejected.append(joint_p_value(estimates, np.arange(n_terms), clusters=True) < 0.05)
+    assert 0.025 < np.mean(rejected) < 0.085  # 5 %, and three standard errors
+    too_many = np.zeros(n_clusters, int)
+    assert np.isnan(joint_p_value(estimates, too_many, clusters=True))
+
+
+def test_a_joint_test_of_one_parameter_is_its_own():
+    for cluster in (None, CLUSTER):
+        estimates = wald(sums_of(cluster=cluster))
+        p = intervals(estimates, 0.95)[2][1]
+        assert joint_p_value(estimates, np.array([1]), cluster is not None) == pytest.approx(p, rel=1e-9)

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 from helpers import composed, fails
-from inferred_records import patients, record_of, table_of
+from inferred_records import CLIENTS, patients, record_of, table_of
 
 from fcorun.base.records.record import Record, is_refit_of_adaptive_lasso
 from fcorun.experiment.prepare import prepare
@@ -338,3 +338,23 @@ def test_linearization_errors_that_are_all_unknown_are_a_warning(monkeypatch):
         explain_withheld=lambda parameter: "",
     )
     assert "could not be checked" in inference_table._warn_of_curvature(inference)
+
+
+def test_a_curve_has_one_test_and_none_where_clusters_do_not_determine_it():
+    record = record_of("reg=none", "data.splines={age: 5}", weights=np.zeros(9))
+    inference = infer(record, InferenceOptions())
+    table = build_table(inference)
+    terms = [row for row, name in enumerate(table.features) if name.startswith("age")]
+    assert {table.method[row] for row in terms} == {"Wald; p value of all terms of age"}
+    assert np.isfinite(table.p_holm[terms]).tolist() == [True, False, False, False]
+    assert describe(inference, table)[-1].startswith("5 tests of no association: ")
+    of_four = patients().assign(site=CLIENTS.astype("U1")).query("site < 'e'")
+    few = record_of("reg=none", "data.splines={age: 5}", frame=of_four, weights=np.zeros(9))
+    inference = infer(few, InferenceOptions(cluster="client"))
+    table = build_table(inference)
+    reason = "no p value: 4 clusters do not determine the covariance of the 4 terms of age"
+    assert f"age is a curve: {reason}" in describe(inference, table)
+    assert all(table.method[row] == f"Wald; {reason}" for row in terms)
+    assert not np.isfinite([table.p_value[terms], table.p_holm[terms]]).any()
+    assert np.isfinite(table.low[terms]).all()
+    assert describe(inference, table)[-1].startswith("4 tests of no association: ")
