@@ -39,7 +39,6 @@ _NUMBERS = (
 )
 COLUMNS = ("feature", *_NUMBERS, "level", "method", "label")
 INTERCEPT = "(intercept)"
-JOINT_TEST, NO_JOINT_TEST = "; p value", "; no p value"  # of a curve, after the method of its terms' intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,13 +144,8 @@ def build_table(inference: Inference) -> InferenceTable:
             p_values[terms] = joint_p_value(in_units, terms, inference.n_clusters is not None)
             trained_p_values[terms] = p_values[terms]  # whatever the units
             is_tested[terms[1:]] = False
-            joint_tests[parameters.numbers[terms]] = f"{JOINT_TEST} of all terms of {curve}"
-            if np.isnan(p_values[terms[0]]):
-                is_tested[terms[0]] = False
-                clusters = "rows" if inference.n_clusters is None else f"{inference.n_clusters} clusters"
-                joint_tests[parameters.numbers[terms]] = (
-                    f"{NO_JOINT_TEST}: {clusters} do not determine the covariance of the {len(terms)} terms of {curve}"
-                )
+            is_tested[terms[0]] &= np.isfinite(p_values[terms[0]])
+            joint_tests[parameters.numbers[terms]] = _describe_joint_test(inference, curve, p_values[terms])
     p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
     trained_intercept_is_centred = feature_scaling(problem.data) is not None
     has_standardized = is_feature | trained_intercept_is_centred
@@ -193,6 +187,14 @@ def build_table(inference: Inference) -> InferenceTable:
         labels=(*described.display_names, *intercept) if described.labels else (),
         curve_of_feature=curve_of_feature,
     )
+
+
+def _describe_joint_test(inference: Inference, curve: str, p_values: np.ndarray) -> str:
+    """Return what stands after the method of a curve's terms: of what their p values (k,) are, or why they are nan."""
+    if np.isfinite(p_values).all():
+        return f"; p value of all terms of {curve}"
+    clusters = "rows" if inference.n_clusters is None else f"{inference.n_clusters} clusters"
+    return f"; no p value: {clusters} do not determine the covariance of the {len(p_values)} terms of {curve}"
 
 
 def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
