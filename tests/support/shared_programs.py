@@ -147,7 +147,11 @@ def _content(value):
     """Return a hashable key of a value's content; of an object of unknown content, the object itself."""
     if isinstance(value, np.ndarray | jax.Array):
         array: Any = np.ascontiguousarray(value)
-        return array.shape, str(array.dtype), array.tolist() if array.dtype == object else sha256(array).hexdigest()
+        return (
+            array.shape,
+            str(array.dtype),
+            tuple(array.ravel().tolist()) if array.dtype == object else sha256(array).hexdigest(),
+        )
     if isinstance(value, Mapping):
         return "dict", tuple((name, _content(each)) for name, each in value.items())
     if isinstance(value, tuple | list):

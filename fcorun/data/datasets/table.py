@@ -1,5 +1,6 @@
 """A user's table, whose rows belong to clients or are assigned to clients by a partition."""
 
+from collections import defaultdict
 from dataclasses import dataclass, fields, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, TypedDict
@@ -37,6 +38,7 @@ from fcorun.data.tables.encoding import (
     Encoding,
     MissingPolicy,
     fit_encoding,
+    join_remarks,
     read_encoding,
 )
 from fcorun.data.tables.imputation.missing_by_outcome import compare_gaps
@@ -184,11 +186,11 @@ class Table(Dataset):
             rows = replace(rows, frame=frame, encoding=None)
         columns = self._choose_columns(rows)
         y, classes, client_rows, group_warnings = self._divide_rows(rows)
-        x, features, warnings = self._encode_rows(
+        x, features, warnings, remark = self._encode_rows(
             rows, y, classes, client_rows, columns=columns, warn_of_columns=warn_of_columns
         )
         return FederatedData(
-            **client_rows.split(rows, x, y),
+            **client_rows.split(rows, x, y, remark),
             features=features,
             task=self.target_task.name,
             classes=classes,
@@ -331,12 +333,15 @@ class Table(Dataset):
         client_rows: ClientRows,
         columns: dict[str, Column] | Encoding | None,
         warn_of_columns: bool,
-    ) -> tuple[Any, Features, list[str]]:
-        """Return the features of the rows, (N, d), what training rows have taught of them, and warnings."""
+    ) -> tuple[Any, Features, list[str], np.ndarray | None]:
+        """Return the features of the rows, (N, d), what training rows have taught of them, warnings, and remarks on
+        rows, (N,).
+        """
         encoding: Encoding | None = rows.encoding
         x = rows.x
         warnings: list[str] = []
         gaps: dict[str, np.ndarray] = {}
+        unknown_levels: defaultdict[int, list[str]] = defaultdict(list)
         if isinstance(columns, Encoding):
             encoding = columns
             used = {column.name for column in columns.columns}
@@ -348,7 +353,7 @@ class Table(Dataset):
                 rows.frame, columns, client_rows.training, missing=self.missing, warnings=warnings, where=self._where
             )
         if encoding is not None and columns is not None:
-            x = encoding.apply(rows.frame, warnings, self._where)
+            x = encoding.apply(rows.frame, warnings, self._where, unknown_levels=unknown_levels)
             gaps = encoding.find_gaps(rows.frame)
         names = encoding.feature_names if encoding else ()
         training, client_index = client_rows.training
@@ -387,7 +392,7 @@ class Table(Dataset):
             labels={} if self.labels is None else read_label_file(self.labels),
             first_index=rows.first_index,
         )
-        return x, features, warnings
+        return x, features, warnings, join_remarks(unknown_levels, len(y))
 
     def _standardize(self, x: Any, names: tuple[str, ...], client_rows: ClientRows) -> tuple[Any, dict[str, Any]]:
         """Return the features, (N, d), standardized by their training rows or a record, and the scaling as a dict.

@@ -129,6 +129,7 @@ class Rows:
         fold: the name of the fold that holds each row out, text; None: folds are drawn.
         row: the number of each row in the user's file, counted from 0.
         repeated_columns: columns that predictions.csv repeats, text, (N, k); ``FederatedData.keep`` has their names.
+        remark: a remark on the prediction of each row, text, "" for none.
         stays_at_sites: whether rows stay at their sites, which answer the server's requests.
     """
 
@@ -143,6 +144,7 @@ class Rows:
     fold: np.ndarray | None = None
     row: np.ndarray | None = None
     repeated_columns: np.ndarray | None = None
+    remark: np.ndarray | None = None
 
     @classmethod
     def from_offsets(cls, x: Any, y: np.ndarray, offsets: np.ndarray, **columns: Any) -> "Rows":

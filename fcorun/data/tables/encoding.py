@@ -1,6 +1,6 @@
 """The encoding of a table's columns as features: its fit to training rows, its use on new rows."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,11 +77,12 @@ class Encoding:
         warnings: list[str] | None = None,
         where: str = "data",
         row_warnings: list[list[str]] | None = None,
+        unknown_levels: defaultdict[int, list[str]] | None = None,
     ) -> np.ndarray:
         """Return the features of the rows of a pandas.DataFrame, shape (N, d), of a real dtype.
 
         Columns are found by name. Filled gaps and levels that no training row has are appended to ``warnings``, and
-        for each of their rows to its list in ``row_warnings``.
+        for each of their rows to its list in ``row_warnings``, unknown levels alone also to that in ``unknown_levels``.
 
         Raises UserError, which begins with ``where``, for a missing column, a value that is no finite number, and a
         gap without a fill.
@@ -93,9 +94,10 @@ class Encoding:
         for column in self.columns:
             cells = column.encode(frame[column.name], where)
             unseen += [cells.warning] if cells.warning else []
-            if row_warnings is not None:
-                for row, warning in cells.row_warnings.items():
-                    row_warnings[row].append(warning)
+            for row, warning in cells.row_warnings.items():
+                for texts in (row_warnings, unknown_levels):
+                    if texts is not None:
+                        texts[row].append(warning)
             gaps = np.flatnonzero(cells.gaps).tolist()
             treatments = []
             if gaps and column.fill is not None:
@@ -117,6 +119,16 @@ class Encoding:
         if x.dtype == bool:
             return x.astype(np.int8)
         return x
+
+
+def join_remarks(texts: Mapping[int, Sequence[str]], n_rows: int) -> np.ndarray | None:
+    """Return the remark on each row, text, shape (N,), "" for none; None without any remark."""
+    if not texts:
+        return None
+    remarks = np.full(n_rows, "", object)
+    for row, of_row in texts.items():
+        remarks[row] = "; ".join(of_row)
+    return remarks
 
 
 def find_gaps(frame: Any) -> dict[str, np.ndarray]:

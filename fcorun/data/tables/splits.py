@@ -303,13 +303,14 @@ class ClientRows:
         rows = np.flatnonzero(self.masks[split])
         return rows[np.argsort(self.client_index[rows], kind="stable")]
 
-    def split(self, rows: ParsedRows, x: Any, y: np.ndarray) -> dict[str, Any]:
+    def split(self, rows: ParsedRows, x: Any, y: np.ndarray, remark: np.ndarray | None = None) -> dict[str, Any]:
         """Return the rows of each split, and the names of clients, as the arguments of ``FederatedData``.
 
         Args:
             rows: the rows of the table, with their groups, folds, weights and offsets.
             x: their features, (N, d), which may stay on disk.
             y: their targets, (N,).
+            remark: a remark on the prediction of each row, (N,), or None.
         """
         number = np.where(self.client_index == len(self.client_names), -1, self.client_index)
         number, trained, others = renumber_clients(number, self.is_training)
@@ -323,6 +324,7 @@ class ClientRows:
             group=rows.group,
             fold=rows.fold,
             repeated_columns=rows.repeated_columns,
+            remark=remark,
         )
         train, validation, test = (all_rows.take(self.sort_rows(split)) for split in range(len(SPLITS)))
         return {

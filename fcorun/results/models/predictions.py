@@ -44,6 +44,7 @@ class Predictions:
         output: the output of the model with the row's offset, (n,) or (n, classes).
         row: the number of each row in the file, counted from 0; None: the rows are in the order of their set.
         repeated_columns: the columns ``data.keep``, text, (n, k), or None.
+        remark: a remark on the prediction of each row, text, (n,), or None.
         group: the name of each row's group, (n,), or None.
         fold: the fold that held each row out, counted from 1, or None.
         threshold: the probability from which on a row is predicted to be of the positive class of a binary task.
@@ -58,6 +59,7 @@ class Predictions:
     output: np.ndarray
     row: np.ndarray | None = None
     repeated_columns: np.ndarray | None = None
+    remark: np.ndarray | None = None
     group: np.ndarray | None = None
     fold: np.ndarray | None = None
     threshold: float = DEFAULT_THRESHOLD
@@ -234,6 +236,7 @@ def describe_output(
         output=output,
         row=take(rows.row),
         repeated_columns=take(rows.repeated_columns),
+        remark=take(rows.remark),
         group=take(rows.group),
         fold=take(fold),
     )
@@ -247,7 +250,7 @@ def predictions_csv(predictions: Sequence[Predictions]) -> str:
     ``prediction`` of a class or number, and the ``model``, shared or personal. Of two classes, ``positive`` has the
     ``probability``; of more, there is a ``probability_LABEL`` for each. A time to an event is a ``target``, with the
     ``event``, 0 or 1, and the linear predictor as ``prediction``. Rows of a selection have the ``fold`` that held them
-    out.
+    out. Where a held-out row has a level that no training row has, ``warnings`` says how it is coded.
     """
     held_out = [of_split for of_split in predictions if of_split.split != TRAIN]
     if not held_out:
@@ -255,6 +258,9 @@ def predictions_csv(predictions: Sequence[Predictions]) -> str:
     names = [of_split.group for of_split in held_out if of_split.group is not None]
     group_names = np.unique(np.concatenate(names)) if names else np.empty(0)
     tables = [_tabulate(of_split, group_names) for of_split in held_out]
+    if not any(any(table["warnings"]) for table in tables):
+        for table in tables:
+            del table["warnings"]
     return columns_csv({name: [value for table in tables for value in table[name]] for name in tables[0]})
 
 
@@ -302,6 +308,7 @@ def _tabulate(predictions: Predictions, group_names: np.ndarray) -> dict[str, li
     columns["model"] = [predictions.model] * n
     if predictions.fold is not None:
         columns["fold"] = predictions.fold[order].tolist()
+    columns["warnings"] = [""] * n if predictions.remark is None else predictions.remark[order].tolist()
     return columns
 
 

@@ -37,6 +37,7 @@ class HeldOutRows:
         target: numbers, signed times (negative if censored), or class indices, (n,).
         prediction: numbers, linear predictors, or class indices, (n,).
         probability: the probability of class 1, (n,), of each class, (n, k), or None.
+        has_unknown_level: whether each row has a level that no training row has, (n,), or None.
         classes: the labels; of two classes with probabilities the positive one is the last.
     """
 
@@ -51,6 +52,7 @@ class HeldOutRows:
     prediction: np.ndarray
     probability: np.ndarray | None = None
     fold: np.ndarray | None = None
+    has_unknown_level: np.ndarray | None = None
     classes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -58,7 +60,7 @@ class HeldOutRows:
 
     def take(self, index: np.ndarray) -> "HeldOutRows":
         """Return the rows of a mask or of indices."""
-        names = ("client", "row", "group", "fold", "target", "prediction", "probability")
+        names = ("client", "row", "group", "fold", "target", "prediction", "probability", "has_unknown_level")
         columns = {name: None if (values := getattr(self, name)) is None else values[index] for name in names}
         return replace(self, **columns)
 
@@ -168,6 +170,7 @@ def _parse(folder: Path, split: str, model: str, columns: dict[str, list[str]], 
         fold=_whole_numbers(columns["fold"]) if split == OUT_OF_FOLD and "fold" in columns else None,
         target=np.zeros(0),
         prediction=np.zeros(0),
+        has_unknown_level=np.array(columns["warnings"]) != "" if "warnings" in columns else None,
     )
     keys = set(zip(columns["client"], columns["row"], strict=True))
     if len(keys) < len(rows):

@@ -260,6 +260,9 @@ class Tabulation:
             self.warn(word("rows of a group are taken as independent: `resample=groups` does not assume that"))
         for rows in models:
             self._warn_small_classes(rows, _ALL)
+            if rows.has_unknown_level is not None and rows.has_unknown_level.any():
+                self.warn(f"{rows.has_unknown_level.sum()} of {len(rows):,} rows have a level that no training row "
+                          "has: the column warnings of predictions.csv says how it is coded")  # fmt: skip
             if rows.classes and rows.probability is None:
                 self.warn(
                     "predictions.csv has labels and no probabilities: there is no AUC, Brier score or calibration"

@@ -5,6 +5,7 @@ another agreement than all sites made could tell single rows from all others by 
 sentence of the checks quotes a cell, since the server sees them all.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.rows.rows import sum_columns_by_client
 from fcorun.data.tables.cells import coerce_numbers, to_level_names
 from fcorun.data.tables.columns import Column, LevelColumn, SplineColumn
-from fcorun.data.tables.encoding import Encoding
+from fcorun.data.tables.encoding import Encoding, join_remarks
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero, standardize_per_client
 from fcorun.data.tables.splits import ClientRows
 from fcorun.sites.plan.site_options import OTHER, for_owner_alone
@@ -320,6 +321,7 @@ class EncodedTable:
     y: np.ndarray
     client_rows: ClientRows
     warnings: tuple[str, ...]
+    remark: np.ndarray | None = None
 
 
 def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
@@ -336,8 +338,9 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
     clients = [name for name in agreement.clients if name in table.clients]
     index = np.array([clients.index(name) for name in table.clients])[table.client_rows.client_index]
     warnings: list[str] = []
+    unknown_levels: defaultdict[int, list[str]] = defaultdict(list)
     with for_owner_alone("the rows cannot be encoded as agreed, and the site's owner sees the reason"):
-        x = agreement.encoding.apply(frame, warnings, "this site")
+        x = agreement.encoding.apply(frame, warnings, "this site", unknown_levels=unknown_levels)
     labels = table.rows.y
     if agreement.classes:
         y = np.full(len(labels), -1, np.int32)
@@ -352,10 +355,11 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
     return EncodedTable(
         table=table,
         agreement=agreement,
-        x=x.astype(agreement.x_dtype),
+        x=x.astype(np.result_type(x, agreement.x_dtype)),  # the mean of unknown levels is no whole number
         y=y,
         client_rows=ClientRows(clients, index, table.masks),
         warnings=(*table.rows.warnings, *warnings),
+        remark=join_remarks(unknown_levels, len(y)),
     )
 
 
@@ -391,7 +395,7 @@ def load_site_data(encoded: EncodedTable, agreement: Agreement) -> FederatedData
         x, scalings = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training, names)
         standardized = scalings.to_dict()
     return FederatedData(
-        **encoded.client_rows.split(table.rows, x, encoded.y),
+        **encoded.client_rows.split(table.rows, x, encoded.y, encoded.remark),
         features=Features(agreement.feature_names, standardized=standardized, encoding=agreement.encoding),
         task=agreement.task,
         classes=agreement.classes,

@@ -14,6 +14,7 @@ from table_files import save
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.columns import LevelColumn, NumberColumn
 from fcorun.data.tables.encoding import Encoding
+from fcorun.data.tables.imputation.training_cells import TrainingCells
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -35,6 +36,7 @@ def test_text_is_encoded_as_by_scikit_learn_and_pandas(tmp_path, name):
     for rows, x in ((held_out, not_none(data.validation).x), (training, data.train.x)):
         features = columns_of(data, not_none(x))
         if rows is held_out:
+            expected[~rows["ward"].isin(training["ward"]), :4] = 1 / 4  # the mean of the levels
             np.testing.assert_array_equal(np.column_stack([features[n] for n in names]), expected)
         else:
             dummies = pd.get_dummies(rows[["ward", "sex"]], prefix_sep="=")[names]
@@ -64,7 +66,10 @@ def test_gaps_are_filled_as_by_scikit_learn(tmp_path, missing):
             text = SimpleImputer(strategy="most_frequent", missing_values=np.nan).fit(training[["ward", "sex"]])
             filled = pd.DataFrame(text.transform(rows[["ward", "sex"]]), columns=["ward", "sex"])
             for name, level in [("ward", w) for w in ("er", "eye", "heart", "icu")] + [("sex", "M")]:
-                np.testing.assert_array_equal(features[f"{name}={level}"], filled[name] == level)
+                mean = 1 / training[name].nunique()
+                is_known = filled[name].isin(training[name])
+                expected_level = np.where(is_known, filled[name] == level, mean)
+                np.testing.assert_array_equal(features[f"{name}={level}"], expected_level)
         else:
             assert indicators == [f"{name}=missing" for name in ("ward", "lab", "sex", "bmi", "smokes")]
             numeric = [f"{name}=missing" for name in ("lab", "bmi", "smokes")]
@@ -147,7 +152,7 @@ def test_an_infinite_value_is_refused_despite_gaps_elsewhere(tmp_path, missing):
         load_patients(save(tmp_path, "t.csv", table), missing=missing)
 
 
-def test_unseen_levels_are_warned_about_and_encoded_as_no_level(tmp_path):
+def test_unseen_levels_are_warned_about_and_encoded_as_the_mean_of_levels(tmp_path):
     table = patients()
     held_out = (table["site"] == "held").to_numpy()
     table.loc[np.flatnonzero(held_out)[:2], "sex"] = "X"
@@ -156,13 +161,18 @@ def test_unseen_levels_are_warned_about_and_encoded_as_no_level(tmp_path):
     ward, sex = (r for r in data.warnings if "no training row has" in r)
     assert "column 'ward' has levels that no training row has, 'lung' in 2 rows (" in ward
     assert f"'moon' in row {np.flatnonzero(held_out)[0] + 1}: they are" in ward
-    assert "coded as none of its levels, with 0" in ward
+    assert ward.endswith("coded as the mean of its levels, with 1/4")
     assert "column 'sex' has levels that no training row has, 'X' in 2 rows (" in sex
-    assert sex.endswith("with 0, as 'F' is")
+    assert sex.endswith("with 1/2")
     features = columns_of(data, not_none(data.validation).x)
-    wards = np.sum([features[name] for name in data.features.names if name.startswith("ward=")], axis=0)
-    np.testing.assert_array_equal(wards == 0, table.loc[held_out, "ward"].isin(["moon", "lung"]))
-    assert not features["sex=M"][(table.loc[held_out, "sex"] == "X").to_numpy()].any()
+    unknown = table.loc[held_out, "ward"].isin(["moon", "lung"]).to_numpy()
+    for name in ("ward=er", "ward=eye", "ward=heart", "ward=icu"):
+        np.testing.assert_array_equal(features[name] == 1 / 4, unknown)
+    np.testing.assert_array_equal(features["sex=M"] == 1 / 2, table.loc[held_out, "sex"] == "X")
+    np.testing.assert_array_equal(
+        not_none(not_none(data.validation).remark) != "", unknown | (features["sex=M"] == 0.5)
+    )
+    assert not_none(data.train.remark).tolist() == [""] * len(data.train)
 
 
 @pytest.mark.slow
@@ -195,19 +205,30 @@ def test_filled_gaps_and_unseen_levels_are_warned_about_by_row():
     assert row_warnings == [
         [],
         ["lab empty: filled by 2.5 and marked as missing",
-         "sex 'M' unknown (did you mean 'm'?): coded as none of its levels, with 0, as 'f' is",
-         "ward 'X  Y' unknown (did you mean 'x y'?): coded as none of its levels, with 0"],
-        ["sex 'd' unknown: coded as none of its levels, with 0, as 'f' is", "ward empty: marked as missing"],
-        ["sex empty: filled by 'f'", "ward 'moon' unknown: coded as none of its levels, with 0"],
+         "sex 'M' unknown (did you mean 'm'?): coded as the mean of its levels, with 1/2",
+         "ward 'X  Y' unknown (did you mean 'x y'?): coded as the mean of its levels, with 1/3"],
+        ["sex 'd' unknown: coded as the mean of its levels, with 1/2", "ward empty: marked as missing"],
+        ["sex empty: filled by 'f'", "ward 'moon' unknown: coded as the mean of its levels, with 1/3"],
     ]  # fmt: skip
     np.testing.assert_array_equal(x, Encoding(columns).apply(new))
     warnings: list[str] = []
     many = pd.DataFrame({"lab": 1.0, "sex": ["m", *["d"] * 5], "ward": "er"})
     Encoding(columns).apply(many, warnings)
     assert warnings == [
-        "column 'sex' has levels that no training row has, 'd' in 5 rows (2, 3, 4, ...): they are coded as none of its "
-        "levels, with 0, as 'f' is"
+        "column 'sex' has levels that no training row has, 'd' in 5 rows (2, 3, 4, ...): they are coded as the mean of "
+        "its levels, with 1/2"
     ]
+
+
+def test_a_level_that_a_fold_does_not_train_on_is_the_mean_of_the_others():
+    """A fold's training rows fix the coefficients of their levels up to a constant, which the intercept absorbs."""
+    frame = pd.DataFrame({"ward": ["er", "icu", "eye", "er", "icu"]})
+    column = LevelColumn("ward", levels=("er", "eye", "icu"))
+    x = Encoding((column,)).apply(frame)
+    cells = not_none(TrainingCells.from_features(x, Encoding((column,)), {}, np.zeros(5, np.int32), "refuse"))
+    fits = cells.fit((frame["ward"] != "eye").to_numpy())
+    expected = [[1, 0, 0], [0, 0, 1], [0.5, 0, 0.5], [1, 0, 0], [0, 0, 1]]
+    np.testing.assert_array_equal(cells.encode_rows(x, fits, None), expected)
 
 
 def test_rare_and_unseen_levels_of_sites_are_coded_as_other():

@@ -255,7 +255,7 @@ def test_misspelt_names_and_empty_columns_are_explained(run_predict):
     assert any(line.startswith("fcorun: gaps are filled: 'bmi' by") and line.endswith("in row 1") for line in warnings)
     assert any("'M' in row 1 (did you mean 'm'?), 'x' in row 2: they are coded" in line for line in warnings)
     warnings = pd.read_csv(io.StringIO(out))["warnings"].tolist()
-    coding = "coded as none of its levels, with 0, as 'f' is"
+    coding = "coded as the mean of its levels, with 1/2"
     assert f"sex 'M' unknown (did you mean 'm'?): {coding}; bmi empty: filled by" in warnings[0]
     assert warnings[1] == f"sex 'x' unknown: {coding}"
     Path("new.csv").write_text("Age,sex\n50,m\n")

@@ -170,3 +170,21 @@ def test_frames_and_new_rows(capsys):
     assert first.startswith(f"1,x,0000,{table['u'].tolist()[0]!r},")
     assert main(["predict", "here", "new.csv", "--keep", "wards"]) == 2
     assert "--keep wards: there is no such column in new.csv; did you mean 'ward'?" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_probability_of_an_unknown_level_does_not_depend_on_the_solver(capsys):
+    """Without a penalty only differences of levels follow from the training rows; the mean of the levels does, too."""
+    table = write_rows(lambda score: (score > 0).astype(int)).drop(columns=["part", "fold", "record_no"])
+    table["ward"] = np.resize(["er", "eye", "icu", "er", "icu"], len(table))
+    table.loc[table.index % 6 == 0, ["site", "ward"]] = ["c", "attic"]
+    table.to_csv("rows.csv", index=False)
+    overrides = [*TABLE[:-1], "data.task=binary", "data.validation=[c]", "reg=none", "precision=float64"]
+    solvers = {"centralized": [], "newton": ["rounds=30"], "fedgd": ["rounds=4000", "eval_every=4000"]}
+    tables = [run(compose([*overrides, f"algo={name}", *more]), name).predictions for name, more in solvers.items()]
+    for predictions in tables[1:]:
+        np.testing.assert_allclose(predictions["probability"], tables[0]["probability"], rtol=0, atol=1e-8)
+    remark = "ward 'attic' unknown: coded as the mean of its levels, with 1/3"
+    assert tables[0]["warnings"].tolist() == [remark] * 10
+    assert main(["scores", "newton"]) == 0
+    assert "10 of 10 rows have a level that no training row has" in capsys.readouterr().out

@@ -324,3 +324,10 @@ class Column(ABC):
     @abstractmethod
     def encode_cells(self, cells: Shaped[np.ndarray, " N"], fill: float | str | None) -> list[np.ndarray]:
         """Return the features but for the indicator of cells whose gaps have this fill, each (N,)."""
+
+    def encode_by_part(self, cells: Shaped[np.ndarray, " N"], fit: ColumnFit) -> list[np.ndarray]:
+        """Return the features of cells as a part of the rows taught them, 0 where they tell nothing, each (N,)."""
+        features = self.encode_cells(cells, fit.fill)
+        if self.indicator:
+            features.append(self.find_gaps(cells))
+        return [feature * tells for feature, tells in zip(features, fit.informative, strict=True)]

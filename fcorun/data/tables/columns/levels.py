@@ -1,4 +1,9 @@
-"""Columns of levels: each level has a feature of 0 and 1, and a gap becomes the most frequent level."""
+"""Columns of levels: each level has a feature of 0 and 1, and a gap becomes the most frequent level.
+
+A level that no training row has is coded as the mean of the levels. Each level of more than two has a feature, so that
+only the sums of the intercept and of each coefficient follow from the training rows; none of the levels, 0 in all
+features, would have predictions that depend on the solver.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,6 +18,7 @@ from fcorun.data.tables.cells import is_missing, to_level_names
 from fcorun.data.tables.columns.column import (
     Column,
     ColumnDescription,
+    ColumnFit,
     EncodedCells,
     MissingPolicy,
     TrainingRows,
@@ -35,7 +41,7 @@ class LevelColumn(Column):
 
     Attributes:
         other: the level of rows whose level is rare at their site, or unseen in training rows; None: all training rows
-            have their own level, and all levels are 0 in rows of an unseen one.
+            have their own level, and rows of an unseen one are the mean of the levels.
     """
 
     other: str | None = None
@@ -123,7 +129,7 @@ class LevelColumn(Column):
         return min(counts, key=lambda level: (-counts[level], level))
 
     def encode(self, series: Any, where: str) -> EncodedCells:
-        """Return the features of the rows; a level that the column does not have is ``other``, or none of its levels.
+        """Return the features of the rows; a level that no training row has is ``other``, or the mean of the levels.
 
         Raises UserError, which begins with ``where``, for a gap without a fill.
         """
@@ -140,19 +146,22 @@ class LevelColumn(Column):
         features = [(values == level).astype(np.int8) for level in self.encoded_levels]
         if not unseen_rows:
             return EncodedCells(features, gaps)
+        if self.other is None:
+            unseen = np.concatenate(list(unseen_rows.values()))
+            features = [feature.astype(np.float64) for feature in features]
+            for feature, mean in zip(features, self.features_of_levels().mean(axis=0), strict=True):
+                feature[unseen] = mean
         return EncodedCells(features, gaps, *self._warn_unseen(unseen_rows))
 
     def _warn_unseen(self, unseen_rows: Mapping[str, list[int]]) -> tuple[str, dict[int, str]]:
         """Return a warning about the levels that the column does not have, and one for each row with such a level."""
         problem = "that no training row has"
         kind = "unknown"
-        coding = "coded as none of its levels, with 0"
+        coding = f"coded as the mean of its levels, with 1/{len(self.levels)}"
         if self.other is not None:
             problem = "that are rare or unseen"
             kind = "rare or unknown"
             coding = f"coded as '{self.other}'"
-        elif len(self.levels) <= 2:
-            coding += f", as '{next(iter(self.levels))}' is"
         descriptions = []
         row_warnings = {}
         for level, rows in sorted(unseen_rows.items()):
@@ -195,6 +204,16 @@ class LevelColumn(Column):
         if fill is not None:
             cells = np.where(cells == _GAP, self.levels.index(str(fill)), cells)
         return [cells == self.levels.index(level) for level in self.encoded_levels]
+
+    def encode_by_part(self, cells: Int[np.ndarray, " N"], fit: ColumnFit) -> list[np.ndarray]:
+        features = super().encode_by_part(cells, fit)
+        is_known = np.array(fit.informative[: len(self.encoded_levels)])
+        if not self.adds_up_to_one or is_known.all() or not is_known.any():
+            return features
+        is_unseen = (cells != _GAP) & ~is_known[cells]
+        for position in np.flatnonzero(is_known):
+            features[position] = np.where(is_unseen, 1 / is_known.sum(), features[position])
+        return features
 
 
 def check_level_count(name: str, n_levels: int, n_rows: int, where: str) -> None:

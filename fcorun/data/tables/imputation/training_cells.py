@@ -1,7 +1,7 @@
 """Fills and levels learnt from a part of the training rows: those that a fold leaves, or a half.
 
 The features are those that all training rows gave; a level that no row of the part has is 0 in all rows, so that its
-coefficient is 0.
+coefficient is 0. Rows of that level are the mean of the other levels, as those of a level unknown to all training rows.
 """
 
 from collections.abc import Mapping
@@ -109,18 +109,13 @@ class TrainingCells:
             scaling = Scaling.from_dict(standardized)
         x = x.copy()
         for column in changed:
-            cells = self.cells[column.name]
-            fit = fits[column.name]
-            features = column.encode_cells(cells, fit.fill)
-            if column.indicator:
-                features.append(column.find_gaps(cells))
-            position = self.first_feature[column.name]
-            for feature, tells in zip(features, fit.informative, strict=True):
-                values = feature * tells
+            features = column.encode_by_part(self.cells[column.name], fits[column.name])
+            if x.dtype.kind != "f":  # whole numbers alone, and a mean of levels is none
+                x = x.astype(np.result_type(x, *features))
+            for position, values in enumerate(features, self.first_feature[column.name]):
                 if scaling is not None:
                     values = (values - scaling.mean[position]) * scaling.factor[position]
                 x[:, position] = values
-                position += 1
         return x
 
     def take(self, train: Bool[np.ndarray, " N"], fits: dict[str, ColumnFit]) -> "TrainingCells":
