@@ -50,6 +50,7 @@ class LeastSquares(LinearModel):
 
         The coordinates are a_k = <basis_k, w> with orthonormal rows basis_k, (r, p) for p parameters, the bias last.
         Returns basis, curvature (r,), slope (r,), constant. ``weight`` (n,) multiplies each loss in the mean; None: 1.
+        Directions that the examples leave flat have a row of zeros, and a feature that is 0 everywhere has a column.
         """
         n = len(y)
         x = scale_by_root_weight(self.design(features), weight)
@@ -65,4 +66,10 @@ class LeastSquares(LinearModel):
             _, singular_values, basis = np.linalg.svd(coordinates.T)
             basis = basis @ span.T
             curvature = 2 / n * singular_values**2
+        # LAPACK mixes directions of equal curvature, and its rounding of 0 would be divided by itself in a Newton step
+        is_flat = curvature <= len(curvature) * np.finfo(curvature.dtype).eps * curvature.max()
+        curvature[is_flat] = 0
+        basis = np.where(is_flat[:, None], 0, basis)
+        if not self.ridge:
+            basis[:, ~x.any(axis=0)] = 0
         return basis, curvature, basis @ (2 / n * x.T @ y), float(np.mean(y**2))

@@ -44,6 +44,26 @@ def resolved(config):
     return config
 
 
+@pytest.mark.filterwarnings("ignore::fcorun.ExperimentWarning")  # of the column of zeros
+@pytest.mark.parametrize("algorithm", [fcorun.Newton(), fcorun.Gram(), fcorun.Centralized()])
+@pytest.mark.parametrize("seed", [3, 24])
+def test_what_the_data_leave_open_is_the_solution_of_least_norm(algorithm, seed, tmp_path):
+    """Two equal columns share their coefficient, and the coefficient of a column of zeros is exactly 0, as by lstsq."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(60, 3))
+    x[:, 1], x[:, 2] = x[:, 0], 0
+    y = rng.normal(size=60) + x[:, 0]
+    data = fcorun.from_arrays(x, y, np.arange(60) % 3, standardize="none", validation=0.0)
+    experiment = fcorun.Experiment(
+        data=data, algorithm=algorithm, regularizer=fcorun.NoRegularizer(), rounds=5, precision="float64"
+    )
+    solution = experiment.run(tmp_path / "run").solution
+    expected = np.linalg.lstsq(np.c_[x, np.ones(60)], y, rcond=None)[0]
+    assert solution["weights"].ravel().tolist() == pytest.approx(expected[:3].tolist(), abs=1e-6)
+    assert solution["weights"].ravel()[2] == 0
+    assert solution["bias"].item() == pytest.approx(expected[3], abs=1e-6)
+
+
 @pytest.mark.slow
 def test_a_step_to_an_infinite_loss_is_halved(tmp_path):
     """The first step for counts of 500 is 499, whose exponential is infinite in float32."""
