@@ -65,6 +65,9 @@ class Asynchronous(Topology):
             raise UserError(f"`rounds={settings.rounds}` uploads do not fill `topology.buffer={self.buffer}`, and the "
                             "server would never update its model: raise rounds, or lower "
                             "`topology.buffer`")  # fmt: skip
+        if "change" in (settings.stop or {}) and settings.eval_every < self.buffer:
+            raise UserError(f"stop.change: the server updates its model every {self.buffer} rounds, and between two "
+                            f"evaluations nothing may have changed: give `eval_every={self.buffer}`")  # fmt: skip
         one_update = traits.uploads == "updates" and traits.partial and not algorithm.has_two_exchanges
         one_update = one_update and not algorithm.multiplies_means  # weights of late uploads do not sum to one
         if not (one_update and algorithm.trains_shared_model and not traits.deterministic and not traits.hessian):

@@ -214,6 +214,7 @@ def test_speeds_keep_their_law():
         (("algo=dane", *ASYNCHRONOUS), ("algo=dane", "late uploads")),
         (("algo=fednova", *ASYNCHRONOUS), ("algo=fednova", "late uploads")),
         (("algo=fedavg", *ASYNCHRONOUS, "rounds=2"), ("rounds=2", "topology.buffer=3")),
+        (("algo=fedavg", *ASYNCHRONOUS, "eval_every=1", "+stop.change=0.1"), ("stop.change", "eval_every=3")),
         (("algo=fedsplit", *CLOCK), ("clock=lognormal", "algo=fedsplit", "do more")),
         (("algo=fedavg", *ASYNCHRONOUS, "clients_per_round=2"), ("clients_per_round=2", "topology=asynchronous")),
         (("algo=fedavg", *CLOCK, "topology=tree"), ("clock=lognormal", "topology=tree")),
