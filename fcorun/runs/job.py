@@ -139,9 +139,10 @@ class RunHistory:
     def check_targets(self) -> bool:
         """Return whether the run has met a target of ``stop``; the last evaluation may have just met one.
 
-        Raises UserError for a target on a metric that was not measured.
+        The start meets no target: there all clients agree, and a model of zeros violates no constraint. Raises
+        UserError for a target on a metric that was not measured.
         """
-        if self.experiment.settings.stop:
+        if self.experiment.settings.stop and self.rows[-1]["round"] > 0:
             sentence = self._describe_unresolved_gap() or self._describe_met_target()
             if sentence:
                 self.stopped = True

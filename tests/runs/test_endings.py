@@ -112,6 +112,14 @@ def test_a_run_ends_when_it_meets_its_target():
     assert record.summary["tail"] == record.summary["final"]  # the way there is none of it
 
 
+def test_the_start_meets_no_target():
+    """Zeros are within every ball and are sparse enough, which says nothing of the run."""
+    options = ("algo=fedavg", "reg=l1_ball", "reg.radius=1", "rounds=3", "eval_every=1")
+    record = run(small(*options) | {"stop": {"violation": 1e9}})
+    assert record.metrics["violation"].iloc[0] == 0
+    assert record.status["reason"].startswith("stopped in round 1: violation ")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stop", "expected"),
