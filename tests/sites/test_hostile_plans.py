@@ -14,7 +14,7 @@ from fcorun.engine.schedule import Schedule
 from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.site.acceptance import accept, find_differences, open_checked_site, open_durable_site
-from fcorun.sites.tables.table_rows import effective_number, least_effective_number
+from fcorun.sites.tables.summed_sets import effective_number, least_effective_number
 from fcorun.sites.transport.messages import OwnerError
 from fcorun.studies.selection.selection_result import SelectOptions
 
@@ -48,6 +48,14 @@ def mark(value, others, n_rows: int = 1):
 def add(column: str, value: float, third: float = 0.0):
     """Return a function of a table: a column plus a number in the row TARGET, and a third number in the row 3."""
     return lambda frame: frame[column] + value * (ROW == TARGET) + third * (ROW == 3)
+
+
+def age(n_young: int):
+    """Return a function of a table: ages, at site a above those of site b but in the first rows from TARGET on."""
+    first_of_a = make_frame(0)["cost"][0]
+    return lambda frame: np.where((frame["cost"][0] == first_of_a) & ~np.isin(ROW, FIRST[n_young]), 62 + ROW / 2,
+                                  np.where(frame["cost"][0] == first_of_a, 31 + 2 * (ROW - TARGET), 20 + 0.7 * ROW)
+                                  )  # fmt: skip
 
 
 def name_clients(n_rows: int):
@@ -221,6 +229,12 @@ def plans_of_columns() -> list[HostilePlan]:
         plans.append(HostilePlan(f"gap-{missing}", words, {"f0": without("f0")}, at=at))
         plans.append(HostilePlan(f"gaps-{missing}", words, {"f0": without("f0", 10)}, at=""))
         plans.append(HostilePlan(f"value-{missing}", words, {"f0": only_row("f0")}))
+    spline = (WITH_H, "data.splines={h: 5}", "data.ranges={h: [0,120]}")
+    for algo, words in {"gram": GRAM, "newton": (*LOGISTIC, "algo=newton"), "fedavg": ()}.items():
+        for n_young in (1, 2, 12):  # 12 rows are fewer than the numbers of a line of the Hessian
+            at = "" if n_young == 12 and algo != "newton" else "run"
+            columns = {"h": age(n_young)}
+            plans.append(HostilePlan(f"spline-{n_young}-{algo}", (*words, *spline), columns, at=at))
     plans.append(HostilePlan("gap-refuse", (), {"f0": without("f0")}))
     plans.append(
         HostilePlan("ignore", ("data.only=null", "data.ignore=[ill,visits,hours,event]"), {"h": refused["third"]})

@@ -21,7 +21,7 @@ from fcorun.sites.server.server import Server, agree
 from fcorun.sites.site.acceptance import describe_site, open_checked_site
 from fcorun.sites.site.site import Site
 from fcorun.sites.tables.planned_table import has_short_batch
-from fcorun.sites.tables.table_rows import effective_number
+from fcorun.sites.tables.summed_sets import effective_number
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.selection_result import SelectOptions

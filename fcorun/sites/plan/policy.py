@@ -127,7 +127,14 @@ class Policy:
                             f"rows{where}, fewer than {needed}: its owner may allow it by policy.alone=allow, or the "
                             "plan sends none")  # fmt: skip
 
-    def check_rare_features(self, plan: Plan, rows: Rows, features: Features, where: str = "") -> None:
+    def check_rare_features(
+        self,
+        plan: Plan,
+        rows: Rows,
+        features: Features,
+        curve_parts: Sequence[tuple[str, np.ndarray]] = (),
+        where: str = "",
+    ) -> None:
         """Raise UserError if several Hessians would tell the few rows in which a feature has a rare value.
 
         Such a feature's line of a Hessian is, up to known constants, a sum of these rows, whose weights differ with the
@@ -137,6 +144,8 @@ class Policy:
         Args:
             rows: the training rows of the site, ``where``.
             features: the descriptions of their features.
+            curve_parts: for each combination of a curve's features that is 0 elsewhere, the name of the column and the
+                mask of the rows of the table.
         """
         algo = plan.algorithm
         in_rounds = algo.traits.hessian or algo.traits.local_fits
@@ -152,14 +161,18 @@ class Policy:
         if not features.standardized or features.standardized["by"] != "per_client":
             client = np.zeros_like(client)  # equal values are equal numbers in the rows of all clients
         needed = x.shape[1] + 2  # a line has an intercept, and one row more than numbers tells nothing
+        rarity = []
+        for name, part in curve_parts:
+            rarity.append((f"a spline of '{name}' may be 0 but", int(part[rows.row][has_weight].sum())))
         for name, column in zip(features.names, x.T, strict=True):
             n_rare = 0  # rows that do not have the most frequent value
             for m in np.unique(client):
                 values = column[client == m]
                 n_rare += len(values) - int(np.unique(values, return_counts=True)[1].max(initial=0))
+            rarity.append((f"the feature '{name}' has other values than its most frequent one", n_rare))
+        for what, n_rare in rarity:
             if 0 < n_rare < needed:
-                raise UserError(f"the plan sends Hessians of several models, and the feature '{name}' has other values "
-                                f"than its most frequent one in fewer than {needed} training rows of this site{where}, "
-                                "which would tell these rows: add its column to data.ignore of the plan, plan an algo "
-                                "that sends gradients, or the site's owner allows it by policy.alone=allow"
-                                )  # fmt: skip
+                raise UserError(f"the plan sends Hessians of several models, and {what} in fewer than {needed} "
+                                f"training rows of this site{where}, which would tell these rows: add its column to "
+                                "data.ignore of the plan, plan an algo that sends gradients, or the site's owner "
+                                "allows it by policy.alone=allow")  # fmt: skip

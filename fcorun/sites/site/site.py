@@ -36,7 +36,13 @@ from fcorun.sites.site.site_folds import SiteFolds
 from fcorun.sites.site.site_results import SELECTION_FOLDER, FoldPredictions, check_result, read_result, write_result
 from fcorun.sites.tables.fold_encoding import place_rows
 from fcorun.sites.tables.planned_table import check_targets_of_site, read_planned_table
-from fcorun.sites.tables.table_agreement import Agreement, encode_table, load_site_data, sum_features
+from fcorun.sites.tables.table_agreement import (
+    Agreement,
+    encode_table,
+    list_curve_parts,
+    load_site_data,
+    sum_features,
+)
 from fcorun.sites.tables.table_description import describe_table
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message
@@ -156,7 +162,8 @@ class Site:
         encoded = encode_table(self.table, agreement)
         site_data = load_site_data(encoded, agreement)
         self.policy.check_rows(self.plan, site_data.train.sizes.tolist(), site_data.train.x.shape[1])
-        self.policy.check_rare_features(self.plan, site_data.train, site_data.features)
+        curve_parts = list_curve_parts(self.table, agreement.encoding)
+        self.policy.check_rare_features(self.plan, site_data.train, site_data.features, curve_parts)
         names = check_clients(request, self.table)
         data = place_rows(site_data, names, request.arrays["all_rows"], request.arrays["all_weights"])
         check_targets_of_site(self.plan.experiment, encoded.y)

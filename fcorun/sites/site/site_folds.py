@@ -15,7 +15,7 @@ from fcorun.sites.plan.planned_study import REFIT
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.tables.fold_encoding import FoldCells, FoldCounts, place_rows
 from fcorun.sites.tables.fold_rules import NOT_HELD_OUT, check_filled_levels, check_folds
-from fcorun.sites.tables.table_agreement import Agreement
+from fcorun.sites.tables.table_agreement import Agreement, list_curve_parts
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.folds import assign_clients_to_folds, check_groups_within_clients
@@ -74,9 +74,10 @@ class SiteFolds:
         for rows_by_client in (*folds.counts.held_out.T.tolist(), *folds.counts.train.T.tolist()):
             features = site_data.train.x.shape[1]
             policy.check_rows(plan, rows_by_client, features, " in a fold, or in all others")
+        curve_parts = list_curve_parts(table, agreement.encoding)
         for k in range(selection.n_folds):
             rows = site_data.train.take(np.flatnonzero(fold != k))
-            policy.check_rare_features(plan, rows, site_data.features, " outside of a fold")
+            policy.check_rare_features(plan, rows, site_data.features, curve_parts, where=" outside of a fold")
         if len(site_data.train):
             check_filled_levels(table, agreement.encoding, row_folds, selection.n_folds)
         return folds

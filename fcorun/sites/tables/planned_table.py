@@ -21,8 +21,9 @@ from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import Obstacles, SiteOptions, for_owner_alone
 from fcorun.sites.tables.fold_rules import check_folds, draw_row_folds
+from fcorun.sites.tables.summed_sets import least_effective_number
 from fcorun.sites.tables.table_description import describe_table
-from fcorun.sites.tables.table_rows import ROWS, SiteTable, least_effective_number, read_site_table
+from fcorun.sites.tables.table_rows import ROWS, SiteTable, read_site_table
 
 _BOUNDED = (Huber, Quantile)  # losses whose derivatives do not grow with the target
 
@@ -68,8 +69,8 @@ def check_targets_of_site(experiment: PreparedExperiment, y: np.ndarray) -> None
 def check_dominance(plan: Plan, table: SiteTable) -> None:
     """Raise UserError for numbers that few rows dominate, ObstaclesError for several such columns.
 
-    Of held-out rows, whose losses alone leave, targets and weights are looked at. The rows of a fold are not: ordinary
-    counts have few values above 0 in a dozen rows.
+    Of held-out rows, whose losses alone leave, targets and weights are looked at. The rows of a fold are not, those
+    outside of it are: ordinary counts have few values above 0 in a dozen rows.
     """
     options = table.options
     # numbers that a plan multiplies by features, with NaN for gaps, and a cure
@@ -84,14 +85,20 @@ def check_dominance(plan: Plan, table: SiteTable) -> None:
             columns[str(getattr(options, role))] = numbers, f"plan without data.{role}"
     obstacles = Obstacles()
     least = table.policy.min_cell
+    sums = table.list_sums(table.uploads_by_client)
     for rows, mask in zip(ROWS, table.masks, strict=True):
         is_training = rows == ROWS[0]
         for name, (cells, cure) in columns.items():
             if not is_training and name not in (options.target, options.weight):
                 continue
             numbers = cells.astype(np.float64)
-            values = numbers[mask & np.isfinite(numbers)]  # others are gaps, or refused
-            if len(values) < table.policy.min_rows or least_effective_number(values) >= least:  # fewer: another rule
+            has_number = np.isfinite(numbers)  # others are gaps, or refused
+            sets = [mask & has_number]
+            if is_training:
+                sets = [selected for selected, is_difference in sums.list_sets(has_number) if not is_difference]
+            minimum = table.policy.min_rows  # fewer rows have another rule
+            large_sets = [numbers[selected] for selected in sets if selected.sum() >= minimum]
+            if all(least_effective_number(values) >= least for values in large_sets):
                 continue
             if not is_training:
                 cure = "hold out more rows or none (data.validation=0, data.test=0)"

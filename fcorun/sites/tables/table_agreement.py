@@ -21,8 +21,9 @@ from fcorun.data.tables.encoding import Encoding, join_remarks
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero, standardize_per_client
 from fcorun.data.tables.splits import ClientRows
 from fcorun.sites.plan.site_options import OTHER, for_owner_alone
+from fcorun.sites.tables.summed_sets import single_out_rows, tells_few_rows
 from fcorun.sites.tables.table_description import bin_edges
-from fcorun.sites.tables.table_rows import SiteTable, least_effective_number
+from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message, describe_damage
 
 _NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others
@@ -180,7 +181,7 @@ def check_agreement(table: SiteTable, agreement: Agreement) -> None:
             fits = column.n_knots == (table.options.splines or {})[column.name]
             fits = fits and low <= column.knots[0] and column.knots[-1] <= high
             _require(fits, f"has other knots of '{column.name}' than the plan")
-            _check_terms(table, column)
+            check_curve(table, column)
         if isinstance(column, LevelColumn):
             name = column.name
             other = OTHER if OTHER in column.levels else None
@@ -249,32 +250,36 @@ def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
     return abs(fill - mean) <= deviations * (deviation or abs(mean))
 
 
-def _check_terms(table: SiteTable, column: Column) -> None:
-    """Raise UserError for a term of a curve that few rows make: sums of the term would tell these rows.
+def check_curve(table: SiteTable, column: SplineColumn) -> None:
+    """Raise UserError for a curve that tells few training rows of a set by a combination of its features.
 
-    A cubic term grows faster than the column, so that few rows far beyond a knot outweigh the others where those of the
-    column do not. The sets are the training rows of the site and of each client, those with a value, and such rows
-    outside of each fold.
+    A combination may be 0 on one side of a knot, or outside of neighbouring knots, and its sum over the few rows of a
+    set elsewhere tells them. A cubic term grows faster than the column, so that few rows far beyond a knot outweigh the
+    others where those of the column do not. The sets are those of the site and of each client.
     """
-    cells = coerce_numbers(table.rows.frame[column.name])[0].astype(np.float64)
-    training = table.masks[0] & ~np.isnan(cells)
-    client = table.client_rows.client_index
-    sets = [training, *(training & (client == m) for m in np.unique(client[training]))]
-    if table.rows.weight is not None:
-        sets = [rows & (table.rows.weight > 0) for rows in sets]
-    if table.fold is not None:
-        sets += [rows & (table.fold != k) for rows in sets for k in np.unique(table.fold)]
+    numbers = coerce_numbers(table.rows.frame[column.name])[0].astype(np.float64)
+    local_functions = column.list_local_functions(numbers)
+    features = np.column_stack(column.encode_cells(numbers, column.fill))
     least = table.policy.min_cell
-    _, *terms = column.encode_cells(cells, column.fill)
-    for term in terms:
-        for rows in sets:
-            values = term[rows]
-            n_beyond = np.count_nonzero(values)
-            if 0 < n_beyond < least or least_effective_number(values) < least:
-                raise UserError(f"few training rows of this site, or of a client here, lie beyond a knot of "
-                                f"'{column.name}' or outweigh all others there: its spline would tell them, as fewer "
-                                f"than {least} equal rows, the least that policy.min_cell allows: give fewer knots in "
-                                f"data.splines of the plan, or leave '{column.name}' out of it")  # fmt: skip
+    for rows, is_difference in table.list_sums(by_client=True).list_sets(~np.isnan(numbers)):
+        functions = [*(values[rows] for values in local_functions), *single_out_rows(features[rows], least)]
+        if any(tells_few_rows(values, least, is_difference) for values in functions):
+            raise UserError(f"few training rows of this site, or of a client or fold here, lie beyond a knot of "
+                            f"'{column.name}' or outweigh all others there: its spline would tell them, as fewer "
+                            f"than {least} equal rows, the least that policy.min_cell allows: give fewer knots in "
+                            f"data.splines of the plan, fewer folds, or leave '{column.name}' out of it"
+                            )  # fmt: skip
+
+
+def list_curve_parts(table: SiteTable, encoding: Encoding) -> list[tuple[str, np.ndarray]]:
+    """Return the column of each local function of a curve, and the mask of the rows where it is not 0, (N,)."""
+    parts = []
+    for column in encoding.columns:
+        if isinstance(column, SplineColumn):
+            numbers = coerce_numbers(table.rows.frame[column.name])[0].astype(np.float64)
+            for values in column.list_local_functions(numbers):
+                parts.append((column.name, ~np.isnan(numbers) & (values != 0)))
+    return parts
 
 
 def _check_classes(table: SiteTable, agreement: Agreement) -> None:

@@ -1,8 +1,4 @@
-"""The rows of a site's table, read, checked and divided as the shared options and the owner's policy say.
-
-The effective number of rows in a weighted sum tells whether few rows outweigh all others: a sum that one row makes up
-is that row alone.
-"""
+"""The rows of a site's table, read, checked and divided as the shared options and the owner's policy say."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,12 +27,12 @@ from fcorun.data.tables.splits import ClientRows, HoldOut
 from fcorun.data.tasks.task import whole_as_integers
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import OTHER, Obstacles, OwnTableError, SiteOptions, for_owner_alone
+from fcorun.sites.tables.summed_sets import SummedSets, effective_number
 
 ROWS = ("training", *SPLITS[1:])  # the names of the rows of each split
 _FIRST_ROWS = 100  # which usually show that a column has more than two values
 _GAP = -1
 _UNREADABLE = "the table cannot be read as the plan says, and the site's owner sees the reason"
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,7 @@ class SiteTable:
             there are none, or they depend on all sites.
         rarer_counts: the training rows of the rarer value of each column of two values, as the file has them.
         constant: the columns that a rare value made constant.
+        uploads_by_client: whether the upload of a single client leaves the site, or can be told from answers.
     """
 
     options: Sites
@@ -66,6 +63,7 @@ class SiteTable:
     fold: np.ndarray | None = None
     rarer_counts: Mapping[str, int] = field(default_factory=dict)
     constant: frozenset[str] = frozenset()
+    uploads_by_client: bool = False
 
     @property
     def clients(self) -> list[str]:
@@ -163,6 +161,16 @@ class SiteTable:
         index = self.client_rows.client_index
         counts = [np.bincount(index[mask & selected], minlength=len(self.clients)) for mask in self.masks]
         return np.stack(counts, axis=1)
+
+    def list_sums(self, by_client: bool) -> SummedSets:
+        """Return the sets of training rows whose sums leave or are differences, of each client if ``by_client``."""
+        weight = self.rows.weight
+        return SummedSets(
+            training=self.masks[0],
+            client=self.client_rows.client_index if by_client else np.zeros(len(self.rows.y), np.int64),
+            fold=np.zeros(len(self.rows.y), np.int64) if self.fold is None else self.fold,
+            has_weight=np.ones(len(self.rows.y), bool) if weight is None else weight > 0,
+        )
 
     def effective_rows(self, selected: np.ndarray) -> float:
         """Return the effective number of the rows in the mask ``selected`` by their weights.
@@ -275,9 +283,8 @@ def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
     least = table.policy.min_cell
     frame = table.rows.frame
     training = table.masks[0]
-    client = table.client_rows.client_index
-    if options.standardize != "pooled" and options.missing not in ("mean", "indicator") and not holds_clients_out:
-        client = np.zeros_like(client)
+    by_client = options.standardize == "pooled" or options.missing in ("mean", "indicator") or holds_clients_out
+    sets = table.list_sums(by_client)
     mended = {}
     rarer_counts = {}
     constant = set()
@@ -295,7 +302,7 @@ def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
             continue
         frequent, rare = pair
         rarer_counts[name] = int((training & (number == rare)).sum())
-        counts = np.stack([_count_sets(table, client, number == value) for value in pair])
+        counts = np.stack([sets.count_cells(number == value) for value in pair])
         new_number = number.copy()
         if ((counts > 0) & (counts < least)).any():
             new_number[number != _GAP] = frequent
@@ -316,31 +323,6 @@ def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
         frame = frame.assign(**mended)
     rows = replace(table.rows, frame=frame)
     return replace(table, rows=rows, rarer_counts=rarer_counts, constant=frozenset(constant))
-
-
-def _count_sets(table: SiteTable, client: np.ndarray, selected: np.ndarray) -> np.ndarray:
-    """Return the selected rows of each set of training rows.
-
-    The sets are those of the site and of each client: all rows, those of each fold and those outside of it. Sums with
-    weights are over the rows of a weight above 0.
-
-    Args:
-        client: the number of each row's client, (N,); all 0 where no sums of single clients leave.
-        selected: the mask of the rows.
-    """
-    fold = np.zeros(len(client), np.int64) if table.fold is None else table.fold
-    n_folds = int(fold.max(initial=0)) + 1
-    summed = [selected & table.masks[0]]
-    if table.rows.weight is not None:
-        summed.append(summed[0] & (table.rows.weight > 0))
-    counts = []
-    for rows in summed:
-        cells = np.zeros((int(client.max(initial=0)) + 1, n_folds), np.int64)
-        np.add.at(cells, (client[rows], fold[rows]), 1)
-        counts += [cells, cells.sum(axis=0, keepdims=True)]
-    by_fold = np.concatenate(counts)
-    total = by_fold.sum(axis=1, keepdims=True)
-    return np.concatenate([total, by_fold, total - by_fold], axis=1)
 
 
 def number_values(series: Any, column: Column) -> np.ndarray:
@@ -520,35 +502,3 @@ def make_few_rows_error(table: SiteTable, m: int, rows: np.ndarray, name: str, c
         cure = f"plan without data.weight, {cure}"
     return UserError(f"client '{table.clients[m]}' has {few}, the least that policy.min_rows of this site allows: "
                      f"{cure}, or leave the client out")  # fmt: skip
-
-
-def effective_number(c: np.ndarray) -> float:
-    """Return (sum c)^2 / sum c^2 for the sizes ``c`` of terms, (N,), none below 0; 0 for no term, or terms of 0.
-
-    This is the number of terms of equal size with the same sum and the same sum of squares.
-    """
-    largest = c.max(initial=0.0)
-    if largest == 0:
-        return 0.0
-    shares = c / largest  # whose squares neither overflow nor vanish, and terms of equal size give their exact number
-    return float(shares.sum() ** 2 / (shares**2).sum())
-
-
-def least_effective_number(values: np.ndarray) -> float:
-    """Return the least effective number of |values - c| over all numbers c; infinity for equal values, (N,).
-
-    Between two neighbouring values the sum is linear in c, and the root of the sum of squares is convex, so that the
-    least number is at one of the values.
-    """
-    distinct, counts = np.unique(values, return_counts=True)
-    if len(distinct) < 2:
-        return np.inf
-    least = distinct[0]
-    c = (distinct / 2 - least / 2) / (distinct[-1] / 2 - least / 2)  # from 0 to 1; halves do not overflow
-    below = np.cumsum(counts)
-    total = len(values)
-    sum_below = np.cumsum(counts * c)
-    sum_of_all = (counts * c).sum()
-    sums = c * (2 * below - total) + sum_of_all - 2 * sum_below
-    squares = (counts * c**2).sum() - 2 * c * sum_of_all + total * c**2
-    return float((sums**2 / squares).min()) * (1 + _ROUNDING)

@@ -100,6 +100,23 @@ class SplineColumn(NumberColumn):
     def encode_cells(self, cells: Float[np.ndarray, " N"], fill: float | str | None) -> list[np.ndarray]:
         return self._make_features(super().encode_cells(cells, fill)[0])
 
+    def list_local_functions(self, numbers: Float[np.ndarray, " N"]) -> list[np.ndarray]:
+        """Return combinations of the features and a constant that are 0 in part of the range, each (N,).
+
+        The terms are 0 below their knots, the terms of the mirrored knots are 0 above theirs, and a cubic B-spline is 0
+        outside of five neighbouring knots. No combination is 0 outside of fewer intervals.
+        """
+        mirrored = replace(self, knots=tuple(-knot for knot in reversed(self.knots)))
+        functions = [*self._make_features(numbers)[1:], *mirrored._make_features(-numbers)[1:]]
+        for first in range(self.n_knots - 4):
+            five = self.knots[first : first + 5]
+            bump = np.zeros(len(numbers))
+            for knot in five:
+                bump += _cube_above(numbers, knot) / np.prod([knot - other for other in five if other != knot])
+            is_inside = (five[0] < numbers) & (numbers < five[-1])
+            functions.append(np.where(is_inside, bump, 0.0))  # outside is rounding
+        return functions
+
     def _make_features(self, numbers: Shaped[np.ndarray, " N"]) -> list[np.ndarray]:
         """Return the numbers and the terms of the spline, each (N,)."""
         x = numbers.astype(np.float64)
