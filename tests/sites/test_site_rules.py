@@ -302,6 +302,19 @@ def test_check_prints_how_many_rows_have_the_rarer_value():
     assert "the rarest of its 3 values in" in lines["ward"]
 
 
+def test_check_warns_of_a_spline_that_would_be_refused_with_knots_of_the_site_itself():
+    """The knots of all sites are known when the run begins, after the descriptions have left."""
+    words = ("data.ranges={age: [0, 120]}", "data.ignore=[ward]")
+    lines = describe_site(check(plan_of("algo=gram", *ALL_ROWS, "data.splines={age: 4}", *words)))
+    assert not [line for line in lines if "knots" in line]
+    lines = describe_site(check(selection_of("data.splines={age: 7}", *words, folds=5)))
+    (line,) = [line for line in lines if "knots" in line]
+    assert line.startswith(
+        "warning: the knots are agreed on when the run begins, and with those of this site's own rows"
+    )
+    assert "few training rows of this site, or of a client or fold here, lie beyond a knot of 'age'" in line
+
+
 # -- minibatches
 
 

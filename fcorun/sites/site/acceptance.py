@@ -15,6 +15,7 @@ from fcorun.base.errors import UserError, warn_similar_names
 from fcorun.base.records.formats import READ_ERRORS, read_json
 from fcorun.base.system.files import write_atomically
 from fcorun.data.tables.cells import coerce_numbers
+from fcorun.data.tables.columns import SplineColumn
 from fcorun.data.tables.data_warnings import warn_identifiers, warn_missing_codes
 from fcorun.data.tables.splits import SPLITS
 from fcorun.sites.plan.plan import Plan
@@ -24,6 +25,8 @@ from fcorun.sites.site.site import Site
 from fcorun.sites.tables.ledger import Ledger, LedgerEntry
 from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading, list_read_columns
 from fcorun.sites.tables.planned_table import read_planned_table
+from fcorun.sites.tables.table_agreement import check_curve
+from fcorun.sites.tables.table_description import fit_to_site
 from fcorun.sites.tables.table_rows import SiteTable, number_values
 from fcorun.sites.transport.delivery import AuditLog
 from fcorun.sites.transport.durable import DurableSite
@@ -92,9 +95,17 @@ def list_warnings(table: SiteTable) -> list[str]:
     names = table.number_columns
     if not names:
         return list(table.rows.warnings)
+    curve_warnings = []
+    for column in table.kinds.values():
+        if isinstance(column, SplineColumn):
+            try:
+                check_curve(table, fit_to_site(table, column))
+            except UserError as error:
+                curve_warnings.append(f"the knots are agreed on when the run begins, and with those of this site's own "
+                                      f"rows the site refuses: {error}")  # fmt: skip
     x = np.column_stack([coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names])
     x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)  # a gap is no value to warn about
-    return [*table.rows.warnings, *warn_identifiers(x, names), *warn_missing_codes(x, names)]
+    return [*table.rows.warnings, *curve_warnings, *warn_identifiers(x, names), *warn_missing_codes(x, names)]
 
 
 def open_checked_site(plan: Plan, options: SiteOptions, policy: Policy) -> Site:

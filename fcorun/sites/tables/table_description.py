@@ -215,6 +215,13 @@ def describe_table(table: SiteTable) -> Message:
     return description.to_message()
 
 
+def fit_to_site(table: SiteTable, column: Column) -> Column:
+    """Return a column fitted to the training rows of this site alone. Raises UserError where they do not suffice."""
+    where = "the table of this site"
+    description = column.describe(table.columns[column.name], table.client_rows.training, table.options.missing, where)
+    return column.fit(description, table.options.missing, where)
+
+
 def hide_small_cells(table: SiteTable, name: str, description: ColumnDescription) -> ColumnDescription:
     """Return the description of a column as it may leave the site.
 
