@@ -227,7 +227,8 @@ def rows_to_device(
     if subset is not None:
         client_rows = client_row_table(data.train.offsets, subset.train_rows, int(subset.max_client_rows.max()))
         return DeviceRows(subset.x, subset.y, extras, losses, jax.device_put(client_rows))
-    return DeviceRows(to_device(local.x, dtype), targets_to_device(data, local.y, dtype), extras, losses, None)
+    x = to_device(data.informative_features(local.x), dtype)
+    return DeviceRows(x, targets_to_device(data, local.y, dtype), extras, losses, None)
 
 
 def gather_whole_data(schedule: Schedule, rows: DeviceRows, dtype) -> Batch | Quadratic | None:

@@ -16,7 +16,11 @@ from fcorun.base.system.files import cached_by_key, interruptible_at_once
 from fcorun.base.system.machine import current_hosts, use_precision
 from fcorun.data.datasets.dataset import FederatedData, load_dataset
 from fcorun.data.rows.site_rows import SiteRows
-from fcorun.data.tables.data_warnings import warn_class_like_target, warn_clients_without_events
+from fcorun.data.tables.data_warnings import (
+    warn_class_like_target,
+    warn_clients_without_events,
+    warn_uninformative_features,
+)
 from fcorun.data.tasks import find_task
 from fcorun.engine.device_rows import SubsetView
 from fcorun.engine.engine import Engine, message_bytes
@@ -64,6 +68,7 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
         warnings += warn_undetermined_levels(experiment, data)
     if data.target_task.has_events and not data.train.stays_at_sites:
         warnings += warn_clients_without_events(data.train, data.client_names)
+        warnings += warn_uninformative_features(data.is_informative, data.features.names)
     return replace(data, warnings=(*data.warnings, *warnings)) if warnings else data
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.errors import word
@@ -51,6 +52,7 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
         evaluation_arrays = evaluation.arrays("float64")
         train_slice = algo.select_rows(data.train.offsets)
         train_rows = gather_rows(data, settings.client_weighting, train_slice)
+        train_rows = train_rows._replace(x=jnp.asarray(data.informative_features(np.asarray(train_rows.x))))
         measure = jax.jit(lambda w, *rows: evaluation.measure(problem, w, *rows))  # rows as arguments, not constants
         solved_problem = bind_client_problem(problem, data, train_slice)
         start, progress = time.perf_counter(), Progress()
@@ -120,6 +122,7 @@ def _solve_table(experiment: PreparedExperiment, data: FederatedData, key: str) 
     with jax.enable_x64(True):
         problem = build.build_problem(experiment, data)
         rows = gather_rows(data, experiment.settings.client_weighting)
+        rows = rows._replace(x=jnp.asarray(data.informative_features(np.asarray(rows.x))))
         compiled = compile_solver(Keyed(key, problem), rows.x.shape[1])
         for iterate in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, compiled=compiled):  # noqa: B007
             check_interrupted()

@@ -113,6 +113,26 @@ class FederatedData:
             if rows is not None and not rows.n_rows:
                 object.__setattr__(self, name, None)
 
+    @cached_property
+    def is_informative(self) -> np.ndarray:
+        """Return which features the training loss depends on, (d,): all, but for times to events.
+
+        The partial likelihood compares rows of one client, so that a feature which is constant within every client
+        cancels. Features that are not in this process are taken to be informative.
+        """
+        rows = None if self.train.stays_at_sites else self.train.resident
+        if rows is None or not self.target_task.has_events:
+            return np.ones(self.train.x.shape[1:], bool)
+        _, first, client = np.unique(rows.known_client, return_index=True, return_inverse=True)
+        return np.any([column != column[first][client] for column in rows.x.T], axis=1)
+
+    def informative_features(self, x: np.ndarray) -> np.ndarray:
+        """Return features of training rows (n, d) with 0 for those that the loss does not depend on.
+
+        The differences of equal values are rounding, by which a Newton step would divide.
+        """
+        return x if self.is_informative.all() else np.where(self.is_informative, x, 0).astype(x.dtype)
+
     def __repr__(self) -> str:
         splits = ", ".join(f"{name}={rows!r}" for name, rows in self.splits.items())
         return f"FederatedData(task={self.task!r}, {self.n_clients} clients, {splits})"

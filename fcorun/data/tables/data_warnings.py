@@ -222,6 +222,17 @@ def warn_clients_without_events(train: Rows, client_names: Sequence[str]) -> lis
             "no part in a partial likelihood"]  # fmt: skip
 
 
+def warn_uninformative_features(is_informative: np.ndarray, feature_names: Sequence[str]) -> list[str]:
+    """Return a warning about features that are constant within each client of Cox's model, by a mask (d,)."""
+    numbers = np.flatnonzero(~is_informative).tolist()
+    if not numbers:
+        return []
+    names = abbreviate([f"'{feature_names[k]}'" if feature_names else f"x{k}" for k in numbers])
+    verb = "is" if len(numbers) == 1 else "are"
+    return [f"{names} {verb} constant within each client, so that the clients' baseline hazards take their place: the "
+            "data do not determine their coefficients, which stay 0"]  # fmt: skip
+
+
 # Warnings about clients whose columns seem to be written otherwise than those of the others: units, levels. The four
 # hospitals of the heart disease data (Janosi and others, UCI, 1988) are such clients: cholesterol is 0 in Switzerland.
 

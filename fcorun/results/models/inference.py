@@ -251,7 +251,7 @@ def infer_from_sums(
     candidates = deviation > 0
     if problem.has_baseline_hazards:  # a feature must vary in the risk set of an event
         curvature = np.diagonal(sums.derivatives(np.zeros(len(deviation))).hessian)
-        candidates = curvature > _NO_CURVATURE * deviation**2
+        candidates = (curvature > _NO_CURVATURE * deviation**2) & problem.data.is_informative
         if not candidates.any():
             raise UserError("no feature varies among the rows of a client that are at risk at an event, so that no "
                             "coefficient can be estimated: check `data.event` and `data.client`")  # fmt: skip

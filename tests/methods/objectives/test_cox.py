@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from helpers import engine_of, fails, ragged
 
+import fcorun
 from fcorun import compose, run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
@@ -297,3 +298,21 @@ def test_events_that_are_text_are_explained(tmp_path):
     options = ["data=table", f"data.path={tmp_path}/rows.csv", "data.target=time", "data.event=died", "data.clients=1"]
     with fails("data.event=died holds 'no' in row 1", "make it a number, 1 for an event, 0 for a censored row"):
         load_data(prepare(compose([*options, "objective=cox", "algo=newton", "reg=none"])))
+
+
+@pytest.mark.parametrize("algorithm", [fcorun.Newton(), fcorun.Centralized(), fcorun.FedDualAvg()])
+@pytest.mark.filterwarnings("ignore::fcorun.ExperimentWarning")
+def test_a_feature_that_is_constant_within_each_client_has_the_coefficient_0(algorithm, tmp_path):
+    """The baseline hazards absorb the feature, so that the other coefficients are those without it."""
+    rng = np.random.default_rng(0)
+    x, client = rng.normal(size=(80, 2)), np.arange(80) % 4
+    time = rng.exponential(np.exp(-x[:, 0])) * np.where(rng.random(80) < 0.7, 1, -1)
+    shared = {"algorithm": algorithm, "objective": fcorun.Cox(), "regularizer": fcorun.NoRegularizer(), "rounds": 40}
+    solutions = []
+    for features in (x, np.c_[x, 2000.1 + client % 3]):
+        data = fcorun.from_arrays(features, time, client, task="survival", standardize="none", validation=0.0)
+        record = fcorun.Experiment(data=data, **shared).run(tmp_path / str(len(solutions)))
+        solutions.append(record.solution["weights"])
+    assert solutions[1][2] == 0
+    assert solutions[1][:2].tolist() == pytest.approx(solutions[0].tolist(), rel=1e-4)
+    assert any("is constant within each client" in warning for warning in record.summary["warnings"])
