@@ -459,7 +459,7 @@ def compute_site_scores(
                 bounds = score.bounds_of_sums(scored)
                 if bounds is not None:
                     scores[f"{score.name}_low"], scores[f"{score.name}_high"] = bounds
-                elif score.follows_from_sums:
+                elif score.follows_from_sums(data.target_task):
                     scores[score.name] = float(score.of_sums(scored))
         losses = {}
         for name in scored.sums:

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import fails
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
 import fcorun
 from fcorun.data.rows.row_groups import RowGroups
@@ -38,7 +40,7 @@ def test_concordant_pairs_are_those_of_the_definition():
         assert pairs[i] == outlives.sum()
         assert concordant[i] == (outlives & (p < p[i])).sum() + (outlives & (p == p[i])).sum() / 2
     rows = scored_times(times, p, client)
-    assert list(score_survival(rows.in_groups(client))) == ["c_index"]
+    assert list(score_survival(rows.in_groups(client))) == ["calibration_slope", "c_index"]
     together = score_survival(rows)
     assert together["c_index"][0] == pytest.approx(concordant.sum() / pairs.sum())
     assert together["c_index_all_pairs"][0] != together["c_index"][0]
@@ -58,6 +60,52 @@ def test_the_score_of_perfect_and_of_no_predictions():
     assert score_survival(scored_times(times, -np.arange(5.0), client))["c_index"] == 1
     assert score_survival(scored_times(times, np.zeros(5), client))["c_index"] == 0.5
     assert np.isnan(score_survival(scored_times(-abs(times), np.zeros(5), client))["c_index"])
+
+
+def test_the_calibration_slope_is_the_coefficient_of_the_linear_predictor():
+    rng = np.random.default_rng(3)
+    client = rng.integers(3, size=80)
+    p = rng.standard_normal(80) * 3 + client
+    times = np.ceil(9 * rng.exponential(np.exp(-p / 5))) * np.where(rng.random(80) < 0.7, 1.0, -1.0)
+    rows = scored_times(times, p, client)
+
+    def find_slope(among):
+        """Minimize the partial loss of some rows, stratified by client, by its definition."""
+        events = np.flatnonzero((times > 0) & among)
+        at_risk = [among & (client == client[i]) & (abs(times) >= times[i]) for i in events]
+
+        def loss(b):
+            return sum(logsumexp(b * p[rows]) - b * p[i] for i, rows in zip(events, at_risk, strict=True))
+
+        return minimize_scalar(loss, (-1, 1), tol=1e-9).x
+
+    np.testing.assert_allclose(score_survival(rows)["calibration_slope"], find_slope(client >= 0), rtol=1e-5)
+    slopes = score_survival(rows.in_groups(client))["calibration_slope"]
+    np.testing.assert_allclose(slopes, [find_slope(client == k) for k in range(3)], rtol=1e-5)
+    ordered = scored_times(np.array([1.0, 2, 3, -4]), -np.arange(4.0), np.zeros(4, int))
+    assert np.isnan(score_survival(ordered)["calibration_slope"])
+    assert np.isnan(score_survival(scored_times(-abs(times), p, client))["calibration_slope"])
+
+
+BREAST = Path("/work/shared/data/medical/breast.csv")
+# R's coxph(Surv(time, rfs) ~ ... + strata(centre), ties = "breslow") without GBSG
+COX = {"age": 6.41785049e-03, "meno": -1.80505664e-02, "grade": 3.86492257e-01, "nodes": 8.36942325e-02,
+       "pgr": -1.45611692e-04, "er": 3.18886948e-06, "hormon": -1.43397781e-02}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BREAST.exists(), reason=f"{BREAST} does not exist: the slope of GBSG is not compared with R's")
+def test_a_client_that_is_left_out_has_the_slope_of_r(tmp_path):
+    data = fcorun.from_frame(pd.read_csv(BREAST), "time", "centre", event="rfs", validation=0.0, test=["GBSG"])
+    experiment = fcorun.Experiment(
+        data=data, algorithm=fcorun.Newton(), regularizer=fcorun.NoRegularizer(), rounds=12, precision="float64"
+    )
+    experiment.run(tmp_path / "run")
+    coefficients = pd.read_csv(tmp_path / "run" / "coefficients.csv").set_index("feature")["value"]
+    assert coefficients.to_dict() == pytest.approx(COX, rel=1e-5)
+    scores = pd.read_csv(tmp_path / "run" / "scores.csv").query("set == 'test'")
+    np.testing.assert_allclose(scores["calibration_slope"], 0.719317068, rtol=1e-6)
+    np.testing.assert_allclose(scores["c_index"], 0.654183450, rtol=1e-8)
 
 
 def test_the_baseline_hazard_is_breslows():

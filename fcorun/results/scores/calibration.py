@@ -3,7 +3,8 @@
 For numbers these are the slope of the line of the targets on the predictions, and the mean error. For two classes
 they are those of Cox's model logit P(y = 1) = a + b log odds (Biometrika 1958): b = 1 and a = 0 are ideal, and b < 1
 means that predictions are too extreme. The intercept is fitted with b held at 1, as usual (Van Calster et al., BMC
-Medicine 2019).
+Medicine 2019). For times to events the slope is the coefficient b of the linear predictor in Cox's model of the rows,
+stratified by client with Breslow's ties (van Houwelingen, Stat. Med. 2000): baseline hazards leave no intercept.
 """
 
 import math
@@ -21,7 +22,11 @@ Numbers = np.ndarray | float
 
 
 class CalibrationSlope(Score):
-    """The slope b. It is nan for rows of one class, and if the log odds separate the classes (Silvapulle 1981)."""
+    """The slope b.
+
+    It is nan for rows of one class or without events, and if the predictions separate the classes (Silvapulle 1981) or
+    order all events. Over sites, times to events have no slope: a risk set is no sum over rows.
+    """
 
     name = "calibration_slope"
     label = "calibration slope"
@@ -30,15 +35,20 @@ class CalibrationSlope(Score):
     places = Places(table=17, page=14, terminal=None, verdict=None, by_client=True)
 
     def judges(self, task: Task) -> bool:
-        return task.is_quantity or task.has_two_classes
+        return task.is_quantity or task.has_two_classes or task.has_events
 
     def of_rows(self, rows: WeightedRows) -> np.ndarray:
+        if rows.rows.task.has_events:
+            return rows.rows.once(HazardCalibration).fit(rows.weights)
         return rows.shared(fit_calibration)[0]
 
     def of_sums(self, sums: Sums) -> np.ndarray:
         if "products" in sums:
             return divide(sums["products"], sums["prediction_squares"])
         return sums["calibration_slope"]
+
+    def follows_from_sums(self, task: Task) -> bool:
+        return not task.has_events
 
 
 class CalibrationIntercept(Score):
@@ -99,6 +109,7 @@ _MAX_STEPS = 60  # where rows lie here
 _TOLERANCE = 1e-16  # of the squared Newton decrement per row: one more step is exact
 _FLOOR = 1e-8  # the least curvature per row: below, all probabilities are 0 or 1 up to rounding
 _SEPARATED = 2 * math.log(2)  # the total loss is larger if the scores do not separate the classes
+_ORDERED = math.log(2)  # the total partial loss is larger if the predictors order the events neither way
 
 
 def _compute_terms(y: np.ndarray, eta: np.ndarray, z: np.ndarray | float) -> Float[np.ndarray, "6 ... n"]:
@@ -129,9 +140,11 @@ class LogisticSearch:
         n_positive: Numbers,
         has_slope: bool,
         start: Numbers = 0.0,
+        least_loss: float = _SEPARATED,
     ):
         self._n_rows = np.asarray(n_rows, float)
         self._has_slope = has_slope
+        self._least_loss = least_loss  # a smaller loss of a model with a slope tells that there is no minimum
         self.trial = self._point = np.zeros((2, *self._n_rows.shape)) + start
         self.is_open = np.asarray((n_positive > 0) & (n_positive < self._n_rows))
         self.result = np.full_like(self.trial, np.nan)
@@ -142,7 +155,7 @@ class LogisticSearch:
         """Take a step, given the sums over all rows at ``trial``, each up to an ``error``. NaN ends a search."""
         is_known = np.isfinite(sums).all(axis=0)
         if self._has_slope:
-            is_known &= sums[0] > _SEPARATED * (1 + 1e-9)
+            is_known &= sums[0] > self._least_loss * (1 + 1e-9)
         sums = np.where(is_known, sums, 0.0)
         if not self._has_slope:
             sums[[2, 4, 5]] = 0.0  # without rounding of secure sums
@@ -211,6 +224,72 @@ class LogisticCalibration:
                 search.advance(np.add.reduceat(weights * terms, groups.starts, axis=-1))
             fits.append(search.result)
         return fits[0], fits[1]
+
+
+class HazardCalibration:
+    """Cox's model of weighted rows whose one feature is the linear predictor, stratified by client within each group.
+
+    A risk set are the rows of a client and a group whose time is at least that of the event. Rows are sorted by
+    stratum, and from the latest time on, so that sums over risk sets are cumulative sums.
+    """
+
+    def __init__(self, rows: ScoredRows):
+        time = np.abs(rows.target)
+        stratum = rows.groups.row_group * (int(rows.client.max(initial=0)) + 1) + rows.client
+        self._order = np.lexsort((-time, stratum))
+        self._groups = RowGroups(rows.groups.row_group[self._order])
+        self._is_event = (rows.target > 0)[self._order]
+        centered = rows.groups.center(rows.prediction)[self._order]
+        deviation = np.sqrt(np.add.reduceat(centered**2, self._groups.starts) / self._groups.sizes)
+        self._scale = np.where(deviation > 0, deviation, 1.0)
+        self._z = centered / self._groups.spread(self._scale)
+        changes_stratum = np.diff(stratum[self._order], prepend=-1) != 0
+        changes_time = np.diff(time[self._order], prepend=-1) != 0
+        self._stratum = np.cumsum(changes_stratum) - 1
+        time_starts = np.append(np.flatnonzero(changes_stratum | changes_time), len(time))
+        self._last_of_time = time_starts[np.cumsum(changes_stratum | changes_time)] - 1
+        self._start = 0.0
+        self._start = np.nan_to_num(self._search(np.ones((1, len(time)))))
+
+    def fit(self, weights: Float[np.ndarray, "B n"]) -> Float[np.ndarray, "B G"]:
+        """Return the slopes, nan for groups without events, and for those whose predictors order all events."""
+        return self._search(weights[:, self._order]) / self._scale
+
+    def _search(self, weights: np.ndarray) -> np.ndarray:
+        """Return the slope of the standardized predictors of sorted rows, (B, G)."""
+        groups = self._groups
+        n_rows = groups.total(weights)
+        n_events = groups.total(weights, self._is_event.astype(float))
+        start = np.stack([np.zeros_like(n_rows), np.zeros_like(n_rows) + self._start])
+        search = LogisticSearch(n_rows, np.minimum(n_events, n_rows / 2), True, start, _ORDERED)
+        none = np.zeros_like(n_rows)
+        for _ in range(_MAX_STEPS):
+            if not search.is_open.any():
+                break
+            loss, slope, curvature = self._sum_losses(weights, search.trial[1])
+            search.advance(np.stack([loss, none, slope, n_rows, none, curvature]))  # a takes no part
+        return search.result[1]
+
+    def _sum_losses(self, weights: np.ndarray, b: np.ndarray) -> list[np.ndarray]:
+        """Return the partial loss and its two derivatives at the slopes b (B, G), (B, G) each."""
+        eta = self._groups.spread(b) * self._z
+        z = self._z - self._z.min(initial=0)  # not negative, for logarithms
+        with np.errstate(divide="ignore", invalid="ignore"):  # of rows and risk sets without weight
+            log_risks = [np.log(weights * z**power) + eta for power in range(3)]
+            log_sum, first, second = (self._sum_risk_sets(log_risk, eta) for log_risk in log_risks)
+            mean = np.exp(first - log_sum)
+            terms = (log_sum - eta, mean - z, np.exp(second - log_sum) - mean**2)
+        is_event = self._is_event & (weights > 0)
+        return [self._groups.total(weights, np.where(is_event, term, 0)) for term in terms]
+
+    def _sum_risk_sets(self, log_values: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the sum of values (B, n) over the risk set of each row.
+
+        The values of each stratum are scaled so far above those of the strata before that these vanish.
+        """
+        height = (np.ptp(eta) + 1000) * self._stratum
+        log_sums = np.logaddexp.accumulate(log_values + height, axis=1)
+        return log_sums[:, self._last_of_time] - height
 
 
 def sum_logistic(

@@ -102,9 +102,8 @@ class Score(ABC):
         """Return whether rows of one of the score's tasks have what the score needs, as several groups may lack."""
         return True
 
-    @property
-    def follows_from_sums(self) -> bool:
-        """Return whether the score has ``of_sums``."""
+    def follows_from_sums(self, task: Task) -> bool:
+        """Return whether ``of_sums`` gives the score of predictions of a task."""
         return type(self).of_sums is not Score.of_sums
 
 
