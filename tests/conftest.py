@@ -156,9 +156,9 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FCORUN_CACHE", str(tmp_path / "cache"))
 
 
-def begin_empty_pictures(job, coefficients):
+def begin_empty_pictures(job, coefficients, subjects):
     """Return functions that return a run's pictures by file name, all of them empty."""
-    names = ["curves.png"] if coefficients is None else ["curves.png", "coefficients.png"]
+    names = ["curves.png", *["coefficients.png"] * (coefficients is not None), *["inference.png"] * len(subjects)]
     return [lambda: dict.fromkeys(names, b"")]
 
 

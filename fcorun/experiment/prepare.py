@@ -190,11 +190,13 @@ def check_axis(x: str, experiment: PreparedExperiment) -> None:
 def _resolve_settings(settings: Settings, algo: Method, name: str) -> Settings:
     """Return the settings with one of ``local_epochs`` and ``local_steps`` None, and with ``gap`` where it is named.
 
-    An algorithm whose clients take all their data at once counts its own steps, and has no ``batch_size``. Raises
-    UserError.
+    The precision is float64 where the algorithm needs that. An algorithm whose clients take all their data at once
+    counts its own steps, and has no ``batch_size``. Raises UserError.
     """
     if settings.metric == "gap" or "gap" in (settings.stop or {}):
         settings = replace(settings, gap=True)
+    if algo.needs_float64:
+        settings = replace(settings, precision="float64")
     if settings.local_steps is not None:
         if settings.local_epochs not in (None, 1):
             raise UserError("local_epochs and local_steps exclude each other: set one of them to `null`")

@@ -287,6 +287,7 @@ def _finish_jobs(
     from fcorun.runs.finish import finish_run
 
     data = context.engine.federation.data
+    algorithm = context.engine.federation.algorithm
     times = {
         "compile": context.engine.programs.compile_seconds - context.earlier_compile_seconds,
         "steady": snapshot.seconds / len(jobs),
@@ -305,7 +306,18 @@ def _finish_jobs(
             participants = client_states[i].count_participants(np.arange(n_evaluated))
             jobs[i].add_reason(f"personal models are of {n_evaluated:,} evaluated clients, of whom {participants:,} "
                                "have taken part; the others still have the initial model")  # fmt: skip
-        finish_run(jobs[i], data, solution, models, times=times)
+        intervals = None
+        if algorithm.has_client_estimates and snapshot.round and not jobs[i].divergence_round:
+            from fcorun.results.models.meta_analysis import tabulate_estimates
+
+            server = jax.tree.map(lambda values, i=i: np.asarray(values)[i], snapshot.state["server"])
+            estimates = algorithm.client_estimates(server)
+            intervals = tabulate_estimates(jobs[i].experiment, data, solution, estimates)
+            for warning in intervals.warnings:
+                jobs[i].add_reason(warning)
+        files = intervals.files if intervals else {}
+        subjects = [intervals.table] if intervals else []
+        finish_run(jobs[i], data, solution, models, times=times, files=files, subjects=subjects)
         context.watch.on_end(jobs[i])
 
 

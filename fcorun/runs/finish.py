@@ -1,7 +1,7 @@
 """The end of a run: final warnings, scores of held-out rows, the summary, and the files that complete the record."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from types import MappingProxyType
@@ -56,6 +56,7 @@ from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem.problem import Vector
 from fcorun.methods.problem.solver import gather_rows
+from fcorun.reports.pictures.picture import begin_pictures
 from fcorun.results.model_outputs import Arrays
 from fcorun.results.models.coefficients import (
     Coefficients,
@@ -247,6 +248,7 @@ def finish_run(
     times: dict,
     files: Mapping[str, str] = MappingProxyType({}),
     sections: Mapping[str, Any] = MappingProxyType({}),
+    subjects: Sequence[Any] = (),
 ) -> None:
     """Complete the record of a run that has ended, and set its status. The run fails if the record cannot be written.
 
@@ -254,6 +256,7 @@ def finish_run(
         models: the clients' personal models by parameter; None if they are not saved.
         times: the seconds of compilation and of rounds.
         files, sections: further files by name, and further sections of summary.json.
+        subjects: further subjects of pictures, of those of ``fcorun.reports.pictures.picture``.
     """
     lasso, relaxed = solution, None
     if job.experiment.settings.is_relaxed and not job.divergence_round:
@@ -267,7 +270,7 @@ def finish_run(
         coefficients = coefficients_from(solution, data, job.experiment)
     drawings: Drawings = []
     if job.with_pictures:
-        drawings = _begin_pictures(job, coefficients)  # of the rows before the relaxation replaces them
+        drawings = _begin_pictures(job, coefficients, subjects)  # of the rows before the relaxation replaces them
     if not (job.divergence_round or job.experiment.settings.imputations):
         _add_reasons_for_doubt(job, data, lasso, coefficients)
     status, reason = "done", ""
@@ -454,23 +457,21 @@ def _write_end(job: Job, final: tuple[str, str], summary: dict, drawings: Drawin
 def _begin_curves(job: Job, data: FederatedData, curves: "Curves") -> Callable[[], dict[str, bytes]]:
     """Begin to draw the curves of two classes on held-out rows."""
     from fcorun.reports.pictures.curve_groups import CurveView
-    from fcorun.reports.pictures.picture import begin_pictures
 
     return begin_pictures(CurveView(curves, job.title_held_out_rows(data)), style=job.experiment.settings.style)
 
 
-def _begin_pictures(job: Job, coefficients: Coefficients | None) -> Drawings:
-    """Begin to draw the curves of a run, and the coefficients of a linear model."""
+def _begin_pictures(job: Job, coefficients: Coefficients | None, subjects: Sequence[Any]) -> Drawings:
+    """Begin to draw the curves of a run, the coefficients of a linear model, and further subjects."""
     from fcorun.reports.pictures.coefficient_picture import ModelView
-    from fcorun.reports.pictures.picture import begin_pictures
     from fcorun.reports.pictures.run_curves import RunView
 
     settings, title = job.experiment.settings, job.picture_title
     run_view = RunView(job.rows, title, settings.cutoff, settings.x, job.experiment.metrics)
-    drawings = [begin_pictures(run_view, style=settings.style)]
+    views = [run_view, *subjects]
     if coefficients is not None:
-        drawings.append(begin_pictures(ModelView(coefficients, title, settings.cutoff), style=settings.style))
-    return drawings
+        views.append(ModelView(coefficients, title, settings.cutoff))
+    return [begin_pictures(view, style=settings.style) for view in views]
 
 
 def _write_files(job: Job, files: Mapping[str, bytes | str]) -> None:

@@ -27,6 +27,7 @@ from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.run_curves import RunView
 from fcorun.reports.pictures.survival_calibration_picture import SurvivalView
 from fcorun.results.models.coefficients import Coefficients
+from fcorun.results.models.meta_analysis import ClientEstimates, MetaAnalysisTable, build_meta_table
 from fcorun.results.models.predictions import Predictions, tabulate_scores
 from fcorun.results.models.score_curves import compute_curves
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows
@@ -68,18 +69,36 @@ def calibrated_risks() -> SurvivalView:
     return SurvivalView(calibrate(rows, np.linspace(0, 1, 80), 1), "a run")
 
 
+def combined_estimates(is_known: bool = True) -> MetaAnalysisTable:
+    rng = np.random.default_rng(3)
+    errors = rng.uniform(0.1, 0.4, (4, 4))
+    if not is_known:
+        errors = np.full((4, 4), np.nan)
+    clients = ClientEstimates(
+        names=("age", "dose", "ward=icu", "(intercept)"), clients=("a", "b", "c", "d"),
+        estimates=rng.normal(0.3, 0.2, (4, 4)), standard_errors=errors, deviation=np.ones(4), effects="random",
+        ridge=0.0, n_rows=400,
+    )  # fmt: skip
+    names = ("age", "dose", "ward=icu")
+    return build_meta_table(
+        clients, Coefficients(names, ("ill",), np.zeros((3, 1)), np.zeros(1), ratio_name="odds ratio")
+    )
+
+
 SUBJECTS = {
     ProblemView: lambda: view_of(fake_grid("s", seeds=(0,))),
     RunView: lambda: RunView(fake_rows(), "a run", 1e-4),
     ModelView: lambda: model_of(voxels=True),
     CurveView: lambda: held_out_curves(300),
     SurvivalView: calibrated_risks,
+    MetaAnalysisTable: combined_estimates,
 }
 # subjects to which some pictures do not apply, with the names of those that do
 LACKING = {
     "one run": (lambda: view_of([fake_record("one", fake_config())]), {"best", "structure"}),
     "failed": (lambda: view_of([fake_record("f", status="failed")]), set()),
     "no voxels": (lambda: model_of(voxels=False), {"coefficients"}),
+    "no estimates": (lambda: combined_estimates(is_known=False), set()),
     "few rows": (lambda: held_out_curves(20), {"roc", "decision"}),
 }
 SHELF = [picture for subject in SUBJECTS for picture in find_pictures(subject)]

@@ -12,7 +12,7 @@ from fcorun.base.records.record import Record
 from fcorun.experiment.prepare import prepare
 from fcorun.results.models.inference import infer
 from fcorun.results.models.inference_problem import InferenceOptions
-from fcorun.results.models.inference_table import COLUMNS, build_table
+from fcorun.results.models.inference_table import build_table
 
 CLIENTS = np.repeat([*"abcdefghijkl"], 20)
 
@@ -51,5 +51,5 @@ def record_of(*overrides, target="stay", frame=None, status="done", weights=None
 
 
 def table_of(record, **options) -> pd.DataFrame:
-    rows = build_table(infer(record, InferenceOptions(**options))).to_rows()
-    return pd.DataFrame(rows, columns=list(COLUMNS)).set_index("feature")
+    table = build_table(infer(record, InferenceOptions(**options)))
+    return pd.DataFrame(table.to_rows(), columns=list(table.columns)).set_index("feature")

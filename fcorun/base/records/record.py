@@ -98,6 +98,7 @@ RECORD_FILES = (
     "coefficients_by_client.csv",
     "inference.csv",
     "inference.txt",
+    "client_estimates.csv",
     "mask.nii.gz",
     "weights.nii.gz",
     "weights_by_client.nii.gz",

@@ -36,8 +36,9 @@ from fcorun.reports.page.write import REPORT_FILE, key_comments
 from fcorun.reports.pictures.forest import draw_forest, make_files
 from fcorun.reports.pictures.layout import style_context
 from fcorun.reports.pictures.run_curves import RunView, draw
-from fcorun.results.models import inference, inference_table
 from fcorun.results.models.fitted_record import FittedRecord
+from fcorun.results.models.inference_table import InferenceTable
+from fcorun.results.models.meta_analysis import compute_record_intervals
 from fcorun.results.score_intervals.score_table import ScoreIntervals, ScoreOptions
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Intervals:
         style: the style of the picture.
     """
 
-    table: inference_table.InferenceTable
+    table: InferenceTable
     description: str
     warnings: list[str]
     style: str = "paper"
@@ -68,7 +69,7 @@ class Intervals:
         """The intervals by feature, as in inference.csv, all numbers as floats."""
         import pandas as pd
 
-        columns = list(inference_table.COLUMNS)
+        columns = list(self.table.columns)
         frame = pd.DataFrame(self.table.to_rows(), columns=columns)
         numbers = [name for name in columns if name not in ("feature", "method", "label")]
         return frame.astype(dict.fromkeys(numbers, float)).set_index("feature")
@@ -192,6 +193,8 @@ class RunRecord(FittedRecord):
     ) -> Intervals:
         """Return intervals for the coefficients at the certified solution, as ``fcorun infer`` does.
 
+        Those of a meta-analysis are of its combined estimates, and have the option ``level`` alone.
+
         Args:
             method: "debiased", "wald" or "split"; "auto": debiased with a penalty, wald without one.
             level: the confidence level.
@@ -212,12 +215,10 @@ class RunRecord(FittedRecord):
             raise UserError(f"data is {describe_type(data)}: give what from_arrays or from_frame made of the rows")
         values = {"method": method, "level": level, "cluster": cluster, "errors": errors, "seed": seed,
                   "imputations": imputations}  # fmt: skip
-        fitted = inference.infer(self, build(InferenceOptions, values), data)
-        table = inference_table.build_table(fitted)
-        sentences = inference_table.find_warnings(fitted)
-        _warn(sentences)
-        description = "\n".join(inference_table.describe(fitted, table))
-        return Intervals(table, description, sentences, str(self.flat_config.get("style", "paper")))
+        found = compute_record_intervals(self, build(InferenceOptions, values), data)
+        _warn(found.warnings)
+        style = str(self.flat_config.get("style", "paper"))
+        return Intervals(found.table, "\n".join(found.description), found.warnings, style)
 
     @python_words(names_of_record)
     def score_intervals(

@@ -77,6 +77,11 @@ class AlgorithmCase:
     def traits(self) -> Traits:
         return self.algorithm.traits
 
+    @property
+    def needs_float64(self) -> bool:
+        """The flag of an algorithm whose runs are in float64, within which its checks are called."""
+        return self.algorithm.needs_float64
+
     def federation(self, *overrides: str) -> Federation:
         """Return the federation of a run of the algorithm."""
         return engine_of(self.config(*overrides)).federation

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 from fcorun.base.errors import UserError
@@ -55,4 +56,5 @@ def check(overrides: Sequence[str]) -> Iterator[tuple[str, Iterator[CheckResult]
         section_overrides = [text for text in overrides if text.lstrip("+").startswith(f"{section}.")]
         with use_precision("float64" if section in ("mirror", "objective", "reg") else "float32"):
             for title, checks, subject in PLUGINS[section](name, section_overrides):
-                yield title, run_checks(checks, subject)
+                with use_precision("float64") if getattr(subject, "needs_float64", False) else nullcontext():
+                    yield title, run_checks(checks, subject)

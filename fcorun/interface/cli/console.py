@@ -17,7 +17,15 @@ from fcorun.runs.job import Job, SweepWatcher
 
 _RECORD_FILES = (  # in the order of their importance to a reader
     *("metrics.csv", "scores.csv", "predictions.csv", "curves.png", "coefficients.csv", "coefficients.png"),
-    *("splines.png", "roc.png", "calibration.png", "decision.png"),
+    *(
+        "inference.csv",
+        "inference.png",
+        "client_estimates.csv",
+        "splines.png",
+        "roc.png",
+        "calibration.png",
+        "decision.png",
+    ),
     *("weights.nii.gz", "brain.png", "baseline_hazard.csv", "summary.json", "solution.npz", "personal.npz"),
     *("scaling.npz", "missing.csv", "config.yaml", "run.log"),
 )

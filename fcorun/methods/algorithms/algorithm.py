@@ -197,6 +197,7 @@ class Method(PluginBase):
         is_sublinear: True if the optimum is approached, but too slowly to be ``exact``.
         tends_to_minimum_of_psi: True if the output of a long run goes to a minimizer of psi alone, 0 for a norm.
         multiplies_means: True if the server takes products of means, so that the weights of uploads must sum to one.
+        needs_float64: True if runs are in float64, whatever the setting ``precision`` says.
         source: the publication, in the notation of fcorun.base.sources.catalogue; not inherited.
     """
 
@@ -207,6 +208,7 @@ class Method(PluginBase):
     is_sublinear: ClassVar[bool] = False
     tends_to_minimum_of_psi: ClassVar[bool] = False
     multiplies_means: ClassVar[bool] = False
+    needs_float64: ClassVar[bool] = False
     source: ClassVar[str]
 
     def __init_subclass__(cls, **options):
@@ -334,6 +336,18 @@ class Algorithm(Method, ABC):
         By default the state does not depend on the message.
         """
         return client
+
+    def client_estimates(self, server: PyTree) -> tuple[Vector, Vector]:
+        """Return each client's estimates of the parameters and their inverse variances, (M, *shape) each.
+
+        Only an algorithm whose model is a mean of such estimates defines this, and its records get their intervals.
+        """
+        raise NotImplementedError
+
+    @property
+    def has_client_estimates(self) -> bool:
+        """True if ``client_estimates`` is defined, so that the model is a mean of the clients' own estimates."""
+        return type(self).client_estimates is not Algorithm.client_estimates
 
     def metrics(self, problem: Problem, server: PyTree, clients: PyTree) -> dict[str, Float[Array, ""]]:
         """Return the values of ``declared_metrics``, each a scalar, at an evaluation.

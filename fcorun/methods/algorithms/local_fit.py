@@ -1,7 +1,7 @@
 """Algorithms of one round, whose clients fit their own losses: the base class, DLSA and meta-analysis."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +117,7 @@ class MetaAnalysis(LocalFitAlgorithm):
     the intercept, a client leaves out the last.
 
     Messages are averaged by their weights in F, so that each client fills a row of its own of a table of M rows, which
-    suits tens of clients. Only this row counts in ``bytes_up``.
+    suits tens of clients. Only this row counts in ``bytes_up``. Runs are in float64, whatever ``precision`` says.
     """
 
     source = "the estimators of @dersimonian1986"
@@ -128,15 +128,18 @@ class MetaAnalysis(LocalFitAlgorithm):
         Metric("i2", "largest I$^2$ of a coefficient", bounded=True),
     )
     metrics_of_server = True
+    needs_float64 = True
 
     effects: Literal["fixed", "random"] = "fixed"
 
     def init(self, problem, w0):
         zero = 0 * w0
-        return {"w": w0, "tau2": zero, "q": zero, "i2": zero}, None
+        of_clients = w0.map(lambda v: jnp.zeros((problem.n_clients, *v.shape), v.dtype))
+        return {"w": w0, "tau2": zero, "q": zero, "i2": zero, "fits": of_clients, "precisions": of_clients}, None
 
     def local(self, problem, server, client, data):
-        fit, variance = self._estimate(problem, self.fit(problem, data), data)
+        fit, _ = self._estimate(problem, self.fit(problem, data), data)  # without the small ridge of the solver
+        fit, variance = self._estimate(problem, fit, data)
         precision = variance.map(lambda v: 1 / v)  # 0 for an infinite variance
         row = {"fit": fit, "precision": precision, "weight": jnp.ones((), data.dtype)}
         is_own = (jnp.arange(problem.n_clients) == data.client).astype(data.dtype)
@@ -150,16 +153,21 @@ class MetaAnalysis(LocalFitAlgorithm):
         fits, precisions = (jax.vmap(lambda v, p: v / p)(mean[name], weight) for name in ("fit", "precision"))
 
         has_weights = ravel_pytree(precisions)[0].any()
-        fits = fits.map(lambda v: jnp.where(has_weights, v, jnp.nan))  # a mean without weights would be 0
 
         def combine_parameter(fit, precision):
-            return jnp.stack(combine_estimates(fit, precision, self.effects == "random"))
+            combined = combine_estimates(fit, precision, self.effects == "random")
+            estimate = jnp.where(has_weights, combined.estimate, jnp.nan)  # a mean without weights would be 0
+            return jnp.stack([estimate, combined.tau2, combined.q, combined.i2])
 
         results = fits.map(combine_parameter, precisions)
-        return {name: results.map(lambda v, k=k: v[k]) for k, name in enumerate(("w", "tau2", "q", "i2"))}
+        state = {name: results.map(lambda v, k=k: v[k]) for k, name in enumerate(("w", "tau2", "q", "i2"))}
+        return state | {"fits": fits, "precisions": precisions}
 
     def output(self, problem, server):
         return server["w"]
+
+    def client_estimates(self, server):
+        return server["fits"], server["precisions"]
 
     def metrics(self, problem, server, clients):
         columns = {"tau2": "tau2", "cochran_q": "q", "i2": "i2"}
@@ -204,27 +212,44 @@ class MetaAnalysis(LocalFitAlgorithm):
         return estimate, unravel(variance * jnp.where(is_known, dispersion, jnp.inf))
 
 
-def combine_estimates(
-    estimates: jax.Array, precisions: jax.Array, random: bool = False
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Return the combined estimate, tau^2, Cochran's Q and I^2 of each coefficient.
+class CombinedEstimates(NamedTuple):
+    """Coefficients of a meta-analysis, each of the shape of a coefficient.
+
+    Attributes:
+        estimate: the weighted mean of the clients' estimates.
+        precision: the inverse variance of this mean, 0 where no client has an estimate.
+        tau2: the variance between clients, tau^2.
+        q: Cochran's Q.
+        i2: I^2, between 0 and 1.
+    """
+
+    estimate: jax.Array
+    precision: jax.Array
+    tau2: jax.Array
+    q: jax.Array
+    i2: jax.Array
+
+
+def combine_estimates(estimates: jax.Array, precisions: jax.Array, random: bool = False) -> CombinedEstimates:
+    """Return the combined estimate of each coefficient, and how the clients' estimates vary.
 
     Args:
         estimates: of each client, (M, *shape).
         precisions: the inverse variances, (M, *shape). A client without information has 0.
         random: whether the weights include tau^2.
     """
-    total = _positive(precisions.sum(axis=0))
-    combined = (precisions * estimates).sum(axis=0) / total
+    total = precisions.sum(axis=0)
+    combined = (precisions * estimates).sum(axis=0) / _positive(total)
     q = (precisions * (estimates - combined[None]) ** 2).sum(axis=0)
     count = (precisions > 0).sum(axis=0)
     excess = jnp.where(count > 1, jnp.maximum(q - (count - 1), 0), 0)  # q of one client is rounding
-    tau2 = excess / _positive(total - (precisions**2).sum(axis=0) / total)
+    tau2 = excess / _positive(total - (precisions**2).sum(axis=0) / _positive(total))
     i2 = excess / _positive(q)
     if random:
         weights = precisions / (1 + precisions * tau2[None])  # the inverse of variance plus tau^2
-        combined = (weights * estimates).sum(axis=0) / _positive(weights.sum(axis=0))
-    return combined, tau2, q, i2
+        total = weights.sum(axis=0)
+        combined = (weights * estimates).sum(axis=0) / _positive(total)
+    return CombinedEstimates(combined, total, tau2, q, i2)
 
 
 def _positive(values: jax.Array) -> jax.Array:

@@ -8,7 +8,12 @@ import numpy as np
 
 from fcorun.reports.page import elements
 from fcorun.reports.page.elements import parse_float, read_lines
-from fcorun.reports.page.models import MAX_COEFFICIENTS, describe_few_levels, draw_model_pictures
+from fcorun.reports.page.models import (
+    MAX_COEFFICIENTS,
+    describe_few_levels,
+    draw_model_pictures,
+    meta_analysis_table,
+)
 from fcorun.reports.page.question import gaps_look_unrelated
 from fcorun.reports.page.table_model import FittedTableModel, hide_row_numbers
 from fcorun.reports.pictures.forest import format_interval
@@ -40,7 +45,8 @@ def interval_warnings(model: FittedTableModel) -> list[str]:
     for line in read_lines(model.record.folder / INTERVALS_TEXT) if model.intervals else []:
         if line.startswith(_WARNING):
             text = hide_row_numbers(line).removeprefix(_WARNING)
-            if text.startswith(GAPS) and gaps_look_unrelated(model):
+            is_of_run = text in str(model.record.status.get("reason"))  # as those of a meta-analysis
+            if is_of_run or (text.startswith(GAPS) and gaps_look_unrelated(model)):
                 continue
             for column in model.encoding.columns:
                 text = text.replace(f"'{column.name}'", f"'{model.label(column.name, with_unit=False)}'")
@@ -169,6 +175,7 @@ def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
     return [
         elements.warning_list(interval_warnings(model)),
         elements.html_table(headers, lines, caption=caption, numbers=(1, 2, 3)),
+        meta_analysis_table(model.intervals),
         elements.bullet_list([counted, *reading_sentences(model)]),
         elements.embed_picture(
             model.record.folder / "inference.png", "Forest plot: the estimates and intervals of the table."

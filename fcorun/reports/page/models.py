@@ -27,7 +27,7 @@ from fcorun.reports.pictures.coefficient_picture import ModelView
 from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.picture import Picture, find_pictures
-from fcorun.results.inference.methods import INTERVALS_TEXT
+from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.models.coefficients import load_coefficients, nonzero_rows
 from fcorun.results.score_intervals.intervals import compute_intervals
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, ScoreIntervals, ScoreOptions
@@ -75,11 +75,23 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
         if with_intervals:
             blocks += draw_model_pictures(record)
             blocks.append(embed_picture(record.folder / "inference.png", f"{name}: intervals; inference.csv has all."))
+            blocks.append(meta_analysis_table(read_csv(record.folder / INTERVALS_FILE)))
             blocks.append(bullet_list(read_lines(record.folder / INTERVALS_TEXT)))
     if len(models) > MAX_MODELS:
         more = len(models) - MAX_MODELS
         blocks.append(paragraph(f"Coefficients of {more} further best runs are in their coefficients.csv."))
     return blocks
+
+
+def meta_analysis_table(intervals: Sequence[dict[str, Any]]) -> str:
+    """Return how the clients differ in each coefficient, from the rows of inference.csv; "" without a meta-analysis."""
+    columns = ["feature", "estimate", "standard_error", "low", "high", "p_value"]
+    columns += ["tau2", "cochran_q", "q_p_value", "i2"]
+    caption = ("The meta-analysis, per unit of a feature: tau2 is the variance between clients, in squared units of an "
+               "estimate, Q has the p value of no difference between clients, and i2 is the share of the variation "
+               "that is not chance. client_estimates.csv has the estimates of each client.")  # fmt: skip
+    is_meta_analysis = bool(intervals) and "tau2" in intervals[0]
+    return csv_table(intervals, "meta-analysis", caption, columns) if is_meta_analysis else ""
 
 
 def draw_model_pictures(record: Record) -> list[str]:

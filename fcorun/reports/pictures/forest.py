@@ -1,4 +1,4 @@
-"""The forest plot of intervals: a row for each feature, with its numbers beside it."""
+"""Forest plots: a row for each feature, with its numbers beside it; of a meta-analysis, a row for each client."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 
 from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, render_figure, shorten_name, style_context
+from fcorun.reports.pictures.picture import Picture
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.models.inference_table import InferenceTable, format_p, order_by_p_value
+from fcorun.results.models.meta_analysis import MetaAnalysisTable
 
 MAX_ROWS = 40
+_MAX_PANELS, _MAX_CLIENTS = 12, 24  # of a meta-analysis
 _ROW = 0.132  # inches of a row
 _LETTER = 0.054  # inches of a letter of a column
 _GAP = 0.16  # inches between two columns of text
@@ -34,8 +37,10 @@ def draw_forest(table: InferenceTable) -> Any:
     of models with a ratio they are ratios on a logarithmic axis. The columns beside them have these numbers, and those
     per unit of a feature. Of more than 40 features, those with the smallest p values are drawn, else all features with
     an interval, and reference levels, in the order of the data. The intercept and terms of curves are in the file, not
-    in the figure.
+    in the figure. A meta-analysis has a panel for each feature instead, with the estimates of the clients.
     """
+    if isinstance(table, MetaAnalysisTable) and order_by_p_value(table):
+        return _draw_meta_analysis(table)
     drawable = [row for row in order_by_p_value(table) if table.features[row] not in table.curve_of_feature]
     rows = list(drawable[:MAX_ROWS])
     if len(drawable) <= MAX_ROWS:
@@ -65,27 +70,47 @@ def draw_forest(table: InferenceTable) -> Any:
 
 
 def _draw_intervals(ax: Any, table: InferenceTable, rows: list[int], positions: np.ndarray) -> None:
-    """Draw a square and a line for each row; an arrow ends a line that leaves the axis."""
-    low, middle, high = _read_intervals(table, rows, "_standardized")
-    null = 1.0 if table.ratio_name else 0.0
-    if table.ratio_name:
+    """Draw a square and a line for each row, per standard deviation."""
+    intervals = _read_intervals(table, rows, "_standardized")
+    unscaled = [getattr(table, f"{name}_standardized")[rows] for name in ("low", "estimate", "high")]
+    _draw_lines(ax, intervals, positions, limits=_axis_limits(unscaled, bool(table.ratio_name)), ratio=table.ratio_name)
+
+
+def _draw_lines(
+    ax: Any,
+    intervals: list[np.ndarray],
+    positions: np.ndarray,
+    *,
+    limits: tuple[float, float],
+    ratio: str,
+    sizes: np.ndarray | None = None,
+) -> None:
+    """Draw low ends, estimates and high ends at these heights; an arrow ends a line that leaves the axis.
+
+    ``ratio`` is the name of ratios, "" of differences. ``sizes`` are those of the squares, in points.
+    """
+    low, middle, high = intervals
+    null = 1.0 if ratio else 0.0
+    if ratio:
         ax.set_xscale("log")
-    smallest, largest = _axis_limits(table, rows)
+    smallest, largest = limits
     ax.axvline(null, color="black", linewidth=pt(0.6))
-    for y, left, point, right in zip(positions, low, middle, high, strict=True):
+    if sizes is None:
+        sizes = np.full(len(middle), 3.6)
+    for y, left, point, right, size in zip(positions, low, middle, high, sizes, strict=True):
         if np.isnan(point):
             continue
         excludes_null = left > null or right < null
         colour = COLOURS[0] if excludes_null else "0.45"
         ax.plot([max(left, smallest), min(right, largest)], [y, y], color=colour, linewidth=pt(1.1), zorder=2)
         if smallest <= point <= largest:
-            ax.plot([point], [y], "s", color=colour, markersize=pt(3.6), zorder=3)
+            ax.plot([point], [y], "s", color=colour, markersize=pt(size), zorder=3)
         if left < smallest:
             ax.plot([smallest], [y], "<", color=colour, markersize=pt(3.2), clip_on=False, zorder=3)
         if right > largest:
             ax.plot([largest], [y], ">", color=colour, markersize=pt(3.2), clip_on=False, zorder=3)
     ax.set_xlim(smallest, largest)
-    if table.ratio_name:
+    if ratio:
         _set_ratio_ticks(ax, smallest, largest)
     else:
         ax.locator_params(axis="x", nbins=5)
@@ -101,34 +126,36 @@ def _read_intervals(table: InferenceTable, rows: list[int], kind: str) -> list[n
         return [np.exp(each) for each in values] if table.ratio_name else values
 
 
-def _axis_limits(table: InferenceTable, rows: list[int]) -> tuple[float, float]:
-    """Return the ends of the axis: those of all intervals, unless a few of them would flatten the rest."""
-    low, middle = table.low_standardized[rows], table.estimate_standardized[rows]
-    high = table.high_standardized[rows]
+def _axis_limits(intervals: list[np.ndarray], is_ratio: bool) -> tuple[float, float]:
+    """Return the ends of the axis: those of all intervals, unless a few of them would flatten the rest.
+
+    The intervals are low ends, estimates and high ends of coefficients, and the axis has ratios if ``is_ratio``.
+    """
+    low, middle, high = intervals
     is_drawn = np.isfinite(low) & np.isfinite(high)
     if not is_drawn.any():
-        return (0.5, 2.0) if table.ratio_name else (-1.0, 1.0)
+        return (0.5, 2.0) if is_ratio else (-1.0, 1.0)
     low, middle, high = low[is_drawn], middle[is_drawn], high[is_drawn]
     typical = 4 * float(np.median(high - low)) + float(np.percentile(np.abs(middle), 90))
     smallest = max(min(float(low.min()), 0.0), -typical)
     largest = min(max(float(high.max()), 0.0), typical)
     margin = 0.04 * (largest - smallest) or 1.0
     ends = (smallest - margin, largest + margin)
-    return (float(np.exp(ends[0])), float(np.exp(ends[1]))) if table.ratio_name else ends
+    return (float(np.exp(ends[0])), float(np.exp(ends[1]))) if is_ratio else ends
 
 
-def _set_ratio_ticks(ax: Any, smallest: float, largest: float) -> None:
-    """Set plain numbers as ticks of an axis of ratios."""
-    from matplotlib.ticker import FixedLocator, NullLocator
+def _set_ratio_ticks(ax: Any, smallest: float, largest: float, share: float = 0.16) -> None:
+    """Set plain numbers as ticks of an axis of ratios, at least so large a share of its length from each other."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
     choices = (0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
     within = [value for value in choices if smallest <= value <= largest]
     spread = np.log(largest / smallest)
     ticks = [1.0]
     for value in sorted(within, key=lambda value: abs(np.log(value))):
-        if all(abs(np.log(value / other)) > 0.16 * spread for other in ticks):
+        if all(abs(np.log(value / other)) > share * spread for other in ticks):
             ticks.append(value)
-    ax.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
+    ax.xaxis.set_major_locator(FixedLocator(sorted(ticks)) if len(ticks) > 1 else MaxNLocator(2))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
@@ -181,3 +208,72 @@ def format_interval(low: float, middle: float, high: float, null: float) -> str:
         decimals += 1
     low, middle, high = (round(value, decimals) + 0.0 for value in (low, middle, high))  # no -0
     return f"{middle:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})".replace("-", "\N{MINUS SIGN}")
+
+
+def _draw_meta_analysis(table: MetaAnalysisTable) -> Any:
+    """Return a panel for each feature, with a row for each client and a last one for the combined estimate.
+
+    Numbers are per unit of the feature, ratios where the model has these. The size of a square is the weight of the
+    client. Of more than 12 features those with the smallest p values have panels, and of more than 24 clients those of
+    most weight have rows.
+    """
+    from scipy.stats import norm
+
+    drawable = order_by_p_value(table)
+    rows = sorted(drawable[:_MAX_PANELS])
+    clients = np.sort(np.argsort(-table.weights.sum(axis=1), kind="stable")[:_MAX_CLIENTS])
+    notes = [table.title]
+    if len(rows) < len(drawable):
+        notes.append(f"the {len(rows)} smallest p values of {len(drawable)} features")
+    if len(clients) < len(table.weights):
+        notes.append(f"the {len(clients)} clients of most weight, of {len(table.weights)}")
+    names = [shorten_name(table.clients.clients[m], _MAX_NAME // 2) for m in clients]
+    height = _ROW * (len(names) + 3)
+    figure, axes = make_figure(len(rows), min(2, len(rows)), height=height, title=["; ".join(notes)], wide=True)
+    null = 1.0 if table.ratio_name else 0.0
+    half = norm.ppf((1 + table.level) / 2) * table.clients.standard_errors
+    positions = np.arange(len(names) + 1)[::-1]
+    for ax, row in zip(axes, rows, strict=True):
+        of_clients = table.clients.estimates[clients, row]
+        unscaled = [
+            np.append(of_clients - half[clients, row], table.low[row]),
+            np.append(of_clients, table.estimate[row]),
+            np.append(of_clients + half[clients, row], table.high[row]),
+        ]
+        intervals = unscaled
+        if table.ratio_name:
+            with np.errstate(over="ignore"):
+                intervals = [np.exp(values) for values in unscaled]
+        limits = _axis_limits(unscaled, bool(table.ratio_name))
+        sizes = 2 + 4 * np.append(np.sqrt(table.weights[clients, row]), 0.5)
+        _draw_lines(ax, intervals, positions, limits=limits, ratio=table.ratio_name, sizes=sizes)
+        if table.ratio_name:
+            _set_ratio_ticks(ax, *limits, share=0.25)
+        else:
+            ax.locator_params(axis="x", nbins=3)
+        ax.axvline(intervals[1][-1], color=COLOURS[0], linewidth=pt(0.6), linestyle=":")
+        texts = [format_interval(*numbers, null) for numbers in zip(*intervals, strict=True)]
+        end = _GAP + _LETTER * max(map(len, texts))
+        for text, y in zip(texts, positions, strict=True):
+            _write(ax, text, (end, y))
+        ax.axhline(0.5, color="0.8", linewidth=pt(0.5))
+        ax.set_yticks(positions, [*names, f"{table.clients.effects} effects"], parse_math=False)
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+        ax.grid(False, axis="y")
+        ax.set_ylim(-0.7, len(names) + 0.7)
+        name = shorten_name(table.display_names[row], _MAX_NAME)
+        variation = f"I² {table.i2[row]:.0%}, τ² {table.tau2[row]:.2g}, p of Q {format_p(table.q_p_value[row])}"
+        ax.set_title(f"{name}: p {format_p(table.p_value[row])}; {variation}", parse_math=False)
+    class_suffix = f" of '{table.outcome}'" if table.outcome else ""
+    label = f"{table.ratio_name or 'coefficient'}{class_suffix} per unit of the feature"
+    figure.supxlabel(label, fontsize=pt(8), parse_math=False)
+    return figure
+
+
+def _collect_meta_analysis(table: MetaAnalysisTable) -> MetaAnalysisTable | None:
+    """Return the table of a meta-analysis if a feature has an interval."""
+    return table if order_by_p_value(table) else None
+
+
+PICTURE = Picture("inference", MetaAnalysisTable, _collect_meta_analysis, draw_forest)

@@ -2,7 +2,10 @@
 
 INTERVALS_FILE = "inference.csv"  # in a record
 INTERVALS_TEXT = "inference.txt"  # what was computed, and warnings
+CLIENT_ESTIMATES_FILE = "client_estimates.csv"  # in the record of a meta-analysis
+META_ANALYSIS = "meta-analysis"
 SOURCES = {
+    META_ANALYSIS: "@dersimonian1986",
     "debiased": "@vandegeer2014 and @lee2017, with strengths by the rule of @zhang2014",
     "wald": "",
     "split": "data splitting of @cox1975",

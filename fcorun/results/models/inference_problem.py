@@ -256,6 +256,11 @@ def explain_no_intervals(experiment: PreparedExperiment) -> str:
         return explain_imputed(experiment.settings.imputations)
     if experiment.settings.relax is not None and experiment.settings.is_relaxed:
         return explain_relaxed(experiment.settings.relax)
+    if getattr(experiment.algo, "has_client_estimates", False):
+        return word(
+            f"the intervals of `algo={names['algo']}` are of the mean of the clients' estimates and not of one model "
+            "of all rows, and the run itself writes them: run an older record again, and plan without --infer"
+        )
     if type(experiment.objective) not in WITH_INTERVALS:
         return word(
             f"`objective={names['objective']}` has no intervals: they are for "

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -37,7 +38,6 @@ _NUMBERS = (
     *("estimate_standardized", "low_standardized", "high_standardized", "ratio", "ratio_low", "ratio_high"),
     *("penalized", "missing_information", "n", "events"),
 )
-COLUMNS = ("feature", *_NUMBERS, "level", "method", "label")
 INTERCEPT = "(intercept)"
 
 
@@ -61,7 +61,10 @@ class InferenceTable:
         title: what the intervals are, in one line.
         labels: the names of the features as a file of labels has them; empty: ``features``.
         curve_of_feature: the column of each feature that is a term of a curve, by the feature's name.
+        numbers: the columns of numbers in inference.csv.
     """
+
+    numbers: ClassVar[tuple[str, ...]] = _NUMBERS
 
     features: tuple[str, ...]
     estimate: np.ndarray
@@ -90,8 +93,13 @@ class InferenceTable:
         """The names of the rows in pictures."""
         return self.labels or self.features
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of inference.csv."""
+        return ("feature", *self.numbers, "level", "method", "label")
+
     def to_rows(self) -> list[tuple]:
-        """Return a row for each feature, with the columns ``COLUMNS``; None for what there is none of."""
+        """Return a row for each feature, with the ``columns``; None for what there is none of."""
         ratios = [np.full(len(self.estimate), np.nan)] * 3
         if self.ratio_name:
             with np.errstate(over="ignore"):
@@ -99,14 +107,14 @@ class InferenceTable:
         columns = dict(vars(self), feature=self.features, label=self.display_names)
         columns |= dict(zip(("ratio", "ratio_low", "ratio_high"), ratios, strict=True))
         columns["level"] = [self.level] * len(self.features)
-        for name in _NUMBERS:
+        for name in self.numbers:
             kind = int if name in ("n", "events") else float
             columns[name] = [None if np.isnan(value) else kind(value) for value in columns[name]]
-        return list(zip(*(columns[name] for name in COLUMNS), strict=True))
+        return list(zip(*(columns[name] for name in self.columns), strict=True))
 
     def to_csv(self) -> str:
         """Return the content of inference.csv."""
-        return csv_text(dict(zip(COLUMNS, row, strict=True)) for row in self.to_rows())
+        return csv_text(dict(zip(self.columns, row, strict=True)) for row in self.to_rows())
 
 
 def build_table(inference: Inference) -> InferenceTable:

@@ -6,6 +6,7 @@ from helpers import choice_names, flat, plugin_class, small_for, traits_of, veri
 
 from fcorun import grid, run, run_grid
 from fcorun.base.errors import UserError
+from fcorun.base.system.machine import use_precision
 from fcorun.interface.checks.algorithms import (
     CHECKS,
     AlgorithmCase,
@@ -45,7 +46,8 @@ TESTED_ELSEWHERE = (check_two_devices, check_reaches_optimum, check_rounds_witho
     ],
 )
 def test_every_algorithm_has_the_properties(check, case):
-    verify(check, case)
+    with use_precision("float64" if case.needs_float64 else "float32"):
+        verify(check, case)
 
 
 @pytest.mark.slow

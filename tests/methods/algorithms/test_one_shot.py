@@ -106,20 +106,21 @@ def test_dersimonian_and_laird_of_the_bcg_trials(measure, fixed, q, random, tau2
     else:
         estimates, variances = np.log(a * d / (b * c)), 1 / a + 1 / b + 1 / c + 1 / d
     results = [combine_estimates(estimates, 1 / variances, is_random) for is_random in (False, True)]
-    assert [round(float(result[0]), 4) for result in results] == [fixed, random]
-    assert [round(float(value), 4) for value in results[0][1:3]] == [tau2, q]
-    assert round(float(results[1][3]), 6) == i2
+    assert [round(float(result.estimate), 4) for result in results] == [fixed, random]
+    assert [round(float(value), 4) for value in (results[0].tau2, results[0].q)] == [tau2, q]
+    assert round(float(results[1].i2), 6) == i2
 
 
 def test_clients_without_information_have_no_weight():
     estimates, precisions = jnp.array([1.0, 9, 2]), jnp.array([1.0, 0, 1 / 3])
     for random in (False, True):
-        combined, tau2, q, _ = combine_estimates(estimates, precisions, random)
-        np.testing.assert_allclose([combined, q, tau2], [1.25, 0.25, 0], atol=1e-6)
+        combined = combine_estimates(estimates, precisions, random)
+        found = [combined.estimate, combined.precision, combined.q, combined.tau2]
+        np.testing.assert_allclose(found, [1.25, 4 / 3, 0.25, 0], atol=1e-6)
     alone = np.random.default_rng(0).uniform(0.1, 9, (2, 100))
-    _, tau2, _, i2 = combine_estimates(jnp.array([alone[0], 0 * alone[0]]), jnp.array([alone[1], 0 * alone[1]]))
-    assert not tau2.any()
-    assert not i2.any()
+    of_one = combine_estimates(jnp.array([alone[0], 0 * alone[0]]), jnp.array([alone[1], 0 * alone[1]]))
+    assert not of_one.tau2.any()
+    assert not of_one.i2.any()
 
 
 def summarize(objective, x, y, dtype="float64"):
@@ -192,7 +193,7 @@ def test_random_effects_agree_with_numpy(tmp_path):
         variances.append(np.diag(inverse) * ((y - x @ fit) ** 2).sum() / (len(y) - x.shape[1]))
     with jax.enable_x64(True):
         results = combine_estimates(jnp.array(fits), 1 / jnp.array(variances), random=True)
-        expected, tau2, q, i2 = map(np.asarray, results)
+        expected, _, tau2, q, i2 = map(np.asarray, results)
     np.testing.assert_allclose(solution(config), expected, atol=1e-7)
     metrics = snapshots(config)[-1].metrics
     for name, values in {"tau2": tau2, "cochran_q": q, "i2": i2}.items():

@@ -18,7 +18,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.results.models import inference_table
 from fcorun.results.models.inference import infer
 from fcorun.results.models.inference_problem import InferenceOptions
-from fcorun.results.models.inference_table import COLUMNS, INTERCEPT, build_table, describe, find_warnings
+from fcorun.results.models.inference_table import INTERCEPT, build_table, describe, find_warnings
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +201,7 @@ def test_a_level_with_few_events_has_no_interval(deaths, reason):
     record = record_of("reg=l1", "reg.strength=0.002", target="died", frame=rare_ward(deaths))
     inference = infer(record, InferenceOptions())
     built = build_table(inference)
-    table: Any = pd.DataFrame(built.to_rows(), columns=list(COLUMNS)).set_index("feature")
+    table: Any = pd.DataFrame(built.to_rows(), columns=list(built.columns)).set_index("feature")
     rare = table.loc["ward=rare"]
     assert (rare["n"], rare["events"], rare["method"]) == (12, deaths, reason)
     assert np.isnan(table.loc["age", "n"])

@@ -27,7 +27,8 @@ def run(argv: Sequence[str]) -> int:
     penalty the intervals are those of the debiased lasso (debiased), or of a model without a penalty on the half of the
     rows that did not select its features (split); without one they are Wald intervals (wald). Standard errors are
     robust, also by client or group, or with errors=model those of the likelihood. With imputations=20 gaps are filled
-    20 times by chained equations, and estimates without a penalty are pooled by Rubin's rules. DIR, by default the
+    20 times by chained equations, and estimates without a penalty are pooled by Rubin's rules. The record of a
+    meta-analysis has the intervals of its combined estimates, at any level. DIR, by default the
     folder of the record (RECORD/refit of a selection), gets inference.csv, .txt, .png and .pdf."""
     parser = CommandParser("infer", run.__doc__, folders=False)
     parser.add_argument(
@@ -43,9 +44,8 @@ def run(argv: Sequence[str]) -> int:
 
     set_up_jax()
     from fcorun.reports.pictures.forest import make_files
-    from fcorun.results.models.inference import infer
     from fcorun.results.models.inference_problem import InferenceOptions
-    from fcorun.results.models.inference_table import build_table, describe, find_warnings
+    from fcorun.results.models.meta_analysis import compute_record_intervals
 
     options, unknown, out = split_options(InferenceOptions, arguments.options)
     if unknown:
@@ -54,25 +54,23 @@ def run(argv: Sequence[str]) -> int:
         raise UserError(f"'{unknown[0]}' is no option of fcorun infer: {suggest_name(key, known)}")
     folder = record.folder if out is None else Path(out)
     try:
-        inference = infer(record, options)
+        found = compute_record_intervals(record, options)
     except UserError as error:
         if not (folder / INTERVALS_FILE).exists():
             raise
         raise UserError(
             f"{error}; the inference files in {folder} stay, which an earlier computation or the plan of sites made"
         ) from error
-    table = build_table(inference)
-    description = describe(inference, table)
-    warnings = [f"warning: {sentence}" for sentence in find_warnings(inference)]
+    warnings = [f"warning: {sentence}" for sentence in found.warnings]
     style = str(record.flat_config.get("style", "paper"))
-    files = make_files(table, [*description, *warnings], style)
+    files = make_files(found.table, [*found.description, *warnings], style)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomically(folder / name, content)
     console = Terminal()
-    for line in description:
+    for line in found.description:
         console.print(line)
-    _print_table(table, console)
+    _print_table(found.table, console)
     for line in warnings:
         console.print(line)
     console.print(f"{folder}: {', '.join(files)}")

@@ -1,0 +1,303 @@
+"""The table of a meta-analysis: each coefficient with its interval, and how much the clients' own estimates differ."""
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.base.errors import UserError, abbreviate, word
+from fcorun.base.records.formats import READ_ERRORS, csv_text, read_text
+from fcorun.base.records.record import Record
+from fcorun.base.sources.catalogue import parse_source
+from fcorun.data.datasets.dataset import Dataset, FederatedData
+from fcorun.data.tables.encoding import Encoding
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.methods.algorithms.local_fit import combine_estimates
+from fcorun.results.inference.estimates import Estimates, adjust_by_holm, intervals
+from fcorun.results.inference.methods import (
+    CLIENT_ESTIMATES_FILE,
+    INTERVALS_FILE,
+    INTERVALS_TEXT,
+    META_ANALYSIS,
+    SOURCES,
+)
+from fcorun.results.models.coefficients import Coefficients, coefficients_from, load_coefficients
+from fcorun.results.models.inference import infer
+from fcorun.results.models.inference_problem import InferenceOptions
+from fcorun.results.models.inference_table import (
+    INTERCEPT,
+    InferenceTable,
+    build_table,
+    count_tests,
+    describe,
+    find_warnings,
+    format_p,
+)
+
+HETEROGENEOUS = 0.1  # of p values of Cochran's Q, a test of little power: below, clients count as different
+NO_ESTIMATE = "no client has an estimate"
+
+
+@dataclass(frozen=True, eq=False)
+class ClientEstimates:
+    """The estimates that each client makes of each coefficient by itself, in the units of the features.
+
+    Attributes:
+        names: the coefficients (q,): features, "feature: class" of several classes, and the intercept last.
+        clients: the names of the clients (M,).
+        estimates, standard_errors: (M, q), NaN where a client has no estimate.
+        deviation: the standard deviation of each feature (q,), NaN where unknown, and of the intercept.
+        effects: "fixed" or "random".
+        ridge: the ridge of the clients' fits, which shrinks them.
+        n_rows: the number of training rows.
+    """
+
+    names: tuple[str, ...]
+    clients: tuple[str, ...]
+    estimates: np.ndarray
+    standard_errors: np.ndarray
+    deviation: np.ndarray
+    effects: str
+    ridge: float
+    n_rows: int
+
+    def to_csv(self) -> str:
+        """Return the content of client_estimates.csv, a row for each coefficient and client."""
+        rows = []
+        for q, name in enumerate(self.names):
+            for m, client in enumerate(self.clients):
+                cells = (self.estimates[m, q], self.standard_errors[m, q], self.deviation[q])
+                numbers = [None if np.isnan(cell) else float(cell) for cell in cells]
+                columns = ("feature", "client", "estimate", "standard_error", "deviation")
+                rows.append(dict(zip(columns, (name, client, *numbers), strict=True)))
+        return csv_text(rows)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MetaAnalysisTable(InferenceTable):
+    """The intervals of a meta-analysis, with the estimates that it combines.
+
+    Attributes:
+        clients: the estimates of the clients.
+        weights: the weight of each client in each coefficient (M, q); they add up to 1, or are 0.
+        tau2: the variance between clients by DerSimonian and Laird (q,), in the units of the features.
+        cochran_q, q_p_value: Cochran's Q and the p value of the hypothesis that the clients do not differ (q,).
+        i2: I^2, the share of the variation that is not chance (q,), between 0 and 1.
+    """
+
+    clients: ClientEstimates
+    weights: np.ndarray
+    tau2: np.ndarray
+    cochran_q: np.ndarray
+    q_p_value: np.ndarray
+    i2: np.ndarray
+
+    numbers: ClassVar[tuple[str, ...]] = (*InferenceTable.numbers, "tau2", "cochran_q", "q_p_value", "i2")
+
+
+def collect_estimates(
+    experiment: PreparedExperiment,
+    data: FederatedData,
+    fits: Mapping[str, np.ndarray],
+    precisions: Mapping[str, np.ndarray],
+) -> ClientEstimates:
+    """Return the estimates of the clients of a run, from parameters as trained and their inverse variances, (M, ...).
+
+    The intercept of standardized features is that of features at their means.
+    """
+    models = coefficients_from(fits, data, experiment, has_path_axis=True)
+    n_weights = len(models.features) * len(models.classes)
+    n_trained = n_weights if models.bias is None else len(models.labels)
+    units = np.ones(n_trained)
+    if models.original is not None:
+        ones = coefficients_from({name: np.ones(values.shape[1:]) for name, values in fits.items()}, data, experiment)
+        assert ones.original is not None
+        units[:n_weights] = ones.original[0].ravel()
+    precision = coefficients_from(precisions, data, experiment, has_path_axis=True).values[:, :n_trained]
+    with np.errstate(divide="ignore"):
+        errors = np.where(precision > 0, units / np.sqrt(precision), np.nan)
+    deviation = np.full(n_trained, np.nan)
+    if data.feature_deviations is not None:
+        deviation[:n_weights] = np.repeat(data.feature_deviations, len(models.classes)) / units[:n_weights]
+    suffixes = [f": {label}" if len(models.cuts or models.classes) > 1 else "" for _, _, label in models.labels]
+    return ClientEstimates(
+        names=tuple(
+            (feature or INTERCEPT) + suffix
+            for (_, feature, _), suffix in zip(models.labels[:n_trained], suffixes, strict=False)
+        ),
+        clients=tuple(data.client_names),
+        estimates=np.where(precision > 0, models.values[:, :n_trained] * units, np.nan),
+        standard_errors=errors,
+        deviation=deviation,
+        effects=str(getattr(experiment.algo, "effects", "fixed")),
+        ridge=float(getattr(experiment.algo, "ridge", 0.0)),
+        n_rows=data.train.n_rows,
+    )
+
+
+def read_estimates(record: Record) -> ClientEstimates:
+    """Return the estimates of the clients that a record has. Raises UserError for a damaged file."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_text(record.folder / CLIENT_ESTIMATES_FILE), newline="")))
+        names = tuple(dict.fromkeys(row["feature"] for row in rows))
+        clients = tuple(dict.fromkeys(row["client"] for row in rows))
+        numbers = [[float(row[key] or "nan") for row in rows] for key in ("estimate", "standard_error", "deviation")]
+        estimates, errors, deviation = (np.array(column).reshape(len(names), len(clients)).T for column in numbers)
+        return ClientEstimates(
+            names=names,
+            clients=clients,
+            estimates=estimates,
+            standard_errors=errors,
+            deviation=deviation[0],
+            effects=str(record.flat_config["algo.effects"]),
+            ridge=float(record.flat_config["algo.ridge"]),
+            n_rows=int(record.summary["data"]["examples"]),
+        )
+    except (*READ_ERRORS, TypeError, IndexError, csv.Error) as error:
+        raise UserError(f"{record.folder}: {CLIENT_ESTIMATES_FILE} or config.yaml is lost or damaged: run it again "
+                        "with `force=true`") from error  # fmt: skip
+
+
+def build_meta_table(clients: ClientEstimates, coefficients: Coefficients, level: float = 0.95) -> MetaAnalysisTable:
+    """Return the table of a meta-analysis, with normal intervals. ``coefficients`` are those of the run's solution."""
+    from scipy.stats import chi2
+
+    has_estimate = ~np.isnan(clients.standard_errors)
+    precisions = np.where(has_estimate, clients.standard_errors, np.inf) ** -2.0
+    is_random = clients.effects == "random"
+    with jax.enable_x64(True):
+        estimates = jnp.asarray(np.where(has_estimate, clients.estimates, 0))
+        combined = combine_estimates(estimates, jnp.asarray(precisions), is_random)
+    estimate, precision, tau2, q, i2 = (np.array(values) for values in combined)
+    is_known = precision > 0
+    estimate = np.where(is_known, estimate, np.nan)
+    error = np.where(is_known, precision, np.nan) ** -0.5
+    low, high, p_value = intervals(Estimates(estimate, np.diag(error**2), np.inf, np.diag(error**2)), level)
+    curves = Encoding(coefficients.columns).curve_of_feature
+    is_feature = np.array([not name.startswith(INTERCEPT) for name in clients.names])
+    is_tested = is_feature & is_known & ~np.isin(clients.names, [*curves])
+    p_holm = np.full(len(estimate), np.nan)
+    p_holm[is_tested] = adjust_by_holm(p_value[is_tested])
+    count = has_estimate.sum(axis=0)
+    method = f"{META_ANALYSIS}, {clients.effects} effects"
+    title = (f"{method}, {100 * level:g} % intervals, {len(clients.clients)} clients, {clients.n_rows:,} rows, "
+             "standard errors of each client's model")  # fmt: skip
+    nothing = np.full(len(estimate), np.nan)
+    displayed = dict(zip(coefficients.features, coefficients.display_names, strict=True))
+    return MetaAnalysisTable(
+        features=clients.names,
+        estimate=estimate,
+        standard_error=error,
+        low=low,
+        high=high,
+        p_value=np.where(is_feature & ~is_tested, np.nan, p_value),  # no term of a curve varies alone
+        p_holm=p_holm,
+        estimate_standardized=estimate * clients.deviation,
+        low_standardized=low * clients.deviation,
+        high_standardized=high * clients.deviation,
+        penalized=nothing,
+        missing_information=nothing,
+        n=nothing,
+        events=nothing,
+        method=tuple(np.where(is_known, method, NO_ESTIMATE).tolist()),
+        ratio_name=coefficients.ratio_name,
+        outcome=coefficients.classes[0] if len(coefficients.classes) == 1 else "",
+        level=level,
+        title=title,
+        labels=tuple(displayed.get(name, name) for name in clients.names) if coefficients.feature_labels else (),
+        curve_of_feature=curves,
+        clients=clients,
+        weights=precisions / (1 + precisions * tau2 * is_random) / np.where(is_known, precision, 1),
+        tau2=np.where(is_known, tau2, np.nan),
+        cochran_q=np.where(is_known, q, np.nan),
+        q_p_value=np.where(count > 1, chi2.sf(q, np.maximum(count - 1, 1)), np.nan),
+        i2=np.where(is_known, i2, np.nan),
+    )
+
+
+def describe_meta(table: MetaAnalysisTable) -> list[str]:
+    """Return the sentences about a meta-analysis: what the numbers are, how the clients differ, and tests."""
+    lines = [table.title]
+    is_feature = ~np.isnan(table.p_holm) & ~np.isnan(table.q_p_value)
+    if is_feature.any():
+        most = int(np.where(is_feature, table.i2, -1).argmax())
+        lines.append(f"the estimates of clients differ most in {table.features[most]}: I2 {table.i2[most]:.0%}, tau2 "
+                     f"{table.tau2[most]:.3g}, Q {table.cochran_q[most]:.4g} with p "
+                     f"{format_p(table.q_p_value[most])}")  # fmt: skip
+    return [
+        *lines,
+        f"source: {parse_source(SOURCES[META_ANALYSIS]).text}",
+        count_tests(table.p_value, table.p_holm, 1 - table.level),
+    ]
+
+
+def find_meta_warnings(table: MetaAnalysisTable) -> list[str]:
+    """Return the sentences that a reader of a meta-analysis must know."""
+    clients = table.clients
+    sentences = []
+    differing = [name for name, p in zip(table.features, table.q_p_value, strict=True) if p < HETEROGENEOUS]
+    if clients.effects == "fixed" and differing:
+        sentences.append(word(
+            f"the clients differ by more than chance (p of Q below {HETEROGENEOUS:g}) in {abbreviate(differing)}: "
+            "intervals of fixed effects leave that out; `algo.effects=random` includes it"
+        ))  # fmt: skip
+    missing = np.isnan(clients.standard_errors)
+    if missing.any():
+        lacking = [f"{name} ({n} of {len(clients.clients)})"
+                   for name, n in zip(table.features, missing.sum(axis=0), strict=True) if n]  # fmt: skip
+        sentences.append(f"some clients have no estimate, since their rows do not determine one: {abbreviate(lacking)}")
+    if clients.ridge:
+        sentences.append(word(f"`algo.ridge={clients.ridge:g}` shrinks the clients' estimates, and no interval here "
+                              "corrects that"))  # fmt: skip
+    return sentences
+
+
+@dataclass(frozen=True)
+class RecordIntervals:
+    """The intervals of a record's coefficients, what is said above their table, and what a reader must know.
+
+    Attributes:
+        files: the contents of files of the record by name, without those that ``fcorun infer`` writes.
+    """
+
+    table: InferenceTable
+    description: list[str]
+    warnings: list[str]
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+def tabulate_estimates(
+    experiment: PreparedExperiment,
+    data: FederatedData,
+    solution: Mapping[str, np.ndarray],
+    estimates: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]],
+) -> RecordIntervals:
+    """Return the intervals and the files of a run, from what ``Algorithm.client_estimates`` returns at its end."""
+    clients = collect_estimates(experiment, data, *estimates)
+    table = build_meta_table(clients, coefficients_from(solution, data, experiment))
+    description = describe_meta(table)
+    warnings = find_meta_warnings(table)
+    files = {CLIENT_ESTIMATES_FILE: clients.to_csv(), INTERVALS_FILE: table.to_csv()}
+    files[INTERVALS_TEXT] = "".join(f"{line}\n" for line in (*description, *(f"warning: {text}" for text in warnings)))
+    return RecordIntervals(table, description, warnings, files)
+
+
+def compute_record_intervals(record: Record, options: InferenceOptions, data: Dataset | None = None) -> RecordIntervals:
+    """Return the intervals of a record: of a meta-analysis those of its combined estimates, else those of ``infer``.
+
+    Raises UserError like ``infer``, and for options that a meta-analysis has not.
+    """
+    if not (record.folder / CLIENT_ESTIMATES_FILE).exists():
+        inference = infer(record, options, data)
+        table = build_table(inference)
+        return RecordIntervals(table, describe(inference, table), find_warnings(inference))
+    if replace(options, level=0.95, errors="robust") != InferenceOptions():
+        raise UserError(f"{record.folder} is a meta-analysis, whose intervals follow from the estimates and standard "
+                        "errors that clients sent: give no option but `level`")  # fmt: skip
+    table = build_meta_table(read_estimates(record), load_coefficients(record), options.level)
+    return RecordIntervals(table, describe_meta(table), find_meta_warnings(table))
