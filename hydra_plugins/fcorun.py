@@ -24,7 +24,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.base.errors import UserError
-from fcorun.experiment.configuration.override_text import split_overrides
+from fcorun.base.override_text import split_overrides
 from fcorun.experiment.configuration.search_path import plugin_config_dirs, user_config_dir
 from fcorun.experiment.configuration.sweep_jobs import has_product
 

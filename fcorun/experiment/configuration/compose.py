@@ -19,10 +19,10 @@ from yaml import MarkedYAMLError, YAMLError
 
 from fcorun.base.config import AUTO, SECTIONS, Settings, build_plugin, import_classes, keys_outside_identity
 from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.override_text import NOT_READ_AS_TEXT, format_literal, quote_for_shell
 from fcorun.base.records.formats import describe_yaml_error
 from fcorun.base.trust import class_path, locate_user_class, public_path
 from fcorun.experiment.configuration.key_docs import read_choice
-from fcorun.experiment.configuration.override_text import NOT_READ_AS_TEXT, format_literal, quote_for_shell
 from fcorun.experiment.configuration.search_path import (
     find_choices,
     packaged_config_dir,

@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fcorun.base.config import GRID_SECTIONS, build_plugin, import_classes
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import IGNORES_PSI
+from fcorun.base.override_text import split_overrides
 from fcorun.experiment.configuration.compose import (
     compose_config,
     describe_hydra_error,
@@ -22,7 +23,6 @@ from fcorun.experiment.configuration.compose import (
     normalize_overrides,
     override_key,
 )
-from fcorun.experiment.configuration.override_text import split_overrides
 from fcorun.experiment.configuration.search_path import find_choices, read_yaml
 
 ComposeFunction = Callable[[list[str]], DictConfig]  # raises what Hydra raises

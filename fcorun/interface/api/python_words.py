@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from fcorun.base.config import Settings, type_hints
 from fcorun.base.errors import UserError, is_command, words_of
-from fcorun.experiment.configuration.override_text import format_literal
+from fcorun.base.override_text import format_literal
 
 if TYPE_CHECKING:
     from fcorun.base.records.record import Record

@@ -16,6 +16,7 @@ import pandas as pd
 from fcorun.base.config import LABEL_KEYS, SECTIONS, CurveAxis, Settings, field_marks, keys_outside_identity
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.metrics import REFERENCE_METRICS, Metric, MetricCatalogue, is_baseline_row
+from fcorun.base.override_text import format_override_value, quote_text
 from fcorun.base.records.formats import frame_csv, json_text
 from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import load_settings
@@ -23,7 +24,6 @@ from fcorun.base.system.files import write_atomically
 from fcorun.base.trust import locate_user_class, public_path
 from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.compose import override_key
-from fcorun.experiment.configuration.override_text import format_override_value, quote_text
 from fcorun.experiment.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
 from fcorun.experiment.experiment import PreparedExperiment

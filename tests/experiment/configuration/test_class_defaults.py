@@ -11,8 +11,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import compose, load_records
 from fcorun.base.config import GRID_SECTIONS
+from fcorun.base.override_text import split_overrides
 from fcorun.experiment.configuration.key_docs import format_default, read_choice
-from fcorun.experiment.configuration.override_text import split_overrides
 from fcorun.experiment.configuration.search_path import packaged_config_dir, use_config_dir
 from fcorun.interface.cli.commands import main
 from fcorun.interface.cli.main import main as fcorun

@@ -7,6 +7,7 @@ from helpers import fails
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun.base.errors import UserError
+from fcorun.base.override_text import format_override_value, quote_text, split_overrides
 from fcorun.experiment.configuration.compose import (
     compose_config,
     is_user_error,
@@ -16,7 +17,6 @@ from fcorun.experiment.configuration.compose import (
     remember_last,
     translate_folder,
 )
-from fcorun.experiment.configuration.override_text import format_override_value, quote_text, split_overrides
 from fcorun.experiment.configuration.search_path import use_config_dir
 
 
