@@ -13,7 +13,7 @@ from fcorun.data.datasets.table import Table
 from fcorun.data.tables.column_roles import ParsedRows
 from fcorun.data.tables.columns import NumberColumn
 from fcorun.data.tables.encoding import Encoding
-from fcorun.data.tables.parsed_table import ParsedTable
+from fcorun.data.tables.parsed_table import ParsedTable, mask_codes
 from fcorun.data.tables.readers import parse_columns
 from fcorun.data.tasks import Binary
 
@@ -115,7 +115,10 @@ class InMemoryTable(Table):
                 encoding=encoding,
             )
         else:
-            parsed = parse_columns(ParsedTable(values), self.path, self.roles)
+            table = ParsedTable(values.copy(deep=False))
+            codes = self.file_options.codes_by_column(list(values.columns), self.roles.text_columns)
+            table.missing_tokens = mask_codes(table.frame, codes)
+            parsed = parse_columns(table, self.path, self.roles)
         return self.to_federated_data(parsed)
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:

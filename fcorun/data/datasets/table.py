@@ -29,9 +29,11 @@ from fcorun.data.tables.data_warnings import (
     describe_positive_class,
     warn_client_differences,
     warn_constant_features,
+    warn_huge_numbers,
     warn_identifiers,
     warn_leaks,
     warn_missing_codes,
+    warn_serial_dates,
 )
 from fcorun.data.tables.encoding import (
     ENCODING_FILE,
@@ -44,6 +46,7 @@ from fcorun.data.tables.encoding import (
 from fcorun.data.tables.imputation.missing_by_outcome import compare_gaps
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
+from fcorun.data.tables.parsed_table import Codes, FileOptions, find_character_encoding
 from fcorun.data.tables.readers import detect_ending, find_file, read_table
 from fcorun.data.tables.scaling import Scaling, standardize_per_client
 from fcorun.data.tables.splits import (
@@ -99,8 +102,14 @@ class Table(Dataset):
     split_seed: SplitSeed = None
     order: Annotated[list[str] | None, "default outside identity"] = None
     splines: Annotated[dict[str, int] | None, "default outside identity"] = None
+    na: Annotated[Codes, "default outside identity"] = None
+    file_encoding: ColumnName = None
+    sheet: ColumnName = None
 
     def __post_init__(self):
+        if characters := find_character_encoding(self.encoding):
+            object.__setattr__(self, "file_encoding", characters)
+            object.__setattr__(self, "encoding", None)
         if self.labels is not None:
             for option, columns in assign_roles(read_label_file(self.labels), self.roles, self.labels).items():
                 object.__setattr__(self, option, columns)
@@ -108,6 +117,7 @@ class Table(Dataset):
             raise UserError(f"`data.scaling={self.scaling}` needs `data.standardize=pooled`: give that too")
         HoldOut(self.validation, self.test).check()
         self.roles.check()
+        _ = self.file_options  # raises the error of an unknown encoding
         if self.group_across == "keep" and self.group is None:
             raise UserError("`data.group_across=keep` needs `data.group`: name the column of groups, or leave it out")
         if self.split is not None and (self.validation is not None or self.test is not None):
@@ -139,6 +149,11 @@ class Table(Dataset):
         return ColumnRoles(**{role.name: getattr(self, role.name) for role in fields(ColumnRoles)})
 
     @property
+    def file_options(self) -> FileOptions:
+        """The options of the file."""
+        return FileOptions(self.na, self.file_encoding, self.sheet, na_is_missing=self.missing != "refuse")
+
+    @property
     def _where(self) -> str:
         """The beginning of an error or a warning about the file."""
         return word(f"`data.path={self.path}`")
@@ -154,7 +169,9 @@ class Table(Dataset):
 
         Clients are numbered in this order, those without training rows after the others; a held-out row may have none.
         """
-        return self.to_federated_data(read_table(self.path, self.roles, record=self.encoding, resident=self.resident))
+        options = self.file_options
+        rows = read_table(self.path, self.roles, record=self.encoding, resident=self.resident, options=options)
+        return self.to_federated_data(rows)
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """Load the rows of one host's clients.
@@ -362,8 +379,9 @@ class Table(Dataset):
         x_train = x[training]
         y_train = y[training]
         training_gaps = {name: mask[training] for name, mask in gaps.items()}
+        warnings += warn_huge_numbers(x, names)
         if warn_of_columns:
-            warnings += [*warn_identifiers(x, names), *warn_missing_codes(x, names)]
+            warnings += [*warn_identifiers(x, names), *warn_missing_codes(x, names), *warn_serial_dates(x, names)]
             warnings += warn_constant_features(x_train, names)
             warnings += warn_leaks(x_train, y_train, classes, names)
         if warn_of_columns and rows.client is not None and not isinstance(columns, Encoding):
@@ -439,7 +457,7 @@ class Table(Dataset):
         warnings = [*warn_similar_names("labels", classes), *warn_similar_names("clients", clients)]
         warnings += [*rows.warnings, *more]
         if self.target_task.is_quantity:
-            warnings += warn_missing_codes(rows.y[:, None], ["the target"])
+            warnings += warn_missing_codes(rows.y[:, None], ["the target"], may_have_gaps=False)
         elif self.target_task.has_two_classes:
             warnings += describe_positive_class(classes, self.positive)
         if self.weight is not None:
@@ -518,6 +536,7 @@ class FrameOptions(ArrayOptions, total=False):
     missing: MissingPolicy
     ignore: list[str] | None
     only: list[str] | None
+    na: Codes
     encoding: str
     weight: str | None
     offset: str | None

@@ -2,22 +2,36 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, timedelta
+from itertools import product
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.base.errors import abbreviate, describe_rows, normalize_name, word
+from fcorun.base.errors import UserError, abbreviate, describe_rows, normalize_name, word
+from fcorun.base.override_text import format_override_value
 from fcorun.base.system.machine import free_host_memory
 from fcorun.data.rows.rows import Rows, sum_columns_by_client
 from fcorun.data.tables.cells import to_level_names
 from fcorun.data.tables.encoding import Encoding
 
 _FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target that looks like classes
-# numbers that stand for missing values in many files: -9, and with both signs 77, 777, ... 999999, one digit repeated
-_MISSING_CODES = np.array(
-    [sign * int(digit * count) for sign in (-1, 1) for digit in "789" for count in (2, 3, 4, 5, 6)] + [-9]
-)
+# numbers that stand for missing values in many files: -9, 7 to 9, and with both signs 77, 777, ... 999999, one digit
+# repeated
+_REPDIGITS = [sign * int(digit * count) for sign in (-1, 1) for digit in "789" for count in (2, 3, 4, 5, 6)]
+_MISSING_CODES = np.array([*_REPDIGITS, -9, 7, 8, 9])
+_ZERO_CODES = (0, -1)  # which are such numbers where all others are far from 0
+_LARGE_CODE = 777  # smaller positive ones are values of many columns, such as ages
+_MANY_VALUES = 10  # different numbers, whose quartiles tell how far from them is far
+_FIRST_ROWS = 200
+_NEAR_ZERO = 0.1  # of the median
+_IF_MISSING = "if that stands for a missing value"
+_DAY_ZERO = date(1899, 12, 30)
+_FIRST_DAY = 42005  # the beginning of 2015
+_LAST_DAY = 47482  # the end of 2029
+_HUGE = 1e18
 _MEMORY_SHARE = 0.1  # of the free memory, for columns that may be identifiers
 _MAX_CELLS = 10_000_000  # cells of a table whose repeated rows are counted, or classes compared, which takes a second
 # a feature that tells so many rows of a class from all rows of the other is rarely known before the outcome
@@ -90,20 +104,32 @@ def warn_missing_tokens(tokens: Mapping[str, Sequence[str]], frame: Any) -> list
 
     ``tokens`` has the tokens in the file by column of ``frame``, a pandas.DataFrame.
     """
-    levels = []
-    gaps = []
+    levels: list[str] = []
+    found: list[str] = []
+    gaps: list[str] = []
     for name, column_tokens in tokens.items():
-        quoted = " and ".join(map(repr, column_tokens))
-        if frame[name].isin(column_tokens).any():
-            levels.append(f"column {name!r} has the level {quoted}")
-        else:
-            gaps.append(f"{quoted} is read as a gap in column {name!r}")
+        is_level = frame[name].isin(column_tokens)
+        present = set(frame[name][is_level]) if is_level.any() else set()
+        for token in column_tokens:
+            if token in present:
+                levels.append(f"column {name!r} has the level {token!r}")
+                found.append(token)
+        if absent := [token for token in column_tokens if token not in present]:
+            gaps.append(f"{' and '.join(map(repr, absent))} is read as a gap in column {name!r}")
     warnings = []
     if levels:
-        warnings.append(f"{abbreviate(levels)}: if that stands for a missing value, leave the cells empty")
+        warnings.append(f"{abbreviate(levels)}: {_cure_missing(list(dict.fromkeys(found)))}")
     if gaps:
         warnings.append(abbreviate(gaps))
     return warnings
+
+
+def _cure_missing(codes: Sequence[str] | Mapping[str, Sequence[float]]) -> str:
+    """Return the end of a warning about codes for missing values, in all columns or by column."""
+    cure = f"{_IF_MISSING}, leave the cells empty"
+    with suppress(UserError):  # a name that overrides cannot hold
+        cure += word(f", or give `'data.na={format_override_value(codes)}'`")
+    return cure
 
 
 _MAX_CLASSES = 10  # distinct whole numbers of a target that looks like classes
@@ -131,33 +157,123 @@ def warn_class_like_target(y: np.ndarray) -> list[str]:
 
 
 # The US survey NHANES writes 77 or 777 for "refused" and 99 or 999 for "don't know" among the numbers of a column.
-def warn_missing_codes(x: Any, features: Sequence[str] = ()) -> list[str]:
-    """Return a warning about the columns of x (N, d) with a code for missing values, such as -999.
+def warn_missing_codes(x: Any, features: Sequence[str] = (), may_have_gaps: bool = True) -> list[str]:
+    """Return a warning about the columns of x (N, d) with numbers that seem to stand for missing values, such as -999.
 
-    A number is taken for a code if many files use it as one, and if it lies farther from all other values than these
-    lie from each other. The rows may stay on disk.
+    The rows may stay on disk. ``may_have_gaps`` is whether named columns may have gaps.
     """
     if len(x) < 2:
         return []
     descriptions = []
-    has_extreme_code = np.isin(x.min(axis=0), _MISSING_CODES) | np.isin(x.max(axis=0), _MISSING_CODES)
-    for column, values in _read_columns(x, np.flatnonzero(has_extreme_code)):
-        is_code = np.isin(values, _MISSING_CODES)
-        others = values[~is_code].astype(float)
-        if not len(others):
+    codes_by_column: dict[str, list[int]] = {}
+    for j, values in _read_columns(x, _find_code_candidates(x)):
+        codes, others = find_missing_codes(values)
+        if not codes:
             continue
-        low = others.min()
-        high = others.max()
-        codes = np.unique(values[is_code]).astype(float)
-        far_codes = [code for code in codes if max(low - code, code - high) > high - low]
-        if far_codes and high > low:
-            rows = np.flatnonzero(np.isin(values, far_codes)).tolist()
-            code_text = " and ".join(f"{code:g}" for code in far_codes)
-            descriptions.append(f"{_column_name(column, features)} has {code_text} in {describe_rows(rows)}, all "
-                                f"others lie between {low:g} and {high:g}")  # fmt: skip
+        rows = np.flatnonzero(np.isin(values, codes)).tolist()
+        listed = " and ".join(f"{code:g}" for code in codes)
+        descriptions.append(f"{_column_name(j, features)} has {listed} in {describe_rows(rows)}, all others lie "
+                            f"between {others.min():g} and {others.max():g}")  # fmt: skip
+        if features and may_have_gaps:
+            codes_by_column[features[j]] = [int(code) for code in codes]
     if not descriptions:
         return []
-    return [f"{abbreviate(descriptions)}: if that stands for a missing value, leave the cells empty"]
+    cure = _cure_missing(codes_by_column) if codes_by_column else f"{_IF_MISSING}, drop these rows"
+    return [f"{abbreviate(descriptions)}: {cure}"]
+
+
+def _find_code_candidates(x: Any) -> np.ndarray:
+    """Return the columns of x (N, d) whose least or largest value may be a code for missing values.
+
+    Most columns with 0 are sorted out by their first rows: columns of few different numbers, and those whose least
+    number above 0 is near 0.
+    """
+    low = x.min(axis=0)
+    first_rows = np.sort(x[:_FIRST_ROWS], axis=0)
+    least_positive = np.where(first_rows > 0, first_rows, np.inf).min(axis=0)
+    varies = (first_rows[1:] > first_rows[:-1]).sum(axis=0) >= _MANY_VALUES
+    is_far = least_positive > _NEAR_ZERO * first_rows[len(first_rows) // 2]
+    is_candidate = np.isin(low, _MISSING_CODES) | np.isin(x.max(axis=0), _MISSING_CODES)
+    return np.flatnonzero(is_candidate | (np.isin(low, _ZERO_CODES) & varies & is_far))
+
+
+def find_missing_codes(values: np.ndarray) -> tuple[list[float], np.ndarray]:
+    """Return the numbers at the ends of a column (N,) that seem to stand for missing values, and the other numbers.
+
+    Such a number is a code in many files and lies far from the nearest of the others, as ``_is_far`` says.
+    """
+    distinct = np.unique(values)
+    is_code = np.isin(distinct, [*_MISSING_CODES, *_ZERO_CODES])
+    n_low = int(np.argmin([*is_code, False]))
+    n_high = int(np.argmin([*is_code[::-1], False]))
+    for below, above in sorted(product(range(n_low + 1), range(n_high + 1)), key=sum, reverse=True):
+        rest = distinct[below : len(distinct) - above].astype(float)
+        codes = [*distinct[:below].tolist(), *distinct[len(distinct) - above :].tolist()]
+        if len(rest) < 2 or not codes:
+            continue
+        others = values[(values >= rest[0]) & (values <= rest[-1])].astype(float)
+        if all(_is_far(code, rest, others) for code in codes):
+            return codes, others
+    return [], values
+
+
+def _is_far(code: float, rest: np.ndarray, others: np.ndarray) -> bool:
+    """Return whether a code is far from the other numbers, whose different values in order are ``rest``.
+
+    It is at least as far as these are from each other; or it is 0, below 0 or large, and farther from many different
+    ones than half the distance of their quartiles. A 0 among few different ones may be a dose. Of one digit, it is a
+    code among whole numbers from 0 on only, as a 9 among 0 and 1.
+    """
+    gap = max(rest[0] - code, code - rest[-1])
+    if 0 < code < 10 and (rest[0] < 0 or len(others) < _FEW_ROWS or (rest != np.floor(rest)).any()):
+        return False
+    if code not in _ZERO_CODES and gap >= rest[-1] - rest[0]:
+        return True
+    if len(rest) < _MANY_VALUES or 0 < code < _LARGE_CODE:
+        return False
+    lower, upper = np.quantile(others, (0.25, 0.75))
+    return bool(gap > (upper - lower) / 2)
+
+
+# A cell of Excel without the format of dates shows a day as a number.
+def warn_serial_dates(x: Any, features: Sequence[str] = ()) -> list[str]:
+    """Return a warning about the columns of x (N, d) that seem to hold days as Excel stores them.
+
+    Filled gaps are no whole numbers. The rows may stay on disk. Fewer than 20 rows are not searched.
+    """
+    if len(x) < _FEW_ROWS:
+        return []
+    low = x.min(axis=0)
+    high = x.max(axis=0)
+    descriptions = []
+    for j, values in _read_columns(x, np.flatnonzero((low >= _FIRST_DAY) & (high <= _LAST_DAY) & (low < high))):
+        is_whole = values == np.floor(values)
+        if is_whole.mean() > 0.5:
+            day = int(values[is_whole][0])
+            descriptions.append(f"{_column_name(j, features)} ({day} is {_DAY_ZERO + timedelta(days=day)})")
+    if not descriptions:
+        return []
+    return [f"whole numbers as those by which Excel stores days in {abbreviate(descriptions)}: if they are dates, give "
+            "an age or the days since another event, or leave the column out"]  # fmt: skip
+
+
+# Software writes 1e20, 1e30 or 9.97e36 where it has no number.
+def warn_huge_numbers(x: Any, features: Sequence[str] = ()) -> list[str]:
+    """Return a warning about the columns of x (N, d) with numbers whose squares overflow, or nearly so, in float32.
+
+    The rows may stay on disk.
+    """
+    if not len(x):
+        return []
+    largest = np.maximum(np.abs(x.max(axis=0).astype(float)), np.abs(x.min(axis=0).astype(float)))
+    descriptions = []
+    for j, values in _read_columns(x, np.flatnonzero(largest >= _HUGE)):
+        rows = np.flatnonzero(np.abs(values) >= _HUGE).tolist()
+        descriptions.append(f"{_column_name(j, features)} has {values[rows[0]]:g} in {describe_rows(rows)}")
+    if not descriptions:
+        return []
+    return [f"{abbreviate(descriptions)}: no training copes with such numbers, and some files have them in place of "
+            "missing values: mend them"]  # fmt: skip
 
 
 def describe_positive_class(classes: Sequence, positive: object) -> list[str]:

@@ -1,13 +1,86 @@
 """A table with named columns as read from a file, and the cells in it that stand for missing values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from fcorun.base.errors import UserError
-from fcorun.data.tables.cells import coerce_numbers
+import numpy as np
+
+from fcorun.base.errors import UserError, abbreviate, suggest_name
+from fcorun.data.tables.cells import coerce_numbers, has_numpy_numbers, to_level_names
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.infer_kind import infer_kind
+
+Codes = dict[str, list[str]] | list[str] | None
+NA = "NA"  # a missing value, as R writes it
+_SHOWN = 40  # letters of a row that an error quotes
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Options by which a file with named columns is read. ``conf/data/table.yaml`` explains the options.
+
+    Attributes:
+        na: the codes of missing values in all columns but those of names, or by column.
+        encoding: the encoding of the characters of a file of text that is not UTF-8.
+        sheet: the sheet of a workbook; None: the first one.
+        na_is_missing: whether the text NA, as R writes it, is a missing value among levels, too.
+    """
+
+    na: Codes = None
+    encoding: str | None = None
+    sheet: str | None = None
+    na_is_missing: bool = False
+
+    def __post_init__(self):
+        if self.encoding is not None and not is_character_encoding(self.encoding):
+            raise UserError(f"`data.encoding={self.encoding}` is no encoding of characters: give utf-8, utf-16, "
+                            "latin-1 or windows-1252, or leave `data.encoding` out")  # fmt: skip
+
+    def codes_by_column(self, columns: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
+        """Return the codes of missing values of each column; ``names`` are columns of names, of clients for example.
+
+        Raises UserError for a column that ``na`` names and that is not among ``columns``.
+        """
+        if not isinstance(self.na, dict):
+            return {name: self.na for name in columns if self.na and name not in names}
+        for name in self.na:
+            if name not in columns:
+                raise UserError(f"`data.na` names '{name}', which is no column of the file: "
+                                f"{suggest_name(name, columns)}")  # fmt: skip
+        return self.na
+
+
+def is_character_encoding(name: str) -> bool:
+    """Return whether Python knows an encoding of text by this name."""
+    try:
+        "a".encode(name)
+    except (LookupError, UnicodeError):
+        return False
+    return True
+
+
+def find_character_encoding(encoding: str | None) -> str | None:
+    """Return the option ``data.encoding`` if it names an encoding of characters, and no folder of a record."""
+    if encoding is not None and is_character_encoding(encoding) and not Path(encoding).exists():
+        return encoding
+    return None
+
+
+def check_first_row(rows: Sequence[tuple[int, Sequence[str]]], where: str) -> None:
+    """Raise UserError, which begins with ``where``, if the names of the columns are in a later row than the first.
+
+    Names have letters, and there are at least twice as many as cells of a title before them. ``rows`` are the first
+    rows of a file: the number of each, from 1, and its cells that are not empty.
+    """
+    least = max(2 * len(rows[0][1]), 2)
+    for number, cells in rows[1:]:
+        if len(cells) >= least and all(any(map(str.isalpha, cell)) for cell in cells):
+            title = ", ".join(rows[0][1])[:_SHOWN]
+            raise UserError(f"{where}: row {number} seems to name the columns ({abbreviate(cells)}), and '{title}' in "
+                            f"row {rows[0][0]} is before it: delete the rows before the names")  # fmt: skip
 
 
 @dataclass
@@ -29,13 +102,54 @@ class ParsedTable:
     warnings: list[str] = field(default_factory=list)
 
 
+def mask_codes(frame: Any, codes: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Make gaps, in place, of the cells that hold a code for missing values, and return the codes found by column.
+
+    Numbers are compared as numbers, text as text.
+    """
+    found = {}
+    for name, column_codes in codes.items():
+        column = frame[name]
+        if has_numpy_numbers(column):
+            cells = column.to_numpy()
+            is_code = {code: cells == number for code, number in _parse_codes(column_codes).items()}
+        else:
+            cells = to_level_names(column)
+            is_code = {code: cells == code for code in column_codes}
+        held = [code for code, mask in is_code.items() if mask.any()]
+        if held:
+            found[name] = held
+            frame[name] = column.mask(np.any([is_code[code] for code in held], axis=0)).infer_objects()
+    return found
+
+
+def add_codes(tokens: Mapping[str, list[str]], codes: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the tokens and the codes for missing values of each column."""
+    names = dict.fromkeys([*tokens, *codes])
+    return {name: list(dict.fromkeys([*tokens.get(name, ()), *codes.get(name, ())])) for name in names}
+
+
+def _parse_codes(codes: Sequence[str]) -> dict[str, float]:
+    """Return the codes that are numbers."""
+    numbers = {}
+    for code in codes:
+        with suppress(ValueError):
+            numbers[code] = float(code)
+    return numbers
+
+
 def restore_level_columns(
-    frame: Any, original: Mapping[str, Any], target: str | None, kinds: Mapping[str, Column]
+    frame: Any,
+    original: Mapping[str, Any],
+    target: str | None,
+    kinds: Mapping[str, Column],
+    options: FileOptions,
 ) -> None:
     """Put back the ``original`` columns whose tokens are names; ``frame`` has gaps in place of the tokens.
 
     Tokens are names in a column of levels, whose kind ``kinds`` may give. In the ``target`` they are labels unless
-    all other values are numbers.
+    all other values are numbers. The token NA is a gap there, too, where the ``options`` say so, unless it is a known
+    level.
     """
     for name, column in original.items():
         known = kinds.get(str(name))
@@ -48,5 +162,7 @@ def restore_level_columns(
                 holds_names = infer_kind(frame[name], "", None).has_levels
             except UserError:  # dates, or text among numbers: reading the features raises the error
                 holds_names = False
-        if holds_names:
-            frame[name] = column
+        if not holds_names:
+            continue
+        is_gap = options.na_is_missing and (known is None or NA not in known.levels)
+        frame[name] = column.mask(column == NA) if is_gap else column

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError, first_line
+from fcorun.base.errors import UserError, abbreviate, first_line, word
 from fcorun.data.tables.array_files import (
     ARRAY_FOLDER,
     ARRAY_NAMES,
@@ -23,16 +23,13 @@ from fcorun.data.tables.array_files import (
     read_parquet,
     stays_on_disk,
 )
-from fcorun.data.tables.cells import (
-    names_as_text,
-    read_names,
-)
+from fcorun.data.tables.cells import is_missing, names_as_text, read_names
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.data_warnings import warn_missing_tokens, warn_repeated_rows
 from fcorun.data.tables.encoding import read_columns, read_encoding
 from fcorun.data.tables.excel_files import read_excel
-from fcorun.data.tables.parsed_table import ParsedTable
+from fcorun.data.tables.parsed_table import FileOptions, ParsedTable, add_codes, mask_codes
 from fcorun.data.tables.splits import suggest_group_columns
 from fcorun.data.tables.text_files import read_csv_text
 
@@ -44,6 +41,9 @@ ENDINGS = (*NAMED_COLUMN_ENDINGS, ".npz", *HDF5_ENDINGS, *LIBSVM_ENDINGS)
 # base classes of the errors that the readers raise for a damaged or mislabelled file
 READ_ERRORS = (ValueError, OSError, EOFError, KeyError, NotImplementedError, Warning, zlib.error, zipfile.BadZipFile)
 UTF_8_HINT = "save it as UTF-8; if it is of an older Windows, iconv -f windows-1252 -t utf-8 OLD > NEW does"
+# where ``FileOptions`` are a user's to give
+ENCODING_HINT = "give `data.encoding=windows-1252` if it is of an older Windows, or save it as UTF-8"
+_NO_OPTIONS = FileOptions()
 
 
 def find_file(path: str, option: str = "data.path=", endings: Sequence[str] = ENDINGS, *, arrays: bool = False) -> Path:
@@ -88,16 +88,32 @@ def detect_ending(file: Path, where: str) -> str:
 
 
 @contextmanager
-def explain_damage(where: str, ending: str) -> Iterator[None]:
+def explain_damage(where: str, ending: str, encoding_hint: str = UTF_8_HINT) -> Iterator[None]:
     """Raise UserError in place of the error of a reader that cannot read a file."""
     try:
         yield
     except READ_ERRORS as error:
-        advice = UTF_8_HINT if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
+        advice = encoding_hint if isinstance(error, UnicodeDecodeError) else "mend or rename the file"
         raise UserError(f"{where}: cannot be read as {ending} ({first_line(error)}); {advice}") from error
 
 
-def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resident: bool | str = True) -> ParsedRows:
+def check_file_options(options: FileOptions, ending: str) -> None:
+    """Raise UserError for an option of files of another format."""
+    for option, endings in (("sheet", (".xlsx",)), ("encoding", TEXT_ENDINGS), ("na", NAMED_COLUMN_ENDINGS)):
+        value = getattr(options, option)
+        if value is not None and ending not in endings:
+            raise UserError(f"`data.{option}={value}` is for {', '.join(endings)}, and the file is {ending}: leave "
+                            f"`data.{option}` out")  # fmt: skip
+
+
+def read_table(
+    path: str,
+    roles: ColumnRoles,
+    *,
+    record: str | None = None,
+    resident: bool | str = True,
+    options: FileOptions = _NO_OPTIONS,
+) -> ParsedRows:
     """Read the rows of the file at ``path``, whose ending says the format.
 
     Raises UserError for a file that is missing, empty or damaged, and for targets, clients and arrays with values that
@@ -109,6 +125,7 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
         record: the folder of a record whose encoding the columns are to fit, or None.
         resident: whether the features of Parquet, HDF5 and folders are read into memory. With "auto", they stay on disk
             if they do not fit into memory.
+        options: how a file with named columns is read.
     """
     where = f"`data.path={path}`"
     if is_array_folder(path):
@@ -127,14 +144,27 @@ def read_table(path: str, roles: ColumnRoles, *, record: str | None = None, resi
     if ending not in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING) and resident is False:
         raise UserError(f"`data.resident=false`: {path} is read whole: write it as .parquet, .h5 or a folder of "
                         "X.npy and y.npy, or leave `data.resident` out")  # fmt: skip
+    check_file_options(options, ending)
     with explain_damage(where, ending):
         if not has_named_columns:
             rows = _read_arrays(file, path, ending, roles, resident)
         elif ending == PARQUET_ENDING and stays_on_disk(estimate_bytes(file), resident):
+            if options.na is not None:
+                raise UserError(f"`data.na={options.na}` needs rows in memory, and those of {path} stay on disk: give "
+                                "`data.resident=true`, or leave `data.na` out")  # fmt: skip
             rows = read_parquet(file, path, roles, read_encoding(record) if record else None)
         else:
             kinds = read_columns(record) if record else None
-            table = read_named_columns(file, ending, roles.target, roles.text_columns, where=where, kinds=kinds)
+            table = read_named_columns(
+                file,
+                ending,
+                roles.target,
+                roles.text_columns,
+                where=where,
+                kinds=kinds,
+                options=options,
+                encoding_hint=ENCODING_HINT,
+            )
             table.warnings += warn_repeated_rows(table.frame)
             rows = parse_columns(table, path, roles)
     if not len(rows.y):
@@ -216,24 +246,36 @@ def read_named_columns(
     *,
     where: str,
     kinds: Mapping[str, Column] | None = None,
+    options: FileOptions = _NO_OPTIONS,
+    encoding_hint: str = UTF_8_HINT,
 ) -> ParsedTable:
     """Read a file with named columns, with text as names of its columns.
 
     The column ``target`` and the ``text_columns``, if the file has them, keep their text. ``kinds`` are the known kinds
-    of columns. Raises UserError, which begins with ``where``, for two columns with the same name and a damaged file.
+    of columns. A column without a name and a value is left out, as a separator at the end of each line makes one.
+
+    Raises UserError, which begins with ``where``, for two columns with the same name and a damaged file.
     """
     import pandas as pd
 
-    with explain_damage(where, ending):
+    with explain_damage(where, ending, encoding_hint):
         if ending == PARQUET_ENDING:
             table = ParsedTable(pd.read_parquet(file))
         elif ending == ".xlsx":
-            table = read_excel(file, where, target, text_columns, kinds or {})
+            table = read_excel(file, target, text_columns, kinds or {}, where=where, options=options)
         else:
-            table = read_csv_text(file, ending, target, text_columns, kinds or {})
-    table.frame.columns = [str(name) for name in table.frame.columns]
-    check_unique_names(table.header or table.frame.columns, where)
-    return table
+            table = read_csv_text(file, ending, target, text_columns, kinds or {}, where=where, options=options)
+    frame = table.frame
+    frame.columns = [str(name) for name in frame.columns]
+    check_unique_names(table.header or frame.columns, where)
+    codes = options.codes_by_column(list(frame.columns), text_columns)
+    table.missing_tokens = add_codes(table.missing_tokens, mask_codes(frame, codes))
+    found = {code for column_codes in table.missing_tokens.values() for code in column_codes}
+    if unused := sorted({code for column_codes in codes.values() for code in column_codes} - found):
+        quoted = abbreviate([f"'{code}'" for code in unused])
+        table.warnings.append(word(f"no cell holds {quoted}, which `data.na` gives: check how the file writes gaps"))
+    unnamed = [name for name in frame.columns if name.startswith("Unnamed: ") and is_missing(frame[name]).all()]
+    return replace(table, frame=frame.drop(columns=unnamed))
 
 
 def read_dataframe(
@@ -244,6 +286,7 @@ def read_dataframe(
     keep: Sequence[str] = (),
     first_index: int | None = None,
     warnings: list[str] | None = None,
+    options: FileOptions = _NO_OPTIONS,
 ) -> tuple[Any, np.ndarray | None]:
     """Return the rows of a file as a pandas.DataFrame, and the client of each row as text or None, shape (n,).
 
@@ -258,6 +301,7 @@ def read_dataframe(
         keep: columns whose text is read as it is written, unless ``kinds`` has them.
         first_index: the index of the first feature of a LIBSVM file, 0 or 1; None: 1 unless some index is 0.
         warnings: a list to which warnings on how the file was read are appended.
+        options: how the file is read, with named columns.
 
     Raises UserError for a file that is missing, empty or cannot be read.
     """
@@ -276,7 +320,7 @@ def read_dataframe(
             clients = pd.Series(arrays["client"]) if "client" in arrays else None
         else:
             text_columns = [name for name in (client, *keep) if name is not None and name not in (kinds or {})]
-            table = read_named_columns(file, ending, None, text_columns, where=path, kinds=kinds)
+            table = read_named_columns(file, ending, None, text_columns, where=path, kinds=kinds, options=options)
             frame = table.frame
             if warnings is not None:
                 warnings += [f"{path}: {warning}" for warning in table.warnings]

@@ -1,31 +1,49 @@
 """Files of text with named columns, CSV and TSV, as data frames."""
 
 import bz2
+import codecs
 import csv
 import gzip
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fcorun.base.errors import abbreviate
-from fcorun.data.tables.cells import exact_float_options, find_missing_tokens, parse_numbers
+from fcorun.base.errors import UserError, abbreviate
+from fcorun.data.tables.cells import exact_float_options, find_missing_tokens, has_numpy_numbers, parse_numbers
 from fcorun.data.tables.columns import Column
-from fcorun.data.tables.parsed_table import ParsedTable, restore_level_columns
+from fcorun.data.tables.parsed_table import (
+    FileOptions,
+    ParsedTable,
+    add_codes,
+    check_first_row,
+    mask_codes,
+    restore_level_columns,
+)
 
+_FIRST_BYTES = 4096
+_FIRST_LINES = 20  # among which the names of the columns are looked for
+_SEPARATORS = (",", ";", "\t")
+_UTF_8 = "utf-8-sig"  # with or without a mark
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 _NUMBER = r"\s*[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?\s*"  # a comma may be a decimal comma
 _COMMA_THOUSANDS = r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*"  # or separate thousands
 
 
 def read_csv_text(
-    file: Path, ending: str, target: str | None, text_columns: Sequence[str], kinds: Mapping[str, Column]
+    file: Path,
+    ending: str,
+    target: str | None,
+    text_columns: Sequence[str],
+    kinds: Mapping[str, Column],
+    *,
+    where: str,
+    options: FileOptions,
 ) -> ParsedTable:
-    """Read a CSV or TSV file.
-
-    The separator of a .csv file is the semicolon if its first line has semicolons and no commas outside quotes, else
-    the comma.
+    """Read a CSV or TSV file, whose form ``examine_text_file`` finds.
 
     Commas in numbers are read as decimal commas where that is certain: no number of the file has a point, and some
     number cannot have a separator of thousands (0,5 or 12,25, but not 1,234). Elsewhere such columns stay text. The
@@ -37,23 +55,26 @@ def read_csv_text(
     """
     import pandas as pd
 
-    options: Any = {"sep": detect_separator(file, ending), "index_col": False, "low_memory": False}
-    options |= exact_float_options() | _blank_line_options(file, ending)
+    text_file = examine_text_file(file, ending, options.encoding, where)
+    pandas_options = text_file.pandas_options()
     as_written = [*text_columns, *(name for name, column in kinds.items() if column.has_levels)]
     dtypes: Any = dict.fromkeys(as_written, str)  # a client "007", or a level "01", keeps its name
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-        frame: Any = pd.read_csv(file, dtype=dtypes, keep_default_na=False, na_values=[""], **options)
+        frame: Any = pd.read_csv(file, dtype=dtypes, keep_default_na=False, na_values=[""], **pandas_options)
+        codes = options.codes_by_column(list(frame.columns), text_columns)
+        found = mask_codes(frame, codes)
         tokens = find_missing_tokens(frame, text_columns)
-        original = {name: frame[name] for name in tokens}
-        if tokens:  # the numbers in columns with tokens are read as those of other columns
-            reread: Any = pd.read_csv(file, usecols=list(tokens), **options)
-            for name in tokens:
+        with_text = [*tokens, *(name for name in found if not has_numpy_numbers(frame[name]) and name not in tokens)]
+        original = {name: frame[name] for name in with_text if name not in as_written or name in tokens}
+        if original:  # the numbers in columns with tokens or codes of text are read as those of other columns
+            gaps = {name: codes.get(name, []) for name in original}
+            reread: Any = pd.read_csv(file, usecols=list(original), na_values=gaps, **pandas_options)
+            for name in original:
                 frame[name] = reread[name]
-        converted, unparsed = _convert_decimal_commas(file, frame, target, as_written, options)
-    restore_level_columns(frame, original, target, kinds)
-    header = [name for name in _read_first_line(file, ending) if name]
-    table = ParsedTable(frame, tokens, unparsed, header)
+        converted, unparsed = _convert_decimal_commas(file, frame, target, as_written, pandas_options)
+    restore_level_columns(frame, original, target, kinds, options)
+    table = ParsedTable(frame, add_codes(tokens, found), unparsed, header=[name for name in text_file.header if name])
     if converted:
         columns = abbreviate(list(map(repr, converted)))
         table.warnings.append(f"commas in {columns} are read as decimal commas, 1,5 as 1.5: check that they are")
@@ -102,41 +123,113 @@ def _convert_decimal_commas(
     return [str(name) for name in candidates], {}
 
 
-def _blank_line_options(file: Path, ending: str) -> dict[str, Any]:
-    """Return the options with which pandas.read_csv reads a blank line of a file with one column as a row with a gap.
+@dataclass(frozen=True)
+class TextFile:
+    """A file of text, which may be compressed, and the form of its lines.
 
-    Blank lines before the header and at the end are no rows. Files with more columns need no options: a row without
-    values has separators.
+    Attributes:
+        path: the file.
+        encoding: the encoding of its characters.
+        separator: the character between two cells.
+        header: the cells, some of them maybe empty, of the line that names the columns.
+        skipped: the numbers of lines, from 0, that are no rows.
     """
-    if len(_read_first_line(file, ending)) != 1:
-        return {}
-    with _open_text(file) as content:
-        has_text = [bool(line.strip()) for line in content]
-    n_lines = len(has_text)
-    first = has_text.index(True)
-    end = n_lines - has_text[::-1].index(True)
-    return {"skip_blank_lines": False, "skiprows": [*range(first), *range(end, n_lines)]}
+
+    path: Path
+    encoding: str
+    separator: str = ","
+    header: Sequence[str] = ()
+    skipped: Sequence[int] = ()
+
+    def open_lines(self) -> Any:
+        """Return the lines of the file, as text."""
+        return _OPEN.get(self.path.suffix.lower(), open)(self.path, "rt", encoding=self.encoding, newline="")
+
+    def pandas_options(self) -> dict[str, Any]:
+        """Return the options with which pandas.read_csv reads the file.
+
+        A blank line of a file with one column is a row with a gap, unless it is before the header or at the end. Files
+        with more columns need no option for that: a row without values has separators.
+        """
+        options: dict[str, Any] = {"sep": self.separator, "index_col": False, "low_memory": False}
+        options |= exact_float_options() | {"encoding": self.encoding, "skiprows": list(self.skipped)}
+        if len(self.header) == 1:
+            with self.open_lines() as content:
+                has_text = [bool(line.strip()) for line in content]
+            for i in self.skipped:
+                has_text[i] = False
+            n_lines = len(has_text)
+            end = n_lines - has_text[::-1].index(True)
+            options |= {"skip_blank_lines": False}
+            options["skiprows"] = [*range(has_text.index(True)), *range(end, n_lines)]
+        return options
 
 
-def _read_first_line(file: Path, ending: str) -> list[str]:
-    """Return the cells, some of them maybe empty, in the first line of a CSV or TSV file that is not blank."""
-    with _open_text(file) as content:
-        lines = csv.reader((line for line in content if line.strip()), delimiter=detect_separator(file, ending))
-        return next(lines, [])
+def examine_text_file(path: Path, ending: str, encoding: str | None, where: str) -> TextFile:
+    """Return a CSV or TSV file with the form of its lines; ``encoding`` is that which an option gives, or None.
+
+    Excel begins some files with a line such as ``sep=;``, which names the separator.
+
+    Raises UserError, which begins with ``where``, for zero bytes, and for lines before the names of the columns.
+    """
+    file = TextFile(path, find_encoding(path, encoding, where))
+    with file.open_lines() as content:
+        numbered = ((i, line.rstrip("\r\n")) for i, line in enumerate(content) if line.strip())
+        lines = list(islice(numbered, _FIRST_LINES))
+    separator = None
+    if lines and (declared := re.fullmatch('"?sep=(.)"?', lines[0][1])):
+        separator = declared[1]
+        file = replace(file, skipped=[lines.pop(0)[0]])
+    if not lines:
+        return file
+    separator = separator or find_separator(lines[0][1], ending)
+    rows = [(lines[0][0] + 1, _filled_cells(lines[0][1], separator))]
+    for i, line in lines[1:]:  # below a title, the separator of the title says nothing
+        rows.append((i + 1, max((_filled_cells(line, each) for each in _SEPARATORS), key=len)))
+    check_first_row(rows, where)
+    with file.open_lines() as content:
+        below = (line for i, line in enumerate(content) if line.strip() and i not in file.skipped)
+        header = next(csv.reader(below, delimiter=separator), [])
+    return replace(file, separator=separator, header=header)
 
 
-def _open_text(file: Path) -> Any:
-    """Open a file of text, which may be compressed."""
-    return _OPEN.get(file.suffix.lower(), open)(file, "rt", encoding="utf-8-sig", newline="")
+def find_separator(header: str, ending: str) -> str:
+    """Return the separator of the cells of a CSV or TSV file by its first line.
 
-
-def detect_separator(file: Path, ending: str) -> str:
-    """Return the separator of the columns of a CSV or TSV file."""
+    That of a .csv is the first of comma, semicolon and tab that the line has outside quotes.
+    """
     if ending == ".tsv":
         return "\t"
-    with _OPEN.get(file.suffix.lower(), open)(file, "rb") as content:
-        line = next((line for line in content if line.strip()), b"")
-    first_line = re.sub(rb'"[^"]*"', b"", line)
-    if b";" in first_line and b"," not in first_line:
-        return ";"
-    return ","
+    unquoted = re.sub('"[^"]*"', "", header)
+    return next((separator for separator in _SEPARATORS if separator in unquoted), ",")
+
+
+def find_encoding(path: Path, encoding: str | None, where: str) -> str:
+    """Return the encoding of the characters of a file: that of its mark, UTF-8, or the given ``encoding``.
+
+    Raises UserError, which begins with ``where``, for zero bytes in a file without a mark and a given encoding.
+    """
+    with _OPEN.get(path.suffix.lower(), open)(path, "rb") as content:
+        start = content.read(_FIRST_BYTES)
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if encoding is not None and not is_utf8(path):
+        return encoding
+    if b"\0" in start:
+        raise UserError(f"{where} has zero bytes: if it is of UTF-16, give `data.encoding=utf-16-le` (or utf-16-be), "
+                        "or save it as UTF-8; mend or rename another file")  # fmt: skip
+    return _UTF_8
+
+
+def is_utf8(path: Path) -> bool:
+    """Return whether a file has characters beyond ASCII, all of them in UTF-8, as no other text of words has."""
+    try:
+        with TextFile(path, _UTF_8).open_lines() as content:
+            return sum(not line.isascii() for line in content) > 0  # all lines are read
+    except UnicodeDecodeError:
+        return False
+
+
+def _filled_cells(line: str, separator: str) -> list[str]:
+    """Return the cells of a line that are not empty."""
+    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), []) if cell.strip()]

@@ -5,11 +5,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fcorun.base.config import PathOption
 from fcorun.base.errors import UserError
+from fcorun.data.tables.parsed_table import Codes, FileOptions
 from fcorun.sites.transport.delivery import public_sentence
 from fcorun.sites.transport.messages import OwnerError
 
@@ -31,12 +33,35 @@ class SiteOptions:
             client, called by the name of the file without its ending.
         rename: the shared name of columns by their name in the file.
         keep: columns that predictions.csv of the site repeats, such as the numbers of patients; no features.
+        na, encoding, sheet: how the file is read, as ``fcorun.data.tables.parsed_table.FileOptions`` has them.
     """
 
     path: PathOption
     client: str | None = None
     rename: dict[str, str] | None = None
     keep: list[str] | None = None
+    na: Codes = None
+    encoding: str | None = None
+    sheet: str | None = None
+
+    def __post_init__(self):
+        _ = self.file_options()  # raises the error of an unknown encoding
+
+    def file_options(self, missing: str = "refuse") -> FileOptions:
+        """Return how the file is read, by a plan with ``data.missing``. Columns may have their shared names."""
+        na = self.na
+        if isinstance(na, dict):
+            own_names = {shared: site_name for site_name, shared in (self.rename or {}).items()}
+            na = {own_names.get(name, name): codes for name, codes in na.items()}
+        return FileOptions(na, self.encoding, self.sheet, na_is_missing=missing != "refuse")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as they are written; those of the file, which are newer, where they are given."""
+        options = asdict(self)
+        for name in ("na", "encoding", "sheet"):
+            if options[name] is None:
+                del options[name]
+        return options
 
     @property
     def file_client(self) -> str:

@@ -16,7 +16,7 @@ from fcorun.base.records.formats import READ_ERRORS, read_json
 from fcorun.base.system.files import write_atomically
 from fcorun.data.tables.cells import coerce_numbers
 from fcorun.data.tables.columns import SplineColumn
-from fcorun.data.tables.data_warnings import warn_identifiers, warn_missing_codes
+from fcorun.data.tables.data_warnings import warn_huge_numbers, warn_identifiers, warn_missing_codes, warn_serial_dates
 from fcorun.data.tables.splits import SPLITS
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
@@ -105,7 +105,8 @@ def list_warnings(table: SiteTable) -> list[str]:
                                       f"rows the site refuses: {error}")  # fmt: skip
     x = np.column_stack([coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names])
     x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)  # a gap is no value to warn about
-    return [*table.rows.warnings, *curve_warnings, *warn_identifiers(x, names), *warn_missing_codes(x, names)]
+    warnings = [*table.rows.warnings, *curve_warnings, *warn_identifiers(x, names), *warn_missing_codes(x, names)]
+    return [*warnings, *warn_serial_dates(x, names), *warn_huge_numbers(x, names)]
 
 
 def open_checked_site(plan: Plan, options: SiteOptions, policy: Policy) -> Site:
@@ -161,7 +162,7 @@ class Acceptance:
     @property
     def rows(self) -> str:
         """A text that stands for the rows: the data and the options of the table."""
-        return hashlib.sha256(json.dumps([self.data, asdict(self.options)]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self.data, self.options.to_dict()]).encode()).hexdigest()
 
     def check_data(self) -> None:
         """Raise UserError if the file of the rows is not the one that the owner has accepted the plan for."""
@@ -199,7 +200,7 @@ def accept(
         "digest": plan.digest,
         "data": data,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "options": {**asdict(options), "path": str(file)},
+        "options": {**options.to_dict(), "path": str(file)},
         "policy": asdict(replace(policy, ledger=str(policy.ledger_folder))),
         "fingerprints": dict(fingerprints or {}),
         "overlap": overlap,

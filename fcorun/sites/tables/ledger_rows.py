@@ -13,6 +13,7 @@ import numpy as np
 from fcorun.base.errors import suggest_name
 from fcorun.data.tables.cells import MISSING_TOKENS
 from fcorun.data.tables.column_roles import SPLITS
+from fcorun.data.tables.parsed_table import FileOptions
 from fcorun.data.tables.readers import detect_ending, find_file, read_named_columns
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
@@ -94,7 +95,8 @@ def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None
     if row_id is not None:
         file = find_file(options.path)
         where = f"data.path={options.path}"
-        parsed = read_named_columns(file, detect_ending(file, where), None, [row_id], where=where)
+        file_options = options.file_options()
+        parsed = read_named_columns(file, detect_ending(file, where), None, [row_id], where=where, options=file_options)
         if row_id not in parsed.frame:
             public = "the file of this site lacks the column that policy.row_id of its owner names"
             suggestion = suggest_name(row_id, list(map(str, parsed.frame.columns)))
@@ -106,11 +108,14 @@ def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None
 
 
 def identify_reading(data: str, options: SiteOptions) -> str:
-    """Return a digest of a file, whose own digest is ``data``, with the shared names of its columns.
+    """Return a digest of a file, whose own digest is ``data``, as it is read, with the shared names of its columns.
 
     Equal readings have the same rows in the same order.
     """
-    return hashlib.sha256(json.dumps([data, sorted((options.rename or {}).items())]).encode()).hexdigest()
+    reading: list[Any] = [data, sorted((options.rename or {}).items())]
+    if options.file_options() != FileOptions():
+        reading.append([options.na, options.encoding, options.sheet])
+    return hashlib.sha256(json.dumps(reading).encode()).hexdigest()
 
 
 def make_tokens(secret: bytes, columns: Mapping[str, Any], known: Collection[str]) -> dict[str, np.ndarray]:

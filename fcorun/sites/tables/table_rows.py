@@ -15,9 +15,11 @@ from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows, rea
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.levels import check_level_count
 from fcorun.data.tables.encoding import find_gaps
-from fcorun.data.tables.parsed_table import ParsedTable
+from fcorun.data.tables.parsed_table import FileOptions, ParsedTable
 from fcorun.data.tables.readers import (
+    ENCODING_HINT,
     NAMED_COLUMN_ENDINGS,
+    check_file_options,
     detect_ending,
     find_file,
     parse_columns,
@@ -210,7 +212,7 @@ def read_site_table(
     obstacles = Obstacles()
     table = options.as_table(site.path, site.client or options.client)
     with for_owner_alone(_UNREADABLE):
-        parsed = _read_renamed(site, table.roles)
+        parsed = _read_renamed(site, table.roles, site.file_options(options.missing))
     ignore = [name for name in table.roles.ignore or () if name in parsed.frame]  # a site may lack some
     roles = replace(table.roles, ignore=ignore or None, keep=site.keep)
     needed = [roles.target, roles.client, *(roles.only or ()), *roles.metadata.values()]
@@ -352,7 +354,7 @@ def _find_pair(number: np.ndarray, training: np.ndarray) -> tuple[int, int] | No
     return one, other
 
 
-def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> ParsedTable:
+def _read_renamed(site: SiteOptions, roles: ColumnRoles, options: FileOptions) -> ParsedTable:
     """Return the table of a site with the shared names of its columns."""
     where = f"data.path={site.path}"
     rename = site.rename or {}
@@ -364,7 +366,10 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles) -> ParsedTable:
     target, client = (own_names.get(str(name), name) for name in (roles.target, roles.client))
     repeated_names = [own_names.get(name, name) for name in site.keep or () if name != roles.client]
     text_columns = repeated_names if client is None else [client, *repeated_names]
-    parsed = read_named_columns(file, ending, target, text_columns, where=where)
+    check_file_options(options, ending)
+    parsed = read_named_columns(
+        file, ending, target, text_columns, where=where, options=options, encoding_hint=ENCODING_HINT
+    )
     names = parsed.frame.columns.tolist()
     for site_name, shared in rename.items():
         if site_name not in names:

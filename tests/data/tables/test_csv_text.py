@@ -257,7 +257,9 @@ def test_warnings_are_printed_before_the_run_and_logged(tmp_path, capsys, monkey
 def test_a_file_that_is_not_utf8_is_refused_with_a_fix(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes("größe,y\n1,2\n3,4\n".encode("latin-1"))
-    with fails(f"data.path={path}", "save it as UTF-8; if it is of an older Windows, iconv -f windows-1252"):
+    with fails(
+        f"data.path={path}", "give data.encoding=windows-1252 if it is of an older Windows, or save it as UTF-8"
+    ):
         Table(str(path), "y").load()
 
 

@@ -52,7 +52,8 @@ def test_a_token_is_a_level_among_names_and_a_gap_among_numbers(tmp_path, name):
     np.testing.assert_array_equal(data.train.x[:, 3], numbers.fillna(numbers.median()))
     where = f"data.path={path}: "
     assert data.warnings[:2] == (
-        f"{where}column 'drug' has the level 'None': if that stands for a missing value, leave the cells empty",
+        f"{where}column 'drug' has the level 'None': if that stands for a missing value, leave the cells empty, or "
+        "give 'data.na=[None]'",
         f"{where}'NA' is read as a gap in column 'lab'",
     )
     warnings = load_visits(path, ignore=["drug"]).warnings

@@ -160,7 +160,9 @@ def test_the_first_sheet_of_an_xlsx_is_read(tmp_path):
         frame(u=0).to_excel(book, sheet_name="notes", index=False)
     data = price_table(str(path)).load()
     np.testing.assert_array_equal(data.train.x, X[SORTED])
-    assert data.warnings == (f"data.path={path}: of 2 sheets the first, 'visits', is read",)
+    assert data.warnings == (
+        f"data.path={path}: of 2 sheets the first, 'visits', is read: data.sheet=NAME reads another",
+    )
     path.write_bytes(path.read_bytes()[:200])
     with fails("data.path=", "cannot be read as .xlsx"):
         price_table(str(path)).load()

@@ -185,3 +185,53 @@ def test_check_and_try_list_all_obstacles_at_once(fcorun, tmp_path):
         assert f"obstacle: site '{name}': data.path={name}.csv: there is no column '{column}'" in shown
     code, out, err = fcorun("site", "accept", "wards.yaml", "--at", "at", "data.path=c.csv")
     assert (code, (tmp_path / "at").exists()) == (2, False)
+
+
+def test_an_owner_says_how_the_file_is_read(fcorun):
+    keys = ("data.missing=mean", "data.standardize=pooled")
+    code, _, _ = fcorun("plan", *PLAN[:-2], *keys, "--out", "gaps.yaml")
+    assert code == 0
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"alter": rng.integers(36, 114, 60), "ward": ["Süd", "Nord"] * 30, "cost": rng.normal(size=60)}
+    )
+    table.loc[[*range(10), 50, 51, 52], "alter"] = -9
+    table.to_csv("b.csv", index=False, sep=";", encoding="latin-1")
+    command = ("site", "check", "gaps.yaml", "data.path=b.csv", "data.rename={alter: age}")
+    code, _, err = fcorun(*command)
+    assert code == 2
+    assert "give data.encoding=windows-1252 if it is of an older Windows" in " ".join(err.split())
+    code, out, _ = fcorun(*command, "data.encoding=latin-1")
+    assert code == 0
+    remark = " ".join(out.split())
+    assert "'age' has -9 in 13 rows" in remark
+    cure = remark[remark.index("'data.na=") :].split("'")[1]
+    assert cure == "data.na={age:[-9]}"
+    code, out, _ = fcorun(*command, "data.encoding=latin-1", cure)
+    assert code == 0
+    assert "'-9' is read as a gap in column 'age'" in " ".join(out.split())
+    assert "that stands for" not in out
+    code, _, _ = fcorun("site", "accept", "gaps.yaml", "--at", "at", *command[3:], "data.encoding=latin-1", cure)
+    assert code == 0
+    (note,) = Path("at").glob("accepted/*")
+    options = json.loads(note.read_text())["options"]
+    assert (options["na"], options["encoding"], "sheet" in options) == ({"age": ["-9"]}, "latin-1", False)
+
+
+def test_remarks_about_a_file_stay_at_its_site(fcorun):
+    from fcorun.sites.plan.policy import Policy
+    from fcorun.sites.plan.site_options import SiteOptions
+    from fcorun.sites.site.acceptance import list_warnings
+    from fcorun.sites.tables.planned_table import read_planned_table
+    from fcorun.sites.tables.table_description import describe_table
+
+    table = pd.read_csv("a.csv").assign(day=44000 + np.arange(60) % 50, bmi=np.resize([0, 1], 60))
+    table.loc[[3, 4], ["bmi", "age"]] = [9, 1e30]
+    table.to_csv("b.csv", index=False)
+    options = SiteOptions("b.csv", na=["77"])
+    site_table = read_planned_table(Plan.read("study.yaml"), options, Policy(min_cell=2, min_rows=2))
+    remarks = " ".join(list_warnings(site_table))
+    for value in ("no cell holds '77'", "'bmi' has 9 in 2 rows", "Excel stores days in 'day' (44000", "has 1e+30 in 2"):
+        assert value in remarks
+    sent = json.dumps(describe_table(site_table).about)
+    assert not any(value in sent for value in ("77", "44000", "Excel", "1e+30", "4, 5"))

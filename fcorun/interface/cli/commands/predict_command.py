@@ -1,7 +1,7 @@
 """fcorun predict: predictions of a record's model for new rows."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,7 @@ def run(argv: Sequence[str]) -> int:
         keep,
         first_index=data.get("first_index"),
         warnings=file_warnings,
+        options=_read_file_options(record.config["data"]),
     )
     if arguments.client and clients is None:
         raise UserError(
@@ -89,6 +90,17 @@ def run(argv: Sequence[str]) -> int:
     for line in warnings:
         print(escape_controls(f"fcorun: {line}"), file=sys.stderr)
     return 0
+
+
+def _read_file_options(section: Mapping[str, Any]) -> Any:
+    """Return how the record's file was read, which new rows share; ``section`` is data of its configuration."""
+    from fcorun.base.config import check_value
+    from fcorun.data.tables.parsed_table import Codes, FileOptions, find_character_encoding
+
+    na = check_value(section.get("na"), Codes, "data.na")
+    encoding = section.get("file_encoding") or find_character_encoding(section.get("encoding"))
+    missing = section.get("missing", "refuse")
+    return FileOptions(na, encoding, section.get("sheet"), na_is_missing=missing != "refuse")
 
 
 def _round_for_screen(predictions: Any) -> Any:

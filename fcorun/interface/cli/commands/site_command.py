@@ -22,8 +22,10 @@ _OVERLAP = "overlap="
 _POLICY = "policy="
 _SERVER_CLASS = "fcorun.sites.server.kit_study.StudyServer"  # of jobs
 _SITE_CLASS = "fcorun.sites.server.kit_study.StudySite"
+_READING = ("na", "encoding", "sheet")  # how the file is read
 _OPTIONS_HELP = (
-    "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} data.keep=[ID] policy=FILE"
+    "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} data.keep=[ID] "
+    "data.na=[-9] data.encoding=latin-1 data.sheet=NAME policy=FILE"
 )
 
 
@@ -363,9 +365,10 @@ def _read_site_keys(texts: Sequence[str]) -> tuple[Any, Any]:
             policy = value
             continue
         name = key.removeprefix("data.")
-        if not key.startswith("data.") or name not in ("path", "client", "rename", "keep"):
+        if not key.startswith("data.") or name not in ("path", "client", "rename", "keep", *_READING):
             raise UserError(f"{key} is no key of a site, whose own keys are data.path, data.client, data.rename, "
-                            "data.keep and policy; all others are in the plan")  # fmt: skip
+                            f"data.keep, data.{', data.'.join(_READING)} and policy; all others are in the "
+                            "plan")  # fmt: skip
         values[name] = value
         if name != "path":
             try:
