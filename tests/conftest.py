@@ -20,6 +20,7 @@ from fast_pictures import speed_up_pictures
 from sampled_tests import HELP, PARTS, choose_slow_tests, is_in_part
 from shape_checks import check_shapes
 
+from fcorun.base.records.record import Record, RunFolder
 from fcorun.base.system.machine import use_precision
 
 
@@ -160,6 +161,20 @@ def begin_empty_pictures(job, coefficients, subjects):
     """Return functions that return a run's pictures by file name, all of them empty."""
     names = ["curves.png", *["coefficients.png"] * (coefficients is not None), *["inference.png"] * len(subjects)]
     return [lambda: dict.fromkeys(names, b"")]
+
+
+@pytest.fixture(autouse=True)
+def declared_records(monkeypatch):
+    """Hold that each record that a test completes has values of the declared types."""
+
+    def release(folder):
+        is_complete = folder.lock is not None and Record(folder.path).finished
+        real_release(folder)
+        if is_complete:
+            Record(folder.path).check()
+
+    real_release = RunFolder.release
+    monkeypatch.setattr(RunFolder, "release", release)
 
 
 @pytest.fixture(autouse=True)

@@ -331,12 +331,6 @@ def test_an_empty_mask_is_refused(tmp_path):
         read_mask(tmp_path / "mask.nii.gz")
 
 
-def test_json_that_is_deep(tmp_path):
-    folder = fake_record("deep").folder
-    (folder / "summary.json").write_text("[" * 10**6)
-    assert main(["results", str(folder)]) == 0
-
-
 def test_every_class_of_a_choice_has_one_public_name():
     files = [file for section in SECTIONS for file in (Path(packaged_config_dir()) / section).glob("*.yaml")]
     paths = {str(read_yaml(file).get("class", "$")) for file in files}

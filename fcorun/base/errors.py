@@ -228,6 +228,12 @@ def abbreviate(items: Sequence[str], shown: int = _SHOWN) -> str:
     return ", ".join(items[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
+def abbreviate_sentences(sentences: Sequence[str]) -> str:
+    """Return the first sentences, each after a semicolon, and the number of the others."""
+    more = f"; and {len(sentences) - _SHOWN} more like these" if len(sentences) > _SHOWN else ""
+    return "; ".join(sentences[:_SHOWN]) + more
+
+
 def describe_rows(rows: Sequence[int]) -> str:
     """Return the number of rows and the first few of them, counted from 1; ``rows`` are indices in order."""
     first = ", ".join(str(row + 1) for row in rows[:_SHOWN])

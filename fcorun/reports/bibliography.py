@@ -12,7 +12,7 @@ from yaml import YAMLError
 
 from fcorun.base.config import IDENTITY_SECTIONS, SECTIONS
 from fcorun.base.errors import UserError
-from fcorun.base.records.formats import read_summary, read_text
+from fcorun.base.records.formats import read_text
 from fcorun.base.records.record import Record, is_refit_of_stability
 from fcorun.base.sources.catalogue import BibEntry, Source, entry_from_record, load_catalogue, parse_source, read_source
 from fcorun.base.system.machine import fcorun_version
@@ -47,7 +47,7 @@ def find_cited_plugins(records: Sequence[Record]) -> list[CitedPlugin]:
     recorded_sources: dict[tuple[str, str], Mapping[str, Any]] = {}
     for record in records:
         config = _read_config(record)
-        sources = read_summary(record.folder).get("sources")
+        sources = record.summary_or_empty.get("sources")
         if not config:
             continue
         for section in IDENTITY_SECTIONS:
@@ -115,7 +115,7 @@ def build_bibliography(records: Sequence[Record]) -> str:
     made = "this record" if len(records) == 1 else f"these {len(records)} records"
     made_by = set()
     for record in records:
-        summary = read_summary(record.folder)
+        summary = record.summary_or_empty
         versions = summary.get("versions")
         number = str(versions.get("fcorun")) if isinstance(versions, Mapping) else ""
         commit = re.match("[0-9a-f]{10}", str(summary.get("git")))

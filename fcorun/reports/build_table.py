@@ -18,7 +18,6 @@ from fcorun.base.metrics import (
     from_summaries,
     is_baseline_row,
 )
-from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import Record
 from fcorun.reports.run_table import DATA_SEED_KEYS, DataFrame, RunTable, is_number
 
@@ -47,7 +46,7 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
     import pandas as pd
 
     configs = load_configs(records)
-    summaries = [read_summary(record.folder) for record in records]
+    summaries = [record.summary_or_empty for record in records]
     metrics = from_summaries(summaries)
     varied = find_varied_keys(configs)
     rounds = "rounds_done" if "rounds" in varied else "rounds"

@@ -28,6 +28,7 @@ _MAX_TEXT = 2**30
 _MAX_YAML = 2**24
 _MAX_ARRAYS = 2**34
 _MAX_MASK = 2**29
+_MAX_KEYS = 10_000  # of all mappings of a YAML file
 _MAX_DEPTH = 30  # of nested mappings and lists in YAML
 _MAX_SHOWN = 100  # characters of a value in a sentence
 _MAX_NUMBER = 3000  # characters of a number in YAML: its value has fewer than the 4,300 digits that Python writes
@@ -102,11 +103,12 @@ class _Loader(_LOADER):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         values = super().construct_mapping(node, deep)
-        keys = [key.value for key, _ in node.value]
-        for number, (key, _) in enumerate(node.value):
-            if key.value in keys[:number]:
+        known = set()
+        for key, _ in node.value:
+            if key.value in known:
                 problem = f"the key '{str(key.value)[:_MAX_SHOWN]}' is given twice"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            known.add(key.value)
         return values
 
     def construct_scalar(self, node: Any) -> Any:
@@ -148,18 +150,27 @@ def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:
 
     Raises yaml.YAMLError, whose text is one line: the ``path``, the number of the line if it is known, and the problem.
     An alias is refused because it may stand for exponentially many values, deep nesting because libyaml overflows its
-    stack, and a key given twice because YAML keeps its last value.
+    stack, very many keys because each may become a column of a table, and a key given twice because YAML keeps its last
+    value.
     """
     if len(content) > _MAX_YAML:
         raise yaml.YAMLError(f"{path} has more than the {_MAX_YAML:,} characters that are read")
     try:
-        depth = 0
+        parents: list[yaml.Event] = []  # the mappings and lists that hold the event
+        n_nodes = 0  # keys and values of mappings
         for event in yaml.parse(content, _LOADER):
             problem = ""
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.NodeEvent) and parents and isinstance(parents[-1], yaml.MappingStartEvent):
+                n_nodes += 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                parents.append(event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                parents.pop()
             if isinstance(event, yaml.AliasEvent):
                 problem = f"the alias *{event.anchor[:_MAX_SHOWN]} stands for another value"
-            elif depth > _MAX_DEPTH:
+            elif n_nodes > 2 * _MAX_KEYS:
+                problem = f"there are more than {_MAX_KEYS:,} keys"
+            elif len(parents) > _MAX_DEPTH:
                 problem = f"more than {_MAX_DEPTH} mappings or lists are within each other"
             if problem:
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
@@ -216,11 +227,6 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def read_summary(folder: Path) -> dict[str, Any]:
-    """Read a folder's summary.json; empty if the file is missing or cannot be read."""
-    return read_json(folder / "summary.json")
 
 
 def npz_bytes(arrays: dict[str, Any]) -> bytes:

@@ -6,23 +6,25 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import filelock
 
 from fcorun.base.errors import UserError, describe_error
 from fcorun.base.plugin_code import PluginCode
-from fcorun.base.records import formats
+from fcorun.base.records import contents, formats
 from fcorun.base.system.files import append_line, remove_path, write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+
+Item = TypeVar("Item")
 
 # The lock of a record's folder: an operating-system lock that ends with the process that computes the record.
 
@@ -65,8 +67,8 @@ SHARED = "shared"  # the model of all clients
 PERSONAL = "personal"  # the personal models of the clients
 TRAIN = "train"  # a set of rows
 OUT_OF_FOLD = "out_of_fold"  # another one
-SELECTION_FILE = "selection.json"  # the result of a selection
-STABILITY_FILE = "stability.json"  # the result of a stability selection
+SELECTION_FILE = contents.SELECTION.name  # the result of a selection
+STABILITY_FILE = contents.STABILITY.name  # the result of a stability selection
 BASELINE_HAZARD_FILE = "baseline_hazard.csv"  # the cumulative baseline hazard of each client, of times to events
 AT_SITES = "at their sites"  # the value of summary["personal_models"] for a study over sites
 AWAY_FILE = "away_sites.csv"  # the requests that absent sites did not answer
@@ -132,12 +134,13 @@ class Record:
     def status(self) -> dict[str, Any]:
         """The content of status.json: ``status`` (running, done, diverged, failed, interrupted), ``reason``, ...
 
-        Empty without the file. A record whose process was killed while running is reported as interrupted.
+        Empty without the file. A record whose process was killed while running is reported as interrupted. Raises
+        UserError for a value of another type, as ``config`` and ``summary`` do.
         """
-        status = formats.read_json(self.folder / "status.json")
+        status = contents.STATUS.read(self.folder)
         if status.get("status") != "running" or not is_abandoned(self.folder, status):
             return status
-        status = formats.read_json(self.folder / "status.json")  # the run may have ended since the first reading
+        status = contents.STATUS.read(self.folder)  # the run may have ended since the first reading
         if status.get("status") == "running":
             status |= {"status": "interrupted", "reason": "killed, or its machine went down, or its disk was full"}
         return status
@@ -154,7 +157,12 @@ class Record:
 
     @cached_property
     def _written_config(self) -> dict[str, Any]:
-        return formats.read_yaml(self.folder / "config.yaml")
+        config = formats.read_yaml(self.folder / contents.CONFIG.name)
+        data = config.get("data")
+        is_of_fcorun = not isinstance(data, dict) or str(data.get("class", "fcorun.")).startswith("fcorun.")
+        declared = config if is_of_fcorun else {**config, "data": {}}  # a user's data set may have other options
+        contents.CONFIG.check(declared, self.folder)
+        return config
 
     @property
     def flat_config(self) -> dict[str, Any]:
@@ -180,10 +188,30 @@ class Record:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Final, best and tail-averaged metrics, times, versions. Raises FileNotFoundError without summary.json."""
-        summary = formats.read_summary(self.folder)
+        summary = contents.SUMMARY.read(self.folder)
         if not summary:
             raise FileNotFoundError(f"{self.folder} holds no summary.json that can be read")
         return summary
+
+    @property
+    def summary_or_empty(self) -> dict[str, Any]:
+        """The content of summary.json; empty without the file, or if it cannot be read."""
+        try:
+            return self.summary
+        except FileNotFoundError:
+            return {}
+
+    def check(self) -> None:
+        """Raise UserError, which names the file, for a file of the record that is damaged; a missing one is none."""
+        for file in (contents.STATUS, contents.SUMMARY, contents.ENCODING):
+            file.check_file(self.folder)
+        try:
+            _ = self._written_config
+        except FileNotFoundError:  # of a run that failed before it began
+            pass
+        except (OSError, formats.yaml.YAMLError) as error:
+            raise UserError(f"{self.folder} has a damaged configuration ({error}): {contents.CONFIG.cure}") from error
+        _ = self.rows
 
     @property
     def rows(self) -> list[dict[str, float]]:
@@ -278,7 +306,24 @@ def is_refit_of_stability(record: Record) -> bool:
 def is_refit_of_adaptive_lasso(record: Record) -> bool:
     """Return whether a record is in the refit folder of a selection whose rows gave the weights of the penalty."""
     folder = record.folder.resolve()
-    return folder.name == REFIT_FOLDER and bool(formats.read_json(folder.parent / SELECTION_FILE).get("adaptive"))
+    return folder.name == REFIT_FOLDER and bool(contents.SELECTION.read(folder.parent).get("adaptive"))
+
+
+def split_damaged(items: Iterable[Item], check: Callable[[Item], None]) -> tuple[list[Item], list[str]]:
+    """Return the records, or folders of studies, without a damaged file, and a sentence about each other one.
+
+    ``check`` raises UserError for a damaged one.
+    """
+    whole = []
+    sentences = []
+    for item in items:
+        try:
+            check(item)
+        except UserError as error:
+            sentences.append(str(error))
+        else:
+            whole.append(item)
+    return whole, sentences
 
 
 def load_records(*roots: str | Path) -> list[Record]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate, describe_rows, suggest_name
-from fcorun.base.records.formats import read_json
+from fcorun.base.records.contents import ENCODING
 from fcorun.data.tables.cells import is_missing
 from fcorun.data.tables.columns import COLUMN_KINDS, Column, MissingPolicy
 from fcorun.data.tables.columns.column import TrainingRows
@@ -140,7 +140,10 @@ def find_gaps(frame: Any) -> dict[str, np.ndarray]:
 def read_encoding(folder: str) -> Encoding:
     """Read the encoding of a record. Raises UserError for a record without one."""
     try:
-        return Encoding.from_dict(read_json(Path(folder) / ENCODING_FILE))
+        encoding = Encoding.from_dict(ENCODING.read(Path(folder)))
+        for fault in (fault for column in encoding.columns for fault in column.find_faults()):
+            raise ValueError(fault)
+        return encoding
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"`data.encoding={folder}` is no record of a table with named columns, with its {ENCODING_FILE}: give the "

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from fcorun.base.errors import UserError
-from fcorun.base.records.formats import read_json
+from fcorun.base.records.contents import SUMMARY
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.rows.rows import deviation_from_sums, sum_columns_by_client, sum_in_order
 
@@ -57,7 +57,7 @@ class Scaling:
     def from_record(cls, folder: str) -> tuple["Scaling", tuple[str, ...]]:
         """Return the scaling of a record and the names of its features. Raises UserError for a record without one."""
         try:
-            data = read_json(Path(folder) / "summary.json")["data"]
+            data = SUMMARY.read(Path(folder))["data"]
             return cls.from_dict(data["standardized"]), tuple(data.get("feature_names", ()))
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"`data.scaling={folder}` is no record of data that were standardized pooled: give the "

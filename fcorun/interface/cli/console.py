@@ -8,7 +8,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 
 from fcorun.base.errors import escape_controls
 from fcorun.base.metrics import aggregate, is_baseline_row
-from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.interface.cli.terminal import Terminal
@@ -106,7 +105,7 @@ class Console(_Progress):
             )
             job.rows = record.rows
             job.divergence_round = int(status.get("round", 0))
-            summary = read_summary(record.folder)
+            summary = record.summary_or_empty
             job.stopped = bool(summary.get("stopped"))
             if not (summary and (job.rows or job.divergence_round)):
                 self.show_if_verbose("its metrics.csv or summary.json is lost: force=true computes the run again")

@@ -12,10 +12,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, abbreviate_sentences
 from fcorun.base.metrics import COUNTERS, is_baseline_row
-from fcorun.base.records.formats import read_json
-from fcorun.base.records.record import SELECTION_FILE, Record
+from fcorun.base.records.contents import SELECTION
+from fcorun.base.records.record import Record, split_damaged
 from fcorun.base.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings
 from fcorun.base.system.machine import fcorun_version
 from fcorun.reports.bibliography import build_bibliography
@@ -54,7 +54,11 @@ def build_page(
     ``records`` are those of the folders; ``comments`` explain keys of the configuration. Raises UserError if there is
     nothing to show, and as ``RunTable.resolve_metric``.
     """
-    study_folders = studies.find_studies(folders)
+    records, damaged = split_damaged(records, Record.check)
+    study_folders, damaged_studies = split_damaged(studies.find_studies(folders), studies.check_study)
+    damaged += damaged_studies
+    if damaged and not (records or study_folders):
+        raise UserError(abbreviate_sentences(damaged))
     if not records and not study_folders:
         raise UserError(
             f"{', '.join(map(str, folders))} holds no records; give a folder that fcorun has written, such as outputs"
@@ -64,7 +68,7 @@ def build_page(
     page = elements.Page()
     single_figure = len(folders) == 1 and study_folders == [folders[0]] and studies.is_figure(folders[0])
     overline, title = studies.page_heading(folders)
-    summary = []
+    summary = [f"Left out: {abbreviate_sentences(damaged)}."] if damaged else []
     for folder in study_folders if model is None else ():
         summary += studies.add_study_sections(page, folder, single_figure=single_figure)
     if records:
@@ -73,7 +77,7 @@ def build_page(
         records = sort_records(records, settings.algos)
         root = folders[0] if len(folders) == 1 else None
         table = build_table(records, settings.tail_rounds, root=root)
-        chosen_by = {str(read_json(folder / SELECTION_FILE).get("metric")) for folder in study_folders} - {"None"}
+        chosen_by = {str(SELECTION.read(folder).get("metric")) for folder in study_folders} - {"None"}
         if not settings.metric and len(chosen_by) == 1 and chosen_by <= set(table.tail_metrics):
             settings = settings.with_overrides(metric=chosen_by.pop())  # on which all selections agree
     if model is not None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate
-from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import PREDICTIONS_FILE, Record
 from fcorun.data.tasks import find_tasks
 from fcorun.reports.page.elements import (
@@ -57,7 +56,7 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
     ]
     blocks = []
     for (name, record, rows), finish in zip(shown, drawings, strict=True):
-        data = read_summary(record.folder).get("data", {})
+        data = record.summary_or_empty.get("data", {})
         largest = nonzero_rows(rows, float(record.flat_config.get("cutoff") or 0), data)[:MAX_COEFFICIENTS]
         few_levels = describe_few_levels(data, [row["feature"] for row in largest])
         blocks += finish(f"{name}: coefficients as trained.{few_levels}")

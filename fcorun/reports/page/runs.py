@@ -6,7 +6,6 @@ from itertools import zip_longest
 from typing import Any
 
 from fcorun.base.metrics import structure_metrics
-from fcorun.base.records.formats import read_summary
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.build_table import load_configs
 from fcorun.reports.page.elements import Header, facts_table, html_table, numbered_table, screen_or_paper
@@ -34,7 +33,7 @@ def describe_runs(records: Sequence[Record], runs: RunTable) -> str:
     data = _join(values_of("data.name")) or "unknown data"
     sizes = set()
     for record in records:
-        about = read_summary(record.folder).get("data") or {}
+        about = record.summary_or_empty.get("data") or {}
         sizes.add((about.get("clients"), about.get("examples"), about.get("features")))
     size = sizes.pop()
     if not sizes and None not in size:  # all runs have ended, on data of one size
@@ -108,7 +107,7 @@ def result_table(record: Record, runs: RunTable) -> str:
 
     The tail of a baseline and of a run that stopped at a target is the last value. A diverged run has none.
     """
-    summary = read_summary(record.folder)
+    summary = record.summary_or_empty
     final, best = (summary.get(kind) or {} for kind in ("final", "best"))
     rows = []
     for name, value in final.items():
@@ -192,7 +191,7 @@ def describe_versions(records: Sequence[Record]) -> list[str]:
     """Return a sentence for each set of versions and machines that runs were made with, the most used first."""
     count: Counter[tuple] = Counter()
     for record in records:
-        summary = read_summary(record.folder)
+        summary = record.summary_or_empty
         if not summary.get("versions"):
             continue
         parts = [f"{name} {number}" for name, number in summary["versions"].items()]

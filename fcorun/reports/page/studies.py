@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcorun.base.records.formats import read_json
+from fcorun.base.records.contents import FIGURE, SELECTION, STABILITY
 from fcorun.base.records.record import SELECTION_FILE, STABILITY_FILE
 from fcorun.reports.page import elements
 from fcorun.reports.page.elements import csv_table, parse_float, read_csv
@@ -12,7 +12,7 @@ from fcorun.reports.page.models import curve_pictures
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure
 STUDY_FILES = (CLAIMS_CSV, SELECTION_FILE, STABILITY_FILE)
-FIGURE_JSON = "figure.json"
+FIGURE_JSON = FIGURE.name
 _MAX_LINES = 40  # coefficients or features in a chart
 _CLAIM_COLUMNS = ("holds", "algo", "says", "measured", "wanted", "test", "note")
 _THRESHOLDS = "The thresholds of claims are fcorun's own choice, unless the text above says that the paper prints them."
@@ -29,12 +29,18 @@ def is_figure(folder: Path) -> bool:
     return (folder / CLAIMS_CSV).exists() and (folder / "figure.png").exists()
 
 
+def check_study(folder: Path) -> None:
+    """Raise UserError, which names the file, for a damaged file of a study."""
+    for file in (FIGURE, SELECTION, STABILITY):
+        file.check_file(folder)
+
+
 def page_heading(folders: Sequence[Path]) -> tuple[str, str]:
     """Return the line above the title of a page of these folders, and the title of a single figure, else ""."""
     name = ", ".join(folder.resolve().name for folder in folders)
     title = ""
     if len(folders) == 1 and is_figure(folders[0]):
-        title = str(read_json(folders[0] / FIGURE_JSON).get("title") or "")
+        title = str(FIGURE.read(folders[0]).get("title") or "")
     return (f"Figure {name}" if title else name), title
 
 
@@ -56,7 +62,7 @@ def _add_figure(page: elements.Page, folder: Path, name: str, single_figure: boo
     if not (folder / CLAIMS_CSV).exists():
         return []
     claims = read_csv(folder / CLAIMS_CSV)
-    about = read_json(folder / FIGURE_JSON)
+    about = FIGURE.read(folder)
     holds = [row.get("holds", "") for row in claims]
     count = f"{holds.count('yes')} of {len(claims)} claims hold" if claims else "Nothing is claimed"
     if claims and about.get("edges"):
@@ -82,7 +88,7 @@ def _add_figure(page: elements.Page, folder: Path, name: str, single_figure: boo
 
 def _add_selection(page: elements.Page, folder: Path, name: str) -> list[str]:
     """Add the section of a selection of a strength, if the folder has one, and return sentences about it."""
-    about = read_json(folder / SELECTION_FILE)
+    about = SELECTION.read(folder)
     if "metric" not in about:
         return _describe_unfinished(about)
     page.add_section(
@@ -118,7 +124,7 @@ def describe_second(about: dict[str, Any]) -> str:
 
 def selection_blocks(folder: Path) -> list[str]:
     """Return the picture of a selection, the score of its nested folds, its warnings, and its scores as a table."""
-    about = read_json(folder / SELECTION_FILE)
+    about = SELECTION.read(folder)
     weighed = " weighed by their rows" if about.get("fold_weights") == "rows" else ""
     spread = "its standard error"
     if about.get("one_standard_error_of") == "the paired differences":
@@ -150,7 +156,7 @@ def selection_blocks(folder: Path) -> list[str]:
 
 def _add_stability(page: elements.Page, folder: Path, name: str) -> list[str]:
     """Add the section of a stability selection, if the folder has one, and return sentences about it."""
-    about = read_json(folder / STABILITY_FILE)
+    about = STABILITY.read(folder)
     if "threshold" not in about:
         return _describe_unfinished(about)
     param_name = str(about.get("param_name"))

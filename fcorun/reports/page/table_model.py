@@ -7,9 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fcorun.base.records.formats import READ_ERRORS, read_json, read_summary
-from fcorun.base.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record
-from fcorun.data.tables.encoding import ENCODING_FILE, Encoding
+from fcorun.base.records.contents import ENCODING, SELECTION
+from fcorun.base.records.formats import READ_ERRORS
+from fcorun.base.records.record import REFIT_FOLDER, STABILITY_FILE, Record
+from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.label_file import label_column, label_features
 from fcorun.data.tasks import Task, find_task, find_tasks
 from fcorun.reports.page.elements import parse_float, read_csv
@@ -31,7 +32,7 @@ class FittedTableModel:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The content of summary.json."""
-        return read_summary(self.record.folder)
+        return self.record.summary_or_empty
 
     @property
     def data(self) -> dict[str, Any]:
@@ -57,13 +58,13 @@ class FittedTableModel:
     @cached_property
     def selection(self) -> dict[str, Any]:
         """The content of selection.json; empty without a selection."""
-        return read_json(self.selection_folder / SELECTION_FILE) if self.selection_folder else {}
+        return SELECTION.read(self.selection_folder) if self.selection_folder else {}
 
     @cached_property
     def encoding(self) -> Encoding:
         """The columns of the table that are features; without columns if the record does not describe them."""
         try:
-            return Encoding.from_dict(read_json(self.record.folder / ENCODING_FILE))
+            return Encoding.from_dict(ENCODING.read(self.record.folder))
         except (KeyError, TypeError, ValueError):
             return Encoding(())
 
@@ -165,7 +166,7 @@ def find_table_model(records: Sequence[Record], study_folders: Sequence[Path]) -
     (record,) = records
     selection_folder = study_folders[0] if study_folders else None
     if selection_folder is not None:
-        is_selection = "metric" in read_json(selection_folder / SELECTION_FILE)
+        is_selection = "metric" in SELECTION.read(selection_folder)
         is_refit = record.folder.resolve() == (selection_folder / REFIT_FOLDER).resolve()
         if not is_selection or not is_refit or (selection_folder / STABILITY_FILE).exists():
             return None

@@ -10,15 +10,8 @@ from jaxtyping import Float
 
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import PERSONAL_PREFIX
-from fcorun.base.records.formats import (
-    READ_ERRORS,
-    columns_csv,
-    csv_text,
-    nifti_bytes,
-    read_json,
-    read_mask,
-    read_summary,
-)
+from fcorun.base.records.contents import ENCODING
+from fcorun.base.records.formats import READ_ERRORS, columns_csv, csv_text, nifti_bytes, read_mask
 from fcorun.base.records.record import Record
 from fcorun.base.trust import public_path
 from fcorun.data.datasets.dataset import FederatedData
@@ -307,7 +300,7 @@ def no_coefficients_reason(record: Record) -> str:
     folder = record.folder
     if status != "done":
         return f"{folder} is {status}: it has no solution to show; give a run that is done"
-    is_linear = read_summary(folder).get("linear")
+    is_linear = record.summary_or_empty.get("linear")
     if is_linear is None:
         return f"{folder}: its summary.json is lost, damaged or does not say whether the model is linear; run it again"
     if not is_linear:
@@ -372,7 +365,7 @@ def _load(
         labels = data_summary.get("labels")
         if not labels and not (record.folder / ENCODING_FILE).is_file():
             return replace(coefficients, ratio_name=ratio_name)
-        encoding = Encoding.from_dict(read_json(record.folder / ENCODING_FILE))
+        encoding = Encoding.from_dict(ENCODING.read(record.folder))
         feature_labels = ()
         if labels:
             label_of_feature = label_features(encoding, labels)

@@ -287,5 +287,14 @@ def list_feature_columns(record: Record) -> list[str]:
 
 
 def _read_record_encoding(record: Record) -> Encoding | None:
-    """Return the encoding of a record's columns; None for a record without named columns."""
-    return read_encoding(str(record.folder)) if (record.folder / ENCODING_FILE).is_file() else None
+    """Return the encoding of a record's columns; None for a record without named columns.
+
+    Raises UserError for an encoding whose features are others than those of the record's summary.
+    """
+    if not (record.folder / ENCODING_FILE).is_file():
+        return None
+    encoding = read_encoding(str(record.folder))
+    if list(encoding.feature_names) != record.summary["data"]["feature_names"]:
+        raise UserError(f"{record.folder} is damaged: its encoding.json and summary.json have different features: run "
+                        "it again with `force=true`")  # fmt: skip
+    return encoding

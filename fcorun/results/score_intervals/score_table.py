@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fcorun.base.errors import UserError
-from fcorun.base.records.formats import csv_text, read_json, read_summary, read_text
-from fcorun.base.records.record import OUT_OF_FOLD, REFIT_FOLDER, SELECTION_FILE, Record
+from fcorun.base.records.contents import SELECTION
+from fcorun.base.records.formats import csv_text, read_text
+from fcorun.base.records.record import OUT_OF_FOLD, REFIT_FOLDER, Record
 from fcorun.base.sources.catalogue import parse_source
 
 _MIN_SAMPLES = 100
@@ -93,9 +94,9 @@ def read_scored_record(folder: Path) -> ScoredRecord:
     """Return what a record says about its scores. Raises UserError for a folder that does not exist."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; give that of a run or selection that is done")
-    selection = read_json(folder / SELECTION_FILE)
+    selection = SELECTION.read(folder)
     run = Record(folder / REFIT_FOLDER if selection else folder)
-    summary = read_summary(run.folder)
+    summary = run.summary_or_empty
     threshold = (selection or summary).get("threshold") or {}
     names = None
     if (folder / "scores.csv").is_file():

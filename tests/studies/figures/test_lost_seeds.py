@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from fake_records import fake_config, fake_record, fake_rows
 
+from fcorun.base.records.contents import SUMMARY
 from fcorun.base.records.record import load_records
 from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table
@@ -82,14 +83,13 @@ def test_failed_seeds_are_reported_and_one_seed_proves_no_claim(made, broke):
 @pytest.mark.slow
 def test_unconverged_runs_are_reported(made, monkeypatch):
     """The output of the command and the notes of claims name them, whether the claims hold or not."""
-    from fcorun.base.records import formats
 
-    def summary(folder):
-        falling = {"fell": 0.1} if folder.name.startswith("fedavg") else None
-        near = {"near": False, "above": 0.2} if folder.name == "fedmid-1" else None
-        return formats.read_summary(folder) | {"unfinished": falling, "certificate": near}
+    def summary(record):
+        falling = {"fell": 0.1} if record.folder.name.startswith("fedavg") else None
+        near = {"near": False, "above": 0.2} if record.folder.name == "fedmid-1" else None
+        return SUMMARY.read(record.folder) | {"unfinished": falling, "certificate": near}
 
-    monkeypatch.setattr("fcorun.reports.build_table.read_summary", summary)
+    monkeypatch.setattr("fcorun.base.records.record.Record.summary_or_empty", property(summary))
     monkeypatch.setattr("fcorun.reports.build_table._read_optimum", lambda *_: float("nan"))
     code, out, claim, _ = made()
     assert code == 0

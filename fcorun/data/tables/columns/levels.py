@@ -98,6 +98,8 @@ class LevelColumn(Column):
             yield f"has more than {_MOST_LEVELS} levels of '{self.name}'"
         if self.levels != tuple(sorted(set(map(str, self.levels)))):
             yield f"has unsorted levels of '{self.name}'"
+        if not self.levels or (self.fill is not None and self.fill not in self.levels):
+            yield f"has gaps of '{self.name}' filled by none of its levels"
 
     def read_values(self, series: Any) -> np.ndarray:
         return to_level_names(series)

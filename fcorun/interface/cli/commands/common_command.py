@@ -1,14 +1,15 @@
 """Common parts of the commands: their parser, the records that they are given, and output files."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, abbreviate_sentences, escape_controls
 from fcorun.base.metrics import CATALOGUE
 from fcorun.base.records.formats import frame_csv, frame_parquet
-from fcorun.base.records.record import Record, load_records
+from fcorun.base.records.record import Record, load_records, split_damaged
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import drop_superseded
 
@@ -57,11 +58,19 @@ def load_records_in(folders: Sequence[Path]) -> list[Record]:
     Raises UserError for a folder that does not exist or holds no records.
     """
     for folder in folders:
-        if not folder.is_dir():
-            raise UserError(f"there is no folder {folder}; give one that holds records")
         if not load_records(folder):
             raise UserError(f"{folder} holds no records; give a folder that fcorun has written, such as outputs")
-    return load_records(*folders)
+    return leave_out_damaged(load_records(*folders))
+
+
+def leave_out_damaged(records: Sequence[Record]) -> list[Record]:
+    """Return the records without a damaged file, and print which ones are left out. Raises UserError if all are."""
+    whole, damaged = split_damaged(records, Record.check)
+    if damaged and not whole:
+        raise UserError(abbreviate_sentences(damaged))
+    if damaged:
+        print(escape_controls(f"fcorun: left out: {abbreviate_sentences(damaged)}"), file=sys.stderr)
+    return whole
 
 
 def select_latest(records: Sequence[Record], out: Terminal) -> list[Record]:

@@ -9,7 +9,7 @@ from typing import get_args
 from fcorun.base.config import CurveAxis, FigureStyle
 from fcorun.base.errors import UserError, WriteError, suggest_name
 from fcorun.base.metrics import from_summaries
-from fcorun.base.records.formats import frame_csv, read_summary
+from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import Record, load_records
 from fcorun.base.records.sweep_settings import SweepSettings, load_settings
 from fcorun.base.system.files import write_atomically
@@ -107,7 +107,7 @@ def _draw_record(record: Record, arguments: Namespace) -> bool:
     cutoff = float(config["cutoff"])
     style = arguments.style or config.get("style", "paper")
     x = arguments.x or config.get("x", "rounds")
-    metrics = from_summaries([read_summary(record.folder)])
+    metrics = from_summaries([record.summary_or_empty])
     files = render_pictures(RunView(rows, label, cutoff, x, metrics), formats=[arguments.format], style=style)
     with contextlib.suppress(UserError):  # raised for a model that is not linear, or whose file is lost
         model_view = ModelView(load_coefficients(record), label, cutoff)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.base.errors import UserError, escape_controls, suggest_name
-from fcorun.base.records.formats import frame_csv, read_json, read_summary
-from fcorun.base.records.record import REFIT_FOLDER, SELECTION_FILE, STABILITY_FILE, Record, load_records
+from fcorun.base.records.contents import SELECTION, STABILITY
+from fcorun.base.records.formats import frame_csv
+from fcorun.base.records.record import REFIT_FOLDER, Record, load_records
 from fcorun.base.system.files import write_atomically
 from fcorun.base.trust import locate, locate_user_class
 from fcorun.data.tables.column_roles import is_prediction_column
@@ -51,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     elif arguments.trust is not None:
         locate(target, "objective.class", arguments.trust)
     client_column = arguments.client or record.flat_config.get("data.client")
-    data = read_summary(record.folder).get("data", {})
+    data = record.summary_or_empty.get("data", {})
     kinds = read_columns(str(record.folder))
     keep = arguments.keep or record.config["data"].get("keep") or []
     file_warnings: list[str] = []
@@ -121,7 +122,7 @@ def _describe_thresholds(folder: Path, record: Record) -> list[str]:
     from fcorun.base.records.record import PERSONAL, SHARED
     from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 
-    of_selection = read_json(folder / SELECTION_FILE) or {}
+    of_selection = SELECTION.read(folder)
     rule = (of_selection.get("threshold") or section).get("rule")
     positive = record.summary["data"]["classes"][1]
     origin = f" ({rule})" if isinstance(rule, str) else ""
@@ -142,7 +143,7 @@ def find_record(folder: Path) -> Record:
     """
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; give that of a run that is done")
-    if selection := read_json(folder / SELECTION_FILE):
+    if selection := SELECTION.read(folder):
         refit = Record(folder / REFIT_FOLDER)
         chosen = {f"reg.{selection.get('param_name')}": selection.get("chosen")}
         if second := selection.get("second"):
@@ -152,7 +153,7 @@ def find_record(folder: Path) -> Record:
             raise UserError(f"{folder} holds a selection that is not done, or whose refit is not of its choice: give "
                             "the same fcorun select again, which resumes it")  # fmt: skip
         return refit
-    if stability := read_json(folder / STABILITY_FILE):
+    if stability := STABILITY.read(folder):
         refit = Record(folder / REFIT_FOLDER)
         columns = stability.get("refit")
         if stability.get("status") != "done" or not columns or refit.flat_config.get("data.only") != str(columns):

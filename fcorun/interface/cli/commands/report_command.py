@@ -5,7 +5,12 @@ from collections.abc import Sequence
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import load_records
 from fcorun.base.system.files import write_atomically
-from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file, select_latest
+from fcorun.interface.cli.commands.common_command import (
+    CommandParser,
+    check_output_file,
+    leave_out_damaged,
+    select_latest,
+)
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page.write import REPORT_FILE, SHORT_FILE, key_comments
 
@@ -40,8 +45,9 @@ def run(argv: Sequence[str]) -> int:
 
     out = Terminal()
     records = load_records(*arguments.folders)
+    whole = leave_out_damaged(records)
     if arguments.short:
-        page = build_short_page(arguments.folders, records)
+        page = build_short_page(arguments.folders, whole)
     else:
         page = build_page(
             arguments.folders,
@@ -51,6 +57,6 @@ def run(argv: Sequence[str]) -> int:
             tail_rounds=arguments.tail_rounds,
         )
     write_atomically(path, page)
-    runs = len(select_latest(records, out))
+    runs = len(select_latest(whole, out))
     out.print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {runs} {'run' if runs == 1 else 'runs'}")
     return 0

@@ -1,0 +1,174 @@
+"""Damaged files of records, plans, policies and options: each command tells of them in a sentence, by their names."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from fake_records import fake_config, fake_record
+
+from fcorun.interface.cli.commands import main
+
+# What takes the place of a value: other types, huge and negative numbers, empty texts and lists.
+WRONG_VALUES: list[Any] = [None, [], {}, "", "x", -1, 1.5, 1e308, 10**400, True, [1], {"a": 1}, [["b"]], float("nan")]
+LEFT_OUT = object()  # in place of a value, with its key
+COLUMNS = ["age", "dose"]
+
+
+def write_table() -> None:
+    """Write t.csv: numbers, levels and a gap, and targets of three kinds."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 2)).round(2), columns=COLUMNS)
+    frame["sex"] = rng.choice(["f", "m"], 60)
+    frame["hospital"] = rng.choice([*"ABC"], 60)
+    frame["ill"] = np.where(frame["age"] + rng.normal(size=60) > 0, "yes", "no")
+    frame["time"] = rng.exponential(3, 60).round(2) + 0.1
+    frame["event"] = rng.integers(0, 2, 60)
+    frame.loc[3, "dose"] = np.nan
+    frame.to_csv("t.csv", index=False)
+
+
+OPTIONS = ["data=table", "data.path=t.csv", "data.client=hospital", "data.validation=0.3", "data.missing=mean"]
+OPTIONS += ["report=false"]
+ILL = ["data.task=binary", "data.target=ill", "data.positive=yes", "data.ignore=[time,event]"]
+TIME = ["objective=cox", "data.target=time", "data.event=event", "data.ignore=[ill]", "reg=none", "algo=newton"]
+PERSONAL = ["data.target=time", "data.ignore=[ill,event]", "algo=ditto", "data.standardize=per_client", "rounds=2"]
+
+
+def list_keys(values: Any, keys: tuple = ()) -> Iterator[tuple]:
+    """Yield the way to each value; of a list to its first and last items."""
+    if keys:
+        yield keys
+    if isinstance(values, dict):
+        for name in values:
+            yield from list_keys(values[name], (*keys, name))
+    if isinstance(values, list):
+        for i in sorted({0, len(values) - 1} & {*range(len(values))}):
+            yield from list_keys(values[i], (*keys, i))
+
+
+def replace_value(values: Any, keys: tuple, new: Any) -> Any:
+    """Return a copy of the values in which ``new`` is at the end of ``keys``."""
+    copy = json.loads(json.dumps(values))
+    holder = copy
+    for key in keys[:-1]:
+        holder = holder[key]
+    if new is LEFT_OUT:
+        del holder[keys[-1]]
+    else:
+        holder[keys[-1]] = new
+    return copy
+
+
+def check_sentences(file: Path, commands: list[list[str]], capsys) -> None:
+    """Run commands while each value of a file is another one, and check that they end well or with a sentence."""
+    content = file.read_text()
+    is_json = file.suffix == ".json"
+    values = json.loads(content) if is_json else yaml.safe_load(content)
+    wrong_values = [*WRONG_VALUES, LEFT_OUT]
+    for number, keys in enumerate(list_keys(values)):
+        new = wrong_values[(7 * number) % len(wrong_values)]  # each in its turn: 7 and 15 have no common divisor
+        damaged = replace_value(values, keys, new)
+        file.write_text(json.dumps(damaged) if is_json else yaml.safe_dump(damaged))
+        for command in commands:
+            code = main(command)
+            err = capsys.readouterr().err
+            words = f"{command[0]} with {keys} of {file} as {new!r}: {err}"
+            assert code in (0, 2), words  # 1 is a failure that nobody foresaw
+            assert "Error" not in err.replace("UserError", ""), words
+            assert "Traceback" not in err, words
+    file.write_text(content)
+
+
+@pytest.mark.slow
+@pytest.mark.undrawn
+@pytest.mark.parametrize("words", [ILL, TIME, PERSONAL], ids=["ill", "time", "personal"])
+def test_no_value_of_a_record_is_an_error_without_a_sentence(words, fcorun, capsys):
+    write_table()
+    assert fcorun(*OPTIONS, *words, "rounds=3", "out=made")[0] == 0
+    commands = [["results", "made"], ["predict", "made", "t.csv"], ["scores", "made", "--samples", "9"]]
+    for name in ("status.json", "summary.json", "encoding.json", "config.yaml"):
+        check_sentences(Path("made", name), commands, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.undrawn
+def test_no_value_of_a_page_or_an_interval_is_an_error_without_a_sentence(fcorun, capsys):
+    write_table()
+    assert fcorun(*OPTIONS, *ILL, "reg=none", "algo=newton", "rounds=9", "out=made")[0] == 0
+    for name in ("status.json", "summary.json", "encoding.json"):
+        check_sentences(Path("made", name), [["report", "made"]], capsys)
+    check_sentences(Path("made", "config.yaml"), [["infer", "made", "out=intervals"]], capsys)
+
+
+@pytest.mark.slow
+def test_no_value_of_a_selection_is_an_error_without_a_sentence(fcorun, capsys):
+    write_table()
+    assert main(["select", *OPTIONS, *ILL, "algo=centralized", "points=2", "folds=2", "out=chosen"]) == 0
+    commands = [["predict", "chosen", "t.csv"], ["scores", "chosen", "--samples", "9"], ["report", "chosen"]]
+    check_sentences(Path("chosen/selection.json"), commands, capsys)
+
+
+@pytest.mark.slow
+def test_no_value_of_a_plan_or_policy_is_an_error_without_a_sentence(fcorun, capsys):
+    write_table()
+    words = ["data=sites", *ILL, "data.missing=mean", "algo=newton", "reg=none", "rounds=2"]
+    assert main(["plan", *words, "--out", "plan.yaml"]) == 0
+    rules = {"min_rows": 5, "min_cell": 2, "alone": "allow", "columns": [*COLUMNS, "sex"], "max_rounds": 9}
+    rules |= {"keys": "any", "log_contents": False, "ledger": "ledger", "row_id": None}
+    Path("policy.yaml").write_text(yaml.safe_dump(rules))
+    command = ["site", "check", "plan.yaml", "data.path=t.csv", "data.client=hospital", "policy=policy.yaml"]
+    for name in ("plan.yaml", "policy.yaml"):
+        check_sentences(Path(name), [command], capsys)
+    for value in ("null", "[]", "{}", "''", "-1", "1e308", "[[b]]", "{a: {b: 1}}", "true"):
+        for key in ("path", "client", "rename", "keep"):
+            assert main([*command[:3], "data.path=t.csv", f"data.{key}={value}"]) in (0, 2)
+            assert "Error" not in capsys.readouterr().err
+
+
+def test_one_damaged_record_is_named_and_the_others_are_shown(capsys):
+    fake_record("runs/first")
+    fake_record("runs/second", fake_config(seed=1))
+    damages = {"status.json": '{"status": [1]}', "summary.json": "{", "metrics.csv": "round,a\n1\n"}
+    damages |= {"config.yaml": "algo: 3\n", "encoding.json": '{"columns": null}'}
+    for name, content in damages.items():
+        (fake_record(f"runs/bad {name}").folder / name).write_text(content)
+    assert main(["results", "runs"]) == 0
+    out, err = capsys.readouterr()
+    assert "first" in out
+    assert "second" in out
+    assert err.startswith("fcorun: left out: runs/bad config.yaml/config.yaml is damaged (algo must be a mapping)")
+    assert err.endswith("and 2 more like these\n")
+
+
+@pytest.mark.slow
+def test_one_damaged_record_or_study_is_named_on_the_page_of_the_others(capsys):
+    fake_record("runs/first")
+    summary = fake_record("runs/second").folder / "summary.json"
+    summary.write_text(summary.read_text().replace('"cutoff": ', '"cutoff": "x", "was": '))
+    Path("runs/chosen").mkdir()
+    Path("runs/chosen/selection.json").write_text('{"metric": 3}')
+    assert main(["report", "runs"]) == 0
+    assert "runs/second/summary.json is damaged (cutoff must be a number)" in capsys.readouterr().err
+    page = Path("runs/report.html").read_text(encoding="utf-8")
+    assert "runs/second/summary.json is damaged (cutoff must be a number)" in page
+    assert "runs/chosen/selection.json is damaged (metric must be text)" in page
+    assert "feddualavg" in page
+
+
+def test_a_folder_whose_records_are_all_damaged_is_refused(capsys):
+    (fake_record("run").folder / "summary.json").write_text("[" * 10**6)
+    for command in ("results", "report"):
+        assert main([command, "run"]) == 2
+        assert "run/summary.json is damaged (it cannot be read)" in capsys.readouterr().err
+
+
+def test_very_many_keys_of_a_configuration_are_refused_at_once(capsys):
+    keys = "".join(f"  k{i}: 0\n" for i in range(300_000))
+    (fake_record("run").folder / "config.yaml").write_text(f"algo:\n{keys}")
+    assert main(["results", "run"]) == 2
+    assert "there are more than 10,000 keys" in capsys.readouterr().err
