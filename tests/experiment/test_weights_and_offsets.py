@@ -206,7 +206,7 @@ def test_limits_of_weights_and_a_wide_offset_give_warnings(tmp_path):
     def warnings_of(**options):
         return Table(str(tmp_path / "t.csv"), "y", "site", only=["u"], validation=0.0, **options).load().warnings
 
-    (weight,) = warnings_of(weight="k", offset="o")
+    (weight,) = warnings_of(weight="k", offset="o", weight_kind="sampling")
     assert "data.weight=k weighs" in weight
     assert "scores.csv counts each row once, and features are standardized by the rows as they are" in weight
     (wide,) = warnings_of(offset="days")

@@ -21,7 +21,14 @@ from fcorun.data.tables.array_files import (
     is_array_folder,
     stays_on_disk,
 )
-from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows, read_metadata
+from fcorun.data.tables.column_roles import (
+    SPLITS,
+    ColumnRoles,
+    ParsedRows,
+    are_counts,
+    read_metadata,
+    repeat_rows,
+)
 from fcorun.data.tables.columns import COLUMN_KINDS, Column
 from fcorun.data.tables.columns.infer_kind import infer_kind
 from fcorun.data.tables.columns.spline import LEAST_KNOTS, MOST_KNOTS, SplineColumn
@@ -39,6 +46,7 @@ from fcorun.data.tables.encoding import (
     ENCODING_FILE,
     Encoding,
     MissingPolicy,
+    check_complete,
     fit_encoding,
     join_remarks,
     read_encoding,
@@ -105,6 +113,7 @@ class Table(Dataset):
     na: Annotated[Codes, "default outside identity"] = None
     file_encoding: ColumnName = None
     sheet: ColumnName = None
+    weight_kind: Annotated[Literal["sampling", "frequency"] | None, "default outside identity"] = None
 
     def __post_init__(self):
         if characters := find_character_encoding(self.encoding):
@@ -123,6 +132,9 @@ class Table(Dataset):
         if self.split is not None and (self.validation is not None or self.test is not None):
             option = "test" if self.validation is None else "validation"
             raise UserError(f"`data.split={self.split}` marks the rows to hold out: leave `data.{option}` out")
+        if self.weight_kind is not None and self.weight is None:
+            raise UserError(f"`data.weight_kind={self.weight_kind}` needs `data.weight`: name the column of weights, "
+                            "or leave `data.weight_kind` out")  # fmt: skip
         find_task(self.task).check_options(self)
         for name, n_knots in (self.splines or {}).items():
             if not LEAST_KNOTS <= n_knots <= MOST_KNOTS:
@@ -202,6 +214,10 @@ class Table(Dataset):
             frame = pd.DataFrame(rows.x, columns=list(rows.encoding.feature_names))
             rows = replace(rows, frame=frame, encoding=None)
         columns = self._choose_columns(rows)
+        if self.weight_kind == "frequency":
+            if rows.frame is not None and self.missing == "refuse" and self.encoding is None:
+                check_complete(rows.frame, self._where)  # which names the row of the file
+            rows = repeat_rows(rows, self.weight, self.path)
         y, classes, client_rows, group_warnings = self._divide_rows(rows)
         x, features, warnings, remark = self._encode_rows(
             rows, y, classes, client_rows, columns=columns, warn_of_columns=warn_of_columns
@@ -460,7 +476,12 @@ class Table(Dataset):
             warnings += warn_missing_codes(rows.y[:, None], ["the target"], may_have_gaps=False)
         elif self.target_task.has_two_classes:
             warnings += describe_positive_class(classes, self.positive)
-        if self.weight is not None:
+        if rows.weight is not None:
+            if self.weight_kind is None and are_counts(rows.weight):
+                warnings.append(word(f"the weights ('{self.weight}') are whole numbers: if a weight counts equal rows, "
+                                     "`data.weight_kind=frequency` gives standard errors, intervals and scores of the "
+                                     f"{rows.weight.sum():,.0f} rows; else give `data.weight_kind=sampling`")
+                                )  # fmt: skip
             warnings.append(word(f"`data.weight={self.weight}` weighs the rows in training and its metrics; scores.csv "
                                  "counts each row once, and features are standardized by the rows as they are")
                             )  # fmt: skip
@@ -523,6 +544,7 @@ class ArrayOptions(TypedDict, total=False):
     positive: str | bool | None
     order: list[str] | None
     splines: dict[str, int] | None
+    weight_kind: Literal["sampling", "frequency"] | None
     seed: int
     split_seed: int | None
 

@@ -21,6 +21,7 @@ _PREDICTION_PREFIXES = ("probability_", "survival_at_")
 _MAX_LISTED = 30  # an error lists all columns of a file with no more than these
 _NUMBERS = ("weight", "offset", "event")  # roles of columns of numbers
 SPLITS = ("train", "validation", "test")
+_MOST_REPEATED = 100_000_000  # rows that whole weights may stand for
 
 
 def is_prediction_column(name: str) -> bool:
@@ -223,6 +224,40 @@ def read_metadata(rows: ParsedRows, roles: ColumnRoles, path: str) -> ParsedRows
             raise UserError(f"{where}: no row of {path} is marked train; leave some to train on")
         values |= {"validation": split == "validation", "test": split == "test"}
     return replace(rows, y=y, **values)  # type: ignore[arg-type]
+
+
+def are_counts(weight: np.ndarray) -> bool:
+    """Return whether weights, (N,), look like the numbers of equal rows: whole numbers, some above 1."""
+    return bool((weight == np.floor(weight)).all() and weight.max() > 1)
+
+
+def repeat_rows(rows: ParsedRows, column: str | None, path: str) -> ParsedRows:
+    """Return each row as often as its weight says, without weights: equal rows in a sequence, 0 times left out.
+
+    Raises UserError for weights that are no whole numbers, for too many rows, and for rows on disk.
+    """
+    where = f"`data.weight_kind=frequency`: column '{column}' of {path}"
+    cure = "or give `data.weight_kind=sampling`"
+    weight = np.asarray(rows.weight)
+    if not isinstance(rows.x, np.ndarray):
+        raise UserError(f"`data.weight_kind=frequency` repeats rows in memory, and those of {path} stay on disk: give "
+                        "`data.resident=true` if they are few enough, or `data.weight_kind=sampling`")  # fmt: skip
+    is_whole = weight == np.floor(weight)
+    if not is_whole.all():
+        row = int((~is_whole).argmax())
+        raise UserError(f"{where} has {weight[row]:g} in row {row + 1}, which is no number of rows: give whole "
+                        f"numbers, {cure}")  # fmt: skip
+    total = float(weight.sum())
+    if not 0 < total <= _MOST_REPEATED:
+        raise UserError(f"{where} adds up to {total:,.0f} rows: give 1 to {_MOST_REPEATED:,} in all, {cure}")
+    index = np.repeat(np.arange(len(weight)), weight.astype(np.int64))
+    arrays = {role.name: getattr(rows, role.name) for role in fields(ParsedRows)}
+    repeated = {name: values[index] for name, values in arrays.items() if isinstance(values, np.ndarray)}
+    if rows.frame is not None:
+        repeated["frame"] = rows.frame.iloc[index].reset_index(drop=True)
+    warning = (f"the {len(weight):,} rows are {len(index):,} by their frequencies ('{column}'), each row of which has "
+               "a number of its own")  # fmt: skip
+    return replace(rows, **repeated | {"weight": None, "row": None, "warnings": (*rows.warnings, warning)})
 
 
 def _sign_times(y: np.ndarray, events: np.ndarray, roles: ColumnRoles, path: str) -> np.ndarray:

@@ -177,10 +177,7 @@ def fit_encoding(
     feature is left.
     """
     if missing == "refuse":
-        for name, gaps in find_gaps(frame).items():
-            raise UserError(f"{where}: column '{name}' is missing in row {int(gaps.argmax()) + 1}, in {gaps.sum()} of "
-                            f"{len(gaps)} rows: give `data.missing=mean`, median or indicator, or "
-                            f"`data.ignore=[{name}]`")  # fmt: skip
+        check_complete(frame, where)
     columns = []
     for name, series in frame.items():
         description = kinds[name].describe(series, training_rows, missing, where)
@@ -191,6 +188,14 @@ def fit_encoding(
         warnings.append(f"text columns are coded as features of 0 and 1: {abbreviate(coded, _SHOWN)}")
     warnings += warn_single_levels(columns)
     return make_encoding(columns, where)
+
+
+def check_complete(frame: Any, where: str) -> None:
+    """Raise UserError, which begins with ``where``, for the first gap of a pandas.DataFrame."""
+    for name, gaps in find_gaps(frame).items():
+        raise UserError(f"{where}: column '{name}' is missing in row {int(gaps.argmax()) + 1}, in {gaps.sum()} of "
+                        f"{len(gaps)} rows: give `data.missing=mean`, median or indicator, or "
+                        f"`data.ignore=[{name}]`")  # fmt: skip
 
 
 def make_encoding(columns: Sequence[Column], where: str) -> Encoding:

@@ -374,7 +374,8 @@ def resolve_options(options: InferenceOptions, problem: InferenceProblem) -> Inf
     refusals = {
         "are of likelihoods, `objective=logistic, poisson and cox`": not problem.objective.is_log_likelihood,
         f"take rows as independent, and `cluster={cluster}` does not": cluster != "none",
-        "need rows of equal weight, and `data.weight` or client_weighting gives them different ones": (
+        "need rows of equal weight, and `data.weight` or client_weighting gives them different ones (if weights count "
+        "equal rows, run it with `data.weight_kind=frequency`)": (
             not np.allclose(weight, weight.mean(), rtol=1e-9, atol=0)
         ),
     }

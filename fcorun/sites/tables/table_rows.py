@@ -11,7 +11,7 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate, suggest_name
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.tables.cells import has_numpy_numbers, is_missing, to_level_names
-from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows, read_metadata
+from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows, are_counts, read_metadata
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.levels import check_level_count
 from fcorun.data.tables.encoding import find_gaps
@@ -230,6 +230,10 @@ def read_site_table(
         if not len(rows.y):
             raise UserError(f"data.path={site.path}: the file has no rows; give one with data")
         rows = read_metadata(rows, roles, site.path)
+        if rows.weight is not None and options.weight_kind is None and are_counts(rows.weight):
+            remark = ("the weights are whole numbers: if a weight counts equal rows, repeat them, and have the plan "
+                      "leave data.weight out; else have it say data.weight_kind=sampling")  # fmt: skip
+            rows = replace(rows, warnings=(*rows.warnings, remark))
     used = [*rows.frame, *roles.metadata.values(), roles.target, roles.client]
     obstacles.add(_find_forbidden(used, site, policy))
     if roles.client is None:
