@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fcorun.base.plugin_code import PluginCode
 
 # Names that become names of folders, which may be copied to systems that refuse these:
+_PLAIN_VALUE = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?|true|false", re.IGNORECASE)
 _INVALID_FOLDER_NAME = re.compile(r'[<>:"/\\|?*\x00-\x1f]|[ .]$|^(con|prn|aux|nul|com\d|lpt\d)$', re.IGNORECASE)
 
 
@@ -277,6 +278,8 @@ def check_value(value: Any, hint: Any, key: str) -> Any:
     """
     origin = typing.get_origin(hint)
     args = typing.get_args(hint)
+    if isinstance(value, str) and origin in (list, dict) and re.fullmatch(r"\[.*\]|\{.*\}", value, re.DOTALL):
+        raise _explain_quotes(value, key)
     if origin is Annotated:
         return _check_annotated(value, args[0], args[1:], key)
     if origin in (Union, types.UnionType):
@@ -346,7 +349,14 @@ def _check_scalar(value: Any, hint: Any, key: str) -> Any:
         return str(value)
     if type(value) is hint:
         return value
+    if isinstance(value, str) and hint in (int, float, bool) and _PLAIN_VALUE.fullmatch(value):
+        raise _explain_quotes(value, key)
     raise UserError(f"`{key}={'null' if value is None else value}` must be {TYPE_NAMES.get(hint, hint)}")
+
+
+def _explain_quotes(value: str, key: str) -> UserError:
+    """Return the error of a list, a mapping or a number in quotes that the shell left to fcorun."""
+    return UserError(f"{key}='{value}' is one text: give `{key}={value}`, without the quotes around its value")
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Values as texts of overrides, in the quotes of Hydra and of a shell."""
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,13 +62,49 @@ def quote_text(text: str, quote: str) -> str:
 
 
 def quote_for_shell(override: str) -> str:
-    """Return an override in quotes for a shell; of a value with quotes, braces, backslashes or lists in lists the form
-    alone, 'KEY="TEXT"'."""
+    """Return an override as it is typed in a shell, so that Hydra reads each text in its value as a text.
+
+    >>> print(quote_for_shell("data.ignore=[a=b,cost (EUR)]"), quote_for_shell("title=a=b"))
+    'data.ignore=["a=b","cost (EUR)"]' 'title="a=b"'
+
+    Raises UserError for a name of a mapping that overrides cannot hold.
+    """
     key, _, value = override.partition("=")
-    if set("'\"{}\\") & set(value) or set("[]") & set(value[1:-1]):  # the value needs more than quotes
-        return f"'{key}=\"TEXT\"'"
-    quoted_items = ",".join(f'"{item.strip()}"' for item in value.strip("[]").split(","))
-    return f"'{key}=[{quoted_items}]'" if value.startswith("[") else f"'{key}={quoted_items}'"
+    return shlex.quote(f"{key}={_quote_texts(value)}")
+
+
+def _quote_texts(value: str) -> str:
+    """Return the text of a value in which the texts in lists and mappings, or the whole text, are in quotes."""
+    value = value.strip()
+    if value.startswith("[") and value.endswith("]"):
+        return "[" + ",".join(map(_quote_texts, _split_items(value[1:-1]))) + "]"
+    if value.startswith("{") and value.endswith("}") and ":" in value:
+        pairs = []
+        for item in _split_items(value[1:-1]):
+            name, _, of_name = item.rpartition(":")
+            pairs.append(f"{_escape_name(name.strip())}:{_quote_texts(of_name)}")
+        return "{" + ",".join(pairs) + "}"
+    if NOT_READ_AS_TEXT.fullmatch(value):
+        return value
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        return value
+    return quote_text(value, '"')
+
+
+def _split_items(text: str) -> list[str]:
+    """Return the items of a list or a mapping: the parts between commas that are in no brackets."""
+    items = [""]
+    depth = 0
+    for letter in text:
+        if letter in "[{(":
+            depth += 1
+        if letter in "]})":
+            depth -= 1
+        if letter == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += letter
+    return items
 
 
 def format_literal(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
@@ -19,7 +20,7 @@ from yaml import MarkedYAMLError, YAMLError
 
 from fcorun.base.config import AUTO, SECTIONS, Settings, build_plugin, import_classes, keys_outside_identity
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.base.override_text import NOT_READ_AS_TEXT, format_literal, quote_for_shell
+from fcorun.base.override_text import NOT_READ_AS_TEXT, format_literal, quote_for_shell, quote_text
 from fcorun.base.records.formats import describe_yaml_error
 from fcorun.base.trust import class_path, locate_user_class, public_path
 from fcorun.experiment.configuration.key_docs import read_choice
@@ -70,8 +71,9 @@ def translate_folder(arguments: Sequence[str]) -> list[str]:
     folder = given[0].partition("=")[2]
     if not folder:
         raise UserError("out= names no folder: give out=DIR")
-    if NOT_READ_AS_TEXT.fullmatch(folder):
-        folder = f"'{folder}'"  # Hydra would read 2026_05 as 202605
+    is_quoted = re.fullmatch(r"'.*'|\".*\"", folder, re.DOTALL) is not None
+    if NOT_READ_AS_TEXT.fullmatch(folder) or (set("=,{}()[]'\"") & set(folder) and not is_quoted):
+        folder = quote_text(folder, "'")  # Hydra would read 2026_05 as 202605, and refuse a=b
     return [*others, f"{key}={folder}"]
 
 
@@ -398,6 +400,7 @@ def _tells_apart(field: Field, value: Any, alternatives: list[dict[str, Any]]) -
 # the error about an experiment whose keys Hydra has put below "experiment"
 NO_PACKAGE = "the file of an experiment must begin with the line # @package _global_"
 _COMMUNICATION = ("topology", "uplink", "downlink", "clock")
+_AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*?)=(.*)'")
 _UNNAMED = re.compile(r"Interpolation key '(\w+)\.name' not found")
 _INPUT_ERRORS = (UserError, HydraException, OmegaConfBaseException, YAMLError)
 
@@ -413,16 +416,15 @@ def describe_hydra_error(error: BaseException) -> str:
             return f"there is no {group}={name}: {suggest_name(name, error.options or [])}"
         return str(error).splitlines()[0]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if "Ambiguous value" in str(error):
-        return f"{lines[0]}; several values are a sweep, fcorun -m"
+    if match := _AMBIGUOUS.search(str(error)):
+        items = match[2].split(",")
+        may_be_text = match[1] not in SECTIONS and not any(map(NOT_READ_AS_TEXT.fullmatch, items))
+        advised = _advise_quotes(f"{match[1]}={match[2]}") if may_be_text else ""
+        text_advice = f", and one text with commas is {advised}" if advised else ""
+        return f"{lines[0]}; several values are a sweep, fcorun -m{text_advice}"
     if isinstance(error, OverrideParseException):
-        if "LexerNoViableAlt" in str(error):
-            quoted = quote_for_shell(error.override)
-            return f"{error.override}: letters such as these need quotes within quotes: {quoted}"
-        key, _, value = str(error.override).partition("=")
-        if value.startswith("{") and "=" in value.replace("\\=", ""):  # a name with "=": a column with its level
-            escaped = re.sub(r"(?<!\\)=", r"\\=", value)
-            return f"{error.override}: within braces a = of a name is written \\=: '{key}={escaped}'"
+        if advised := _advise_quotes(str(error.override)):
+            return f"{error.override}: letters such as these need quotes within quotes: {advised}"
         return f"{error.override}: {lines[0]}"
     if isinstance(error, MarkedYAMLError):
         return describe_yaml_error(error)
@@ -431,6 +433,21 @@ def describe_hydra_error(error: BaseException) -> str:
     if key := find_unknown_key(error):
         return _describe_unknown_key(error, key)
     return lines[0] + (f" ({lines[1]})" if len(lines) > 1 else "")
+
+
+def _advise_quotes(override: str) -> str:
+    """Return an override that Hydra cannot read as it is typed with quotes, "" if they do not help.
+
+    They do not help a list or a mapping without its end.
+    """
+    if not re.fullmatch(r"[\w.@/+~-]+=(\[.*\]|\{.*\}|[^\[{].*)", override, re.DOTALL):
+        return ""
+    try:
+        advised = quote_for_shell(override)
+        OverridesParser.create().parse_override(shlex.split(advised)[0])
+    except (HydraException, UserError):
+        return ""
+    return advised
 
 
 def _describe_unknown_key(error: BaseException, key: str) -> str:

@@ -22,6 +22,7 @@ from fcorun.experiment.configuration.search_path import use_config_dir
 
 def test_out_is_the_folder_of_a_run_or_of_a_sweep():
     assert translate_folder(["seed=1"]) == ["seed=1"]
+    assert translate_folder(["out=lr=0.1,(a)"]) == ["hydra.run.dir='lr=0.1,(a)'"]
     assert translate_folder(["out=my runs", "seed=1"]) == ["seed=1", "hydra.run.dir=my runs"]
     assert translate_folder(["out=2026_05"]) == ["hydra.run.dir='2026_05'"]  # which Hydra would read as 202605
     assert translate_folder(["-m", "out=s"]) == ["-m", "hydra.sweep.dir=s"]

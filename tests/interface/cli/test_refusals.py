@@ -5,6 +5,8 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from helpers import SMALL
 from table_files import write_table
@@ -82,6 +84,29 @@ def test_the_advised_quotes_work(fcorun):
     advised = err.strip().rpartition(": ")[2]
     assert advised == """'data.validation=["Heldout Zürich"]'"""
     assert fcorun(*table_overrides, *shlex.split(advised), "dry_run=true")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        *("data.target=a=b", "data.target=cost (EUR)", "data.target={a}", "data.target=a,b", "data.target=it's"),
+        *("title=lr {0.1}, new", "data.ignore='[a]'", "data.ignore=[a=b]", "data.ignore=[b, cost (EUR)]"),
+        *("data.ignore=[a{b}]", "data.splines={age (y): 4}", "data.splines='{age: 4}'", "rounds='5'", "gap='true'"),
+    ],
+)
+def test_the_override_that_a_sentence_shows_works_in_a_shell(fcorun, typed):
+    columns = ["a", "b", "y", "age (y)", "age", "a=b", "cost (EUR)", "{a}", "a,b", "it's", "a{b}"]
+    rng = np.random.default_rng(0)
+    pd.DataFrame(rng.normal(size=(30, len(columns))), columns=columns).to_csv("wide.csv", index=False)
+    target = [] if typed.startswith("data.target") else ["data.target=y"]
+    words = ["data=table", "data.path=wide.csv", *target, "dry_run=true"]
+    code, _, err = fcorun(*words, typed)
+    assert code == 2
+    shown = re.search(r"within quotes: (.*)$|commas is (.*)$|give (\S.*), without", err.strip())
+    assert shown is not None, err
+    advised = shlex.split(next(filter(None, shown.groups())))
+    assert len(advised) == 1 or typed == "data.splines='{age: 4}'", err
+    assert fcorun(*words, " ".join(advised))[0] == 0
 
 
 @pytest.mark.slow
