@@ -62,6 +62,8 @@ class Traits:
         growing_broadcasts: True if broadcasts grow with the rounds, and compressed ones never become exact.
         local_fits: True if each client fits its own loss, without psi, by the Hessian of a linear model. Without a
             positive ``ridge`` of the algorithm, clients with no more rows than parameters are refused.
+        reveals_uploads: True if the mean of uploads tells each of them, as where a client fills entries of its own.
+            Where rows stay at their sites, rules on sets of rows then hold for each client.
         reveals_personal: True if uploads determine a client's personal model, or nearly so. Where rows stay at their
             sites, a plan says that the server can compute the model of a site's only client.
         personal_psi: True if psi acts on the personal models, not on the model of all clients.
@@ -85,6 +87,7 @@ class Traits:
     feedback: Literal["ef21", "diana", ""] = ""
     growing_broadcasts: bool = False
     local_fits: bool = False
+    reveals_uploads: bool = False
     reveals_personal: bool = False
     personal_psi: bool = False
 

@@ -121,7 +121,9 @@ class MetaAnalysis(LocalFitAlgorithm):
     """
 
     source = "the estimators of @dersimonian1986"
-    traits = Traits(psi_sides=(), partial=False, deterministic=True, local_fits=True, uploads="exact")
+    traits = Traits(
+        psi_sides=(), partial=False, deterministic=True, local_fits=True, uploads="exact", reveals_uploads=True
+    )
     declared_metrics = (
         Metric("tau2", "largest variance between clients"),
         Metric("cochran_q", "largest Q of a coefficient"),

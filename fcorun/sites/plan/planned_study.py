@@ -265,6 +265,11 @@ class PlannedStudy:
         return algorithm
 
     @property
+    def tells_uploads(self) -> bool:
+        """Whether answers tell the uploads of single clients, such as that of a client that a round draws alone."""
+        return self.algorithm.traits.reveals_uploads or self.experiment.settings.clients_per_round is not None
+
+    @property
     def shared_options(self) -> Sites:
         """The options of the tables that all sites share."""
         data = self.experiment.data

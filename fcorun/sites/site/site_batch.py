@@ -237,6 +237,9 @@ class SiteBatch:
         few = self.rule.find(shares[0], draws.weights / draws.weights.sum())
         if len(shares) > 1:  # those among the rows that a fold holds out
             few = few | self.rule.find(shares[1])
+        if federation.algorithm.traits.reveals_uploads:
+            for sums in shares:
+                few = few | self.rule.find(sums[:, :, None]).any(axis=1)  # of each client
         if few.any():
             if number == 0 or not federation.algorithm.backtracks:
                 raise refuse(RoundMessage.name)

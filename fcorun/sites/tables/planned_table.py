@@ -53,6 +53,7 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
         policy,
         checks,
         draw_folds=partial(draw_row_folds, plan),
+        uploads_by_client=plan.tells_uploads,
         holds_clients_out=plan.select is not None and plan.select.by == "clients",
     )
 

@@ -53,7 +53,7 @@ class SiteTable:
             there are none, or they depend on all sites.
         rarer_counts: the training rows of the rarer value of each column of two values, as the file has them.
         constant: the columns that a rare value made constant.
-        uploads_by_client: whether the upload of a single client leaves the site, or can be told from answers.
+        uploads_by_client: whether answers tell the uploads of single clients.
     """
 
     options: Sites
@@ -125,16 +125,32 @@ class SiteTable:
     def rare_levels(self, name: str) -> set[str]:
         """Return the levels of a column that are coded as ``OTHER``: those of fewer than ``policy.min_cell`` rows.
 
-        Where these levels together have fewer rows, too, the next rarest levels join them.
+        Where these levels together have fewer rows, too, the next rarest levels join them. Where answers tell the
+        uploads of single clients, a level is rare if a client has fewer rows, but some.
         """
-        rare = set()
-        n_rows = 0
-        for level, count in sorted(self.level_counts[name].items(), key=lambda item: (item[1], item[0])):
-            if count >= self.policy.min_cell and (n_rows == 0 or n_rows >= self.policy.min_cell):
+        return self._rare_levels[name]
+
+    @cached_property
+    def _rare_levels(self) -> dict[str, set[str]]:
+        return {name: self._find_rare_levels(name) for name in self.level_counts}
+
+    def _find_rare_levels(self, name: str) -> set[str]:
+        levels = to_level_names(self.columns[name])
+
+        def has_few(names: Sequence[str]) -> bool:
+            counts = self.count_rows(np.isin(levels, names))[:, 0]
+            if not self.uploads_by_client:
+                counts = counts.sum(keepdims=True)
+            return bool(((counts > 0) & (counts < self.policy.min_cell)).any())
+
+        ordered = sorted(self.level_counts[name].items(), key=lambda item: (item[1], item[0]))
+        rare = [level for level, _ in ordered if has_few([level])]
+        for level, _ in ordered:
+            if not has_few(rare):
                 break
-            rare.add(level)
-            n_rows += count
-        return rare
+            if level not in rare:
+                rare.append(level)
+        return set(rare)
 
     def held_out_levels(self, name: str, mask: np.ndarray) -> set[str]:
         """Return the levels of a column that only few rows of a held-out split have, and no training row.
@@ -203,8 +219,11 @@ def read_site_table(
     checks: Sequence[Callable[[SiteTable], object]] = (),
     draw_folds: Callable[[SiteTable], np.ndarray | None] | None = None,
     holds_clients_out: bool = False,
+    uploads_by_client: bool = False,
 ) -> SiteTable:
     """Read the table of a site. ``draw_folds`` draws the folds of a selection, unless these hold whole clients out.
+
+    With ``uploads_by_client``, answers tell the uploads of single clients.
 
     Raises OwnTableError for a file that does not fit the shared options, UserError where the policy forbids to answer,
     and ObstaclesError for several such obstacles. Each of ``checks`` raises UserError for a further one.
@@ -262,6 +281,7 @@ def read_site_table(
         kinds=kinds,
         client_rows=client_rows,
         keep=tuple(site.keep or ()),
+        uploads_by_client=uploads_by_client,
     )
     if has_targets and draw_folds is not None:
         with obstacles.noting():
@@ -289,7 +309,8 @@ def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
     least = table.policy.min_cell
     frame = table.rows.frame
     training = table.masks[0]
-    by_client = options.standardize == "pooled" or options.missing in ("mean", "indicator") or holds_clients_out
+    by_client = options.standardize == "pooled" or options.missing in ("mean", "indicator")
+    by_client = by_client or holds_clients_out or table.uploads_by_client
     sets = table.list_sums(by_client)
     mended = {}
     rarer_counts = {}
@@ -487,11 +508,15 @@ def _find_small_sets(table: SiteTable, has_targets: bool) -> Iterator[UserError]
     for rows, mask in zip(ROWS, table.masks, strict=True):
         if not has_targets or table.labels is None:
             break
-        labels, counts = np.unique(table.labels[mask], return_counts=True)
-        for label in labels[counts < minimum].tolist():
-            few = (f"has fewer than {minimum} {rows} rows, the least that policy.min_cell of this site allows: "
-                   "leave the site out, hold out other rows, or have the site's owner allow fewer, min_cell in the "
-                   "file of policy=FILE")  # fmt: skip
+        labels, number = np.unique(table.labels[mask], return_inverse=True)
+        client = table.client_rows.client_index[mask] if table.uploads_by_client else np.zeros(mask.sum(), np.int64)
+        counts = np.zeros((len(labels), len(table.clients)), np.int64)
+        np.add.at(counts, (number, client), 1)
+        for label in labels[((counts > 0) & (counts < minimum)).any(axis=1)].tolist():
+            of_client = " of a client" if table.uploads_by_client else ""
+            few = (f"has fewer than {minimum} {rows} rows{of_client}, the least that policy.min_cell of this site "
+                   "allows: leave the site out, hold out other rows, or have the site's owner allow fewer, min_cell in "
+                   "the file of policy=FILE")  # fmt: skip
             yield OwnTableError(f"the {kind} '{label}' {of_target} {few}", f"a {kind} {of_target} {few}")
     index = table.client_rows.client_index
     for m, split in zip(*np.nonzero(table.n_rows), strict=True):

@@ -1,0 +1,105 @@
+"""Where answers tell the uploads of single clients, rules on sets of rows hold for each client."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import fails
+from three_sites import plan_of
+
+from fcorun.base.errors import UserError
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.server.trial import try_plan
+from fcorun.sites.site.acceptance import open_checked_site
+from fcorun.sites.site.site import Site
+
+META = ("algo=meta_analysis", "data.standardize=none", "data.validation=0", "rounds=1")
+COHORT = ("algo=fedavg", "algo.client_lr=0.01", "clients_per_round=1", "data.standardize=none", "data.validation=0")
+WHOLE = ("algo=fedavg", "algo.client_lr=0.01", "clients_per_round=null", "data.standardize=none", "data.validation=0")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def write_site(**columns) -> pd.DataFrame:
+    """Write a site's table of 80 rows: 40 of each of two wards."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"ward": np.repeat(["A", "B"], 40), "age": rng.normal(60, 10, 80), "bmi": rng.normal(25, 3, 80)}
+    )
+    frame["cost"] = frame["age"] - frame["bmi"] + rng.normal(0, 5, 80)
+    frame = frame.assign(**columns)
+    frame.to_csv("clinic.csv", index=False)
+    return frame
+
+
+def in_wards(value_a, n_a: int, value_b, n_b: int, others) -> np.ndarray:
+    """Return a column with a value in the first rows of each ward."""
+    a = np.where(np.arange(40) < n_a, value_a, others)
+    return np.concatenate([a, np.where(np.arange(40) < n_b, value_b, others)])
+
+
+def open_clinic(plan: Plan, **options) -> Site:
+    return open_checked_site(plan, SiteOptions("clinic.csv", client="ward"), Policy(alone="allow", **options))
+
+
+def test_a_coefficient_of_one_row_of_a_client_would_tell_the_residual_of_the_row():
+    """The attack on ``meta_analysis``, whose mean of uploads has an entry of each client: plain arithmetic."""
+    frame = write_site(dialysis=in_wards(1, 1, 1, 5, 0))
+    ward = frame[frame["ward"] == "A"]
+    x = np.column_stack([np.ones(40), ward["age"], ward["bmi"], ward["dialysis"]])
+    b = np.linalg.lstsq(x, ward["cost"].to_numpy(), rcond=None)[0]
+    assert b[3] == pytest.approx(ward["cost"].iloc[0] - x[0, :3] @ b[:3])
+    for words in (META, COHORT):
+        site = open_clinic(plan_of(*words))
+        assert site.table.constant == {"dialysis"}
+        assert set(site.table.columns["dialysis"]) == {0}
+    assert open_clinic(plan_of(*WHOLE)).table.constant == set()  # the site sends the mean of both wards
+    write_site(dialysis=in_wards(1, 3, 1, 5, 0))
+    assert open_clinic(plan_of(*META)).table.constant == set()
+
+
+@pytest.mark.parametrize("words", [META, COHORT])
+def test_a_number_that_one_row_of_a_client_has_is_refused(words):
+    write_site(visits=in_wards(4, 1, 2, 8, 0) + in_wards(0, 0, 1, 4, 0))
+    with fails("few training rows outweigh all others in the column 'visits'"):
+        open_clinic(plan_of(*words))
+    open_clinic(plan_of(*WHOLE))
+
+
+@pytest.mark.parametrize("words", [META, COHORT])
+def test_a_level_or_a_class_that_one_row_of_a_client_has_is_not_told(words):
+    floor = np.resize(["north", "south"], 80).astype(object)
+    floor[[3, 43, 44, 45, 46]] = "attic"
+    write_site(floor=floor)
+    table = open_clinic(plan_of(*words)).table
+    assert table.rare_levels("floor") == {"attic", "south"}  # with the next rarest one, since one row is few, too
+    assert open_clinic(plan_of(*WHOLE)).table.rare_levels("floor") == set()
+    write_site(ill=in_wards("yes", 1, "yes", 20, "no"))
+    binary = ("data.target=ill", "data.task=binary", "data.positive=yes", "data.ignore=[cost]")
+    with pytest.raises(UserError, match="has fewer than 3 training rows of a client"):
+        open_clinic(plan_of(*words, *binary))
+    open_clinic(plan_of(*WHOLE, *binary))
+
+
+def test_two_rows_that_outweigh_the_others_in_a_fit_of_a_client_are_not_sent(tmp_path):
+    """Two of 40 residuals in each ward are large: at the fit of ward A the rows count as 3.9, those of both as 9."""
+    frame = write_site()
+    noise = np.random.default_rng(1).normal(size=80)
+    noise[[0, 1, 40, 41]] = [100, -100, 100, -100]
+    write_site(cost=(frame["age"] + noise).round(3))
+    plan = plan_of(*META)
+    with fails("few rows of this site outweigh all others in 'round'"):
+        try_plan(plan, {"clinic": open_clinic(plan, min_cell=5)}, tmp_path / "meta")
+    plan = plan_of("algo=gram", *META[1:])
+    try_plan(plan, {"clinic": open_clinic(plan, min_cell=5)}, tmp_path / "gram")  # the sum of both wards
+
+
+def test_an_honest_meta_analysis_of_clients_of_a_site_runs(tmp_path):
+    write_site(dialysis=in_wards(1, 9, 1, 12, 0))
+    plan = plan_of(*META)
+    _, comparison = try_plan(plan, {"clinic": open_clinic(plan)}, tmp_path / "trial")
+    assert comparison.difference < 1e-9
