@@ -45,7 +45,6 @@ class Sites(Dataset):
     test: float | list[str] | None = None
     seed: Index = 0
     weight: str | None = None
-    weight_kind: Annotated[Literal["sampling", "frequency"] | None, "default outside identity"] = None
     offset: str | None = None
     group: str | None = None
     group_across: Literal["refuse", "keep"] = "refuse"
@@ -60,10 +59,6 @@ class Sites(Dataset):
 
     def __post_init__(self):
         self.as_table("", self.client)
-        if self.weight_kind == "frequency":
-            raise UserError("`data.weight_kind=frequency` is for rows in one place, since the least numbers of rows of "
-                            "a site's policy count the rows of its file: have each site repeat its rows, and leave "
-                            "`data.weight` and `data.weight_kind` out")  # fmt: skip
         if self.event is not None:
             object.__setattr__(self, "task", Survival.name)
         elif self.target_task.has_events:

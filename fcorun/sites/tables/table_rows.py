@@ -249,9 +249,9 @@ def read_site_table(
         if not len(rows.y):
             raise UserError(f"data.path={site.path}: the file has no rows; give one with data")
         rows = read_metadata(rows, roles, site.path)
-        if rows.weight is not None and options.weight_kind is None and are_counts(rows.weight):
-            remark = ("the weights are whole numbers: if a weight counts equal rows, repeat them, and have the plan "
-                      "leave data.weight out; else have it say data.weight_kind=sampling")  # fmt: skip
+        if rows.weight is not None and are_counts(rows.weight):
+            remark = ("the weights are whole numbers: if a weight counts equal rows, write each of them into the file, "
+                      "and have the plan leave data.weight out")  # fmt: skip
             rows = replace(rows, warnings=(*rows.warnings, remark))
     used = [*rows.frame, *roles.metadata.values(), roles.target, roles.client]
     obstacles.add(_find_forbidden(used, site, policy))

@@ -10,8 +10,8 @@ from inferred_records import table_of
 
 from fcorun import compose, from_arrays, run
 from fcorun.base.records.record import Record
-from fcorun.data.datasets.sites import Sites
 from fcorun.data.datasets.table import Table
+from fcorun.experiment.prepare import prepare
 from fcorun.results.score_intervals.intervals import compute_intervals
 from fcorun.results.score_intervals.score_table import ScoreOptions
 
@@ -123,10 +123,10 @@ def test_the_kind_of_weights_is_asked_for_and_checked(tmp_path):
         load(table, weight_kind="sampling")
 
 
-def test_sites_repeat_their_rows_themselves():
-    with fails("data.weight_kind=frequency is for rows in one place", "have each site repeat its rows"):
-        Sites("Sat", weight="Freq", weight_kind="frequency")
-    assert Sites("Sat", weight="Freq", weight_kind="sampling").as_table("t.csv", None).weight_kind == "sampling"
+def test_a_plan_knows_weights_of_one_kind_alone():
+    """A new key would change the digest of every plan; a site repeats its rows in its file."""
+    with fails("unknown option 'data.weight_kind'"):
+        prepare(compose(["data=sites", "data.target=Sat", "data.weight=Freq", "data.weight_kind=frequency"]))
 
 
 def test_arrays_with_names_are_repeated_too():
