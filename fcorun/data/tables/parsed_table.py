@@ -93,6 +93,7 @@ class ParsedTable:
         unparsed_columns: by column whose numbers have commas, the reason why these were not read as decimal commas.
         header: the names of columns as written, where pandas may have changed them.
         warnings: sentences about how the file was read.
+        column_warnings: by column, a sentence about how it was read.
     """
 
     frame: Any
@@ -100,6 +101,7 @@ class ParsedTable:
     unparsed_columns: dict[str, str] = field(default_factory=dict)
     header: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    column_warnings: dict[str, str] = field(default_factory=dict)
 
 
 def mask_codes(frame: Any, codes: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -205,6 +205,7 @@ def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles) -> ParsedRo
             raise UserError(f"{where}: {reason}")
     tokens = {name: tokens for name, tokens in table.missing_tokens.items() if name in (*used, roles.target)}
     warnings = [*table.warnings, *warn_missing_tokens(tokens, frame)]
+    warnings += [text for name, text in table.column_warnings.items() if name in used]
     if roles.group is None:
         left_out = [name for name in frame.columns if name not in (*used, roles.target, roles.client)]
         warnings += suggest_group_columns(frame, left_out, features, roles.client)

@@ -15,6 +15,17 @@ from typing import Any
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.data.tables.cells import exact_float_options, find_missing_tokens, has_numpy_numbers, parse_numbers
 from fcorun.data.tables.columns import Column
+from fcorun.data.tables.number_texts import (
+    MILLIONS,
+    find_point_before_thousands,
+    has_ambiguous_cells,
+    has_padded_cells,
+    holds_digits_e,
+    holds_padded_codes,
+    is_whole,
+    may_have_own_text,
+    warn_of_thousands,
+)
 from fcorun.data.tables.parsed_table import (
     FileOptions,
     ParsedTable,
@@ -25,6 +36,7 @@ from fcorun.data.tables.parsed_table import (
 )
 
 _FIRST_BYTES = 4096
+_FIRST_ROWS = 1000  # which usually show a cell that is no plain number
 _FIRST_LINES = 20  # among which the names of the columns are looked for
 _SEPARATORS = (",", ";", "\t")
 _UTF_8 = "utf-8-sig"  # with or without a mark
@@ -74,11 +86,47 @@ def read_csv_text(
                 frame[name] = reread[name]
         converted, unparsed = _convert_decimal_commas(file, frame, target, as_written, pandas_options)
     restore_level_columns(frame, original, target, kinds, options)
+    names = [name for name in frame.columns if name not in (target, *as_written, *kinds)]
+    thousands = _restore_texts(text_file, frame, names, codes, pandas_options)
     table = ParsedTable(frame, add_codes(tokens, found), unparsed, header=[name for name in text_file.header if name])
+    table.column_warnings = thousands
     if converted:
         columns = abbreviate(list(map(repr, converted)))
         table.warnings.append(f"commas in {columns} are read as decimal commas, 1,5 as 1.5: check that they are")
     return table
+
+
+def _restore_texts(
+    file: "TextFile", frame: Any, names: Sequence[str], codes: Mapping[str, list[str]], options: Mapping[str, Any]
+) -> dict[str, str]:
+    """Put back, in place, the texts of columns of numbers that are codes, or may be, such as 08001 and 12E3.
+
+    Returns a warning, by column of ``names``, about points that may separate thousands.
+    """
+    import pandas as pd
+
+    columns = {name: frame[name].to_numpy() for name in names if frame[name].dtype.kind in "iuf"}
+    candidates = [name for name, numbers in columns.items() if numbers.dtype.kind == "f" and may_have_own_text(numbers)]
+    if candidates:  # whole numbers with gaps are none
+        first_rows: Any = pd.read_csv(file.path, usecols=candidates, dtype=str, nrows=_FIRST_ROWS, **options)
+        candidates = [name for name in candidates if has_ambiguous_cells(first_rows[name].dropna())]
+    with file.open_lines() as content:
+        if has_padded_cells(content, file.separator):
+            candidates += [name for name, numbers in columns.items() if is_whole(numbers) and name not in candidates]
+    if not candidates:
+        return {}
+    text: Any = pd.read_csv(file.path, usecols=candidates, dtype=str, **options)
+    mask_codes(text, {name: codes[name] for name in candidates if name in codes})
+    others = [frame[name].dropna().astype(str) for name in frame.columns if not has_numpy_numbers(frame[name])]
+    is_certain = file.separator == ";" or any(column.str.fullmatch(MILLIONS).any() for column in others)
+    warnings = {}
+    for name in candidates:
+        cells = text[name].dropna()
+        if holds_padded_codes(cells) or holds_digits_e(cells):
+            frame[name] = text[name]
+        elif (row := find_point_before_thousands(cells, is_certain)) is not None:
+            warnings[name] = warn_of_thousands(name, cells[row], row)
+    return warnings
 
 
 def _convert_decimal_commas(

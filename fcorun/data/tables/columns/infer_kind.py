@@ -10,6 +10,7 @@ from fcorun.data.tables.cells import coerce_numbers, find_offending_cell, has_nu
 from fcorun.data.tables.columns.column import Column
 from fcorun.data.tables.columns.levels import LevelColumn
 from fcorun.data.tables.columns.number import NumberColumn
+from fcorun.data.tables.number_texts import MILLIONS, holds_digits_e, holds_padded_codes
 
 _LIKE_A_NUMBER = r"\s*[<>]?=?\s*[+-]?\d[\d., ]*%?\s*"
 _DATE = r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d{2}))(?:[T ]\d{1,2}:.*)?\s*"
@@ -39,9 +40,6 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> type[Colu
         raise UserError(f"{column} holds complex numbers: give the real and the imaginary part a column each; {leave}")
     if isinstance(series.dtype, pd.CategoricalDtype):
         return LevelColumn
-    values, not_numeric = coerce_numbers(series)
-    if not not_numeric.any():
-        return NumberColumn
 
     def describe_cell(row: int) -> str:
         client = "" if clients is None else f" (client {clients[row]})"
@@ -49,8 +47,23 @@ def infer_kind(series: Any, where: str, clients: np.ndarray | None) -> type[Colu
 
     present = ~is_missing(series)
     text = series[present].astype(str)
+    if holds_padded_codes(text):
+        return LevelColumn
+    if holds_digits_e(text):
+        raise UserError(f"{column} holds digits, an E and digits alone, {describe_cell(int(present.argmax()))}, which "
+                        "may be numbers or codes: write numbers without E, 12000 for 12E3, or begin codes with a "
+                        f"letter, K12E3; {leave}")  # fmt: skip
+    values, not_numeric = coerce_numbers(series)
+    if not not_numeric.any():
+        return NumberColumn
     if holds_dates(series):
         raise UserError(f"{column} holds dates ('{text[text.str.fullmatch(_DATE)].iloc[0]}'): {dates}")
+    with_points = text.str.fullmatch(MILLIONS)
+    if with_points.any() and (text.str.fullmatch(_LIKE_A_NUMBER)).mean() >= _MOSTLY_NUMBERS:
+        row = int(np.flatnonzero(present)[with_points.to_numpy().argmax()])
+        whole = str(series.iloc[row]).strip().replace(".", "")
+        raise UserError(f"{column} holds numbers with points that separate thousands, {describe_cell(row)}: write all "
+                        f"its numbers without them, {whole}, and 1234 for 1.234; {leave}")  # fmt: skip
     if (text.str.fullmatch(_LIKE_A_NUMBER) | ~not_numeric[present]).mean() >= _MOSTLY_NUMBERS:
         row, others = find_offending_cell(series, values, not_numeric)
         value = str(series.iloc[row])
