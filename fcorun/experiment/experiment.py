@@ -349,7 +349,7 @@ class PreparedExperiment:
         return json.dumps(content, sort_keys=True, default=str)
 
     def _counts_bytes_of_batch(self) -> bool:
-        """Whether the algorithm counts bytes, perhaps by its numbers, that are counted once for all runs of a batch."""
+        """Return whether the algorithm counts, perhaps by its numbers, bytes that are counted once for a batch."""
         counts = ["round_bytes"]
         if not self.topology.waits_for_cohort:
             counts += ["upload_bytes", "upload_bytes_for", "broadcast_bytes"]

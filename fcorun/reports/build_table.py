@@ -53,32 +53,11 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
     rows: list[dict[str, Any]] = []
     measured: dict[str, None] = {}
     for record, config, summary in zip(records, configs, summaries, strict=True):
-        status = record.status
-        certificate = summary.get("certificate") or {}
-        folder = record.folder
-        if root is not None and folder.is_relative_to(root):
-            folder = folder.relative_to(root)
         values = _read_metrics(record, summary, tail_rounds, metrics)
         measured |= dict.fromkeys(values["final"])
-        label = dict(re.findall(r"(?:^|[\s,])(algo|data)=([^\s,]+)", str(status.get("label", ""))))
-        row = {
-            "folder": str(folder),
-            "algo": config.get("algo.name", label.get("algo")),
-            "data": config.get("data.name", label.get("data")),
-            **{key: config.get(_config_key(key)) for key in varied},
-            "status": status.get("status", "unknown"),
-            "reason": status.get("reason", ""),
-            "drawn": summary.get("drawn"),
-            "falling": (summary.get("unfinished") or {}).get("fell"),
-            "above": certificate.get("above") if certificate.get("near") is False else None,
-            "certified": _is_certified(certificate),
-            "spectral_gap": summary.get("spectral_gap"),
-            "ignores_regularizer": summary.get("ignores_regularizer"),
-            "away": "; ".join(summary.get("away") or ()) or None,
-            rounds: status.get("round") if status.get("status") == "running" else summary.get("round"),
-            "seconds": summary.get("seconds", {}).get("steady"),
-            **{name: summary.get(name) for name in COUNTERS[2:]},
-        }
+        row = _describe_run(record, config, summary, root)
+        row |= {key: config.get(_config_key(key)) for key in varied}
+        row[rounds] = row.pop("rounds_done")
         for kind, by_metric in values.items():
             row |= {f"{kind}_{name}": value for name, value in by_metric.items()}
         rows.append(row)
@@ -95,16 +74,52 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
     longest = max([row[rounds] or 0 for row in rows if not is_baseline_row(row)], default=0)
     if tail is not None and longest:  # a run of 30 rounds has no last 100
         tail = min(tail, longest)
-    titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
-    count = Counter(titles.values())
-    titles = {name: f"{title} ({name})" if count[title] > 1 else title for name, title in titles.items()}
-    cutoff = _common_value(summaries, "cutoff")
-    stopped = any(summary.get("stopped") for summary in summaries)
-    files = any(config.get(key) for config in configs for key in ("data.path", "data.root"))
-    runs = RunTable(frame, metrics, titles, tail_rounds=tail, cutoff=cutoff, has_stopped=stopped, reads_files=files)
+    runs = RunTable(
+        frame,
+        metrics,
+        _distinct_titles(configs),
+        tail_rounds=tail,
+        cutoff=_common_value(summaries, "cutoff"),
+        has_stopped=any(summary.get("stopped") for summary in summaries),
+        reads_files=any(config.get("data.path") or config.get("data.root") for config in configs),
+    )
     optima = [_read_optimum(summary, config) for summary, config in zip(summaries, configs, strict=True)]
     frame["above"] = _share_above_optimum(runs, optima)
     return runs
+
+
+def _describe_run(record: Record, config: dict[str, Any], summary: dict[str, Any], root: Path | None) -> dict[str, Any]:
+    """Return the cells of a record's row but for its varied keys and its metrics."""
+    status = record.status
+    certificate = summary.get("certificate") or {}
+    folder = record.folder
+    if root is not None and folder.is_relative_to(root):
+        folder = folder.relative_to(root)
+    label = dict(re.findall(r"(?:^|[\s,])(algo|data)=([^\s,]+)", str(status.get("label", ""))))
+    return {
+        "folder": str(folder),
+        "algo": config.get("algo.name", label.get("algo")),
+        "data": config.get("data.name", label.get("data")),
+        "status": status.get("status", "unknown"),
+        "reason": status.get("reason", ""),
+        "drawn": summary.get("drawn"),
+        "falling": (summary.get("unfinished") or {}).get("fell"),
+        "above": certificate.get("above") if certificate.get("near") is False else None,
+        "certified": _is_certified(certificate),
+        "spectral_gap": summary.get("spectral_gap"),
+        "ignores_regularizer": summary.get("ignores_regularizer"),
+        "away": "; ".join(summary.get("away") or ()) or None,
+        "rounds_done": status.get("round") if status.get("status") == "running" else summary.get("round"),
+        "seconds": summary.get("seconds", {}).get("steady"),
+        **{name: summary.get(name) for name in COUNTERS[2:]},
+    }
+
+
+def _distinct_titles(configs: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Return the title of each algorithm that has one, followed by its name where another has the same title."""
+    titles = {config["algo.name"]: config["algo.title"] for config in configs if "algo.title" in config}
+    count = Counter(titles.values())
+    return {name: f"{title} ({name})" if count[title] > 1 else title for name, title in titles.items()}
 
 
 def _keep_integers(frame: DataFrame, rows: Sequence[dict[str, Any]], names: Iterable[str]) -> None:
