@@ -18,6 +18,7 @@ from jax.core import Tracer
 
 from fcorun.base.config import build_plugin, numeric_fields
 from fcorun.base.records.record import Record
+from fcorun.base.system.machine import use_precision
 from fcorun.engine.federation import Federation
 from fcorun.engine.inspection import BOTH_SIDES, inspect_local
 from fcorun.engine.round import trace_message_shapes
@@ -216,22 +217,13 @@ def check_received_model(case: AlgorithmCase) -> None:
     skip_unless(case.traits.hierarchy != "graph", "it is for a graph")
     federation = case.federation()
     algorithm = federation.algorithm
-    dtype = federation.precision
     recording = _RecordingProblem.of(federation.problem)
     points = recording.points
     problem = recording.for_side("client")
-    n_rows = int(federation.data.train.sizes[0])
-    rows = jnp.arange(n_rows, dtype=jnp.int32)
-    x, y = (jnp.asarray(v[:n_rows], dtype) for v in (federation.data.train.x, federation.data.train.y))
-    data = LocalData(x, y, rows[None], dtype, full_batch_steps=2).with_whole_data(rows)
-    w0 = problem.initial_point(problem.zeros(dtype).map(lambda v: v + jnp.linspace(0.1, 1, v.size).reshape(v.shape)))
+    data, rows = _first_client(federation)
+    data = replace(data, rows=rows[None], full_batch_steps=2).with_whole_data(rows)
     with jax.disable_jit():
-        # states whose numbers differ from the initial ones, and from each other's
-        leaves, structure = jax.tree.flatten(algorithm.init(replace(problem, key_bits=(0, 0)), w0))
-        for k, leaf in enumerate(leaves):
-            if jnp.issubdtype(leaf.dtype, jnp.floating):
-                leaves[k] = leaf * (1 + 0.1 * k)
-        server, client = jax.tree.unflatten(structure, leaves)
+        server, client = _changed_states(algorithm, problem, federation.precision)
         if algorithm.has_two_exchanges:
             received = algorithm.first_broadcast(server)
             expected = algorithm.first_received_model(problem, received, client, data)
@@ -244,6 +236,59 @@ def check_received_model(case: AlgorithmCase) -> None:
         points.clear()
         algorithm.local(problem, received, client, data)
     _require_point("local()", points, expected)
+
+
+def check_padding(case: AlgorithmCase) -> None:
+    """Require that a client sends the same if its rows and its steps are padded, as those of a smaller client are."""
+    skip_unless(case.traits.hierarchy != "graph", "it is for a graph")
+    federation = case.federation("precision=float64")
+    with use_precision(federation.precision):
+        data, rows = _first_client(federation)
+        batches = rows[: len(rows) // 2 * 2].reshape(2, -1)
+        padded_rows = jnp.concatenate([rows, jnp.full(len(rows), -1, jnp.int32)])
+        padded_batches = jnp.pad(batches, ((0, 1), (0, len(rows))), constant_values=-1)
+        exact, padded = (
+            _uploads_of(case, federation, replace(data, rows=steps, uneven_steps=True).with_whole_data(whole))
+            for whole, steps in ((rows, batches), (padded_rows, padded_batches))
+        )
+    require_close("an upload of a client whose rows and steps are padded, as those of a client smaller than others "
+                  "are (data.n_rows and data.n_steps leave the padding out, len(data.whole.y) and len(data.rows) do "
+                  "not),", padded, exact, rtol=1e-6, atol=1e-9)  # fmt: skip
+
+
+def _uploads_of(case: AlgorithmCase, federation: Federation, data: LocalData) -> np.ndarray:
+    """Return the numbers that a client with these data sends in a round that begins at changed states."""
+    algorithm = federation.algorithm
+    problem = federation.problem.for_side("client")
+    server, client = _changed_states(algorithm, problem, federation.precision)
+    if case.traits.deterministic:
+        data = replace(data, full_batch_steps=2)
+    uploads = []
+    if algorithm.has_two_exchanges:
+        upload, client = algorithm.first_local(problem, algorithm.first_broadcast(server), client, data)
+        server = algorithm.first_server(federation.problem.for_side("server"), server, upload)
+        uploads.append(upload)
+    uploads.append(algorithm.local(problem, algorithm.broadcast(server), client, data)[0])
+    return np.concatenate([np.zeros(0), *(np.ravel(leaf) for leaf in jax.tree.leaves(uploads))])
+
+
+def _first_client(federation: Federation) -> tuple[LocalData, jax.Array]:
+    """Return data of the first client alone, without rows of steps, and the numbers of its rows."""
+    n_rows = int(federation.data.train.sizes[0])
+    rows = jnp.arange(n_rows, dtype=jnp.int32)
+    train = federation.data.train
+    x, y = (jnp.asarray(v[:n_rows], federation.precision) for v in (train.x, train.y))
+    return LocalData(x, y, rows[None], federation.precision), rows
+
+
+def _changed_states(algorithm: Algorithm, problem: Problem, dtype: Any) -> tuple[Any, Any]:
+    """Return states of the server and a client whose numbers differ from the initial ones, and from each other's."""
+    w0 = problem.initial_point(problem.zeros(dtype).map(lambda v: v + jnp.linspace(0.1, 1, v.size).reshape(v.shape)))
+    leaves, structure = jax.tree.flatten(algorithm.init(replace(problem, key_bits=(0, 0)), w0))
+    for k, leaf in enumerate(leaves):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            leaves[k] = leaf * (1 + 0.1 * k)
+    return jax.tree.unflatten(structure, leaves)
 
 
 def _require_point(function: str, points: list[np.ndarray], expected: Vector) -> None:

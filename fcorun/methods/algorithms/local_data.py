@@ -60,6 +60,24 @@ class LocalData:
         """The number of the client among all clients, counted from 0, an int32."""
         return jnp.asarray(self.client_number, jnp.int32)
 
+    @property
+    def n_rows(self) -> jax.Array:
+        """The number of the client's rows of positive weight, an int32.
+
+        ``len(data.whole.y)`` is that of the largest client: the rows of smaller ones are padded.
+        """
+        return self.whole.n_rows
+
+    @property
+    def n_steps(self) -> jax.Array | int:
+        """The number of the client's local steps in this round, an int32.
+
+        ``len(data.rows)`` is that of the client with most steps: those of the others are padded.
+        """
+        if self.full_batch_steps is not None:
+            return self.full_batch_steps
+        return (self.rows[:, 0] >= 0).sum(dtype=jnp.int32)
+
     def repeat(self, count: Count | jax.Array, step: Callable[[PyTree], PyTree], start: PyTree) -> PyTree:
         """Apply ``step`` to ``start`` ``count`` times; ``count`` may be traced."""
         if isinstance(count, int):
@@ -89,7 +107,7 @@ class LocalData:
             repeats = self.full_batch_steps if count is None else count
             return self.repeat(repeats, lambda value: step(value, self.whole), start)
         if count is not None:
-            batches = (self.rows[:, 0] >= 0).sum(dtype=jnp.int32)
+            batches = self.n_steps
 
             def numbered_step(state):
                 value, number = state

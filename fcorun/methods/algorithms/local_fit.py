@@ -187,7 +187,7 @@ class MetaAnalysis(LocalFitAlgorithm):
         batch, objective = data.whole, problem.objective
         assert isinstance(batch, Batch)
         flat, unravel = ravel_pytree(fit)
-        n_rows = (batch.weight > 0).sum()
+        n_rows = batch.n_rows
         matrix = hessian(problem, fit, batch)
         names = problem.objective.regularized
         ridges = Vector({name: 0 * values + (self.ridge if name in names else 0) for name, values in fit.items()})

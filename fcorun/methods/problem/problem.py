@@ -192,6 +192,11 @@ class Batch(NamedTuple):
     client: jax.Array | None = None
 
     @property
+    def n_rows(self) -> jax.Array:
+        """The number of rows of positive weight, an int32, without those that pad the batch."""
+        return (self.weight > 0).sum(dtype=jnp.int32)
+
+    @property
     def counts(self) -> Counts:
         """The cost of a gradient of the mean loss: gradients of examples, gradients of whole clients, proxes."""
         if self.full_passes is not None:

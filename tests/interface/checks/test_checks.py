@@ -60,6 +60,21 @@ class FromKey(Mine):
         return jax.random.uniform(data.key, ())
 
 
+class ByPaddedRows(Mine):
+    def noise(self, data):
+        return 1 / len(data.whole.y)
+
+
+class ByPaddedSteps(Mine):
+    def noise(self, data):
+        return 1 / data.rows.shape[0]
+
+
+class ByOwnNumbers(Mine):
+    def noise(self, data):
+        return data.n_rows / data.n_steps
+
+
 class FromNumpy(Mine):
     def noise(self, data):
         return float(np.random.standard_normal())
@@ -222,6 +237,9 @@ def case(user_module, tmp_path):
         ("OneNumber", algorithms.check_contract, "an array (20,) as 'weights', and has an array (1,)"),
         ("Mine", algorithms.check_objective_falls, ""),
         ("Twice", algorithms.check_objective_falls, "objective should fall in a run of 60 rounds, and goes from"),
+        ("ByOwnNumbers", algorithms.check_padding, ""),
+        ("ByPaddedRows", algorithms.check_padding, "len(data.whole.y)"),
+        ("ByPaddedSteps", algorithms.check_padding, "len(data.rows)"),
         ("Mine", algorithms.check_prox_steps, ""),
         ("Backward", algorithms.check_prox_steps, "should be 0 or more, and is -0.01 in the first round"),
         ("WithoutStep", algorithms.check_grid_equals_single_runs, "0.3 should lead to another solution"),
