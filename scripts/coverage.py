@@ -157,7 +157,7 @@ def estimate(design: Design, objective: LinearModel, rows: ModelRows, clusters: 
         rows=n_corrected,
         effective_rows=design.rows,
         clusters=clusters is not None,
-        has_intercept=has_intercept,
+        n_intercepts=int(has_intercept),
         nonzero=int((solution.theta != 0).sum()),
     )
 

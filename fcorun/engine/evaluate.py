@@ -118,7 +118,7 @@ class Evaluation:
         if self.gap and not self.data.train.stays_at_sites:
             rows = Batch(x, y, extra["weight"], offset=extra.get("offset"), client=extra.get("client"))
             metrics["gap"] = pooled_gap(problem, w, metrics["objective"], rows)
-        return metrics | self.predictions(problem, w, x, extra)
+        return metrics | self.predictions(problem, w, x, self.add_client_intercepts(problem, w, x, y, extra))
 
     def predictions(self, problem: Problem, w: Vector, x: Any, extra: dict) -> dict[str, Array]:
         """Return the predictions that ``add_ranking`` turns into metrics; empty where they cannot be ranked.
@@ -160,6 +160,8 @@ class Evaluation:
 
     def split_sums(self, problem: Problem, w: Vector, x: Examples, y: Targets, extra: dict) -> dict[str, Metrics]:
         """Return the weighted sums of losses and scores over "train" and, where rows are held out, over "val"."""
+        extra = self.add_client_intercepts(problem, w, x, y, extra)
+        problem = replace(problem, objective=problem.objective.with_known_intercepts)
         sums = {"train": self.weighted_scores(problem, w, x, y, extra)}
         if "held_out_weight" in extra:
             sums["val"] = self.weighted_scores(problem, w, x, y, extra | {"weight": extra["held_out_weight"]})
@@ -168,6 +170,24 @@ class Evaluation:
             row_extras = {name: extra[f"{name}_val"] for name in names if f"{name}_val" in extra}
             sums["val"] = self.weighted_scores(problem, w, extra["x_val"], extra["y_val"], row_extras)
         return sums
+
+    def add_client_intercepts(self, problem: Problem, w: Vector, x: Examples, y: Targets, extra: dict) -> dict:
+        """Return what belongs to rows, with the intercepts of clients, if the objective has them, in the offsets.
+
+        The training rows of a client determine its intercept. Other rows of the client have the same one, and rows of
+        other clients have the mean.
+        """
+        objective = problem.objective
+        if not objective.client_intercepts:
+            return extra
+        prediction = problem.predict(w, x, extra.get("offset"))
+        n_clients = self.data.n_clients
+        intercepts = objective.fit_client_intercepts(prediction, y, extra["weight"], extra["client"], n_clients)
+        extra = extra | {"offset": intercepts.for_rows(extra["client"]) + extra.get("offset", 0)}
+        if "x_val" in extra:
+            client = extra.get("client_val", jnp.full(len(extra["y_val"]), -1))
+            extra = extra | {"offset_val": intercepts.for_rows(client) + extra.get("offset_val", 0)}
+        return extra
 
     def weighted_scores(self, problem: Problem, w: Vector, x: Examples, y: Targets, row_extras: dict) -> Metrics:
         """Return the sums of rows' losses and scores with their "weight"; their "offset" is added to predictions.

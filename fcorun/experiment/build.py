@@ -124,6 +124,9 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     if len(data.classes) == 2 and not any(task.has_two_classes for task in tasks):
         raise UserError(f"`objective={names['objective']}` is for three classes or more, and the target has two "
                         "classes: give `objective=logistic`")  # fmt: skip
+    if experiment.objective.client_intercepts and len(data.classes) > 2:
+        raise UserError(f"`objective.client_intercepts=true` is for numbers, counts and two classes, and the target "
+                        f"has {len(data.classes)} classes: leave it out")  # fmt: skip
     if len(data.train.y) and not data.train.stays_at_sites:  # a site checks its rows by itself
         held_out = [rows.y for rows in (data.validation, data.test) if rows is not None]
         check_targets(experiment, data.train.y, np.concatenate([data.train.y[:0], *held_out]))

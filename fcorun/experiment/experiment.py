@@ -155,7 +155,10 @@ class WarmStart:
         Raises UserError if they are not finite, do not fit the problem or the domain of the mirror map, or if the
         record's data had other features, labels or standardization than these data.
         """
-        solution, folder = self.record.solution, self.record.folder
+        solution, folder = dict(self.record.solution), self.record.folder
+        solution.pop("client_intercepts", None)
+        if problem.objective.client_intercepts:  # which follow from the other parameters
+            solution.pop("bias", None)
         if not all(np.isfinite(value).all() for value in solution.values()):
             raise UserError(f"`start={folder}` has parameters that are not finite: give another record")
         shapes = {name: value.shape for name, value in solution.items()}

@@ -28,8 +28,9 @@ from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.engine.remote.certificate import NULL, REFERENCE, CertificateRequests
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.methods.objectives.intercepts import MAX_INTERCEPT_STEPS
 from fcorun.methods.problem import solver
-from fcorun.methods.problem.duality_gap import MAX_INTERCEPT_STEPS, dual_scale, duality_gap
+from fcorun.methods.problem.duality_gap import dual_scale, duality_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.problem.solver import gather_rows, make_batch
 from fcorun.methods.regularizers.nuclear import Nuclear, NuclearBall

@@ -31,6 +31,7 @@ from fcorun.base.metrics import (
 from fcorun.base.trust import class_path
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
 from fcorun.experiment.requirements import (
+    check_client_intercepts,
     check_clock,
     check_convex_psi,
     check_linear_fit,
@@ -111,6 +112,7 @@ def prepare_plugins(
         plugins["tracker"].check_modules()
     check_start(plugins, names, settings)
     check_communication(plugins, names, settings)
+    check_client_intercepts(plugins, names)
     check_optimum(plugins, names, settings)
     check_convex_psi(plugins, names)
     if settings.relax is not None or settings.imputations:

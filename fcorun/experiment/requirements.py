@@ -67,7 +67,27 @@ def warn_unapplied_psi(experiment: PreparedExperiment, row: Mapping[str, float])
             "traits = Traits(psi_sides=()) says that an algorithm ignores it"))  # fmt: skip
 
 
-# Losses that compare all rows of a client.
+# Losses that compare all rows of a client, such as those at the best intercept of the client.
+
+
+def check_client_intercepts(plugins: dict[str, Any], names: dict[str, str]) -> None:
+    """Refuse intercepts of clients where each client's loss has no single best one. Raises UserError."""
+    objective, algo = plugins["objective"], plugins["algo"]
+    if not objective.client_intercepts:
+        return
+    option = "`objective.client_intercepts=true`"
+    if not objective.takes_client_intercepts:
+        raise UserError(f"{option} is for `objective=least_squares, logistic, poisson and gamma`, and not for "
+                        f"`objective={names['objective']}`: leave it out")  # fmt: skip
+    if not objective.intercept:
+        raise UserError(f"{option} gives each client an intercept, and `objective.intercept=false` none: leave one of "
+                        "them out")  # fmt: skip
+    if algo.traits.local_fits:
+        raise UserError(f"`algo={names['algo']}` fits each client alone, with an intercept of its own: leave "
+                        "`objective.client_intercepts` out, or choose another `algo`, such as newton")  # fmt: skip
+    if algo.has_personal_models or algo.picks_client or not algo.trains_shared_model:
+        raise UserError(f"{option} is for one model with intercepts of clients, and `algo={names['algo']}` trains "
+                        "others: choose another `algo`, such as newton")  # fmt: skip
 
 
 def check_whole_batches(experiment: PreparedExperiment, schedule: Schedule) -> None:
@@ -75,9 +95,15 @@ def check_whole_batches(experiment: PreparedExperiment, schedule: Schedule) -> N
     if not experiment.objective.has_client_losses or isinstance(experiment.algo, Baseline):
         return
     if schedule.full_batch_steps is None:
-        name, batch_size = experiment.names["objective"], experiment.settings.batch_size
-        raise UserError(f"`objective={name}` compares all rows of a client, which a minibatch does not have: give "
-                        f"`batch_size=null` instead of {batch_size}")  # fmt: skip
+        raise UserError(f"{_describe_client_losses(experiment)}, which a minibatch does not have: give "
+                        f"`batch_size=null` instead of {experiment.settings.batch_size}")  # fmt: skip
+
+
+def _describe_client_losses(experiment: PreparedExperiment) -> str:
+    """Return a clause on losses that compare all rows of a client."""
+    if experiment.objective.client_intercepts:
+        return "`objective.client_intercepts=true` takes all rows of a client"
+    return f"`objective={experiment.names['objective']}` compares all rows of a client"
 
 
 # What a graph of nodes refuses.
@@ -225,6 +251,9 @@ def check_linear_fit(plugins: dict[str, Any], names: dict[str, str], settings: S
         raise UserError(
             f"{option} is for one model of all clients, and `algo={names['algo']}` trains others: {leave_out}"
         )
+    if objective.client_intercepts:
+        raise UserError(f"{option} is for one intercept of all clients, and `objective.client_intercepts=true` gives "
+                        f"each its own: {leave_out}")  # fmt: skip
     if not is_linear_model(type(objective)) or objective.has_client_losses:
         raise UserError(f"{option} is for linear models of single rows, and `objective={names['objective']}` is none: "
                         f"{leave_out}")  # fmt: skip
@@ -331,7 +360,7 @@ def explain_need_of_all_rows(experiment: PreparedExperiment) -> str:
     if algo.has_personal_models:
         return f"`algo={name}` has personal models, which are measured on rows in memory"
     if experiment.objective.has_client_losses:
-        return f"`objective={experiment.names['objective']}` compares all rows of a client"
+        return _describe_client_losses(experiment)
     if experiment.topology.has_nodes:
         return f"`topology={experiment.names['topology']}` measures the model of each client on all rows"
     settings = experiment.settings

@@ -58,6 +58,7 @@ from fcorun.methods.problem.problem import Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.reports.pictures.picture import begin_pictures
 from fcorun.results.model_outputs import Arrays
+from fcorun.results.models.client_intercepts import add_client_intercepts, warn_intercepts
 from fcorun.results.models.coefficients import (
     Coefficients,
     coefficient_files,
@@ -258,6 +259,11 @@ def finish_run(
         files, sections: further files by name, and further sections of summary.json.
         subjects: further subjects of pictures, of those of ``fcorun.reports.pictures.picture``.
     """
+    objective, weighting = job.experiment.objective, job.experiment.settings.client_weighting
+    if not (job.divergence_round or personal_only(job.rows)):
+        solution = add_client_intercepts(objective, data, weighting, solution)
+        for sentence in warn_intercepts(objective, data, weighting, solution):
+            job.add_reason(sentence)
     lasso, relaxed = solution, None
     if job.experiment.settings.is_relaxed and not job.divergence_round:
         try:
@@ -539,6 +545,8 @@ def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict
     summary["validation_examples"] = 0 if data.validation is None else data.validation.n_rows
     if data.test is not None:
         summary["test_examples"] = data.test.n_rows
+    if experiment.objective.client_intercepts:
+        summary["client_names"] = list(data.client_names)
     if not experiment.data.units:
         summary["units"] = False
     summary |= {"fingerprint": experiment.fingerprint, **data.describe_features()}

@@ -164,7 +164,7 @@ def prepare_tables(experiment: PreparedExperiment, data: FederatedData) -> GapMo
     """Return the model of the gaps of the training rows. Raises UserError for gaps that cannot be imputed."""
     with jax.enable_x64(True):
         problem = build.build_problem(experiment, data)
-        rows = make_model_rows(problem, gather_rows(data, experiment.settings.client_weighting))
+        rows = make_model_rows(problem, gather_rows(data, experiment.settings.client_weighting), data.n_clients)
     n_parameters = rows.x.shape[1]
     objective: Any = replace(experiment.objective, ridge=0.0)  # type: ignore[call-arg]
     unpenalized = InferenceProblem(

@@ -15,7 +15,7 @@ from fcorun.data.tables.cells import column_as_text, is_missing, names_as_text, 
 # columns of predictions.csv and of the predictions of new rows (fcorun.results.models.predictions and predict)
 _PREDICTION_COLUMNS = (
     *("set", "client", "row", "group", "target", "event", "prediction", "positive", "probability"),
-    *("model", "fold", "scaling", "warnings"),
+    *("model", "fold", "scaling", "intercept", "warnings"),
 )
 _PREDICTION_PREFIXES = ("probability_", "survival_at_")
 _MAX_LISTED = 30  # an error lists all columns of a file with no more than these

@@ -19,15 +19,12 @@ from fcorun.engine.clients import vmap_runs
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.programs import ShareSums, sum_shares
+from fcorun.methods.objectives.intercepts import MAX_INTERCEPT_STEPS, InterceptSearch, LossSums, has_best_intercept
 from fcorun.methods.problem.duality_gap import (
-    MAX_INTERCEPT_STEPS,
-    InterceptSearch,
-    LossSums,
     ResidualSums,
     conjugate_sum,
     dual_scale,
     duality_gap,
-    has_best_intercept,
     loss_sums,
     residual_sums,
 )
@@ -152,7 +149,7 @@ class CertificateRequests:
             is_far = ~has_best_intercept(losses) & jnp.isfinite(losses.slope) & (search.steps < MAX_INTERCEPT_STEPS)
             if not is_far.any():
                 return search.bias if moved else None
-            next_search = search.advance(losses, self.problem.objective)
+            next_search = search.advance(losses, self.problem.objective.has_curvature_bound)
             search = jax.tree.map(lambda new, old, is_far=is_far: jnp.where(is_far, new, old), next_search, search)
             moved_models = models | {"bias": search.bias}
             arrays, about = self._encode(moved_models), {"models": self.models, "gradient": False}

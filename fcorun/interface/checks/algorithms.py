@@ -17,6 +17,7 @@ import numpy as np
 from jax.core import Tracer
 
 from fcorun.base.config import build_plugin, numeric_fields
+from fcorun.base.errors import UserError
 from fcorun.base.records.record import Record
 from fcorun.base.system.machine import use_precision
 from fcorun.engine.federation import Federation
@@ -57,6 +58,7 @@ from fcorun.runs.job import Watcher
 ROUNDS = 3000  # of a run in which an exact algorithm should reach the optimum
 FALLING_ROUNDS = 60  # of a run that should lower the objective
 CLIENT_SIZES = (12, 20, 16, 30)  # of the clients in that run
+CLIENT_INTERCEPTS = "objective.client_intercepts=true"
 LOCAL_STEPS = ("local_epochs=null", "local_steps=4")
 _RATE_ADVICE = "smaller rates may do, algo.KEY=VALUE"
 TOO_LARGE = 1e200  # a rate with which a loss overflows in float64 after one step, however the steps are bounded
@@ -367,6 +369,24 @@ def check_objective_falls(case: AlgorithmCase) -> None:
     require(end < start, f"{name} should fall in {run_name}, and goes from {start:.6g} to {end:.6g}: {_RATE_ADVICE}")
 
 
+def check_client_intercepts(case: AlgorithmCase) -> None:
+    """Require that a run with intercepts of clients, which the clients eliminate, lowers the objective.
+
+    The experiment may also be refused, by a sentence that names the algorithm.
+    """
+    options = ("objective.intercept=true", CLIENT_INTERCEPTS, "batch_size=null")
+    config = case.config(*options, f"rounds={FALLING_ROUNDS}", f"eval_every={FALLING_ROUNDS}")
+    try:
+        prepare(config)
+    except UserError as error:
+        require(f"algo={case.name}" in str(error), f"a refusal of {CLIENT_INTERCEPTS} should name it, and is: {error}")
+        return
+    first, last = snapshots(config)
+    require(set(last.solution) == {"weights"}, "its model should have the weights alone, with no intercept")
+    start, end = (snapshot.metrics["objective"][0] for snapshot in (first, last))
+    require(end < start, f"objective should fall with {CLIENT_INTERCEPTS}, and goes from {start:.6g} to {end:.6g}")
+
+
 def check_repeatability(case: AlgorithmCase) -> None:
     """Require that a second run gives the same numbers to the last bit."""
     with tempfile.TemporaryDirectory() as folder:
@@ -544,10 +564,12 @@ def check_reaches_optimum(case: AlgorithmCase, cohorts: Sequence[str] = ("null",
     for reg in {"smooth": ("none",), "composite": ("none", "l1")}[case.traits.exact]:
         for cohort in cohorts:
             _require_optimum(case, reg, cohort)
+    if not (case.algorithm.has_personal_models or case.algorithm.picks_client):
+        _require_optimum(case, reg, cohort, CLIENT_INTERCEPTS, "batch_size=null")
 
 
-def _require_optimum(case: AlgorithmCase, reg: str, cohort: str) -> None:
-    overrides = [f"algo={case.name}", f"reg={reg}", f"clients_per_round={cohort}"]
+def _require_optimum(case: AlgorithmCase, reg: str, cohort: str, *options: str) -> None:
+    overrides = [f"algo={case.name}", f"reg={reg}", f"clients_per_round={cohort}", *options]
     if reg == "l1":
         overrides.append("reg.strength=0.3")
     if not case.traits.deterministic:

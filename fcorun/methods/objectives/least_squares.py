@@ -14,6 +14,7 @@ class LeastSquares(LinearModel):
     source = "textbook"
     convex = True
     nonnegative = True
+    takes_client_intercepts = True
     tasks = ("regression",)
 
     def second_derivative_bounds(self, outputs):
@@ -33,7 +34,7 @@ class LeastSquares(LinearModel):
 
         Outside the span of the examples the Hessian is that of the ridge.
         """
-        if not (self.ridge and self.intercept):
+        if not (self.ridge and self.has_shared_intercept):
             return super().curvature(features, outputs, weight)
         n, d = features.shape
         in_span = np.linalg.qr(features.T)[1].T if n < d else features
@@ -53,7 +54,9 @@ class LeastSquares(LinearModel):
         Directions that the examples leave flat have a row of zeros, and a feature that is 0 everywhere has a column.
         """
         n = len(y)
-        x = scale_by_root_weight(self.design(features), weight)
+        x = scale_by_root_weight(self.design(features, weight), weight)
+        if self.client_intercepts:
+            y = y - np.average(y, weights=weight)
         y = scale_by_root_weight(y, weight)
         if self.ridge or len(x) >= x.shape[1]:
             ridge = np.full(x.shape[1], self.ridge)

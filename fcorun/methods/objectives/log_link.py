@@ -51,6 +51,7 @@ class LogLink(LinearModel):
 
     ceiling: Positive | None = None
 
+    takes_client_intercepts = True
     tasks = ("regression",)
     exp_name: ClassVar[str]
     metrics = (

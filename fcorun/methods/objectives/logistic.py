@@ -16,6 +16,7 @@ class Logistic(LinearModel):
     convex = True
     nonnegative = True
     is_log_likelihood = True
+    takes_client_intercepts = True
     tasks = ("binary", "multiclass")
 
     def second_derivative_bounds(self, outputs):

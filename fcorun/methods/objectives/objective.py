@@ -3,8 +3,8 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from fcorun.base.config import NonNegative, PluginBase
 from fcorun.base.metrics import Metric
+from fcorun.methods.objectives.intercepts import ClientIntercepts, fit_client_intercepts
 
 # The matrix product of examples and parameters, fast for many runs at once.
 
@@ -76,6 +77,11 @@ class Objective(PluginBase, ABC):
         nonnegative: whether no loss of an example is negative. Not inherited: for a class that does not declare
             ``nonnegative`` the answer is unknown (None), and the server of a study accepts negative losses of sites.
         regularized: the parameters that psi acts on. Other parameters (the intercept) are trained, never regularized.
+        client_intercepts: whether each client has an intercept of its own, without a penalty, which takes the place of
+            a shared one. A client's loss is then that at the best intercept for its rows: the client eliminates its
+            intercept, and every message is about the other parameters.
+        takes_client_intercepts: whether ``client_intercepts`` is supported: each row has one prediction, and its loss a
+            positive second derivative.
         metrics: declarations of the metrics that ``scores`` returns in addition to the accuracy. Metric("auc",
             higher=True) declares train_auc, val_auc and the metrics of personal models.
         source: the source of the plug-in, see fcorun.base.sources.catalogue. Not inherited.
@@ -85,10 +91,12 @@ class Objective(PluginBase, ABC):
     convex: ClassVar[bool | None] = None
     nonnegative: ClassVar[bool | None] = None
     regularized: ClassVar[tuple[str, ...]] = ("weights",)
+    takes_client_intercepts: ClassVar[bool] = False
     metrics: ClassVar[tuple[Metric, ...]] = ()
     source: ClassVar[str]
 
     ridge: NonNegative = 0.0
+    client_intercepts: Annotated[bool, "default outside identity"] = False
 
     @abstractmethod
     def shapes(self, features: tuple[int, ...], classes: int) -> dict[str, tuple[int, ...]]:
@@ -114,15 +122,53 @@ class Objective(PluginBase, ABC):
     ) -> PerExample:
         """Return the loss of each example among the examples of its client, (n,); by default ``loss``.
 
-        Override this method, and ``loss`` for one client, if the loss of an example depends on other examples of its
-        client, as a risk set does. Steps then take all rows of a client. Rows of weight 0 are padding, or belong to
-        another split.
+        With ``client_intercepts``, the losses are those at the best intercept of each client. Override this method, and
+        ``loss`` for one client, if the loss of an example depends on other examples of its client, as a risk set does.
+        Steps then take all rows of a client. Rows of weight 0 are padding, or belong to another split.
 
         Args:
             weight: the weight of each example in the mean.
             client: the client of each example. None: all are of one client.
         """
-        return self.loss(prediction, y)
+        return self.loss(self.add_client_intercepts(prediction, y, weight, client), y)
+
+    def add_client_intercepts(
+        self, prediction: Prediction, y: Target, weight: PerExample, client: Client | None = None
+    ) -> Prediction:
+        """Return the predictions plus the best intercept of each example's client.
+
+        Without ``client_intercepts`` predictions stay as they are. The arguments are those of ``client_losses``.
+        """
+        if not self.client_intercepts:
+            return prediction
+        if client is None:
+            number = jnp.zeros(len(y), jnp.int32)
+            n_clients = 1
+        else:
+            number = jnp.unique(client, return_inverse=True, size=len(y))[1]
+            n_clients = len(y)
+        return prediction + self.fit_client_intercepts(prediction, y, weight, number, n_clients).values[number]
+
+    def fit_client_intercepts(
+        self, prediction: Prediction, y: Target, weight: PerExample, client: Client, n_clients: int
+    ) -> ClientIntercepts:
+        """Return the intercepts of M clients that minimize the losses of their rows at these predictions.
+
+        ``client`` are numbers from 0 to M - 1; the other arguments are those of ``client_losses``.
+        """
+        return fit_client_intercepts(
+            lambda p: self.loss(p, y),
+            prediction,
+            weight,
+            client,
+            n_clients=n_clients,
+            has_curvature_bound=self.has_curvature_bound,
+        )
+
+    @property
+    def with_known_intercepts(self) -> Self:
+        """Return the objective for predictions to which the intercepts of clients have been added."""
+        return replace(self, client_intercepts=False) if self.client_intercepts else self
 
     def row_shares(
         self, prediction: Prediction, y: Target, weight: PerExample, client: Client | None = None
@@ -133,9 +179,11 @@ class Objective(PluginBase, ABC):
         outputs, the sums of these sizes. Without its features no example tells more of itself. The arguments are those
         of ``client_losses``.
         """
+        prediction = self.add_client_intercepts(prediction, y, weight, client)
+        known = self.with_known_intercepts
 
         def slopes(p):
-            return jax.grad(lambda q: weight @ self.client_losses(q, y, weight, client))(p)
+            return jax.grad(lambda q: weight @ known.client_losses(q, y, weight, client))(p)
 
         if prediction.ndim == 1:
             second = jax.grad(lambda p: slopes(p).sum())(prediction)
@@ -150,6 +198,11 @@ class Objective(PluginBase, ABC):
     @property
     def has_client_losses(self) -> bool:
         """Return whether the loss of an example depends on other examples of its client."""
+        return self.client_intercepts or self.overrides_client_losses
+
+    @property
+    def overrides_client_losses(self) -> bool:
+        """Return whether the class defines ``client_losses`` itself, so that ``loss`` is of one client."""
         return type(self).client_losses is not Objective.client_losses
 
     def scores(self, prediction: Prediction, y: Target) -> dict[str, PerExample]:
@@ -220,31 +273,42 @@ class LinearModel(Objective):
 
     def shapes(self, features, classes):
         outputs = (classes,) if classes > 2 else ()
-        return {"weights": (*features, *outputs), **({"bias": outputs} if self.intercept else {})}
+        return {"weights": (*features, *outputs), **({"bias": outputs} if self.has_shared_intercept else {})}
 
     def predict(self, params, x):
         weights = params["weights"]
         outputs = weights.size // x.shape[1]
         prediction = matmul(x, weights.reshape(x.shape[1], *((outputs,) if outputs > 1 else ())))
-        if not self.intercept:
+        if "bias" not in params:
             return prediction
         return add_intercept(prediction, params["bias"][None])
 
-    def design(self, features: np.ndarray) -> np.ndarray:
-        """Return the design matrix: the examples (n, d), with a column of ones for the intercept."""
+    @property
+    def has_shared_intercept(self) -> bool:
+        """Return whether the intercept of all clients is one of the parameters."""
+        return self.intercept and not self.client_intercepts
+
+    def design(self, features: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+        """Return the design matrix: the examples (n, d), with a column of ones for a shared intercept.
+
+        Examples of a client with an intercept of its own are centered at their mean, with weights (n,) or equal ones.
+        """
+        if self.client_intercepts:
+            return features - np.average(features, axis=0, weights=weight)
         return np.column_stack([features, np.ones(len(features))]) if self.intercept else features
 
     def curvature(self, features: np.ndarray, outputs: int, weight: np.ndarray | None = None) -> tuple[float, float]:
         """Return bounds (l, L) on the eigenvalues of the Hessian of the mean loss over examples (n, d), float64.
 
-        ``weight`` (n,) multiplies each loss in the mean; None: 1.
+        ``weight`` (n,) multiplies each loss in the mean; None: 1. With intercepts of clients, the examples are those of
+        one client: the Schur complement that eliminates its intercept grows with the second derivatives of the losses.
         """
-        x = scale_by_root_weight(self.design(features), weight)
+        x = scale_by_root_weight(self.design(features, weight), weight)
         n, d = x.shape
         eigenvalues = np.linalg.eigvalsh((x.T @ x if d < n else x @ x.T) / n)
         low, high = self.second_derivative_bounds(outputs)
         smallest = max(float(eigenvalues[0]), 0.0) if d <= n else 0.0
-        smallest_ridge = 0 if self.intercept else self.ridge  # the ridge does not act on the intercept
+        smallest_ridge = 0 if self.has_shared_intercept else self.ridge  # the ridge does not act on the intercept
         return low * smallest + smallest_ridge, high * float(eigenvalues[-1]) + self.ridge
 
 

@@ -50,7 +50,7 @@ def _bound_client_curvatures(objective: Objective, data: FederatedData, outputs:
     bounds = []
     for rows in map(slice, data.train.offsets[:-1], data.train.offsets[1:]):
         options = row_weights(data, rows)
-        if objective.has_client_losses:  # which compare rows by their targets
+        if objective.overrides_client_losses:  # which compare rows by their targets
             options["y"] = data.train.y[rows]
         bounds.append(objective.curvature(scaled_features(data, rows), outputs, **options))  # type: ignore[attr-defined]
     return bounds

@@ -24,29 +24,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fcorun.methods.objectives.intercepts import MAX_INTERCEPT_STEPS, InterceptSearch, LossSums, has_best_intercept
 from fcorun.methods.objectives.objective import Objective
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.regularizers.regularizer import Regularizer
 
-MAX_INTERCEPT_STEPS = 100
-_BEST_INTERCEPT = 45  # in units of the rounding error: 1e-14 in float64
-_FEASIBLE = 4500  # in the same units: 1e-12
-
-
-class LossSums(NamedTuple):
-    """Sums over rows, each with its weight in F, of the loss and its derivatives in the prediction.
-
-    Attributes:
-        loss: the sum of the losses.
-        slope: the sum of the first derivatives u.
-        slope_size: the sum of |u|.
-        curvature: the sum of the second derivatives.
-    """
-
-    loss: jax.Array
-    slope: jax.Array
-    slope_size: jax.Array
-    curvature: jax.Array
+_FEASIBLE = 4500  # in units of the rounding error: 1e-12 in float64
 
 
 class ResidualSums(NamedTuple):
@@ -67,7 +50,7 @@ def explain_missing_conjugate(objective: Objective, regularizer: Regularizer) ->
     With a ridge, the conjugate of any psi plus the ridge is known, by the prox of psi. Without a ridge psi needs a
     conjugate and a positive strength on every feature: a feature without a penalty has next to no feasible dual point.
     """
-    if not hasattr(objective, "client_conjugates" if objective.has_client_losses else "conjugate"):
+    if not hasattr(objective, "client_conjugates" if objective.overrides_client_losses else "conjugate"):
         return "the objective has no conjugate"
     if objective.ridge > 0:
         return ""
@@ -111,7 +94,7 @@ def residual_sums(problem: Problem, prediction: jax.Array, batch: Batch) -> Resi
 def conjugate_sum(problem: Problem, prediction: jax.Array, scale: jax.Array | float, batch: Batch) -> jax.Array:
     """Return the sum of the losses' conjugates at u times ``scale``, each with its row's weight in F."""
     u, objective = scale * _residuals(problem, prediction, batch), problem.objective
-    if objective.has_client_losses:
+    if objective.overrides_client_losses:
         rows = (batch.y, batch.weight)
         conjugate = objective.client_conjugates(prediction, *rows, scale, batch.client)  # type: ignore[attr-defined]
     else:
@@ -167,39 +150,6 @@ def pooled_gap(problem: Problem, w: Vector, objective: jax.Array | float, batch:
     return duality_gap(problem, objective, sums, scale, conjugate_sum(problem, prediction, scale, batch))
 
 
-class InterceptSearch(NamedTuple):
-    """A search for the intercept that minimizes F: Newton's method, with bisection where a step leaves the bracket.
-
-    Attributes:
-        bias: the intercept at which ``loss_sums`` are to be computed next.
-        low, high: the bracket of the best intercept; infinite sides are unknown.
-        steps: the number of steps so far.
-    """
-
-    bias: jax.Array
-    low: jax.Array | float = -jnp.inf
-    high: jax.Array | float = jnp.inf
-    steps: jax.Array | int = 0
-
-    def advance(self, sums: LossSums, objective: Objective) -> "InterceptSearch":
-        """Return the search after a step, given the sums over all rows at ``bias``."""
-        bias, slope = self.bias, sums.slope
-        low = jnp.where(slope < 0, bias, self.low)
-        high = jnp.where(slope > 0, bias, self.high)
-        step, longest = -slope / sums.curvature, 2.0**self.steps
-        if not objective.has_curvature_bound:  # a step from a flat part of the loss may overflow
-            step = jnp.clip(step, -longest, longest)
-        newton = bias + step
-        middle = jnp.where(jnp.isfinite(low + high), (low + high) / 2, bias - jnp.sign(slope) * longest)
-        inside = (newton > low) & (newton < high)
-        return InterceptSearch(jnp.where(inside, newton, middle), low, high, self.steps + 1)
-
-
-def has_best_intercept(sums: LossSums) -> jax.Array:
-    """Return whether sums over all rows are those of the best intercept, up to rounding."""
-    return jnp.abs(sums.slope) <= _BEST_INTERCEPT * jnp.finfo(sums.slope.dtype).eps * sums.slope_size
-
-
 def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
     """Return w with the intercept that minimizes F on all rows for its weights."""
     without_bias = problem.predict(Vector(w | {"bias": jnp.zeros_like(w["bias"])}), batch.x, batch.offset)
@@ -213,7 +163,7 @@ def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
 
     def advance(state):
         search, sums = state
-        search = search.advance(sums, problem.objective)
+        search = search.advance(sums, problem.objective.has_curvature_bound)
         return search, sums_at(search.bias)
 
     start = InterceptSearch(w["bias"], *jnp.array([-jnp.inf, jnp.inf], w.dtype))

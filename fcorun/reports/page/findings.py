@@ -18,9 +18,9 @@ from fcorun.reports.page.question import gaps_look_unrelated
 from fcorun.reports.page.table_model import FittedTableModel, hide_row_numbers
 from fcorun.reports.pictures.forest import format_interval
 from fcorun.results.inference.methods import INTERVALS_TEXT
-from fcorun.results.models.coefficients import nonzero_rows
+from fcorun.results.models.coefficients import is_intercept, name_intercepts, nonzero_rows
 from fcorun.results.models.inference_problem import explain_imputed, explain_relaxed
-from fcorun.results.models.inference_table import GAPS, INTERCEPT, count_tests, format_p
+from fcorun.results.models.inference_table import GAPS, count_tests, format_p
 
 _WITH_INTERVALS = {"LeastSquares", "Logistic", "Poisson", "Gamma", "Cox"}  # objectives of fcorun infer
 _PENALTIES_WITH_INTERVALS = {"none", "l1", "elastic_net"}
@@ -132,7 +132,7 @@ def reading_sentences(model: FittedTableModel) -> list[str]:
 def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
     """Return the table of intervals by feature, the forest plot, and sentences about them."""
     curves = model.encoding.curve_of_feature
-    rows = _rows_of_columns([row for row in model.intervals if row["feature"] != INTERCEPT], curves)
+    rows = _rows_of_columns([row for row in model.intervals if not is_intercept(row["feature"])], curves)
     shown = rows
     if len(rows) > max_rows:
         smallest = sorted(rows, key=lambda row: (math.isnan(parse_float(row["p_value"])), parse_float(row["p_value"])))
@@ -219,11 +219,12 @@ def finding_table(model: FittedTableModel, max_rows: int = MAX_COEFFICIENTS) -> 
         cells = [per_unit] * has_units + [per_deviation] * has_deviations
         numbers = [_plain_ratio(_exp(value)) if model.ratio_name else _plain(value) for value in cells]
         lines.append([model.labels.get(row["feature"], row["feature"]), *numbers])
-    for row in model.coefficients:
-        if row["parameter"] == "bias":
-            value = row["value_original"] or row["value"]
-            lines.append([f"intercept ({'its logarithm' if model.ratio_name else 'in the units of the outcome'})",
-                          *[_plain(parse_float(value))] * has_units, *[""] * has_deviations])  # fmt: skip
+    unit = "its logarithm" if model.ratio_name else "in the units of the outcome"
+    intercepts = [row for row in model.coefficients if row["parameter"] == "bias"]
+    for name_of_row, row in zip(name_intercepts(model.coefficients), intercepts, strict=True):
+        value = row["value_original"] or row["value"]
+        lines.append([f"{name_of_row.strip('()')} ({unit})", *[_plain(parse_float(value))] * has_units,
+                      *[""] * has_deviations])  # fmt: skip
     headers = ["feature", *[f"{name} per unit"] * has_units, *[f"{name} per SD"] * has_deviations]
     caption = "The coefficients that predict."
     if str(model.config.get("reg.name")) != "none":

@@ -27,7 +27,7 @@ from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.picture import Picture, find_pictures
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
-from fcorun.results.models.coefficients import load_coefficients, nonzero_rows
+from fcorun.results.models.coefficients import load_coefficients, name_intercepts, nonzero_rows
 from fcorun.results.score_intervals.intervals import compute_intervals
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, ScoreIntervals, ScoreOptions
 
@@ -63,9 +63,11 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
         task = find_tasks().get(data.get("task", ""))
         has_hazards = task is not None and task.has_events
         cells = []
-        for row in [*largest, *(row for row in rows if row["parameter"] == "bias")]:
+        intercepts = [row for row in rows if row["parameter"] == "bias"]
+        names = [*(row["feature"] for row in largest), *name_intercepts(rows)]
+        for name_of_row, row in zip(names, [*largest, *intercepts], strict=True):
             value, original = parse_float(row["value"]), parse_float(row["value_original"])
-            cells.append([row["feature"] or "(intercept)", row["class"], value, original])
+            cells.append([name_of_row, row["class"], value, original])
             if has_hazards:
                 cells[-1].append(float(np.exp(original)) if row["feature"] else "")
         headers = ["feature", "class", "as trained", "in its own units", *(["hazard ratio"] if has_hazards else [])]

@@ -21,9 +21,7 @@ _REGULAR = 1e-8  # the smallest eigenvalue, of a Hessian with ones on its diagon
 _SMALLEST_CORRELATION = 1e-10  # the smallest eigenvalue of a correlation matrix of full rank
 
 
-def approximate_inverse(
-    hessian: np.ndarray, effective_rows: float, has_intercept: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def approximate_inverse(hessian: np.ndarray, effective_rows: float, n_intercepts: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the approximate inverse of the Hessian H of F, and the bias factors of its rows. Call under enable_x64.
 
     The rows theta_j (p, p) have theta_j' H e_j = 1, and small theta_j' H e_k for other k. The largest of these for a
@@ -34,26 +32,25 @@ def approximate_inverse(
     units in which the diagonal of H is 1. The strength of each feature follows the rule of Zhang and Zhang (J. R. Stat.
     Soc. B 2014): of all strengths whose standard error is at most a quarter above that at the largest strength with a
     bias factor of at most sqrt(2 log p), the one with the smallest bias factor. If no strength has such a bias factor,
-    the bound is 1.5 times the smallest bias factor. Strength 0, the inverse, is among the strengths if H is regular. An
-    intercept, the last parameter, has no penalty.
+    the bound is 1.5 times the smallest bias factor. Strength 0, the inverse, is among the strengths if H is regular.
+    Intercepts, the last parameters, have no penalty.
 
     Args:
         hessian: the Hessian H (p, p).
         effective_rows: the number of rows; with weights that sum to one, 1 / (sum of squared weights).
-        has_intercept: whether the last parameter is an intercept.
+        n_intercepts: the number of intercepts, in each row's prediction at most one.
     """
-    if not has_intercept:
-        return _invert_features(hessian, effective_rows)
-    cross = hessian[:-1, -1]
-    diagonal = hessian[-1, -1]
-    features, bias = _invert_features(hessian[:-1, :-1] - np.outer(cross, cross) / diagonal, effective_rows)
+    d = len(hessian) - n_intercepts
+    cross = hessian[:d, d:]
+    diagonal = np.diagonal(hessian)[d:]
     means = cross / diagonal
+    features, bias = _invert_features(hessian[:d, :d] - means @ cross.T, effective_rows)
     theta = np.zeros_like(hessian)
-    theta[:-1, :-1] = features
-    theta[:-1, -1] = -features @ means
-    theta[-1, :-1] = -means @ features
-    theta[-1, -1] = 1 / diagonal + means @ features @ means
-    return theta, np.append(bias, 0.0)
+    theta[:d, :d] = features
+    theta[:d, d:] = -features @ means
+    theta[d:, :d] = -means.T @ features
+    theta[d:, d:] = np.diag(1 / diagonal) + means.T @ features @ means
+    return theta, np.append(bias, np.zeros(n_intercepts))
 
 
 def _invert_features(hessian: np.ndarray, effective_rows: float) -> tuple[np.ndarray, np.ndarray]:
@@ -170,7 +167,7 @@ def debiased_estimates(
     rows: float,
     effective_rows: float,
     clusters: bool,
-    has_intercept: bool,
+    n_intercepts: int,
     nonzero: int,
 ) -> Estimates:
     """Return theta - Theta g with the sandwich Theta M Theta' (van de Geer et al. 2014; Lee et al. 2017).
@@ -184,7 +181,7 @@ def debiased_estimates(
             approximately inverts.
         nonzero: the number of parameters that the solution has spent.
     """
-    inverse, _ = approximate_inverse(sums.hessian, effective_rows, has_intercept)
+    inverse, _ = approximate_inverse(sums.hessian, effective_rows, n_intercepts)
     factor, degrees = small_sample(rows, nonzero, scores.count if clusters else None)
     covariance = factor * inverse @ scores.meat @ inverse.T
     return Estimates(theta - inverse @ sums.gradient, covariance, degrees, inverse)

@@ -20,6 +20,7 @@ from fcorun.data.tables.columns import Column
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.data.tables.label_file import label_features
 from fcorun.data.tables.scaling import Scaling
+from fcorun.results.models.client_intercepts import CLIENT_INTERCEPTS
 
 if TYPE_CHECKING:  # the process that draws pictures does not import JAX
     from fcorun.experiment.experiment import PreparedExperiment
@@ -32,6 +33,7 @@ _RATIOS = {
     "fcorun.Gamma": "ratio of means",
     "fcorun.Cox": "hazard ratio",
 }
+INTERCEPT = "(intercept)"
 COLUMNS = ("parameter", "feature", "class", "value", "value_original")
 
 
@@ -57,6 +59,8 @@ class Coefficients:
         ratio_name: the name of exp(weight), "" of a model whose weights are differences.
         cuts: the lowest class above each intercept, where outputs have intercepts of their own and share their weights:
             ``bias`` is then (cuts,) or (P, cuts) with k = 1. Empty: each output has weights of its own.
+        intercept_clients: the names of the M clients whose intercepts follow their mean in ``bias``, which is then
+            (1 + M,) or (P, 1 + M) with k = 1. Empty: the intercept is that of all clients.
     """
 
     features: tuple[str, ...]
@@ -73,6 +77,7 @@ class Coefficients:
     columns: tuple[Column, ...] = ()
     ratio_name: str = ""
     cuts: tuple[str, ...] = ()
+    intercept_clients: tuple[str, ...] = ()
 
     @property
     def display_names(self) -> tuple[str, ...]:
@@ -102,6 +107,7 @@ class Coefficients:
             labels += [("weights", feature, label) for label in self.classes]
         if self.bias is not None or (self.original is not None and self.original[1] is not None):
             labels += [("bias", "", label) for label in self.cuts or self.classes]
+            labels += [("bias", client, self.classes[0]) for client in self.intercept_clients]
         return labels
 
     def exceed(self, cutoff: float) -> np.ndarray:
@@ -158,6 +164,23 @@ def feature_names(names: Sequence[str], shape: Sequence[int], grid: VoxelGrid | 
     return tuple(names) or tuple("x" + ",".join(map(str, index)) for index in np.ndindex(*shape))
 
 
+def name_intercepts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the intercepts in rows of coefficients.csv: that of all clients, or the mean and each one."""
+    clients = [row["feature"] for row in rows if row["parameter"] == "bias"]
+    first = "(intercept, mean of the clients)" if any(clients) else INTERCEPT
+    return [name_client_intercept(client) if client else first for client in clients]
+
+
+def is_intercept(name: str) -> bool:
+    """Return whether a name among those of features is of an intercept."""
+    return name.startswith("(intercept")
+
+
+def name_client_intercept(client: str) -> str:
+    """Return the name of a client's intercept among those of features."""
+    return f"(intercept of {client})"
+
+
 def build_coefficients(
     solution: Mapping[str, np.ndarray],
     data_summary: Mapping[str, Any],
@@ -184,6 +207,10 @@ def build_coefficients(
         bias = np.asarray(solution["bias"], float).reshape(*path, -1)
         if bias.shape[-1] > outputs:
             cuts = tuple(classes[1:])
+    intercept_clients = ()
+    if CLIENT_INTERCEPTS in solution:
+        bias = np.concatenate([bias, np.asarray(solution[CLIENT_INTERCEPTS], float)], axis=-1)
+        intercept_clients = tuple(data_summary["client_names"])
     names_of_outputs = [""]
     if outputs > 1:
         names_of_outputs = classes
@@ -197,6 +224,7 @@ def build_coefficients(
         weights=weights.reshape(*path, n_features, outputs),
         bias=bias,
         cuts=cuts,
+        intercept_clients=intercept_clients,
         scaling=Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None,
         scale=float(data_summary.get("scale", 1.0)),
         cutoff_factors=None if factors is None else np.asarray(factors, float),
@@ -220,6 +248,7 @@ def coefficients_from(
         "standardized": data.features.standardized,
         "scale": data.features.scale,
         "cutoff_factors": find_cutoff_factors(experiment.objective, data),
+        "client_names": data.client_names,
     }
     grid = data.features.voxel_grid
     has_source_units = experiment.data.units

@@ -22,6 +22,7 @@ from fcorun.methods.objectives.mlp import MLP
 from fcorun.methods.objectives.objective import Objective, add_intercept, is_linear_model
 from fcorun.methods.objectives.robust import Huber, Quantile
 from fcorun.results.model_outputs import class_probabilities, expected_targets
+from fcorun.results.models.client_intercepts import CLIENT_INTERCEPTS
 from fcorun.results.models.coefficients import personal_only
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
@@ -122,9 +123,10 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     ``data.positive`` is the first, ``coef_`` has the opposite sign of coefficients.csv.
 
     Args:
-        client: a client whose personal model is loaded if the record has one, else the shared model. With
-            standardize=per_client, the client's own standardization is used. None or an unknown client: the shared
-            model, with the means of all training rows and the deviation within clients.
+        client: a client whose personal model is loaded if the record has one, else the shared model, with the client's
+            intercept if clients have intercepts of their own. With standardize=per_client, the client's own
+            standardization is used. None or an unknown client: the shared model, with the mean of the clients'
+            intercepts, and with the means of all training rows and the deviation within clients.
         trust: the folder from which the class of the objective is imported. None: classes that are neither fcorun's nor
             imported already are refused.
 
@@ -177,6 +179,9 @@ def _read_model(record: Record, client: str | None, trust: str | Path | None) ->
                 f"{folder} cannot predict: `objective.class={config['objective']['class']}` is no Objective"
             )
         objective = build_plugin("objective", config["objective"])
+        intercepts = params.pop(CLIENT_INTERCEPTS, None)
+        if intercepts is not None and client in data["client_names"]:
+            params["bias"] = intercepts[data["client_names"].index(client)]
         clients = clients_with_personal_models(record)
         if client in clients:
             m = clients.index(client)

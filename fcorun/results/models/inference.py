@@ -287,7 +287,7 @@ def infer_from_sums(
     if selection is None:
         excess = solved.derivatives(own).loss + penalty.value(own) - solution.objective
         features = numbers[numbers < len(deviation)]
-        # an intercept is the last parameter
+        # intercepts are the last parameters
         sizes = np.abs(own - solution.theta)[: len(features)] * deviation[features]
         largest = int(sizes.argmax())
         distance = RecordDistance(max(excess, 0.0), float(sizes[largest]), int(features[largest]))
@@ -346,7 +346,7 @@ def _fit_with_penalty(
         rows=n_corrected,
         effective_rows=1 / sums.moments(np.zeros(len(problem.theta))).squared_weight,
         clusters=options.cluster != "none",
-        has_intercept=problem.has_intercept,
+        n_intercepts=len(problem.intercept_names),
         nonzero=int((solution.theta != 0).sum()),
     )
     return solution, estimates, scores.count
@@ -388,7 +388,7 @@ def _solve_with_penalty(problem: InferenceProblem, sums: RowSums, start: np.ndar
 
 def _explain_singular(problem: InferenceProblem, parameters: Iterable[int], advice: str) -> UserError:
     """Return an error that names the parameters of a singular Hessian, given their numbers."""
-    names = [*problem.feature_names, "(intercept)"]
+    names = [*problem.feature_names, *problem.intercept_names]
     involved = [names[number] for number in parameters]
     separate = "order all events" if problem.has_baseline_hazards else "separate the classes"
     return UserError(f"the data do not determine the coefficients of {abbreviate(involved)}: these features are "

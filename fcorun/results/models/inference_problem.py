@@ -35,7 +35,8 @@ from fcorun.methods.regularizers.l2 import ElasticNet
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 from fcorun.results.inference.solution import Penalty
 from fcorun.results.inference.sums import DerivativeSums, ModelRows
-from fcorun.results.models.coefficients import feature_names
+from fcorun.results.models.client_intercepts import CLIENT_INTERCEPTS, explain_infinite_intercepts
+from fcorun.results.models.coefficients import INTERCEPT, feature_names, name_client_intercept
 
 OBJECTIVES = (LeastSquares, Logistic, Poisson, Gamma)  # losses of rows
 WITH_INTERVALS = (*OBJECTIVES, Cox)
@@ -54,7 +55,7 @@ class InferenceProblem:
         data: its data.
         objective: the losses, without a ridge.
         rows: the training rows, without a row where they stay at their sites.
-        penalty: psi and the ridge as penalties of the parameters, of which an intercept is the last one.
+        penalty: psi and the ridge as penalties of the parameters, of which intercepts are the last ones.
         theta: the record's own parameters (p,).
         gap: the duality gap of parameters (p,) with a given objective F + psi, or None if the problem has none.
         has_chosen_features: whether the record is the refit of a stability selection, whose features its rows chose.
@@ -72,9 +73,16 @@ class InferenceProblem:
     has_adaptive_weights: bool = False
 
     @property
+    def intercept_names(self) -> tuple[str, ...]:
+        """The names of the intercepts, the last parameters: that of all clients, or of each one; empty without any."""
+        if self.experiment.objective.client_intercepts and not self.data.train.stays_at_sites:
+            return tuple(map(name_client_intercept, self.data.client_names))
+        return (INTERCEPT,) if self.objective.intercept else ()
+
+    @property
     def has_intercept(self) -> bool:
-        """Return whether the last parameter is an intercept."""
-        return self.objective.intercept
+        """Return whether the last parameters are intercepts."""
+        return bool(self.intercept_names)
 
     @property
     def has_baseline_hazards(self) -> bool:
@@ -89,7 +97,7 @@ class InferenceProblem:
     @property
     def n_features(self) -> int:
         """The number of features, d."""
-        return len(self.theta) - self.has_intercept
+        return len(self.theta) - len(self.intercept_names)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -152,7 +160,7 @@ def choose_parameters(problem: InferenceProblem, candidates: np.ndarray, level_r
         references |= dict.fromkeys(others, reference)
         full_map[others, reference] = -factor[reference] / factor[others]
         if problem.has_intercept:
-            full_map[n_features, reference] = factor[reference] * (1 - mean[group].sum())
+            full_map[n_features:, reference] = factor[reference] * (1 - mean[group].sum())
     stays = np.ones(len(problem.theta), bool)
     stays[:n_features] = candidates
     stays[[*references.values()]] = False
@@ -213,10 +221,16 @@ def make_problem(
     if not has_one_output(problem, n_features):
         raise UserError(f"{record.folder}: intervals are for one coefficient a feature, and this model has several "
                         "outputs, or psi acts on other parameters")  # fmt: skip
-    if n_features > MAX_PARAMETERS:
+    batch = gather_rows(data, experiment.settings.client_weighting)
+    at_sites = data.train.stays_at_sites
+    rows = make_model_rows(problem, batch, 0 if at_sites else data.n_clients)
+    n_parameters = rows.x.shape[1]
+    if n_parameters > MAX_PARAMETERS:
         raise UserError(f"{record.folder}: intervals take a matrix of all features, at most {MAX_PARAMETERS:,}, and "
-                        f"there are {n_features:,}")  # fmt: skip
+                        f"there are {n_parameters:,}")  # fmt: skip
     objective = replace(experiment.objective, ridge=0.0)
+    if not at_sites:
+        objective = objective.with_known_intercepts
     assert isinstance(objective, LinearModel)
     strength = 0.0
     l1_ratio = 1.0
@@ -225,25 +239,33 @@ def make_problem(
         strength = float(psi.strength)
         l1_ratio = float(getattr(psi, "l1_ratio", 1.0))
     factors = psi.feature_factors(n_features)
-    of_intercept = np.zeros(int("bias" in problem.shapes))
+    of_intercept = np.zeros(n_parameters - n_features)
     ridge = strength * (1 - l1_ratio) * factors + problem.objective.ridge
     penalty = Penalty(np.append(strength * l1_ratio * factors, of_intercept), np.append(ridge, of_intercept))
     if experiment.objective.ridge and not penalty.l1.any():
         raise UserError(f"{record.folder}: {SHRUNK_BY_RIDGE}")
-    names = ("weights", "bias") if "bias" in problem.shapes else ("weights",)
+    names = ["weights"]
+    if problem.objective.client_intercepts and not at_sites:
+        names.append(CLIENT_INTERCEPTS)
+    elif "bias" in problem.shapes:
+        names.append("bias")
     try:
         theta = np.concatenate([np.ravel(record.solution[name]) for name in names]).astype(np.float64)
     except READ_ERRORS as error:
         raise UserError(f"{record.folder} has lost its solution.npz, or it is damaged: run it again") from error
-    batch = gather_rows(data, experiment.settings.client_weighting)
+    if problem.objective.client_intercepts and not at_sites:
+        weighting = experiment.settings.client_weighting
+        if clause := explain_infinite_intercepts(problem.objective, data, weighting, record.solution):
+            raise UserError(f"{record.folder}: {clause}, which intervals of all parameters would need: run it without "
+                            "these rows, and then infer")  # fmt: skip
     return InferenceProblem(
         experiment=experiment,
         data=data,
         objective=objective,
-        rows=make_model_rows(problem, batch),
+        rows=rows,
         penalty=penalty,
         theta=theta,
-        gap=None if data.train.stays_at_sites else _make_gap(problem, batch),
+        gap=None if at_sites else _make_gap(problem, batch),
         has_chosen_features=is_refit_of_stability(record),
         has_adaptive_weights=is_refit_of_adaptive_lasso(record),
     )
@@ -293,12 +315,17 @@ def explain_relaxed(relax: float) -> str:
             "infer a record of the lasso, with `relax=null`")  # fmt: skip
 
 
-def make_model_rows(problem: Problem, batch: Batch) -> ModelRows:
-    """Return the rows of a batch, with a column of ones for an intercept. Call under enable_x64."""
+def make_model_rows(problem: Problem, batch: Batch, n_clients: int = 0) -> ModelRows:
+    """Return the rows of a batch, with a column of ones for an intercept. Call under enable_x64.
+
+    Intercepts of clients have a column for each of ``n_clients``, or at sites none, where the losses eliminate them.
+    """
     features = np.asarray(problem.features(batch.x, jnp.float64))
     offset = np.zeros(len(features)) if batch.offset is None else np.asarray(batch.offset)
     if "bias" in problem.shapes:
         features = np.column_stack([features, np.ones(len(features))])
+    if problem.objective.client_intercepts and n_clients:
+        features = np.column_stack([features, np.asarray(batch.client)[:, None] == np.arange(n_clients)])
     client = None if batch.client is None else np.asarray(batch.client)
     return ModelRows(features, np.asarray(batch.y), np.asarray(batch.weight), offset, client)
 

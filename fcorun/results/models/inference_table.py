@@ -38,7 +38,6 @@ _NUMBERS = (
     *("estimate_standardized", "low_standardized", "high_standardized", "ratio", "ratio_low", "ratio_high"),
     *("penalized", "missing_information", "n", "events"),
 )
-INTERCEPT = "(intercept)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,9 +169,8 @@ def build_table(inference: Inference) -> InferenceTable:
         missing_information = spread(in_units.missing_information, has_interval)
     counts = np.full((2, n_parameters), np.nan)
     counts[:, :n_features] = inference.indicators.rows, inference.indicators.events
-    intercept = (INTERCEPT,) if problem.has_intercept else ()
     return InferenceTable(
-        features=(*problem.feature_names, *intercept),
+        features=(*problem.feature_names, *problem.intercept_names),
         estimate=spread(in_units.theta, has_units),
         standard_error=spread(in_units.standard_errors, has_units & has_interval),
         low=spread(low, has_units & has_interval),
@@ -192,7 +190,7 @@ def build_table(inference: Inference) -> InferenceTable:
         outcome=str(problem.data.classes[1]) if problem.data.classes else "",
         level=options.level,
         title=describe_method(inference),
-        labels=(*described.display_names, *intercept) if described.labels else (),
+        labels=(*described.display_names, *problem.intercept_names) if described.labels else (),
         curve_of_feature=curve_of_feature,
     )
 
@@ -217,7 +215,7 @@ def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
     if scaling is not None:
         to_units[positions, positions] = scaling.factor[features]
         if problem.has_intercept:
-            to_units[-1, : len(features)] = -scaling.mean[features] * scaling.factor[features]
+            to_units[len(features) :, : len(features)] = -scaling.mean[features] * scaling.factor[features]
     to_units[: len(features)] *= scale
     deviation = np.ones(len(parameter_numbers))
     deviation[: len(features)] = inference.deviation[features]

@@ -26,11 +26,10 @@ from fcorun.results.inference.methods import (
     META_ANALYSIS,
     SOURCES,
 )
-from fcorun.results.models.coefficients import Coefficients, coefficients_from, load_coefficients
+from fcorun.results.models.coefficients import INTERCEPT, Coefficients, coefficients_from, load_coefficients
 from fcorun.results.models.inference import infer
 from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.results.models.inference_table import (
-    INTERCEPT,
     InferenceTable,
     build_table,
     count_tests,

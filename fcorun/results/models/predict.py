@@ -13,6 +13,7 @@ from fcorun.data.tables.cells import require_finite_numbers
 from fcorun.data.tables.column_roles import is_prediction_column
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.results.models.client_intercepts import clients_with_intercepts
 from fcorun.results.models.coefficients import personal_only
 from fcorun.results.models.estimator import clients_with_personal_models, load_model, read_threshold
 from fcorun.results.survival import survival_probabilities
@@ -34,8 +35,9 @@ def predict(
     ``prediction`` (a number, or the label of a class; of times to events the linear predictor), ``probability_LABEL``
     of each class, and with ``at`` ``survival_at_TIME``, the probability of no event up to it. For a record with
     personal models, ``model`` is personal or shared. For standardize=per_client, ``scaling`` is client (of the row's
-    client) or mean (of all clients). The column ``warnings`` flags rows whose prediction is doubtful: levels, clients
-    and numbers that training did not have, and gaps that were filled. The column is omitted if no row is doubtful.
+    client) or mean (of all clients). Where clients have intercepts of their own, so is ``intercept``. The column
+    ``warnings`` flags rows whose prediction is doubtful: levels, clients and numbers that training did not have, and
+    gaps that were filled. The column is omitted if no row is doubtful.
 
     Args:
         record: a record that is done.
@@ -60,7 +62,8 @@ def predict(
     x, column_warnings = select_features(frame, record, source, row_warnings)
     with_model = clients_with_personal_models(record)
     with_scaling = [str(name) for name in record.scaling.get("client", ())]
-    known = {*with_model, *with_scaling}
+    with_intercept = clients_with_intercepts(record)
+    known = {*with_model, *with_scaling, *with_intercept}
     if clients is None:
         is_of_one_client = "sites" in record.summary["data"] and len(known) == 1
         clients = np.full(len(frame), min(known) if is_of_one_client else None, object)
@@ -83,8 +86,7 @@ def predict(
     predictions = pd.concat([pd.DataFrame(leading), repeated_columns.reset_index(drop=True), predictions], axis=1)
     if with_model:
         predictions["model"] = np.where(np.isin(known_client, with_model), "personal", "shared")
-    if with_scaling:
-        predictions["scaling"] = np.where(np.isin(known_client, with_scaling), "client", "mean")
+    _tell_client_from_mean(predictions, known_client, scaling=with_scaling, intercept=with_intercept)
     if (known_client == "").any() and record.has_personal_models_at_sites and personal_only(record.rows):
         names = f" ({_quote(with_model)})" if with_model else ""
         raise UserError(f"{record.folder} has no shared model, and each client's personal model is at its site: give "
@@ -99,6 +101,13 @@ def predict(
     if any(row_warnings):
         predictions["warnings"] = ["; ".join(texts) for texts in row_warnings]
     return predictions, warnings
+
+
+def _tell_client_from_mean(predictions: Any, known_client: np.ndarray, **clients_by_column: list[str]) -> None:
+    """Add a column for each list of clients that is not empty: client for their rows, mean for others."""
+    for name, clients in clients_by_column.items():
+        if clients:
+            predictions[name] = np.where(np.isin(known_client, clients), "client", "mean")
 
 
 def select_features(
@@ -240,6 +249,8 @@ def _warn_unknown_clients(
     substitutes = []
     if clients_with_personal_models(record):
         substitutes.append("the shared model")
+    if clients_with_intercepts(record):
+        substitutes.append("the mean of the clients' intercepts")
     if record.scaling:
         scaled_clients = "the clients of this site" if "sites" in summary else "all clients"
         substitutes.append(f"the means and deviations of {scaled_clients}, which may be far from their own")

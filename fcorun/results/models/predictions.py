@@ -24,6 +24,7 @@ from fcorun.results.model_outputs import (
     expected_targets,
     predict_by_client,
 )
+from fcorun.results.models.client_intercepts import difference_from_mean
 from fcorun.results.scores.score import all_scores, compute_scores
 from fcorun.results.scores.weighted_rows import ScoredRows, WeightedRows
 
@@ -178,6 +179,7 @@ def predict_rows(
             output = (remote or {}).get(split)
             if output is None:
                 output = compute_predictions(objective, solution, rows.x, data.features.scale)
+                output = output + difference_from_mean(solution, rows.client)
             yield describe_output(objective, data, rows, output, clients=clients, split=split, model=SHARED)
         if models is None or clients is None:
             continue
@@ -227,7 +229,7 @@ def describe_output(
     if rows.offset is not None:
         output = output + rows.offset[index]
     return Predictions(
-        objective=objective,
+        objective=objective.with_known_intercepts,
         data=data,
         split=split,
         model=model,

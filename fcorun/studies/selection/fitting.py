@@ -44,6 +44,7 @@ from fcorun.methods.objectives.objective import Objective
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.problem import Batch, Vector
 from fcorun.results.model_outputs import compute_predictions
+from fcorun.results.models.client_intercepts import add_client_intercepts, difference_from_mean
 from fcorun.results.models.predictions import Predictions, describe_output, predict_personal
 from fcorun.results.models.relaxed import (
     PENALIZED_METRICS,
@@ -278,7 +279,8 @@ class PathFitter:
         def predict(solution: dict[str, np.ndarray], models: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
             outputs = {}
             if experiment.has_shared_model:
-                outputs[SHARED] = compute_predictions(experiment.objective, solution, rows.x, data.features.scale)
+                output = compute_predictions(experiment.objective, solution, rows.x, data.features.scale)
+                outputs[SHARED] = output + difference_from_mean(solution, rows.client)
             if models is not None and clients is not None:
                 output, has_model = predict_personal(experiment.objective, data, models, rows, clients)
                 if has_model.all():
@@ -343,12 +345,17 @@ class PathFitter:
                     raise KeyboardInterrupt
             metrics = measure(iterate.w, numeric_fields(reg))
             solution = {name: np.asarray(array) for name, array in iterate.w.items()}
+            solution = _add_intercepts(experiment, data, solution)
             end_state = "diverged"
             if np.isfinite(iterate.objective):
                 end_state = "done" if iterate.certified else "not certified"
                 start = iterate.w
             results.append(_RunResult(metrics, solution, end_state, (0, 0, 0), predict(solution, None)))
         return results
+
+
+def _add_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> Arrays:
+    return add_client_intercepts(experiment.objective, data, experiment.settings.client_weighting, solution)
 
 
 def complete_subset(experiment: PreparedExperiment, subset: RowSubset) -> Iterator[RowSubset]:
@@ -390,6 +397,7 @@ def _run_batch(
 
     def note_end(snapshot: Snapshot, g: int) -> None:
         solution = {name: array[g] for name, array in snapshot.solution.items()}
+        solution = _add_intercepts(experiment, engine.federation.data, solution)
         models = None
         if snapshot.client_models is not None:
             models = {name: np.asarray(array[g]) for name, array in snapshot.client_models.items()}

@@ -67,9 +67,9 @@ class AdaptiveFactors:
     def _fit_pilot(self, problem: Problem, experiment: PreparedExperiment, data: FederatedData) -> np.ndarray:
         """Return the coefficients of the pilot, (d,)."""
         batch = gather_rows(data, experiment.settings.client_weighting)
-        rows = make_model_rows(problem, batch)
+        rows = make_model_rows(problem, batch, data.n_clients)
         n_features, n_parameters = data.train.x.shape[1], rows.x.shape[1]
-        objective: Any = replace(experiment.objective, ridge=0.0)  # type: ignore[call-arg]
+        objective: Any = replace(experiment.objective, ridge=0.0).with_known_intercepts  # type: ignore[call-arg]
         sums = PooledSums(objective, rows)
         l1 = np.zeros(n_parameters)
         ridge = np.zeros(n_parameters)
@@ -79,9 +79,10 @@ class AdaptiveFactors:
             l1[:n_features] = _LASSO_RELATIVE * strength_max(lasso, batch)
         elif self.pilot == "ridge":
             hessian = sums.derivatives(np.zeros(n_parameters)).hessian
-            curvature = np.diagonal(hessian)[:n_features]
-            if n_parameters > n_features:  # with the best intercept
-                curvature = curvature - hessian[:n_features, -1] ** 2 / hessian[-1, -1]
+            curvature = np.diagonal(hessian)
+            cross = hessian[:n_features, n_features:]
+            at_best_intercepts = (cross**2 / curvature[n_features:]).sum(axis=1)
+            curvature = curvature[:n_features] - at_best_intercepts
             ridge[:n_features] += curvature.sum() / len(rows.y)
         try:
             theta = solve(sums, Penalty(l1, ridge), np.zeros(n_parameters)).theta

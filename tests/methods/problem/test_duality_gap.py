@@ -12,6 +12,7 @@ from scipy.special import xlogy
 from fcorun.base.config import numeric_fields
 from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives import Huber, LeastSquares, Logistic
+from fcorun.methods.objectives.intercepts import InterceptSearch, has_best_intercept
 from fcorun.methods.problem import duality_gap, solver
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.regularizers import L1, L2, ElasticNet, GroupLasso, L1Ball, L2Ball, LInfBall
@@ -101,9 +102,9 @@ def gap_of_parts(problem, w, batches):
     losses = losses_at(w)
     objective = losses.loss + problem.ridge(w) + problem.psi(w)
     if "bias" in w:
-        search = duality_gap.InterceptSearch(w["bias"])
-        while not duality_gap.has_best_intercept(losses):
-            search = search.advance(losses, problem.objective)
+        search = InterceptSearch(w["bias"])
+        while not has_best_intercept(losses):
+            search = search.advance(losses, problem.objective.has_curvature_bound)
             w = Vector(w | {"bias": search.bias})
             losses = losses_at(w)
             exchanges += 1
@@ -181,7 +182,7 @@ def test_an_intercept_that_is_not_the_best_gives_no_bound():
     w = move(problem, iterates[-1].w)
     prediction = problem.predict(w, batch.x)
     sums = duality_gap.residual_sums(problem, prediction, batch)
-    assert not duality_gap.has_best_intercept(sums.losses)
+    assert not has_best_intercept(sums.losses)
     conjugates = duality_gap.conjugate_sum(problem, prediction, 0.1, batch)
     assert duality_gap.duality_gap(problem, jnp.ones(()), sums, 0.1, conjugates) == np.inf
 

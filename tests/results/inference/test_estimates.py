@@ -56,7 +56,7 @@ GLM = {
         [0.17234340487540004, 0.09770425077632756, 0.16099489528008418, 0.0654082574039939],
     ),
 }
-SEVERAL = {"rows": 40, "effective_rows": 40.0, "clusters": False, "has_intercept": True}
+SEVERAL = {"rows": 40, "effective_rows": 40.0, "clusters": False, "n_intercepts": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +161,7 @@ def test_the_debiased_lasso_does_not_depend_on_units():
 
 def test_rows_of_the_approximate_inverse_are_bounded_with_more_features_than_rows():
     x = np.random.default_rng(1).standard_normal((30, 50))
-    inverse, bias_factor = approximate_inverse(x.T @ x / 30, 30.0, has_intercept=False)
+    inverse, bias_factor = approximate_inverse(x.T @ x / 30, 30.0, n_intercepts=0)
     product = inverse @ (x.T @ x / 30)
     np.testing.assert_allclose(np.diagonal(product), 1, rtol=1e-10)
     assert np.abs(product - np.eye(50)).max() < 0.8

@@ -16,9 +16,10 @@ from inferred_records import CLIENTS, patients, record_of, table_of
 from fcorun.base.records.record import Record, is_refit_of_adaptive_lasso
 from fcorun.experiment.prepare import prepare
 from fcorun.results.models import inference_table
+from fcorun.results.models.coefficients import INTERCEPT
 from fcorun.results.models.inference import infer
 from fcorun.results.models.inference_problem import InferenceOptions
-from fcorun.results.models.inference_table import INTERCEPT, build_table, describe, find_warnings
+from fcorun.results.models.inference_table import build_table, describe, find_warnings
 
 
 @pytest.fixture(autouse=True)

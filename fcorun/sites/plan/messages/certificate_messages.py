@@ -10,8 +10,8 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.engine.remote.certificate import NULL, REFERENCE, RUN, SCALE
 from fcorun.experiment.optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
+from fcorun.methods.objectives.intercepts import MAX_INTERCEPT_STEPS
 from fcorun.methods.problem.curvature import bound_pooled_smoothness, curvature_bounds
-from fcorun.methods.problem.duality_gap import MAX_INTERCEPT_STEPS
 from fcorun.sites.plan.messages.message_kind import MEANS, MessageKind, Quantity, Stage
 from fcorun.sites.plan.messages.run_messages import StartMessage
 from fcorun.sites.plan.planned_study import PlannedStudy

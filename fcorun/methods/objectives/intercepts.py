@@ -1,0 +1,151 @@
+"""The intercepts that minimize sums of losses at given predictions: of all rows together, or of each client's rows.
+
+The sum of the losses is a convex function of each intercept alone, whose minimum is where the derivatives add up to 0.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+MAX_INTERCEPT_STEPS = 100
+_BEST_INTERCEPT = 45  # in units of the rounding error: 1e-14 in float64
+_FINITE = 1e-12  # the least mean curvature at a finite intercept: far less than 1 / rows
+
+
+class LossSums(NamedTuple):
+    """Sums over rows, each with its weight in F, of the loss and its derivatives in the prediction.
+
+    Attributes:
+        loss: the sum of the losses.
+        slope: the sum of the first derivatives u.
+        slope_size: the sum of |u|.
+        curvature: the sum of the second derivatives.
+    """
+
+    loss: jax.Array
+    slope: jax.Array
+    slope_size: jax.Array
+    curvature: jax.Array
+
+
+class InterceptSearch(NamedTuple):
+    """A search for the intercept that minimizes F: Newton's method, with bisection where a step leaves the bracket.
+
+    Attributes:
+        bias: the intercept at which ``loss_sums`` are to be computed next.
+        low, high: the bracket of the best intercept; infinite sides are unknown.
+        steps: the number of steps so far.
+    """
+
+    bias: jax.Array
+    low: jax.Array | float = -jnp.inf
+    high: jax.Array | float = jnp.inf
+    steps: jax.Array | int = 0
+
+    def advance(self, sums: LossSums, has_curvature_bound: bool) -> "InterceptSearch":
+        """Return the search after a step, given the sums over all rows at ``bias``."""
+        bias, slope = self.bias, sums.slope
+        low = jnp.where(slope < 0, bias, self.low)
+        high = jnp.where(slope > 0, bias, self.high)
+        step, longest = -slope / sums.curvature, 2.0**self.steps
+        if not has_curvature_bound:  # a step from a flat part of the loss may overflow
+            step = jnp.clip(step, -longest, longest)
+        newton = bias + step
+        middle = jnp.where(jnp.isfinite(low + high), (low + high) / 2, bias - jnp.sign(slope) * longest)
+        inside = (newton > low) & (newton < high)
+        return InterceptSearch(jnp.where(inside, newton, middle), low, high, self.steps + 1)
+
+
+def has_best_intercept(sums: LossSums) -> jax.Array:
+    """Return whether sums over all rows are those of the best intercept, up to rounding."""
+    return jnp.abs(sums.slope) <= _BEST_INTERCEPT * jnp.finfo(sums.slope.dtype).eps * sums.slope_size
+
+
+# The intercepts of clients, each of which minimizes the sum of the losses of its client's rows.
+
+Losses = Callable[[Float[Array, " n"]], Float[Array, " n"]]
+
+
+class ClientIntercepts(NamedTuple):
+    """The intercepts of M clients.
+
+    Attributes:
+        values: the intercept of each client, (M,).
+        mean: the mean of the finite ones, with the weights of the clients in F: the intercept of any other client.
+        finite: whether the client has a finite best intercept, (M,). Rows of one class alone have none, nor have
+            counts that are all 0.
+    """
+
+    values: Float[Array, " M"]
+    mean: Float[Array, ""]
+    finite: Float[Array, " M"]
+
+    def for_rows(self, client: Int[Array, " n"]) -> Float[Array, " n"]:
+        """Return the intercept of each row, (n,): the mean for rows of clients without a finite one, or without any."""
+        is_known = (client >= 0) & (client < len(self.values))
+        number = jnp.where(is_known, client, 0)
+        return jnp.where(is_known & self.finite[number], self.values[number], self.mean)
+
+
+def fit_client_intercepts(
+    losses: Losses,
+    prediction: Float[Array, " n"],
+    weight: Float[Array, " n"],
+    client: Int[Array, " n"],
+    *,
+    n_clients: int,
+    has_curvature_bound: bool,
+) -> ClientIntercepts:
+    """Return the intercepts that minimize the weighted sum of the losses of each client's rows.
+
+    The derivative of an intercept in the predictions is that of the implicit function, so that sums of losses at the
+    best intercepts have the right first and second derivatives.
+
+    Args:
+        losses: the loss of each row as a function of its prediction.
+        weight: the weight of each row in F; rows of weight 0 do not count.
+        client: the client of each row, from 0 to M - 1.
+    """
+
+    def add_up(values):
+        weighted = jnp.where(weight > 0, weight * values, 0).astype(prediction.dtype)
+        return jax.ops.segment_sum(weighted, client, n_clients)
+
+    def derivatives(predictions):
+        def slopes(points):
+            return jax.grad(lambda p: losses(p).sum())(points)
+
+        return slopes(predictions), jax.grad(lambda p: slopes(p).sum())(predictions)
+
+    def sums_at(predictions, intercepts):
+        slope, curvature = derivatives(predictions + intercepts[client])
+        return LossSums(jnp.zeros_like(intercepts), add_up(slope), add_up(jnp.abs(slope)), add_up(curvature))
+
+    def is_far(state):
+        search, sums = state
+        return (~has_best_intercept(sums)).any() & (search.steps < MAX_INTERCEPT_STEPS)
+
+    def advance(state):
+        search, sums = state
+        moved = search.advance(sums, has_curvature_bound)
+        is_best = has_best_intercept(sums)
+        kept = jax.tree.map(lambda old, new: jnp.where(is_best, old, new.astype(old.dtype)), search[:3], moved[:3])
+        return InterceptSearch(*kept, moved.steps), sums_at(fixed_prediction, kept[0])
+
+    fixed_prediction = lax.stop_gradient(prediction)
+    weight = lax.stop_gradient(weight)
+    zeros = jnp.zeros(n_clients, prediction.dtype)
+    start = InterceptSearch(zeros, zeros - jnp.inf, zeros + jnp.inf, jnp.zeros((), jnp.int32))
+    search, sums = lax.while_loop(is_far, advance, (start, sums_at(fixed_prediction, zeros)))
+    has_curvature = sums.curvature > 0
+    newton_step = sums_at(prediction, search.bias).slope / jnp.where(has_curvature, sums.curvature, 1)
+    values = search.bias - jnp.where(has_curvature, newton_step - lax.stop_gradient(newton_step), 0)
+    total = add_up(jnp.ones_like(prediction))
+    finite = sums.curvature > _FINITE * total
+    share = jnp.where(finite, total, 0)
+    mean = share @ values / jnp.maximum(share.sum(), jnp.finfo(share.dtype).tiny)
+    return ClientIntercepts(values, mean, finite)

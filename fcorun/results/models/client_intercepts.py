@@ -1,0 +1,101 @@
+"""The intercepts of clients of a finished model, which its rows determine, and predictions with them.
+
+A solution has them as ``client_intercepts`` (M,). Its ``bias`` is their mean, with the weights of the clients in F, and
+the intercept of all other clients. Where rows stay at their sites, a client's intercept stays there, too.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.base.errors import abbreviate, word
+from fcorun.base.records.record import Record
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.methods.objectives.intercepts import ClientIntercepts
+from fcorun.methods.objectives.objective import Objective
+from fcorun.results.model_outputs import Arrays, compute_predictions
+
+CLIENT_INTERCEPTS = "client_intercepts"
+
+
+def fit_intercepts(
+    objective: Objective, data: FederatedData, client_weighting: str, solution: Arrays
+) -> ClientIntercepts:
+    """Return the best intercepts of the clients for the weights of a solution, in float64."""
+    rows = data.train
+    weights = {"weights": solution["weights"].astype(np.float64)}
+    prediction = compute_predictions(objective, weights, rows.x, data.features.scale)
+    if rows.offset is not None:
+        prediction = prediction + rows.offset
+    target = rows.y.astype(np.float64)
+    weight = rows.objective_weights(client_weighting)
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, _fit(objective, prediction, target, weight, rows.known_client, data.n_clients))
+
+
+@partial(jax.jit, static_argnames=("objective", "n_clients"))
+def _fit(objective, prediction, y, weight, client, n_clients) -> ClientIntercepts:
+    fitted = objective.fit_client_intercepts(prediction, y, weight, client, n_clients)
+    return fitted._replace(values=fitted.for_rows(jnp.arange(n_clients)))
+
+
+def add_client_intercepts(objective: Objective, data: FederatedData, client_weighting: str, solution: Arrays) -> Arrays:
+    """Return the parameters of a solution with its ``client_intercepts`` and their mean, ``bias``.
+
+    Returns the solution as it is if the objective has no such intercepts, or if they are at the sites of the rows.
+    """
+    if not objective.client_intercepts or data.train.stays_at_sites:
+        return solution
+    fitted = fit_intercepts(objective, data, client_weighting, solution)
+    dtype = solution["weights"].dtype
+    return solution | {"bias": np.asarray(fitted.mean, dtype), CLIENT_INTERCEPTS: np.asarray(fitted.values, dtype)}
+
+
+def clients_with_intercepts(record: Record) -> list[str]:
+    """Return the names of the clients whose intercepts a record has; empty if it has one of all, or none."""
+    return record.summary["data"]["client_names"] if CLIENT_INTERCEPTS in record.solution else []
+
+
+def difference_from_mean(solution: Arrays, client: np.ndarray | None) -> np.ndarray | float:
+    """Return what each row's intercept exceeds ``bias`` by, (n,): 0 for rows of clients without an intercept.
+
+    ``client`` (n,) are the numbers of the rows' clients; None: unknown.
+    """
+    values = solution.get(CLIENT_INTERCEPTS)
+    if values is None or client is None:
+        return 0.0
+    is_known = (client >= 0) & (client < len(values))
+    return np.where(is_known, values[np.where(is_known, client, 0)] - solution["bias"], 0)
+
+
+def explain_infinite_intercepts(
+    objective: Objective, data: FederatedData, client_weighting: str, solution: Arrays
+) -> str:
+    """Return a clause on the clients without a finite intercept; empty if each has one."""
+    finite = fit_intercepts(objective, data, client_weighting, solution).finite
+    if finite.all():
+        return ""
+    names = abbreviate([f"'{data.client_names[m]}'" for m in np.flatnonzero(~finite)])
+    targets = "one class" if data.classes else "targets of 0"
+    return f"no finite intercept for {names}, with rows of {targets} alone"
+
+
+def warn_intercepts(objective: Objective, data: FederatedData, client_weighting: str, solution: Arrays) -> list[str]:
+    """Return sentences on clients without a finite intercept, and on rows of clients that have none."""
+    if not objective.client_intercepts or data.train.stays_at_sites:
+        return []
+    sentences = []
+    if clause := explain_infinite_intercepts(objective, data, client_weighting, solution):
+        sentences.append(
+            f"{clause}: their rows tell nothing about the coefficients, and "
+            "predictions for them take the mean of the other clients' intercepts"
+        )
+    held_out = [rows for name, rows in data.splits.items() if name != "train"]
+    if any(rows.client is None or ((rows.client < 0) | (rows.client >= data.n_clients)).any() for rows in held_out):
+        sentences.append(
+            word("held-out rows of clients without training rows are predicted with the mean of the clients' "
+                 "intercepts (`objective.client_intercepts=true`)")
+        )  # fmt: skip
+    return sentences
