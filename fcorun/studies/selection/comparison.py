@@ -30,13 +30,16 @@ from fcorun.results.score_intervals.intervals import Tabulation
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreOptions
 from fcorun.results.scores.score import all_scores, list_scores
 from fcorun.studies.selection.folds import list_marked_folds
+from fcorun.studies.selection.recalibration import write_recalibrated
 from fcorun.studies.selection.select import SelectionPlan, plan_selection
 from fcorun.studies.selection.selection_result import Selection, SelectOptions
 from fcorun.studies.selection.study import Log, render_png_and_pdf
 
 SHARED, STANDARDIZED, LOCAL, MEAN, NEW_CLIENT = "shared", "standardized", "local", "mean", "new_client"
+RECALIBRATED = "recalibrated"
 DESCRIPTIONS = {
     SHARED: "one model for all clients",
+    RECALIBRATED: "the shared model, with an intercept and a slope of its linear predictor for each client",
     STANDARDIZED: "one model for all clients, of features standardized by each client",
     LOCAL: "a model of each client's rows alone, of one strength for all clients",
     MEAN: "each client's mean or share of events alone, without features",
@@ -457,7 +460,7 @@ class ComparisonPlan:
     def messages(self) -> list[str]:
         """The lines to print before the comparison begins."""
         lines = ["candidates:"]
-        for name in (*self.plans, MEAN):
+        for name in (SHARED, RECALIBRATED, *(name for name in self.plans if name != SHARED), MEAN):
             description = DESCRIPTIONS.get(name, f"each client's own model by algo={name}")
             lines.append(f"  {name}: {description}")
         return [*self.plans[SHARED].messages, *lines, *self.left_out]
@@ -497,6 +500,12 @@ class ComparisonPlan:
                 if name == SHARED:
                     raise
                 warnings.append(f"{name} is left out: {error}")
+            if name == SHARED:
+                try:
+                    warnings += write_recalibrated(plan, selections[name], self.folder / RECALIBRATED)
+                    rows[RECALIBRATED] = read_held_out_rows(self.folder / RECALIBRATED, plan.study.data.task)[0]
+                except UserError as error:
+                    warnings.append(f"{RECALIBRATED} is left out: {error}")
         shared = self.plans[SHARED]
         if shared.metric in RANKING_METRICS:
             warnings.append(word(f"mean is left out: it ranks no rows of a client, as `metric={shared.metric}` does"))
@@ -549,7 +558,8 @@ def plan_comparison(
     study = plans[SHARED].study
     folder = Path(out or Path("outputs") / study.experiment.names["data"] / f"compare-{study.identity[:8]}")
     for name, plan in plans.items():
-        plans[name] = replace(plan, study=replace(plan.study, folder=folder / name))
+        study = replace(plan.study, folder=folder / name)
+        plans[name] = replace(plan, study=study, keeps_solutions=name == SHARED)
     return ComparisonPlan(plans, left_out, options, folder)
 
 

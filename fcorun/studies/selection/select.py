@@ -70,6 +70,7 @@ class SelectionPlan(StudyPlan[Selection]):
         nested_folds: the folds of a nested cross-validation; None without.
         held_out_clients: the clients that each fold holds out; None without by=clients.
         threshold: the rule for the threshold between two classes, applied to the rows out of fold.
+        keeps_solutions: whether the fits keep the solutions without each fold, or outer fold.
     """
 
     options: SelectOptions
@@ -78,16 +79,18 @@ class SelectionPlan(StudyPlan[Selection]):
     held_out_clients: dict[str, list[str]] | None
     threshold: float | str
     nested_folds: NestedFolds | None = None
+    keeps_solutions: bool = False
 
     def select_value(self, log: Log = lambda line: None) -> Selection:
         """Compute the missing fits under ``study.claim()``, and choose a value, without a refit. Raises UserError."""
         return self.conclude(self.study.compute_fits(self.reduce_fit, log))
 
     def reduce_fit(self, name: str, fit: PathFit) -> PathFit:
-        """Return a fit without its solution, unless it is that of all rows, and without predictions not needed."""
-        if name != ALL_ROWS:
+        """Return a fit without predictions that are not needed, and without a solution not needed."""
+        predicts = self.study.subsets[name].keeps_predictions
+        if name != ALL_ROWS and not (predicts and self.keeps_solutions):
             fit = replace(fit, solution={})
-        if not self.study.subsets[name].keeps_predictions:
+        if not predicts:
             fit = replace(fit, held_out={})
         return fit
 

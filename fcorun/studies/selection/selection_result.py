@@ -182,6 +182,13 @@ class Selection(StudyResult):
         return self.fits if self.nested is None else {**self.fits, **self.nested.fits}
 
     @property
+    def outer_choices(self) -> dict[str, int]:
+        """The position on the path of the value whose fits predict each fold, or outer fold, by the fold's name."""
+        if self.nested is not None:
+            return dict(zip(self.nested.folds.inner, self.nested.chosen.tolist(), strict=True))
+        return {f"fold{k + 1}": self.choice.chosen_index for k in range(len(self.fold_weights))}
+
+    @property
     def by(self) -> str:
         """The origin of the folds: "rows", "clients", or "data.fold", a column that marks them."""
         return self.options.by if self.data.train.fold is None else "data.fold"

@@ -9,7 +9,10 @@ import pandas as pd
 import pytest
 from four_clients import OWNER, X, table
 from helpers import composed, fails, not_none
+from sklearn.linear_model import LogisticRegression
 
+from fcorun.data.rows.rows import Rows
+from fcorun.methods.objectives import Logistic
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows
 from fcorun.studies.selection.comparison import (
     BETTER,
@@ -23,6 +26,7 @@ from fcorun.studies.selection.comparison import (
     plan_comparison,
     predict_means,
 )
+from fcorun.studies.selection.recalibration import _fit_client
 
 DATA = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0", "reg=l1"]
 
@@ -182,6 +186,40 @@ def test_configurations_of_the_candidates():
         plan_comparison(compose, [*DATA, "data.task=regression", "objective=quantile"], CompareOptions(), "out")
 
 
+def check_recalibrated(frame):
+    """Hold that each row is predicted by a line through its client's other rows, on the shared model without it."""
+    x = frame.drop(columns=["y", "site"]).to_numpy()
+    predictions = pd.read_csv("out/recalibrated/predictions.csv")
+    shared = pd.read_csv("out/shared/predictions.csv")
+    for number in (1, 2, 3):
+        held_out = (shared["fold"] == number).to_numpy()
+        fits = np.load(f"out/shared/fits/outer{number}.npz")
+        linear = fits["solution/weights"] @ x.T + fits["solution/bias"][:, None]
+        used = np.abs(linear[:, held_out] - shared["prediction"][held_out].to_numpy()).sum(axis=1).argmin()
+        for client in frame["site"].unique():
+            is_own = (frame["site"] == client).to_numpy()
+            trained = is_own & ~held_out
+            degree = int(np.ptp(linear[used]) > 0)  # a shared model of zeros has no slope
+            line = np.polynomial.Polynomial.fit(linear[used][trained], frame["y"][trained], degree)
+            expected = line(linear[used][is_own & held_out])
+            np.testing.assert_allclose(predictions["prediction"][is_own & held_out], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_client_gets_the_intercept_and_slope_that_its_rows_determine():
+    rng = np.random.default_rng(0)
+    predictor = rng.standard_normal(70)
+    target = (rng.random(70) < 1 / (1 + np.exp(-2 * predictor - 1))).astype(int)
+    slope, intercept = _fit_client(Logistic(), predictor, Rows(np.zeros((70, 1)), target))
+    glm = LogisticRegression(C=np.inf, tol=1e-12, max_iter=1000).fit(predictor[:, None], target)
+    np.testing.assert_allclose([slope, intercept], [glm.coef_[0, 0], glm.intercept_[0]], rtol=1e-5)
+    separated = (predictor > 0).astype(int)
+    slope, intercept = _fit_client(Logistic(), predictor, Rows(np.zeros((70, 1)), separated))
+    assert slope is None
+    expected = 1 / (1 + np.exp(-predictor - intercept))
+    assert expected.sum() == pytest.approx(separated.sum())  # of the intercept alone
+    assert _fit_client(Logistic(), predictor, Rows(np.zeros((70, 1)), np.ones(70, int))) == (None, 0.0)
+
+
 @pytest.mark.slow
 @pytest.mark.drawn
 def test_a_comparison_of_a_table():
@@ -194,8 +232,9 @@ def test_a_comparison_of_a_table():
     options = CompareOptions(folds=2, outer_folds=3, points=3, methods=["pfedme"], samples=200)
     overrides = [*DATA, "rounds=100"]
     comparison = plan_comparison(compose, overrides, options, "out").run()
-    names = ["shared", "standardized", "pfedme", "local", "new_client", "mean"]
+    names = ["shared", "recalibrated", "standardized", "pfedme", "local", "new_client", "mean"]
     assert comparison.candidates == names
+    check_recalibrated(frame)
     assert comparison.scores == ["rmse", "r2"]
     assert comparison.find("local", "").verdict == BETTER
     written = pd.read_csv("out/comparison.csv")

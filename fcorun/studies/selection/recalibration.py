@@ -1,0 +1,96 @@
+"""The shared model recalibrated: each client has an intercept and a slope of its linear predictor, within folds."""
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fcorun.base.errors import UserError, abbreviate
+from fcorun.base.records.record import OUT_OF_FOLD, PREDICTIONS_FILE, SHARED
+from fcorun.base.system.files import write_atomically
+from fcorun.data.rows.rows import Rows
+from fcorun.methods.objectives.objective import LinearModel
+from fcorun.results.inference.solution import Penalty, solve
+from fcorun.results.inference.sums import ModelRows, PooledSums
+from fcorun.results.model_outputs import compute_predictions
+from fcorun.results.models.predictions import choose_thresholds, predictions_csv
+from fcorun.studies.selection.fitting import join_folds
+from fcorun.studies.selection.select import SelectionPlan
+from fcorun.studies.selection.selection_result import Selection
+
+_SHORTEST = 64  # padded rows of a client, so that clients of similar sizes share a compiled program
+
+
+def write_recalibrated(plan: SelectionPlan, selection: Selection, folder: Path) -> list[str]:
+    """Write predictions.csv of the recalibrated shared model, out of fold, into a folder, and return warnings.
+
+    The training rows of each client in an outer fold determine an intercept and a slope of the shared model of that
+    fold, by the loss of the model without a penalty. A client whose rows do not determine them gets an intercept alone,
+    or the shared model as it is. Raises UserError for models that have no single linear predictor.
+    """
+    study = plan.study
+    objective: Any = study.experiment.objective
+    if not isinstance(objective, LinearModel) or objective.has_client_losses or not objective.has_hessian:
+        raise UserError("the loss of the model determines no intercept and slope of a client")
+    if len(study.data.classes) > 2:
+        raise UserError("a model of several classes has no single linear predictor")
+    rows = {}
+    outputs = []
+    without_slope: set[str] = set()
+    for number, (name, index) in enumerate(selection.outer_choices.items(), start=1):
+        subset = study.take_subset(name).data
+        rows[number] = np.flatnonzero(study.subsets[name].validation)
+        solution = {key: values[index] for key, values in selection.computed_fits[name].solution.items()}
+        assert subset.validation is not None
+        predictors = [
+            compute_predictions(objective, solution, part.x, subset.features.scale).astype(float)
+            for part in (subset.train, subset.validation)
+        ]
+        clients = [subset.client_of_row(split) for split in ("train", "validation")]
+        recalibrated = predictors[1].copy()
+        for client in np.unique(clients[1]):
+            is_own = clients[0] == client
+            slope, intercept = _fit_client(objective, predictors[0][is_own], subset.train.take(np.flatnonzero(is_own)))
+            if slope is None:
+                without_slope.add(str(client))
+            of_client = clients[1] == client
+            recalibrated[of_client] = (1.0 if slope is None else slope) * predictors[1][of_client] + intercept
+        outputs.append({SHARED: recalibrated})
+    predictions = join_folds(objective, study.data, rows, outputs)
+    if not predictions:
+        raise UserError("the shared model of some fold is not finite")
+    if predictions[0].probability is not None:
+        predictions = choose_thresholds(predictions, plan.threshold, OUT_OF_FOLD).apply(predictions)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / PREDICTIONS_FILE, predictions_csv(predictions))
+    if not without_slope:
+        return []
+    return [f"recalibrated: {abbreviate(sorted(without_slope))} keep the slope of the shared model in some fold, since "
+            "their training rows determine no other"]  # fmt: skip
+
+
+def _fit_client(objective: LinearModel, predictor: np.ndarray, rows: Rows) -> tuple[float | None, float]:
+    """Return the slope and the intercept that minimize a client's loss; None, and 0, where that has no minimum."""
+    n = len(predictor)
+    weight = np.ones(n) if rows.weight is None else rows.weight
+    if not weight.any():
+        return None, 0.0
+    padding = (0, max(_SHORTEST, 2 ** (n - 1).bit_length()) - n)
+    weight = np.pad(weight / weight.sum(), padding)
+    target = np.pad(rows.y.astype(float), padding, mode="edge")
+    offset = np.zeros(len(target)) if rows.offset is None else np.pad(rows.offset.astype(float), padding)
+    predictor = np.pad(predictor, padding)
+    ones = np.ones(len(target))
+    both = ModelRows(np.stack([predictor, ones], axis=1), target, weight, offset)
+    alone = ModelRows(ones[:, None], target, weight, offset + predictor)
+    without_ridge = replace(objective, ridge=0.0)
+    with jax.enable_x64(True):
+        with suppress(UserError):
+            slope, intercept = solve(PooledSums(without_ridge, both), Penalty.none(2), np.array([1.0, 0.0])).theta
+            return float(slope), float(intercept)
+        with suppress(UserError):
+            return None, float(solve(PooledSums(without_ridge, alone), Penalty.none(1), np.zeros(1)).theta[0])
+    return None, 0.0
