@@ -18,6 +18,7 @@ from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
 from fcorun.engine.segments.row_fetching import block_length, bytes_per_round
 from fcorun.engine.segments.run_loop import RunLoop, Segments, Snapshot
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree, tree_bytes
+from fcorun.methods.algorithms.output_check import check_initial_states
 from fcorun.methods.communication.contracts import Channel, MessageBytes
 
 # What is known of a run before it runs: bytes of memory (estimates), bytes sent (exact), dependence on the seed.
@@ -260,7 +261,12 @@ class Engine:
         states of generated clients for each run, from ``open_client_states``; by default they are in memory.
         """
         seeds = list(seeds or [self.federation.schedule.seed] * len(points))
-        state = self.initial_state(points, seeds) if state is None else jax.device_put(state)
+        if state is None:
+            state = self.initial_state(points, seeds)
+            first_client = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :1], state["clients"][0])
+            initial = {"the server's state": state["server"], "the state of a client": first_client}
+            check_initial_states(self.federation.algorithm, initial)
+        state = jax.device_put(state)
         work = np.zeros((len(points), 2), np.int64) if work is None else work
         if client_states is None:
             client_states = self.open_client_states(points, seeds, [None] * len(points))

@@ -133,6 +133,12 @@ def test_a_wrong_result_is_named(mine, part, value):
         mine(**{part: value})
 
 
+def test_an_initial_state_that_is_not_finite_is_named(mine):
+    """The run ended as diverged in its first round, without a word on which number was not finite."""
+    with fails("init() of Mine returns inf in the state of a client['best'], and", "jnp.finfo(dtype).max", "line 13"):
+        mine(INIT="w0, {'best': float('inf')}")
+
+
 @pytest.mark.parametrize("zero", ["0", "w0['bias'].astype('int32')"])
 def test_a_number_of_another_type_is_named(mine, zero):
     """JAX would cut a client's number to an integer again, and refuse the server's on two devices."""
