@@ -11,11 +11,12 @@ import numpy as np
 
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.data.tables.cells import column_as_text, is_missing, names_as_text, require_finite_numbers, to_plain_array
+from fcorun.data.tasks.time_to_event import TIME_ZERO
 
 # columns of predictions.csv and of the predictions of new rows (fcorun.results.models.predictions and predict)
 _PREDICTION_COLUMNS = (
     *("set", "client", "row", "group", "target", "event", "prediction", "positive", "probability"),
-    *("model", "fold", "scaling", "intercept", "warnings"),
+    *("model", "fold", "scaling", "intercept", "baseline_hazard", "warnings"),
 )
 _PREDICTION_PREFIXES = ("probability_", "survival_at_")
 _MAX_LISTED = 30  # an error lists all columns of a file with no more than these
@@ -209,8 +210,10 @@ def read_metadata(rows: ParsedRows, roles: ColumnRoles, path: str) -> ParsedRows
         raise UserError(f"`data.weight={roles.weight}`: row {row + 1} of {path} has {values['weight'][row]:g}; give "
                         "weights of 0 or more")  # fmt: skip
     y = rows.y
+    warnings = rows.warnings
     if "event" in values:
         y = _sign_times(y, values.pop("event"), roles, path)
+        warnings = (*warnings, *_warn_zero_times(y))
     if "split" in values:
         split = values.pop("split")
         where = f"`data.split={roles.split}`"
@@ -223,7 +226,7 @@ def read_metadata(rows: ParsedRows, roles: ColumnRoles, path: str) -> ParsedRows
         if not (split == "train").any():
             raise UserError(f"{where}: no row of {path} is marked train; leave some to train on")
         values |= {"validation": split == "validation", "test": split == "test"}
-    return replace(rows, y=y, **values)  # type: ignore[arg-type]
+    return replace(rows, y=y, warnings=warnings, **values)  # type: ignore[arg-type]
 
 
 def are_counts(weight: np.ndarray) -> bool:
@@ -261,20 +264,35 @@ def repeat_rows(rows: ParsedRows, column: str | None, path: str) -> ParsedRows:
 
 
 def _sign_times(y: np.ndarray, events: np.ndarray, roles: ColumnRoles, path: str) -> np.ndarray:
-    """Return signed times, float64 (N,), of the times ``y`` and the events, 0 or 1. Raises UserError for others."""
+    """Return signed times, float64 (N,), of the times ``y`` and the events, 0 or 1. Raises UserError for others.
+
+    Cox's partial likelihood depends on the order of times alone, so that a 0, which has no sign, may be any number
+    below all other times.
+    """
     where = f"`data.target={roles.target}`"
     if y.dtype.kind not in "fiu":
         raise UserError(f"{where} holds '{y[0]}', and `data.event` asks for times: give numbers")
     times = y.astype(np.float64)
-    if times.min() <= 0:
-        row = int((times <= 0).argmax())
+    if times.min() < 0:
+        row = int((times < 0).argmax())
         raise UserError(f"{where}: row {row + 1} of {path} has {times[row]:g}, and times must be positive: correct it")
+    times = np.where(times == 0, TIME_ZERO, times)
     unknown = ~np.isin(events, (0, 1))
     if unknown.any():
         row = int(unknown.argmax())
         raise UserError(f"`data.event={roles.event}`: row {row + 1} of {path} has {events[row]:g}: write 1 for an "
                         "event at the time of `data.target`, and 0 for a row that is censored then")  # fmt: skip
     return np.where(events == 1, times, -times)
+
+
+def _warn_zero_times(y: np.ndarray) -> list[str]:
+    """Return a warning if signed times (N,) stand for times of 0."""
+    n_zero = int((np.abs(y) == TIME_ZERO).sum())
+    if not n_zero:
+        return []
+    rows = "1 row has" if n_zero == 1 else f"{n_zero:,} rows have"
+    return [f"{rows} the time 0, which counts as {TIME_ZERO:g}, before all other times: check that 0 is no code for a "
+            "missing time"]  # fmt: skip
 
 
 def check_unique_names(names: Sequence[str], where: str) -> None:

@@ -7,6 +7,8 @@ from jaxtyping import Bool, Float, Shaped
 
 from fcorun.data.tasks.task import Task, encode_numbers
 
+TIME_ZERO = 1e-30  # stands for a time of 0, which could not have the sign of a censored row; float32 holds it
+
 
 class Survival(Task):
     """A time to an event, or to the end of observation without one: t for an event at t, -t for a row censored at t."""

@@ -41,7 +41,8 @@ class Cox(LinearModel):
 
     def check_targets(self, y, y_val):
         if any((split == 0).any() for split in (y, y_val)):
-            raise ValueError("a time is 0, and must be positive: correct it")
+            raise ValueError("a time is 0, whose sign does not tell an event from a censored row: give a small number "
+                             "in its place, or times and events apart, which may be 0")  # fmt: skip
         if len(y) and not (y > 0).any():  # a site may have held-out rows alone
             raise ValueError("all training rows are censored, and a partial likelihood needs an event: check the "
                              "column of events, where 1 is an event")  # fmt: skip

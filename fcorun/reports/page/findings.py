@@ -107,6 +107,9 @@ def reading_sentences(model: FittedTableModel) -> list[str]:
         f"{first} Per unit: for one unit more of the feature, or for a level; per SD: for one "
         "standard deviation more, so that features can be compared."
     ]
+    if model.task.has_events:
+        sentences.append(f"Each {model.client_word} has a baseline hazard of its own, and events at equal times share "
+                         "a risk set (Breslow's ties; the default of R's coxph is Efron's).")  # fmt: skip
     two = []
     several = []
     references = [row["feature"] for row in model.intervals if row.get("method") == _REFERENCE]
