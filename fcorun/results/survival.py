@@ -10,7 +10,7 @@ Greenwood's. Censoring must not depend on the risk within a group.
 import csv
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from fcorun.base.errors import UserError, abbreviate
+from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.records.formats import columns_csv, csv_text, read_text
 from fcorun.base.records.record import BASELINE_HAZARD_FILE, Record
 from fcorun.data.datasets.dataset import FederatedData
@@ -29,6 +29,7 @@ from fcorun.results.score_intervals.held_out_rows import HeldOutRows, read_held_
 from fcorun.results.score_intervals.score_table import read_scored_record
 
 _BASELINE_COLUMNS = ("client", "time", "events", "at_risk", "cumulative_hazard")
+_ALL_CLIENTS = ""  # the client of the baseline hazard of all training rows, as one risk set
 
 
 def baseline_hazard(
@@ -59,19 +60,22 @@ def baseline_hazard(
 
 
 def baseline_hazards(objective: Objective, data: FederatedData, solution: Arrays) -> str:
-    """Return the content of baseline_hazard.csv: the baseline hazard of each client, by its training rows.
+    """Return the content of baseline_hazard.csv: the baseline hazards by the training rows of each client, and of all.
 
-    A client without a training row of positive weight has no row.
+    The rows of all clients together, whose client is "", are taken as one risk set. A client without a training row of
+    positive weight has no row.
     """
     train = data.train
     p = compute_predictions(objective, solution, train.x, data.features.scale)
     if train.offset is not None:
         p = p + train.offset
     weight = np.ones(len(train)) if train.weight is None else train.weight
-    rows = []
+    parts = {_ALL_CLIENTS: slice(None)}
     for name, start, stop in zip(data.client_names, train.offsets[:-1], train.offsets[1:], strict=True):
-        client = slice(start, stop)
-        rows += [{"client": name} | row for row in baseline_hazard(train.y[client], p[client], weight[client])]
+        parts[name] = slice(start, stop)
+    rows = []
+    for name, part in parts.items():
+        rows += [{"client": name} | row for row in baseline_hazard(train.y[part], p[part], weight[part])]
     return csv_text(rows) if rows else columns_csv(dict.fromkeys(_BASELINE_COLUMNS, ()))
 
 
@@ -81,43 +85,83 @@ def check_time(at: float) -> None:
         raise UserError(f"`at={at:g}` must be a positive time")
 
 
-def survival_probabilities(
-    record: Record, p: Float[np.ndarray, " n"], clients: np.ndarray, at: float
-) -> tuple[Float[np.ndarray, " n"], list[str]]:
-    """Return the probabilities of no event up to the time ``at``, given linear predictors, and warnings.
+@dataclass(frozen=True, eq=False)
+class SurvivalProbabilities:
+    """Probabilities of no event up to a time.
 
-    A probability is nan for a client without a baseline hazard, and after the last time of the client's training rows.
-    Raises UserError for a time that is not positive, and for a record without baseline hazards, or with personal
-    models, whose hazards are not known.
+    Attributes:
+        values: the probabilities, (n,), nan where there is none.
+        baseline: whose baseline hazard each of them is by, (n,): a client, "all clients", or in the record of a site
+            "all clients of this site"; "" for none.
+        substitution: a sentence on clients without a baseline hazard of their own; "" where all have one.
+        warnings: the sentence, and others on rows without a probability.
+    """
+
+    values: Float[np.ndarray, " n"]
+    baseline: np.ndarray
+    substitution: str
+    warnings: list[str]
+
+
+def survival_probabilities(
+    record: Record, p: Float[np.ndarray, " n"], clients: np.ndarray, at: float, baseline: str | None = None
+) -> SurvivalProbabilities:
+    """Return the probabilities of no event up to the time ``at``, given linear predictors.
+
+    Rows of a client without a baseline hazard have that of the client ``baseline``, None: that of all training rows
+    together. A probability is nan after the last time of the training rows that its hazard is by.
+    Raises UserError for a time that is not positive, for a ``baseline`` that the record does not have, and for a record
+    without baseline hazards, or with personal models, whose hazards are not known.
     """
     check_time(at)
     if record.personal:
         raise UserError(f"{record.folder} has personal models, and baseline hazards of the shared model alone: "
                         "leave --at out")  # fmt: skip
     baselines = _read_baselines(record)
+    names = [name for name in baselines if name != _ALL_CLIENTS]
+    known = f"the record has the baseline hazards of {abbreviate(names) if names else 'no client'}"
+    if baseline is not None and baseline not in names:
+        raise UserError(f"`baseline={baseline}`: {known}; give one of them, or none for that of all clients together")
+    substitute = baseline or _ALL_CLIENTS
+    of_site = " of this site" if record.summary.get("data", {}).get("sites") else ""
+    title = baseline or f"all clients{of_site}"
     probabilities = np.full(len(p), np.nan)
+    sources = np.full(len(p), "", object)
     unknown = []
     later = []
     for name in dict.fromkeys(clients.tolist()):
-        if name not in baselines:
+        is_unknown = name not in names
+        if is_unknown:
             unknown.append(name)
+        if is_unknown and substitute not in baselines:
             continue
-        time, hazard = baselines[name]
+        time, hazard = baselines[substitute if is_unknown else name]
         if at > time[-1]:
-            later.append(f"{name} ({time[-1]:g})")
+            later.append(f"{title if is_unknown else name} ({time[-1]:g})")
             continue
         number = int(np.searchsorted(time, at, side="right"))
         rows = clients == name
         probabilities[rows] = np.exp(-(hazard[number - 1] if number else 0.0) * np.exp(p[rows]))
+        sources[rows] = title if is_unknown else name
+    named = " and ".join(_name_rows(unknown))
+    substitution = ""
     warnings = []
-    known = f"the record has the baseline hazards of {abbreviate(list(baselines)) if baselines else 'no client'}"
-    if None in unknown:
-        warnings.append(f"no probability of survival for rows without a client: {known}")
-    if names := [str(name) for name in unknown if name is not None]:
-        warnings.append(f"no probability of survival for rows of {abbreviate(names)}: {known}")
+    if unknown and substitute in baselines:
+        substitution = (f"{named} have no baseline hazard of their own and get that of {title}: how far theirs "
+                        "differs is not known")  # fmt: skip
+        warnings.append(substitution + ("" if baseline else word("; `baseline=CLIENT` takes that of one client")))
+    elif unknown:
+        warnings.append(f"no probability of survival for {named}: {known}")
     if later:
         warnings.append(f"no probability of survival at {at:g}, after the last training time of {abbreviate(later)}")
-    return probabilities, warnings
+    return SurvivalProbabilities(probabilities, sources, substitution, warnings)
+
+
+def _name_rows(clients: list[str | None]) -> list[str]:
+    """Return the rows of clients as nouns; None is no client."""
+    names = [str(name) for name in clients if name is not None]
+    rows = [f"rows of {abbreviate(names)}"] if names else []
+    return [*rows, "rows without a client"] if None in clients else rows
 
 
 def _read_baselines(record: Record) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -192,6 +236,7 @@ class SurvivalCalibration:
         groups: all rows and their groups, then those of each client.
         warnings: what a reader must know, a sentence each.
         level: the confidence level of the intervals of observed risks.
+        substitution: a sentence on clients without a baseline hazard of their own; "" where all have one.
     """
 
     at: float
@@ -199,6 +244,7 @@ class SurvivalCalibration:
     groups: tuple[RiskGroup, ...]
     warnings: tuple[str, ...]
     level: float = _LEVEL
+    substitution: str = ""
 
     def select(self, client: str, kind: str) -> list[RiskGroup]:
         """Return the groups of a kind of a client, or of all clients for ""."""
@@ -221,11 +267,13 @@ class SurvivalCalibration:
         return csv_text(rows)
 
 
-def calibrate_record(folder: Path, at: float, level: float = _LEVEL) -> SurvivalCalibration:
+def calibrate_record(
+    folder: Path, at: float, level: float = _LEVEL, baseline: str | None = None
+) -> SurvivalCalibration:
     """Return the calibration of a record's held-out rows at a time, by the baseline hazards of its training rows.
 
-    Observed risks have intervals of the confidence ``level``. Raises UserError for a record without hazards or held-out
-    rows, and for a time at which no row is at risk.
+    Observed risks have intervals of the confidence ``level``. ``baseline`` is as for ``survival_probabilities``.
+    Raises UserError for a record without hazards or held-out rows, and for a time at which no row is at risk.
     """
     check_time(at)
     task = read_scored_record(folder).task
@@ -233,14 +281,16 @@ def calibrate_record(folder: Path, at: float, level: float = _LEVEL) -> Survival
         raise UserError(f"`at={at:g}` is for times to events, and the record in {folder} has none: leave it out")
     (rows, *_) = read_held_out_rows(folder, task)
     client = np.array([name or None for name in rows.client.tolist()], object)
-    survival, sentences = survival_probabilities(Record(folder), rows.prediction, client, at)
-    is_known = np.isfinite(survival)
+    survival = survival_probabilities(Record(folder), rows.prediction, client, at, baseline)
+    sentences = survival.warnings
+    is_known = np.isfinite(survival.values)
     if not is_known.any():
         raise UserError(f"`at={at:g}`: {sentences[0]}")
     if not is_known.all():
         sentences = [*sentences, f"calibration leaves out {int((~is_known).sum())} of {len(rows)} rows without a "
                      "prediction"]  # fmt: skip
-    return calibrate(rows.take(is_known), 1 - survival[is_known], at, sentences, level)
+    calibration = calibrate(rows.take(is_known), 1 - survival.values[is_known], at, sentences, level)
+    return replace(calibration, substitution=survival.substitution)
 
 
 def calibrate(

@@ -1,5 +1,6 @@
 """Concordance, baseline hazards and probabilities of survival."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from scipy.special import logsumexp
 import fcorun
 from fcorun.data.rows.row_groups import RowGroups
 from fcorun.data.tasks import Survival
+from fcorun.data.tasks.time_to_event import TIME_ZERO
 from fcorun.methods.objectives import Cox
 from fcorun.results.models.predictions import find_few_levels
 from fcorun.results.scores.concordance import Concordance
@@ -142,10 +144,19 @@ def test_clients_without_rows_of_positive_weight_have_no_baseline_hazard(patient
     record: Any = SimpleNamespace(folder=tmp_path, personal=None, summary={})
     for text in (content, "\n"):
         (tmp_path / "baseline_hazard.csv").write_text(text)
-        probabilities, warnings = survival_probabilities(record, np.zeros(2), np.array(["Basel", "Graz"]), 0.5)
-        assert np.isnan(probabilities).all()
-        assert warnings == ["no probability of survival for rows of Basel, Graz: the record has the baseline hazards "
-                            "of no client"]  # fmt: skip
+        survival = survival_probabilities(record, np.zeros(2), np.array(["Basel", "Graz"]), 0.5)
+        assert np.isnan(survival.values).all()
+        unknown = "no probability of survival for rows of Basel, Graz: the record has the baseline hazards of no client"
+        assert survival.warnings == [unknown]
+
+
+def test_the_baseline_hazard_of_all_clients_takes_them_as_one_risk_set(patients):
+    data = fcorun.from_frame(patients, "time", "clinic", event="died").load()
+    weights = np.array([0.5, -0.3, 0.2])
+    table = pd.read_csv(io.StringIO(baseline_hazards(Cox(), data, {"weights": weights})), keep_default_na=False)
+    together = baseline_hazard(data.train.y, data.train.x @ weights, np.ones(len(data.train)))
+    assert set(table["client"]) == {"", "Basel", "Graz"}
+    np.testing.assert_allclose(table.query("client == ''").drop(columns="client"), pd.DataFrame(together), rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -166,12 +177,24 @@ def test_a_record_predicts_probabilities_of_survival(patients):
             record.predict(patients, at=time)
     with pytest.warns(fcorun.ExperimentWarning, match=r"survival at 100, after the last training time of Basel \("):
         assert not record.predict(patients, at=100)["survival_at_100"].notna().to_numpy().any()
-    with pytest.warns(fcorun.ExperimentWarning) as caught:
-        elsewhere = record.predict(patients.assign(clinic="Wien")[-1:], at=0.5)
-    assert not elsewhere["survival_at_0.5"].notna().to_numpy().any()
-    assert any("no probability of survival for rows of Wien" in str(warning.message) for warning in caught)
-    with pytest.warns(fcorun.ExperimentWarning, match="no probability of survival for rows without a client: "):
+    is_before = baseline["time"] <= 0.5
+    together = baseline[baseline["client"].isna() & is_before]["cumulative_hazard"].max()
+    graz = baseline[(baseline["client"] == "Graz") & is_before]["cumulative_hazard"].max()
+    new = patients[-1:].assign(clinic="Wien")
+    for options, source, hazard in (({}, "all clients", together), ({"baseline": "Graz"}, "Graz", graz)):
+        expected = f"rows of Wien have no baseline hazard of their own and get that of {source}"
+        with pytest.warns(fcorun.ExperimentWarning) as caught:
+            elsewhere = record.predict(new, at=0.5, **options)
+        assert any(expected in str(warning.message) for warning in caught)
+        assert elsewhere["baseline_hazard"].tolist() == [source]
+        survival = np.exp(-hazard * np.exp(elsewhere["prediction"]))
+        np.testing.assert_allclose(elsewhere["survival_at_0.5"], survival)
+    with pytest.warns(fcorun.ExperimentWarning, match="rows without a client have no baseline hazard of their own"):
         record.predict(patients.drop(columns="clinic"), at=0.5)
+    with fails("the record has the baseline hazards of Basel, Graz; give one of them"):
+        record.predict(new, at=0.5, baseline="Linz")
+    with fails("is for probabilities at a time: give at=TIME"):
+        record.predict(new, baseline="Graz")
     assert "fcorun infer RECORD adds them" in record.report().read_text()
     with pytest.warns(fcorun.ExperimentWarning, match="54 events are few for 3 parameters"):
         intervals = record.infer(data=data, errors="model").frame
@@ -188,3 +211,17 @@ def test_levels_with_few_rows_or_events_are_found(patients):
     frame = patients.assign(ward=ward, died=np.where(ward == "no event", 0, 1))
     data = fcorun.from_frame(frame, "time", "clinic", event="died", standardize="pooled").load()
     assert find_few_levels(data) == {"ward=few": "3 rows", "ward=no event": "no events in 5 rows"}
+
+
+def test_a_time_of_0_counts_before_all_others(patients):
+    first = patients.assign(time=patients["time"].where(patients.index > 2, 0.0))
+    data = [fcorun.from_frame(frame, "time", "clinic", event="died").load() for frame in (first, patients)]
+    assert any("3 rows have the time 0, which counts as 1e-30" in text for text in data[0].warnings)
+    assert (np.sign(data[0].train.y) == np.sign(data[1].train.y)).all()
+    assert np.abs(data[0].train.y).min() == TIME_ZERO
+    later = replace(data[0].train, y=np.sign(data[0].train.y) * np.maximum(np.abs(data[0].train.y), 0.001))
+    assert baseline_hazard(later.y, 0 * later.y, 1 + 0 * later.y)[-1] == pytest.approx(
+        baseline_hazard(data[0].train.y, 0 * later.y, 1 + 0 * later.y)[-1]
+    )
+    with fails("times must be positive"):
+        fcorun.from_frame(patients.assign(time=-1.0), "time", "clinic", event="died").load()

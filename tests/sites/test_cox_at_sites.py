@@ -167,14 +167,14 @@ def test_scores_are_those_of_the_pooled_rows_and_hazards_stay_at_the_sites(tmp_p
     with fails("baseline_hazard.csv, which stays at the sites", "results/"):
         survival_probabilities(Record(tmp_path / "out"), np.zeros(1), np.array(["a0"]), 0.5)
     own = Record(tmp_path / "results/c")
-    probabilities, _ = survival_probabilities(own, np.zeros(2), np.array(["c0", "a0"], object), 0.5)
-    assert 0 < probabilities[0] < 1
-    assert np.isnan(probabilities[1])
+    survival = survival_probabilities(own, np.zeros(2), np.array(["c0", "a0"], object), 0.5)
+    assert survival.baseline.tolist() == ["c0", "all clients of this site"]
+    assert ((survival.values > 0) & (survival.values < 1)).all()
     train = asked["data"]["c"].train
     first = train.client == 0
     hazard = baseline_hazard(train.y[first], (train.x @ record.solution["weights"])[first], np.ones(first.sum()))
     until = max(row["cumulative_hazard"] for row in hazard if row["time"] <= 0.5)
-    assert probabilities[0] == pytest.approx(np.exp(-until), rel=1e-9)
+    assert survival.values[0] == pytest.approx(np.exp(-until), rel=1e-9)
 
 
 @pytest.mark.parametrize(

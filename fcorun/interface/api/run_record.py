@@ -144,6 +144,7 @@ class RunRecord(FittedRecord):
         clients: "ArrayLike | None" = None,
         offset: "ArrayLike | None" = None,
         at: float | None = None,
+        baseline: str | None = None,
     ) -> "pd.DataFrame":
         """Return predictions for new rows, as ``fcorun predict`` does; doubtful rows are flagged and warned of.
 
@@ -155,6 +156,7 @@ class RunRecord(FittedRecord):
             offset: the offset of each row, (n,), for a record of arrays with offsets.
             at: a time, for a record of times to events: adds ``survival_at_TIME``, the probability of no event
                 until then.
+            baseline: the client whose baseline hazard clients without one have; None: that of all training rows.
 
         Raises UserError for a record that is not done, for rows that lack features, and for an offset of a record
         without offsets.
@@ -176,7 +178,7 @@ class RunRecord(FittedRecord):
                 raise UserError("this record has no offsets: leave offset out")
             frame = frame.assign(**{column: _column_of(offset, "offset", len(frame))})
         index = frame.index
-        predictions, sentences = predict(self, frame.reset_index(drop=True), clients, at=at)
+        predictions, sentences = predict(self, frame.reset_index(drop=True), clients, at=at, baseline=baseline)
         _warn(sentences)
         return predictions.set_index(index)
 
@@ -252,18 +254,19 @@ class RunRecord(FittedRecord):
         return intervals
 
     @python_words(names_of_record)
-    def calibration(self, at: float, level: float = ScoreOptions.level) -> "pd.DataFrame":
+    def calibration(self, at: float, level: float = ScoreOptions.level, baseline: str | None = None) -> "pd.DataFrame":
         """Return predicted and observed risks of an event up to a time, as ``fcorun scores --at`` does.
 
         The rows are those of calibration.csv: all held-out rows, groups by predicted risk, and the same by client.
-        Observed risks have intervals of the confidence ``level``.
+        Observed risks have intervals of the confidence ``level``. Clients without a baseline hazard have that of the
+        client ``baseline``, None: that of all training rows together.
 
         Raises UserError for a record without baseline hazards, for a time at which no held-out row is at risk, and for
         a level that is not between 0 and 1.
         """
         from fcorun.results.survival import calibrate_record
 
-        calibration = calibrate_record(self.folder, at, build(ScoreOptions, {"level": level}).level)
+        calibration = calibrate_record(self.folder, at, build(ScoreOptions, {"level": level}).level, baseline)
         _warn(calibration.warnings)
         return _read_table(calibration.to_csv(), ("client",))
 

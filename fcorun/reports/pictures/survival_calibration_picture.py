@@ -31,6 +31,7 @@ def draw(view: SurvivalView) -> Any:
     heading = [view.title, f"{everything.n:,} {SETS[calibration.split]}, risk of an event up to {calibration.at:g}: "
                f"{observed.events:,} events, {observed.censored:,} rows censored before, {observed.at_risk:,} at risk "
                "then"]  # fmt: skip
+    heading += [calibration.substitution] if calibration.substitution else []
     clients = calibration.clients
     named = clients if len(clients) <= MAX_NAMED else []
     n_panels = 2 if clients else 1

@@ -28,12 +28,14 @@ def predict(
     source: str = "the frame",
     keep: Sequence[str] = (),
     at: float | None = None,
+    baseline: str | None = None,
 ) -> tuple[Any, list[str]]:
     """Return predictions for new rows, and warnings about them, a sentence each.
 
     The predictions have the columns ``row`` (from 1), ``client`` if clients are known, those of ``keep``,
     ``prediction`` (a number, or the label of a class; of times to events the linear predictor), ``probability_LABEL``
-    of each class, and with ``at`` ``survival_at_TIME``, the probability of no event up to it. For a record with
+    of each class, and with ``at`` ``survival_at_TIME``, the probability of no event up to it, and ``baseline_hazard``,
+    the client whose hazard it is by. For a record with
     personal models, ``model`` is personal or shared. For standardize=per_client, ``scaling`` is client (of the row's
     client) or mean (of all clients). Where clients have intercepts of their own, so is ``intercept``. The column
     ``warnings`` flags rows whose prediction is doubtful: levels, clients and numbers that training did not have, and
@@ -47,6 +49,7 @@ def predict(
         source: the name of the rows in errors.
         keep: columns of the frame to repeat. Without any, the columns of the record's ``data.keep`` that the frame has.
         at: a time, of a record of times to events.
+        baseline: the client whose baseline hazard clients without one have; None: that of all training rows together.
 
     Raises UserError for features that are missing or no numbers, and as ``load_model``.
     """
@@ -76,10 +79,8 @@ def predict(
         part = _predict_rows(model, x.iloc[rows], offset[rows], read_threshold(record, client), positive)
         parts.append(part.set_index(rows))
     predictions = pd.concat(parts).sort_index()
-    survival_warnings: list[str] = []
-    if at is not None:
-        risks = predictions["prediction"].to_numpy(float)
-        predictions[f"survival_at_{at:g}"], survival_warnings = survival_probabilities(record, risks, clients, at)
+    survival_columns, survival_warnings = _predict_survival(record, predictions, clients, at, baseline)
+    predictions = predictions.assign(**survival_columns)
     leading = {"row": np.arange(1, len(predictions) + 1)}
     if any(name is not None for name in clients):
         leading["client"] = clients
@@ -108,6 +109,18 @@ def _tell_client_from_mean(predictions: Any, known_client: np.ndarray, **clients
     for name, clients in clients_by_column.items():
         if clients:
             predictions[name] = np.where(np.isin(known_client, clients), "client", "mean")
+
+
+def _predict_survival(
+    record: Record, predictions: Any, clients: np.ndarray, at: float | None, baseline: str | None
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return the columns of probabilities of no event up to a time, by name, and warnings; none without a time."""
+    if at is None:
+        if baseline is not None:
+            raise UserError(f"`baseline={baseline}` is for probabilities at a time: give `at=TIME`, too")
+        return {}, []
+    survival = survival_probabilities(record, predictions["prediction"].to_numpy(float), clients, at, baseline)
+    return {f"survival_at_{at:g}": survival.values, "baseline_hazard": survival.baseline}, survival.warnings
 
 
 def select_features(

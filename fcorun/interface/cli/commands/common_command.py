@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +15,20 @@ from fcorun.reports.build_table import drop_superseded
 
 # the writer of a table for each ending of a file
 TABLE_WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
+BASELINE_HELP = (
+    "the client whose baseline hazard the risks of clients without one are by, with --at; default: that of all "
+    "training rows together"
+)
+
+
+def word_with_dashes(*names: str) -> Callable[[str], str]:
+    """Return the door of a command: options of these names have dashes, and others stay as they are."""
+
+    def word_option(option: str) -> str:
+        key, _, value = option.partition("=")
+        return f"--{key} {value}" if key in names else option
+
+    return word_option
 
 
 class CommandParser(argparse.ArgumentParser):

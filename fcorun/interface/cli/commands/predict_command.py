@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcorun.base.errors import UserError, escape_controls, suggest_name
+from fcorun.base.errors import UserError, escape_controls, suggest_name, words_of
 from fcorun.base.records.contents import SELECTION, STABILITY
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import REFIT_FOLDER, Record, load_records
@@ -13,7 +13,13 @@ from fcorun.base.system.files import write_atomically
 from fcorun.base.trust import locate, locate_user_class
 from fcorun.data.tables.column_roles import is_prediction_column
 from fcorun.experiment.configuration.search_path import user_class_paths
-from fcorun.interface.cli.commands.common_command import TABLE_WRITERS, CommandParser, check_output_file
+from fcorun.interface.cli.commands.common_command import (
+    BASELINE_HELP,
+    TABLE_WRITERS,
+    CommandParser,
+    check_output_file,
+    word_with_dashes,
+)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -32,6 +38,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--at", type=float, metavar="TIME", help="add the probability of no event up to TIME, of objective=cox"
     )
+    parser.add_argument("--baseline", metavar="CLIENT", help=BASELINE_HELP)
     trust_help = "import classes that the record names, and that are neither fcorun's nor your own, from DIR"
     parser.add_argument("--trust", metavar="DIR", help=trust_help)
     parser.add_output_options("write the predictions (.csv, .parquet)")
@@ -77,7 +84,10 @@ def run(argv: Sequence[str]) -> int:
             raise UserError(f"--keep {name}: the predictions name the clients anyway: leave it out")
         suggestion = suggest_name(name, list(map(str, frame.columns)))
         raise UserError(f"--keep {name}: there is no such column in {arguments.rows}; {suggestion}")
-    predictions, warnings = predict(record, frame, clients, arguments.rows, arguments.keep, at=arguments.at)
+    with words_of(word_with_dashes("at", "baseline")):
+        predictions, warnings = predict(
+            record, frame, clients, arguments.rows, arguments.keep, at=arguments.at, baseline=arguments.baseline
+        )
     warnings = [*file_warnings, *warnings]
     if arguments.out is None:
         if sys.stdout.isatty():

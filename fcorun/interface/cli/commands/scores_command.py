@@ -8,7 +8,12 @@ from fcorun.base.config import build
 from fcorun.base.errors import UserError, describe_few_events, words_of
 from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
-from fcorun.interface.cli.commands.common_command import CommandParser, check_output_file
+from fcorun.interface.cli.commands.common_command import (
+    BASELINE_HELP,
+    CommandParser,
+    check_output_file,
+    word_with_dashes,
+)
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.sweep_report import format_number
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreIntervals, ScoreOptions
@@ -39,23 +44,26 @@ def run(argv: Sequence[str]) -> int:
                         help="the confidence level of intervals of scores; default: 0.95")  # fmt: skip
     parser.add_argument("--at", type=float, metavar="TIME",
                         help="calibration of the risk of an event up to TIME, with 95 %% intervals")  # fmt: skip
+    parser.add_argument("--baseline", metavar="CLIENT", help=BASELINE_HELP)
     parser.add_output_options("write all intervals, also by client (.csv)")
     arguments = parser.parse_args(argv)
     check_output_file(arguments.out, [".csv"], arguments.force)
     if arguments.at is not None and arguments.other is not None:
         raise UserError("--at is of one record: leave OTHER out")
+    if arguments.at is None and arguments.baseline is not None:
+        raise UserError("--baseline is for the risk at a time: give --at TIME, too")
     values = {name: getattr(arguments, name) for name in ("resample", "samples", "level")}
     from fcorun.results.score_intervals.intervals import compare_records, compute_intervals
 
     calibration = None
-    with words_of(_word_with_dashes):
+    with words_of(word_with_dashes("resample", "samples", "level", "at", "baseline")):
         options = build(ScoreOptions, values)
         if arguments.other is None:
             intervals = compute_intervals(arguments.record, options)
             if arguments.at is not None:
                 from fcorun.results.survival import calibrate_record
 
-                calibration = calibrate_record(arguments.record, arguments.at, options.level)
+                calibration = calibrate_record(arguments.record, arguments.at, options.level, arguments.baseline)
         else:
             intervals = compare_records([arguments.record, arguments.other], options)
     console = Terminal()
@@ -83,12 +91,6 @@ def run(argv: Sequence[str]) -> int:
         write_atomically(arguments.out, intervals.to_csv())
         console.print(f"{arguments.out}: {len(intervals.rows)} intervals")
     return 0
-
-
-def _word_with_dashes(option: str) -> str:
-    """Return an option of this command with dashes, and another one as it is."""
-    key, _, value = option.partition("=")
-    return f"--{key} {value}" if key in ("resample", "samples", "level", "at") else option
 
 
 def _print_scores(rows: Sequence[IntervalRow], intervals: ScoreIntervals, console: Terminal) -> None:
