@@ -29,14 +29,13 @@ from fcorun.results.score_intervals.held_out_rows import HeldOutRows, match_rows
 from fcorun.results.score_intervals.intervals import Tabulation
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreOptions
 from fcorun.results.scores.score import all_scores, list_scores
+from fcorun.studies.selection.derived_candidates import MEAN, RECALIBRATED, predict_means, write_recalibrated
 from fcorun.studies.selection.folds import list_marked_folds
-from fcorun.studies.selection.recalibration import write_recalibrated
 from fcorun.studies.selection.select import SelectionPlan, plan_selection
 from fcorun.studies.selection.selection_result import Selection, SelectOptions
 from fcorun.studies.selection.study import Log, render_png_and_pdf
 
-SHARED, STANDARDIZED, LOCAL, MEAN, NEW_CLIENT = "shared", "standardized", "local", "mean", "new_client"
-RECALIBRATED = "recalibrated"
+SHARED, STANDARDIZED, LOCAL, NEW_CLIENT = "shared", "standardized", "local", "new_client"
 DESCRIPTIONS = {
     SHARED: "one model for all clients",
     RECALIBRATED: "the shared model, with an intercept and a slope of its linear predictor for each client",
@@ -589,30 +588,3 @@ def compare_rows(
                 numbers["difference_high"] = difference.high
             table.append(ComparisonRow(candidate=name, client=row.client, score=row.score, **numbers))
     return table, [text for text in tabulation.sentences() if not text.startswith(_OF_SCORES_NOT_SHOWN)]
-
-
-def predict_means(rows: HeldOutRows) -> HeldOutRows:
-    """Predict each row by the mean of the targets of its client in the other folds.
-
-    To the rows of the client, a mean adds one whose target is the mean over the rows of all clients in the other folds:
-    a share of 0 would have an infinite log loss, and a client without rows in the other folds has the mean over all of
-    them. All rows count alike, whatever their weights.
-    """
-    assert rows.fold is not None
-    targets = rows.target.astype(float)[:, None]
-    if rows.classes:
-        targets = np.eye(len(rows.classes))[rows.target]
-    means = np.empty_like(targets)
-    for fold in np.unique(rows.fold):
-        is_training = rows.fold != fold
-        of_all = targets[is_training].mean(axis=0)
-        for client in np.unique(rows.client):
-            is_own = rows.client == client
-            client_targets = targets[is_training & is_own]
-            means[is_own & ~is_training] = (client_targets.sum(axis=0) + of_all) / (len(client_targets) + 1)
-    if not rows.classes:
-        return replace(rows, model=MEAN, prediction=means[:, 0])
-    probability = means[:, 1] if find_task(rows.task).has_two_classes else means
-    if rows.probability is None:  # the other models have no scores of probabilities
-        probability = None
-    return replace(rows, model=MEAN, prediction=means.argmax(axis=1), probability=probability)

@@ -24,9 +24,8 @@ from fcorun.studies.selection.comparison import (
     compose_candidates,
     order_scores,
     plan_comparison,
-    predict_means,
 )
-from fcorun.studies.selection.recalibration import _fit_client
+from fcorun.studies.selection.derived_candidates import _fit_client, predict_means
 
 DATA = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0", "reg=l1"]
 

@@ -1,4 +1,4 @@
-"""The shared model recalibrated: each client has an intercept and a slope of its linear predictor, within folds."""
+"""Candidates of a comparison without fits of their own: the shared model recalibrated, and the means of clients."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -12,15 +12,18 @@ from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.records.record import OUT_OF_FOLD, PREDICTIONS_FILE, SHARED
 from fcorun.base.system.files import write_atomically
 from fcorun.data.rows.rows import Rows
+from fcorun.data.tasks import find_task
 from fcorun.methods.objectives.objective import LinearModel
 from fcorun.results.inference.solution import Penalty, solve
 from fcorun.results.inference.sums import ModelRows, PooledSums
 from fcorun.results.model_outputs import compute_predictions
 from fcorun.results.models.predictions import choose_thresholds, predictions_csv
+from fcorun.results.score_intervals.held_out_rows import HeldOutRows
 from fcorun.studies.selection.fitting import join_folds
 from fcorun.studies.selection.select import SelectionPlan
 from fcorun.studies.selection.selection_result import Selection
 
+RECALIBRATED, MEAN = "recalibrated", "mean"
 _SHORTEST = 64  # padded rows of a client, so that clients of similar sizes share a compiled program
 
 
@@ -33,6 +36,8 @@ def write_recalibrated(plan: SelectionPlan, selection: Selection, folder: Path) 
     """
     study = plan.study
     objective: Any = study.experiment.objective
+    if objective.client_intercepts:
+        raise UserError("the shared model has intercepts of clients already")
     if not isinstance(objective, LinearModel) or objective.has_client_losses or not objective.has_hessian:
         raise UserError("the loss of the model determines no intercept and slope of a client")
     if len(study.data.classes) > 2:
@@ -68,8 +73,8 @@ def write_recalibrated(plan: SelectionPlan, selection: Selection, folder: Path) 
     write_atomically(folder / PREDICTIONS_FILE, predictions_csv(predictions))
     if not without_slope:
         return []
-    return [f"recalibrated: {abbreviate(sorted(without_slope))} keep the slope of the shared model in some fold, since "
-            "their training rows determine no other"]  # fmt: skip
+    return [f"{RECALIBRATED}: {abbreviate(sorted(without_slope))} keep the slope of the shared model in some fold, "
+            "since their training rows determine no other"]  # fmt: skip
 
 
 def _fit_client(objective: LinearModel, predictor: np.ndarray, rows: Rows) -> tuple[float | None, float]:
@@ -94,3 +99,30 @@ def _fit_client(objective: LinearModel, predictor: np.ndarray, rows: Rows) -> tu
         with suppress(UserError):
             return None, float(solve(PooledSums(without_ridge, alone), Penalty.none(1), np.zeros(1)).theta[0])
     return None, 0.0
+
+
+def predict_means(rows: HeldOutRows) -> HeldOutRows:
+    """Predict each row by the mean of the targets of its client in the other folds.
+
+    To the rows of the client, a mean adds one whose target is the mean over the rows of all clients in the other folds:
+    a share of 0 would have an infinite log loss, and a client without rows in the other folds has the mean over all of
+    them. All rows count alike, whatever their weights.
+    """
+    assert rows.fold is not None
+    targets = rows.target.astype(float)[:, None]
+    if rows.classes:
+        targets = np.eye(len(rows.classes))[rows.target]
+    means = np.empty_like(targets)
+    for fold in np.unique(rows.fold):
+        is_training = rows.fold != fold
+        of_all = targets[is_training].mean(axis=0)
+        for client in np.unique(rows.client):
+            is_own = rows.client == client
+            client_targets = targets[is_training & is_own]
+            means[is_own & ~is_training] = (client_targets.sum(axis=0) + of_all) / (len(client_targets) + 1)
+    if not rows.classes:
+        return replace(rows, model=MEAN, prediction=means[:, 0])
+    probability = means[:, 1] if find_task(rows.task).has_two_classes else means
+    if rows.probability is None:  # the other models have no scores of probabilities
+        probability = None
+    return replace(rows, model=MEAN, prediction=means.argmax(axis=1), probability=probability)
