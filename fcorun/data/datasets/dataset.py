@@ -329,6 +329,10 @@ class Dataset(PluginBase, ABC):
         """Return the seed of the folds of a selection, in a run with ``seed``."""
         return seed if self.split_seed is None else self.split_seed
 
+    def ask_for_weight_kind(self, weight: np.ndarray | None) -> str:
+        """Return a remark on the weights of rows, (N,), whose kind is not said and which look like counts, or ""."""
+        return ""
+
     @abstractmethod
     def load(self) -> FederatedData:
         """Generate or read the data. Raises UserError for every error that a user can correct."""

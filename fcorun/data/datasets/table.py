@@ -231,6 +231,13 @@ class Table(Dataset):
             keep=() if rows.repeated_columns is None else tuple(self.keep or ()),
         ).validate()
 
+    def ask_for_weight_kind(self, weight: np.ndarray | None) -> str:
+        if weight is None or self.weight_kind is not None or not are_counts(weight):
+            return ""
+        return word(f"the weights ('{self.weight}') are whole numbers: if a weight counts equal rows, "
+                    "`data.weight_kind=frequency` gives the run standard errors, intervals and scores of the "
+                    f"{weight.sum():,.0f} rows; else give `data.weight_kind=sampling`")  # fmt: skip
+
     def _choose_columns(self, rows: ParsedRows) -> dict[str, Column] | Encoding | None:
         """Return the columns before a fit, or the encoding to apply; None where columns have no names."""
         if rows.frame is not None:
@@ -477,11 +484,7 @@ class Table(Dataset):
         elif self.target_task.has_two_classes:
             warnings += describe_positive_class(classes, self.positive)
         if rows.weight is not None:
-            if self.weight_kind is None and are_counts(rows.weight):
-                warnings.append(word(f"the weights ('{self.weight}') are whole numbers: if a weight counts equal rows, "
-                                     "`data.weight_kind=frequency` gives standard errors, intervals and scores of the "
-                                     f"{rows.weight.sum():,.0f} rows; else give `data.weight_kind=sampling`")
-                                )  # fmt: skip
+            warnings += filter(None, [self.ask_for_weight_kind(rows.weight)])
             warnings.append(word(f"`data.weight={self.weight}` weighs the rows in training and its metrics; scores.csv "
                                  "counts each row once, and features are standardized by the rows as they are")
                             )  # fmt: skip

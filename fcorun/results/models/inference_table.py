@@ -350,7 +350,7 @@ def find_warnings(inference: Inference) -> list[str]:
     options = inference.options
     n_clusters = inference.n_clusters
     n_parameters = len(inference.estimates.theta)
-    sentences = []
+    sentences = [problem.experiment.data.ask_for_weight_kind(problem.data.train.weight)]
     if problem.has_chosen_features:
         sentences.append(word(AFTER_SELECTION))
     if problem.has_adaptive_weights:

@@ -172,6 +172,7 @@ def compute_intervals(folder: Path, options: ScoreOptions, by_client: bool = Tru
     models = _read_scored_rows(record)
     tabulation = Tabulation(_resolve_resample(models[0], options), options, record.seed)
     tabulation.warn(record.find_warning(models[0].split))
+    tabulation.warn(record.describe_weights())
     rows: list[IntervalRow] = []
     for of_model in models:
         rows += tabulation.tabulate([of_model], by_client=by_client)
@@ -189,6 +190,7 @@ def compare_records(folders: Sequence[Path], options: ScoreOptions) -> ScoreInte
     tabulation = Tabulation(_resolve_resample(common, options), options, records[0].seed)
     for record in records:
         tabulation.warn(record.find_warning(common.split, f" of {record.folder}"))
+        tabulation.warn(record.describe_weights())
     thresholds = [record.threshold for record in records if record.threshold is not None]
     if len(set(thresholds)) > 1:
         tabulation.warn(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.records.contents import SELECTION
 from fcorun.base.records.formats import csv_text, read_text
 from fcorun.base.records.record import OUT_OF_FOLD, REFIT_FOLDER, Record
@@ -63,6 +63,7 @@ class ScoredRecord:
         threshold: the threshold of the shared model, or None.
         nested: whether rows out of fold are those of outer folds, which no strength was chosen on.
         score_names: the columns of scores.csv, or None without the file.
+        weight: the column of weights, which scores leave out, or "".
     """
 
     folder: Path
@@ -72,6 +73,14 @@ class ScoredRecord:
     threshold: float | None = None
     nested: bool = False
     score_names: frozenset[str] | None = None
+    weight: str = ""
+
+    def describe_weights(self) -> str:
+        """Return a sentence if the rows have weights, or ""."""
+        if not self.weight:
+            return ""
+        return word(f"each row counts once, whatever its weight ('{self.weight}'): if weights count equal rows, run it "
+                    "with `data.weight_kind=frequency`")  # fmt: skip
 
     def find_warning(self, split: str, of_record: str = "") -> str:
         """Return a sentence if something was chosen on the rows of this set, or "".
@@ -109,6 +118,9 @@ def read_scored_record(folder: Path) -> ScoredRecord:
         threshold=threshold.get("shared"),
         nested=bool(selection.get("nested")),
         score_names=names,
+        weight=""
+        if run.flat_config.get("data.weight_kind") == "frequency"
+        else run.flat_config.get("data.weight") or "",
     )
 
 

@@ -12,6 +12,9 @@ from fcorun import compose, from_arrays, run
 from fcorun.base.records.record import Record
 from fcorun.data.datasets.table import Table
 from fcorun.experiment.prepare import prepare
+from fcorun.results.models.inference import infer
+from fcorun.results.models.inference_problem import InferenceOptions
+from fcorun.results.models.inference_table import find_warnings
 from fcorun.results.score_intervals.intervals import compute_intervals
 from fcorun.results.score_intervals.score_table import ScoreOptions
 
@@ -93,6 +96,21 @@ def test_results_are_those_of_a_file_with_each_row():
     intervals = [compute_intervals(record.folder, ScoreOptions(samples=200)) for record in (counted, expanded)]
     assert intervals[0].to_csv() == intervals[1].to_csv()
     assert intervals[0].rows[0].n == len(counted.predictions) > 30
+    assert intervals[0].warnings == intervals[1].warnings
+
+
+@pytest.mark.slow
+def test_intervals_of_whole_weights_ask_for_their_kind():
+    table = housing()
+    table.assign(Sat=np.where(table["Sat"] == "High", "yes", "no")).to_csv("housing.csv", index=False)
+    options = [*TABLE, "data.path=housing.csv", "data.clients=2", "data.task=binary", "algo=newton"]
+    record = run(compose(options), "unsaid")
+    (question,) = [text for text in find_warnings(infer(record, InferenceOptions())) if "whole numbers" in text]
+    assert "data.weight_kind=frequency gives the run standard errors" in question
+    scores = compute_intervals(record.folder, ScoreOptions(samples=100))
+    assert any("each row counts once, whatever its weight ('Freq')" in warning for warning in scores.warnings)
+    said = run(compose([*options, "data.weight_kind=sampling"]), "said")
+    assert not any("weight" in text for text in find_warnings(infer(said, InferenceOptions())))
 
 
 def test_the_kind_of_weights_is_asked_for_and_checked(tmp_path):
@@ -102,7 +120,7 @@ def test_the_kind_of_weights_is_asked_for_and_checked(tmp_path):
 
     def asks(table: pd.DataFrame, **options) -> bool:
         warnings = " ".join(load(table, weight="Freq", **options).warnings)
-        return "if a weight counts equal rows, data.weight_kind=frequency gives" in warnings
+        return "if a weight counts equal rows, data.weight_kind=frequency gives the run" in warnings
 
     table = housing()
     assert asks(table)
