@@ -43,6 +43,7 @@ def check_folder_name(name: object, key: str) -> None:
 # Marks in an annotation are conditions on the value, or one of these:
 # "or auto": the text auto is allowed, for a number that is computed before the run;
 # "outside identity": the option is not part of a run's identity;
+# "a path": the option names a file or a folder that a run reads;
 # "in memory": the option holds rows of this process, and is part of no configuration file;
 # "default outside identity": the option is part of a run's identity unless it has its default, as in older runs.
 Positive = Annotated[float, "positive"]
@@ -58,7 +59,7 @@ AutoCount = Annotated[int, "or auto", "positive"]
 AutoFraction = Annotated[float, "or auto", "between 0 and 1"]
 Count = Annotated[int, "positive"]
 Index = Annotated[int, "non-negative"]
-PathOption = Annotated[str, "outside identity"]  # data are identified by their content, not by their location
+PathOption = Annotated[str, "outside identity", "a path"]  # data are identified by their content, not by their location
 LaterIndex = Annotated[int, "non-negative", "default outside identity"]
 SplitSeed = Annotated[int | None, "non-negative", "default outside identity"]  # of a data set: see Dataset
 CurveAxis = Literal["rounds", "bytes", "grad_evals", "seconds", "simulated_seconds"]  # the horizontal axis of curves
@@ -72,7 +73,7 @@ _CONDITIONS = {
     "between 0 and 1": lambda v: 0 <= v <= 1,
     "at most 2": lambda v: v <= 2,
     "less than 1": lambda v: v < 1,
-    **dict.fromkeys(("outside identity", "default outside identity", "in memory"), lambda v: True),
+    **dict.fromkeys(("outside identity", "default outside identity", "in memory", "a path"), lambda v: True),
     _THRESHOLD: lambda v: re.fullmatch(_THRESHOLD_RULE, str(v)) is not None,
 }
 AUTO: Any = "auto"  # a value that is computed before the run
@@ -102,7 +103,7 @@ class Settings:
     gap: Annotated[bool, "default outside identity"] = False
     imputations: LaterIndex = 0
     relax: Annotated[float | None, "between 0 and 1", "default outside identity"] = None
-    start: str | None = None
+    start: Annotated[str | None, "a path"] = None
     frozen: bool = False
     stop: dict[str, float] | None = None
     # outside of a run's identity: no key below changes a row of metrics.csv
@@ -385,6 +386,28 @@ def numeric_fields(plugin: Any) -> dict[str, float]:
 def keys_outside_identity() -> set[str]:
     """Return the root keys that are not part of a run's identity: they change no row of metrics.csv."""
     return {name for name, marks in field_marks(Settings).items() if "outside identity" in marks}
+
+
+def find_paths(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files and folders that a configuration names for a run to read, by key, without fcorun's defaults.
+
+    Raises UserError for a class that may not be imported.
+    """
+    paths = {}
+    owners = {"": (Settings, config)}
+    for section in SECTIONS:
+        values = config.get(section)
+        if isinstance(values, Mapping) and "class" in values:
+            owners[f"{section}."] = (locate(values["class"], f"{section}.class"), values)
+    for prefix, (cls, values) in owners.items():
+        marks = field_marks(cls)
+        for field in dataclasses.fields(cls):
+            value = values.get(field.name)
+            may_be_path = "a path" in marks[field.name] or field.name == getattr(cls, "file_field", "")
+            is_name = value == field.default or value in getattr(cls, "names_beside_file", ())
+            if may_be_path and isinstance(value, str) and not is_name:
+                paths[prefix + field.name] = value
+    return paths
 
 
 def identity_fields(plugin: Any) -> dict[str, Any]:

@@ -116,8 +116,7 @@ def build_bibliography(records: Sequence[Record]) -> str:
     made_by = set()
     for record in records:
         summary = record.summary_or_empty
-        versions = summary.get("versions")
-        number = str(versions.get("fcorun")) if isinstance(versions, Mapping) else ""
+        number = str(summary.get("versions", {}).get("fcorun"))
         commit = re.match("[0-9a-f]{10}", str(summary.get("git")))
         if re.fullmatch("[0-9][0-9A-Za-z.+-]{0,40}", number):  # no other text of a stranger's record goes into LaTeX
             made_by.add(f"version {number}" + (f", commit {commit[0]}" if commit else ""))

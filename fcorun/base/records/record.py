@@ -7,6 +7,7 @@ import platform
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -163,6 +164,17 @@ class Record:
         declared = config if is_of_fcorun else {**config, "data": {}}  # a user's data set may have other options
         contents.CONFIG.check(declared, self.folder)
         return config
+
+    def relocate(self, paths: Mapping[str, str]) -> "Record":
+        """Return the record with other places of files that its configuration names, by key: ``data.path``."""
+        record = type(self)(self.folder)
+        config = deepcopy(self.config)
+        for key, path in paths.items():
+            section, _, name = key.rpartition(".")
+            holder = config[section] if section else config
+            holder[name] = path
+        vars(record)["config"] = config
+        return record
 
     @property
     def flat_config(self) -> dict[str, Any]:

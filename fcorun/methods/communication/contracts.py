@@ -230,6 +230,7 @@ class Topology(PluginBase, ABC):
         bytes_depend_on_cohort: False if all cohorts of one size send equally many bytes.
         has_downlink: True if broadcasts pass the downlink.
         file_field: the field that may name a file, of which ``sources`` returns a digest.
+        names_beside_file: the values of this field that name no file.
         declared_metrics: declarations of the metrics of its nodes, in the order of ``fcorun.engine.evaluate``.
     """
 
@@ -237,6 +238,7 @@ class Topology(PluginBase, ABC):
     bytes_depend_on_cohort: ClassVar[bool] = True
     has_downlink: ClassVar[bool] = False
     file_field: ClassVar[str] = ""
+    names_beside_file: ClassVar[tuple[str, ...]] = ()
     declared_metrics: ClassVar[tuple[Metric, ...]] = ()
 
     @property

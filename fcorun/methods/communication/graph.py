@@ -250,6 +250,7 @@ class Graph(Topology):
     source = "weights of @xiao2007"
     bytes_depend_on_cohort = False
     file_field = "graph"
+    names_beside_file = (*_EDGES, "erdos_renyi")
     declared_metrics = (
         Metric("worst_node_objective", "objective of the worst node", higher=False, log=True),
         Metric("consensus_distance", "distance of the nodes from their mean", log=True),  # at the start it is 0
@@ -390,7 +391,7 @@ class Graph(Topology):
         return {"bytes_up": links.n_edges * sizes.edge_upload, "bytes_down": 0}
 
     def sources(self):
-        if self.graph in _EDGES or self.graph == "erdos_renyi":
+        if self.graph in self.names_beside_file:
             return None
         try:
             return hashlib.sha256(Path(self.graph).read_bytes()).hexdigest()[:16]

@@ -102,7 +102,7 @@ def test_no_value_of_a_page_or_an_interval_is_an_error_without_a_sentence(fcorun
     assert fcorun(*OPTIONS, *ILL, "reg=none", "algo=newton", "rounds=9", "out=made")[0] == 0
     for name in ("status.json", "summary.json", "encoding.json"):
         check_sentences(Path("made", name), [["report", "made"]], capsys)
-    check_sentences(Path("made", "config.yaml"), [["infer", "made", "out=intervals"]], capsys)
+    check_sentences(Path("made", "config.yaml"), [["infer", "made", "data.path=t.csv", "out=intervals"]], capsys)
 
 
 @pytest.mark.slow

@@ -1,11 +1,14 @@
 """fcorun infer: its files, its text and its refusals."""
 
 import csv
+import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from fcorun import compose, run
 
@@ -23,9 +26,30 @@ def record(tmp_path_factory):
     return run(config, folder / "run").folder
 
 
+def path_of(record):
+    """Return the option that names the rows of the record."""
+    return f"data.path={record.parent / 'rows.csv'}"
+
+
+@pytest.mark.slow
+def test_files_are_opened_that_the_command_line_names(record, call, monkeypatch, tmp_path):
+    config = yaml.safe_load((record / "config.yaml").read_text())
+    foreign = tmp_path / "foreign"
+    shutil.copytree(record, foreign)
+    (foreign / "config.yaml").write_text(yaml.safe_dump(config | {"start": "../../etc"}))
+    monkeypatch.setattr("fcorun.results.models.inference.infer", lambda *_: pytest.fail("something is opened"))
+    code, _, err = call("infer", foreign, "level=0.9")
+    assert code == 2
+    words = ["fcorun", "infer", str(foreign), "level=0.9", "start=../../etc", path_of(record)]
+    assert err.strip().endswith(f"and fcorun infer opens those alone that you name: {shlex.join(words)}")
+    monkeypatch.undo()
+    _, _, err = call("infer", record, "level=0.9")
+    assert call(*shlex.split(err.rpartition(": ")[2])[1:])[0] == 0
+
+
 @pytest.mark.slow
 def test_a_record_gets_a_table_and_a_forest_plot(record, call):
-    code, out, err = call("infer", record)
+    code, out, err = call("infer", record, path_of(record))
     assert (code, err) == (0, "")
     assert "debiased lasso, 95 % intervals" in out
     assert "duality gap" in out
@@ -42,7 +66,9 @@ def test_a_record_gets_a_table_and_a_forest_plot(record, call):
 
 @pytest.mark.slow
 def test_another_folder_and_other_options(record, call, tmp_path):
-    code, out, _ = call("infer", record, f"out={tmp_path / 'split'}", "method=split", "level=0.9", "seed=3")
+    code, out, _ = call(
+        "infer", record, path_of(record), f"out={tmp_path / 'split'}", "method=split", "level=0.9", "seed=3"
+    )
     assert code == 0
     assert "90 % intervals" in out
     assert "from 0 at a level of 10 %" in out
@@ -55,12 +81,12 @@ def test_another_folder_and_other_options(record, call, tmp_path):
 
 @pytest.mark.slow
 def test_a_failed_call_leaves_the_files_of_an_earlier_one_and_says_so(record, call, tmp_path):
-    _, _, err = call("infer", record, "method=wald", f"out={tmp_path / 'new'}")
+    _, _, err = call("infer", record, path_of(record), "method=wald", f"out={tmp_path / 'new'}")
     assert "earlier call" not in err
     assert not (tmp_path / "new").exists()
-    call("infer", record)
+    call("infer", record, path_of(record))
     before = (record / "inference.csv").read_bytes()
-    code, _, err = call("infer", record, "method=wald")
+    code, _, err = call("infer", record, path_of(record), "method=wald")
     assert code == 2
     assert f"the inference files in {record} stay" in err
     assert (record / "inference.csv").read_bytes() == before
@@ -77,7 +103,7 @@ def test_a_failed_call_leaves_the_files_of_an_earlier_one_and_says_so(record, ca
     ],
 )
 def test_wrong_options_are_one_sentence(record, call, options, words):
-    code, _, err = call("infer", record, *options)
+    code, _, err = call("infer", record, path_of(record), *options)
     assert code == 2
     assert len(err.splitlines()) == 1
     assert all(word in err for word in words)
@@ -89,7 +115,7 @@ def test_a_folder_without_a_record_is_refused(call, tmp_path):
 
 @pytest.mark.slow
 def test_the_page_of_a_record_shows_its_forest_plot(record, call, report, tmp_path, monkeypatch):
-    call("infer", record)
+    call("infer", record, path_of(record))
     monkeypatch.chdir(tmp_path)
     page = report(str(record))
     assert "Forest plot: the estimates and intervals of the table." in page
@@ -98,7 +124,7 @@ def test_the_page_of_a_record_shows_its_forest_plot(record, call, report, tmp_pa
 
 @pytest.mark.slow
 def test_the_bibliography_has_the_sources_of_intervals(record, call):
-    call("infer", record)
+    call("infer", record, path_of(record))
     _, out, _ = call("cite", record)
     assert "vandegeer2014" in out
     assert "fcorun infer" in out

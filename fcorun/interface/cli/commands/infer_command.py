@@ -1,11 +1,14 @@
 """fcorun infer: intervals for the coefficients of a linear model."""
 
 import math
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fcorun.base.config import find_paths
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import CommandParser
@@ -16,7 +19,7 @@ from fcorun.results.inference.methods import INTERVALS_FILE
 
 _KEYS = (
     "method=auto|debiased|wald|split, level=0.95, cluster=auto|none|client|group, errors=robust|model, seed=0, "
-    "imputations=0, out=DIR"
+    "imputations=0, out=DIR; data.path=FILE: the rows, as all files that the record names"
 )
 _MAX_PRINTED = 15  # features
 
@@ -47,11 +50,18 @@ def run(argv: Sequence[str]) -> int:
     from fcorun.results.models.inference_problem import InferenceOptions
     from fcorun.results.models.meta_analysis import compute_record_intervals
 
-    options, unknown, out = split_options(InferenceOptions, arguments.options)
+    options, overrides, out = split_options(InferenceOptions, arguments.options)
+    named = find_paths(record.config)
+    paths, unknown = _split_paths(overrides, named)
     if unknown:
         key = unknown[0].partition("=")[0]
         known = [*(field.name for field in fields(InferenceOptions)), "out"]
         raise UserError(f"'{unknown[0]}' is no option of fcorun infer: {suggest_name(key, known)}")
+    if unnamed := {key: path for key, path in named.items() if key not in paths}:
+        shown = [f"{key}={path}" for key, path in unnamed.items()]
+        command = shlex.join(["fcorun", "infer", str(arguments.record), *arguments.options, *shown])
+        raise UserError(f"{record.folder} names files, and fcorun infer opens those alone that you name: {command}")
+    record = record.relocate(paths)
     folder = record.folder if out is None else Path(out)
     try:
         found = compute_record_intervals(record, options)
@@ -77,6 +87,19 @@ def run(argv: Sequence[str]) -> int:
     if out is None:
         console.print(f"fcorun report {arguments.record} puts them on the page")
     return 0
+
+
+def _split_paths(overrides: Sequence[str], named: Collection[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the paths among some overrides, by the keys that a record ``named``, and the other overrides."""
+    paths = {}
+    unknown = []
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if key in named:
+            paths[key] = re.sub(r"""^(['"])(.*)\1$""", r"\2", value)
+        else:
+            unknown.append(text)
+    return paths, unknown
 
 
 def _print_table(table: Any, console: Terminal) -> None:
