@@ -455,6 +455,8 @@ def _write_end(job: Job, final: tuple[str, str], summary: dict, drawings: Drawin
         _write_files(job, {"summary.json": json_text(summary)})
     last_round = job.rows[-1]["round"] if job.rows else 0
     folder.log(f"{status} after round {last_round}" + (f": {reason}" if reason else ""))
+    if job.convergence:
+        folder.log(job.convergence)
     divergence = {"round": job.divergence_round} if job.divergence_round else {}
     folder.write_status(status, job.label, reason, **divergence)
     folder.delete_checkpoint()
@@ -495,6 +497,8 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
     summary |= aggregate(rows, settings.tail_rounds, experiment.metrics, stopped=job.stopped)
     if job.stopped:
         summary["stopped"] = True
+    if job.convergence:
+        summary["convergence"] = job.convergence
     if experiment.declared_metrics:
         summary["metrics"] = to_json(experiment.declared_metrics)
     summary |= {

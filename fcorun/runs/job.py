@@ -28,6 +28,9 @@ from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, PyTree
 from fcorun.methods.communication.contracts import MessageBytes
 from fcorun.runs.several_hosts import run_rounds
 
+# a certificate of the objective counts as rounding below this power of the precision's epsilon, relative to the
+# objective: epsilon itself would leave errors of its root in the coefficients, and its square is noise
+_CERTIFICATE_ROUNDING = 1.25
 _PAUSE = 1.0  # seconds between two lines of progress
 _SHARE = 0.05  # the largest share of the time that writing progress takes
 
@@ -85,7 +88,8 @@ class RunHistory:
         divergence_reason: a sentence on an objective that grew without bounds, or empty.
         divergence_origin: the client at which a run diverged first, and the line of code, if known (``debug``).
         reason: the sentences on a run that go into status.json.
-        stopped: whether the run has met a target of ``stop``, which is then the reason.
+        stopped: whether the run has met a target of ``stop``, which is then the reason, or has converged.
+        convergence: a sentence on the certificate of a run that ended because that was rounding; else empty.
         message_bytes: the bytes of the messages of a round; None: the rows have no costs.
     """
 
@@ -97,6 +101,7 @@ class RunHistory:
     divergence_origin: str = field(default="", kw_only=True)
     reason: str = field(default="", kw_only=True)
     stopped: bool = field(default=False, kw_only=True)
+    convergence: str = field(default="", kw_only=True)
     message_bytes: MessageBytes | None = field(default=None, kw_only=True)
 
     def add_snapshot(
@@ -148,6 +153,27 @@ class RunHistory:
                 self.stopped = True
                 self.add_reason(sentence)
         return self.stopped
+
+    @property
+    def has_converged(self) -> bool:
+        """Return whether the certificate of the algorithm was rounding at the last evaluation.
+
+        With ``stop`` the user's targets count instead.
+        """
+        name, settings = getattr(self.experiment.algo, "certificate", ""), self.experiment.settings
+        if not name or settings.stop is not None:
+            return False
+        row = self.rows[-1]
+        rounding = float(np.finfo(settings.precision).eps) ** _CERTIFICATE_ROUNDING
+        return row[name] <= rounding * abs(row["objective"])  # NaN before the first round
+
+    def end_converged(self) -> None:
+        """End a run that has converged, and note its certificate."""
+        name, row = self.experiment.algo.certificate, self.rows[-1]  # type: ignore[union-attr]
+        label = self.experiment.metrics[name].label
+        self.stopped = True
+        self.convergence = (f"converged in round {row['round']}: the {label}, {row[name]:.2g}, is rounding in "
+                            f"{self.experiment.settings.precision}")  # fmt: skip
 
     def _describe_unresolved_gap(self) -> str:
         """Return a sentence on a duality gap that is rounding, and a target below rounding; empty otherwise.
@@ -375,6 +401,7 @@ class RunFollower:
         runs: the history of each run. None at all: nothing is noted, and the batch goes to its last round.
         points: the numbers of each run.
         width: the number of runs of the program, which copies of the last run fill; None: as many as ``points``.
+        together: whether runs that have converged go on until all have, so that all end at one evaluation.
         traffic: the bytes sent in the runs of each seed; built on demand.
         on_row: called with a history and each row that joins it.
         stop: set to end the runs by KeyboardInterrupt.
@@ -385,6 +412,7 @@ class RunFollower:
     runs: Sequence[RunHistory]
     points: Sequence[Numbers]
     width: int | None = None
+    together: bool = False
     traffic: Mapping[int, Traffic] = field(default_factory=dict)
     on_row: Callable[[Any, dict[str, float]], None] = lambda run, row: None
     stop: threading.Event = field(default_factory=threading.Event)
@@ -395,7 +423,7 @@ class RunFollower:
     ) -> Generator[Snapshot, None, None]:
         """Yield each evaluation after each run that continues has a row of it; end when no run continues.
 
-        A run continues until it diverges, or meets a target of ``stop``. The caller closes the generator.
+        A run continues until it diverges, meets a target of ``stop``, or converges. The caller closes the generator.
 
         Args:
             client_states: the states of generated clients for each run, as for ``Engine.run``.
@@ -425,6 +453,11 @@ class RunFollower:
                 for i, run in enumerate(self.runs):
                     if not run.stopped:
                         self._note_evaluation(run, i, snapshot)
+                going_on = [run for run in self.runs if not (run.stopped or run.divergence_round)]
+                converged = [run for run in going_on if run.has_converged]
+                if not self.together or len(converged) == len(going_on):
+                    for run in converged:
+                        run.end_converged()
                 yield snapshot
                 if self.runs and all(run.stopped or run.divergence_round for run in self.runs):
                     return

@@ -92,6 +92,7 @@ def select_pooled(*overrides, options=OPTIONS, metric=None):
         (("algo=gram", *NUMBERS, "seed=3", "data.split_seed=2"), replace(OPTIONS, by="clients"), None),
         (("algo=gram", "data.missing=mean", "data.weight=bmi"), OPTIONS, None),
         (("algo=newton", "data.missing=indicator"), OPTIONS, None),
+        (("algo=newton", "rounds=60"), OPTIONS, None),  # ends where all runs of a fold have converged
         (("algo=gram", *MARKED), replace(OPTIONS, folds=None, rule="one_se"), None),
         (PERSONAL, replace(OPTIONS, range=[0.01, 1.0]), None),
     ],

@@ -132,8 +132,8 @@ class Console(_Progress):
             if "most" in curvature:
                 origin = f", from losses whose curvature is {curvature['least']:.3g} to {curvature['most']:.3g}"
             self.show_if_verbose(f"auto: {auto_values}{origin}")
-        if job.reason:
-            self.show_if_verbose(job.reason)
+        for sentence in filter(None, (job.convergence, job.reason)):
+            self.show_if_verbose(sentence)
         gap_is_unknown = job.certificate is None and job.movement is None
         if job.end_status == "done" and gap_is_unknown and self.data is not None:
             from fcorun.experiment.optimality_gap import explain_unassessed_gap

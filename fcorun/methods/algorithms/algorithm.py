@@ -289,12 +289,15 @@ class Algorithm(Method, ABC):
         metrics_of_server: True if ``metrics`` reads the server's state alone, so that runs over sites have them, too.
         computed_rounds: the number of rounds after which the algorithm is done and sends nothing; None: all rounds.
             ``natural: {rounds: 1}`` in the algorithm's YAML makes such a number the default of ``rounds``.
+        certificate: the declared metric that measures, as a difference of objectives, how far the model is from the
+            optimum; "" for none. A run without targets of ``stop`` ends where the certificate is rounding.
         backtracks: True if the server goes back towards its last point where a mean is NaN, as withheld uploads are.
     """
 
     declared_metrics: ClassVar[tuple[Metric, ...]] = ()
     metrics_of_server: ClassVar[bool] = False
     computed_rounds: ClassVar[int | None] = None
+    certificate: ClassVar[str] = ""
     backtracks: ClassVar[bool] = False
 
     def init(self, problem: Problem, w0: Vector) -> tuple[PyTree, PyTree]:

@@ -8,6 +8,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from fcorun.base.config import Count, NonNegative, Positive
+from fcorun.base.metrics import Metric
 from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm
 from fcorun.methods.problem.inner_solvers import StoppingRule
 from fcorun.methods.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric
@@ -25,12 +26,19 @@ class Newton(Algorithm):
 
     The solution is the proposed point. For losses without a bound on their curvature, where a proposal may be far off,
     it is the last accepted point.
+
+    The squared decrement d'Hd of the last direction d, with the Hessian H, is twice the distance of the accepted
+    point's objective from the minimum, up to terms of higher order. It is noise squared once a run has converged, and
+    the run ends there.
     """
 
     source = "the method of @lee2014, whose quadratic model is a sum over clients"
     traits = replace(EXACT_BY_WHOLE_DATA, hessian="linear model")
 
     backtracks = True
+    declared_metrics = (Metric("newton_decrement", "squared Newton decrement", higher=False, log=True),)
+    metrics_of_server = True
+    certificate = "newton_decrement"
 
     step: Positive = 1.0
     iterations: Count = 10_000
@@ -38,6 +46,7 @@ class Newton(Algorithm):
 
     def init(self, problem, w0):
         scalars = {"value": jnp.full((), jnp.inf, w0.dtype), "decrease": jnp.zeros((), w0.dtype)}
+        scalars["decrement"] = jnp.full((), jnp.nan, w0.dtype)
         return {"w": w0, "direction": 0 * w0, "t": jnp.ones((), w0.dtype), **scalars}, None
 
     def broadcast(self, server):
@@ -59,8 +68,9 @@ class Newton(Algorithm):
             minimum = minimize_model(problem, gradient, matrix, v, StoppingRule(self.iterations, 0.0, self.tolerance))
             direction = minimum - v
             decrease = gradient.dot(direction) + problem.psi(minimum) - problem.psi(v)
+            flat = ravel_pytree(direction)[0]
             return {"w": v, "direction": direction, "t": self.step * jnp.ones_like(loss), "value": value,
-                    "decrease": decrease}  # fmt: skip
+                    "decrease": decrease, "decrement": flat @ matrix @ flat}  # fmt: skip
 
         def halve():
             return server | {"t": server["t"] / 2}
@@ -69,6 +79,9 @@ class Newton(Algorithm):
 
     def output(self, problem, server):
         return self.broadcast(server) if problem.objective.has_curvature_bound else server["w"]
+
+    def metrics(self, problem, server, clients):
+        return {"newton_decrement": server["decrement"]}
 
 
 @dataclass(frozen=True)

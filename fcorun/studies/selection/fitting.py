@@ -403,7 +403,9 @@ def _run_batch(
             models = {name: np.asarray(array[g]) for name, array in snapshot.client_models.items()}
         ends[g] = solution, predict(solution, models)
 
-    for snapshot in RunFollower(engine, runs, points, width=width, stop=stop_requested).follow():
+    # a site keeps the predictions of the runs at their last evaluation, which must then be that of the server
+    follower = RunFollower(engine, runs, points, width=width, together=True, stop=stop_requested)
+    for snapshot in follower.follow():
         for g, run in enumerate(runs):
             if run.stopped and g not in ends:
                 note_end(snapshot, g)

@@ -130,7 +130,7 @@ def test_gram_solves_a_path_of_strengths_in_one_round(tmp_path):
     ],
 )
 def test_a_hessian_is_sent_as_its_triangle(name, uploads, tmp_path):
-    record = run(ragged(tmp_path, f"algo={name}", "rounds=3", "reg.strength=0.1"), tmp_path / "run")
+    record = run(ragged(tmp_path, f"algo={name}", "rounds=3", "stop={}", "reg.strength=0.1"), tmp_path / "run")
     loss = 1 if name == "newton" else 0
     upload = 3 * 8 * (7 * 8 // 2 + 7 + loss)  # three clients, seven parameters
     assert [row["bytes_up"] for row in record.rows] == [upload * count for count in uploads]
