@@ -110,6 +110,9 @@ def read_scored_record(folder: Path) -> ScoredRecord:
     names = None
     if (folder / "scores.csv").is_file():
         names = frozenset(read_text(folder / "scores.csv").partition("\n")[0].split(","))
+    weight = run.flat_config.get("data.weight") or ""
+    if run.flat_config.get("data.weight_kind") == "frequency":
+        weight = ""
     return ScoredRecord(
         folder=folder,
         seed=run.flat_config.get("seed", 0),
@@ -118,9 +121,7 @@ def read_scored_record(folder: Path) -> ScoredRecord:
         threshold=threshold.get("shared"),
         nested=bool(selection.get("nested")),
         score_names=names,
-        weight=""
-        if run.flat_config.get("data.weight_kind") == "frequency"
-        else run.flat_config.get("data.weight") or "",
+        weight=weight,
     )
 
 

@@ -107,7 +107,7 @@ def test_intervals_of_whole_weights_ask_for_their_kind():
     record = run(compose(options), "unsaid")
     (question,) = [text for text in find_warnings(infer(record, InferenceOptions())) if "whole numbers" in text]
     assert "data.weight_kind=frequency gives the run standard errors" in question
-    scores = compute_intervals(record.folder, ScoreOptions(samples=100))
+    scores = compute_intervals(record.folder, ScoreOptions(samples=200))
     assert any("each row counts once, whatever its weight ('Freq')" in warning for warning in scores.warnings)
     said = run(compose([*options, "data.weight_kind=sampling"]), "said")
     assert not any("weight" in text for text in find_warnings(infer(said, InferenceOptions())))
