@@ -83,7 +83,7 @@ def check_targets(experiment: PreparedExperiment, y: np.ndarray, held_out_y: np.
 def check_ordered_classes(experiment: PreparedExperiment, data: FederatedData) -> None:
     """Raise UserError for a class without training rows: the cuts on its two sides would pass each other.
 
-    A client with a model of its own needs rows of every class.
+    A client with a model of its own, or whose rows are fitted alone, needs rows of every class.
     """
     counts = np.zeros((data.n_clients, len(data.classes)), int)
     weight = np.ones(len(data.train.y)) if data.train.weight is None else data.train.weight
@@ -94,7 +94,7 @@ def check_ordered_classes(experiment: PreparedExperiment, data: FederatedData) -
         raise UserError(f"class '{data.classes[k]}' has no training row that counts, and {objective} needs rows of "
                         "each class: hold out other rows (`data.validation`, `data.split_seed`), or leave out rows of "
                         "this class")  # fmt: skip
-    if experiment.algo.has_personal_models:
+    if experiment.algo.has_personal_models or experiment.algo.traits.local_fits:
         for m, k in np.argwhere(counts == 0)[:1]:
             raise UserError(f"client '{data.client_names[m]}' has no training row of class '{data.classes[k]}', and "
                             f"`algo={experiment.names['algo']}` with {objective} needs rows of each class at each "
@@ -134,7 +134,7 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
             check_ordered_classes(experiment, data)
     if data.train.offset is not None and (not isinstance(experiment.objective, LinearModel) or len(data.classes) > 2):
         raise UserError(f"`data.offset` is added to a linear predictor, of which `objective={names['objective']}` has "
-                        "none or one a class: leave it out")  # fmt: skip
+                        "none, or predicts one number for each class or cut: leave it out")  # fmt: skip
     if experiment.reg.depends_on_data:
         resolve_factors(experiment.reg, experiment.objective, data)
     if experiment.settings.gap and not has_duality_gap(build_problem(experiment, data), data.train.x.shape[1]):

@@ -134,7 +134,8 @@ def check_hessian(experiment: PreparedExperiment, data: FederatedData) -> None:
                         f"and `data={experiment.names['data']}` has {parameters:,}: choose another `algo`")  # fmt: skip
     if not traits.local_fits or getattr(experiment.algo, "ridge", 0.0):
         return
-    if len(data.classes) > 2:
+    has_weights_by_class = math.prod(shapes["weights"]) > data.train.x.shape[1]
+    if has_weights_by_class:
         raise UserError(f"`algo={name}` fits each client's rows alone, and coefficients of {len(data.classes)} classes "
                         "are not unique: give `algo.ridge=0.1`, say, or choose another `algo`")  # fmt: skip
     sizes, weight, counted = data.train.sizes, data.train.weight, ""

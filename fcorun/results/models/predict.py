@@ -35,11 +35,11 @@ def predict(
     The predictions have the columns ``row`` (from 1), ``client`` if clients are known, those of ``keep``,
     ``prediction`` (a number, or the label of a class; of times to events the linear predictor), ``probability_LABEL``
     of each class, and with ``at`` ``survival_at_TIME``, the probability of no event up to it, and ``baseline_hazard``,
-    the client whose hazard it is by. For a record with
-    personal models, ``model`` is personal or shared. For standardize=per_client, ``scaling`` is client (of the row's
-    client) or mean (of all clients). Where clients have intercepts of their own, so is ``intercept``. The column
-    ``warnings`` flags rows whose prediction is doubtful: levels, clients and numbers that training did not have, and
-    gaps that were filled. The column is omitted if no row is doubtful.
+    the client whose hazard it is by. For a record with personal models, ``model`` is personal or shared. For
+    standardize=per_client, ``scaling`` is client (of the row's client) or mean (of all clients). Where clients have
+    intercepts of their own, so is ``intercept``. The column ``warnings`` flags rows whose prediction is doubtful:
+    levels, clients and numbers that training did not have, and gaps that were filled. The column is omitted if no row
+    is doubtful.
 
     Args:
         record: a record that is done.
@@ -79,8 +79,8 @@ def predict(
         part = _predict_rows(model, x.iloc[rows], offset[rows], read_threshold(record, client), positive)
         parts.append(part.set_index(rows))
     predictions = pd.concat(parts).sort_index()
-    survival_columns, survival_warnings = _predict_survival(record, predictions, clients, at, baseline)
-    predictions = predictions.assign(**survival_columns)
+    survival, survival_warnings = _predict_survival(record, predictions, clients, at, baseline)
+    predictions = predictions.assign(**survival)
     leading = {"row": np.arange(1, len(predictions) + 1)}
     if any(name is not None for name in clients):
         leading["client"] = clients

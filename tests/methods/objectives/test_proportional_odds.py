@@ -111,6 +111,7 @@ def test_the_order_of_text_is_asked_for_and_that_of_numbers_is_their_own():
     [
         ([0] * 5 + [1], fcorun.Newton(), "class '1' has no training row that counts"),
         ([0, 0, 0, 1, 1, 1], fcorun.Local(client_lr=0.1), "client '1' has no training row of class '1'"),
+        ([0, 0, 0, 1, 1, 1], fcorun.MetaAnalysis(ridge=0.1), "client '1' has no training row of class '1'"),
     ],
 )
 def test_a_class_without_training_rows_is_refused(tmp_path, clients, algorithm, message):
@@ -121,3 +122,16 @@ def test_a_class_without_training_rows_is_refused(tmp_path, clients, algorithm, 
     )
     with pytest.raises(UserError, match=message):
         fcorun.Experiment(data=data, algorithm=algorithm, regularizer=fcorun.NoRegularizer()).run(tmp_path / "run")
+
+
+def test_fits_of_single_clients_need_no_ridge_and_an_offset_has_a_true_refusal(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(200)
+    y = np.digitize(x + rng.logistic(size=200), [-1, 1])
+    frame = pd.DataFrame({"x": x, "y": y, "client": np.arange(200) % 2})
+    data = fcorun.from_frame(frame, target="y", client="client", task="ordinal", validation=0.0)
+    experiment = fcorun.Experiment(data=data, algorithm=fcorun.MetaAnalysis(), regularizer=fcorun.NoRegularizer())
+    assert 0.5 < experiment.run(tmp_path / "run").coefficients.iloc[0, -1] < 1.5
+    with_offset = fcorun.from_frame(frame.assign(t=1.0), target="y", client="client", task="ordinal", offset="t")
+    with pytest.raises(UserError, match="none, or predicts one number for each class or cut"):
+        fcorun.Experiment(data=with_offset, algorithm=fcorun.Newton()).run(tmp_path / "offset")
