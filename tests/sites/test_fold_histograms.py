@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from fcorun.sites.tables.fold_encoding import FoldHistogram
-from fcorun.sites.tables.table_description import merge_small_cells
 
 MIN_CELL, N_BINS = 3, 50
 
@@ -58,6 +57,6 @@ def test_what_is_left_at_the_end_joins_the_cells_before_and_few_rows_make_no_cel
     bins, fold = np.array([1] * 6 + [4] * 6 + [9] * 3), np.array([0, 1] * 6 + [0, 0, 1])
     histogram = FoldHistogram.join(bins, fold, 10, MIN_CELL)
     assert histogram.cell_of_bin.tolist() == [0, 0, 1, 1, 1, 1, 1, 1, 1, 1]
-    assert histogram.all_rows.tolist() == merge_small_cells(np.bincount(bins, minlength=10), MIN_CELL).tolist()
+    assert histogram.all_rows.tolist() == [0, 6, 0, 0, 6, 0, 0, 0, 0, 3]
     for few in (bins[:2], bins[:4]):
         assert not FoldHistogram.join(few, fold[: len(few)], 10, MIN_CELL).count(np.ones(len(few), bool)).any()

@@ -18,8 +18,8 @@ from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.rows.rows import sum_in_order
 from fcorun.data.rows.site_rows import Absences, SiteRows
-from fcorun.data.tables.columns import Column
-from fcorun.data.tables.columns.column import ColumnDescription
+from fcorun.data.tables.columns import Column, SplineColumn
+from fcorun.data.tables.columns.column import ColumnDescription, Histogram
 from fcorun.data.tables.data_warnings import FAR, describe_other_codes, measure_distances
 from fcorun.data.tables.encoding import Encoding, make_encoding, warn_single_levels
 from fcorun.data.tables.scaling import Scaling
@@ -207,12 +207,34 @@ def _make_encoding(
         warnings.append("columns are taken as constant at a site whose training rows have one value there, or another "
                         f"one in few rows, which pooled rows would keep: {abbreviate(constant)}")  # fmt: skip
     warnings += warn_single_levels(columns)
-    if options.missing == "median":
-        warnings.append("medians come from counts in bins of data.ranges, and are the middles of bins, where those of "
-                        "pooled rows are exact")  # fmt: skip
-    for curve in [column.name for column in columns if column.makes_curve]:
-        warnings.append(f"the knots of '{curve}' come from counts in bins of data.ranges, and are exact to a bin")
+    widths = []
+    for column in columns:
+        parts = [description.columns[column.name] for description in sites.values()]
+        points: list[float] = []
+        if isinstance(column, SplineColumn):
+            points += column.knots
+        if options.missing == "median" and isinstance(column.fill, float) and any(part.has_gaps for part in parts):
+            points.append(column.fill)
+        if points:
+            width = _measure_cells([part.histogram for part in parts if part.histogram is not None], points)
+            widths.append(f"{width:.3g} in '{column.name}'")
+    if widths:
+        warnings.append("medians and knots of splines come from counts in bins of data.ranges, where those of pooled "
+                        "rows are exact: a site joins bins until they have enough rows, next to these numbers to a "
+                        f"width of {abbreviate(widths)}")  # fmt: skip
     return make_encoding(columns, _WHERE), warnings
+
+
+def _measure_cells(histograms: Sequence[Histogram], points: Sequence[float]) -> float:
+    """Return the largest distance of neighbouring cells of a site's counts around one of these numbers."""
+    widths = [0.0]
+    for histogram in histograms:
+        middles = (histogram.edges[:-1] + histogram.edges[1:])[histogram.counts > 0] / 2
+        gaps = np.diff(middles, append=middles[-1:] + histogram.edges[1] - histogram.edges[0])
+        if len(gaps):
+            first = np.clip(np.searchsorted(middles, points) - 1, 0, max(len(gaps) - 2, 0))
+            widths.append(float(gaps[first].max()))
+    return max(widths)
 
 
 def fit_scaling(agreement: Agreement, sums: np.ndarray, mean: np.ndarray, squares: np.ndarray) -> Agreement:

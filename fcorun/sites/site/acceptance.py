@@ -26,7 +26,7 @@ from fcorun.sites.tables.ledger import Ledger, LedgerEntry
 from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading, list_read_columns
 from fcorun.sites.tables.planned_table import read_planned_table
 from fcorun.sites.tables.table_agreement import check_curve
-from fcorun.sites.tables.table_description import fit_to_site
+from fcorun.sites.tables.table_description import count_outside, fit_to_site
 from fcorun.sites.tables.table_rows import SiteTable, number_values
 from fcorun.sites.transport.delivery import AuditLog
 from fcorun.sites.transport.durable import DurableSite
@@ -103,9 +103,21 @@ def list_warnings(table: SiteTable) -> list[str]:
             except UserError as error:
                 curve_warnings.append(f"the knots are agreed on when the run begins, and with those of this site's own "
                                       f"rows the site refuses: {error}")  # fmt: skip
+    outside = []
+    for name in [name for name in names if name in (table.options.ranges or {})]:
+        n_outside = count_outside(table, name)
+        if n_outside:
+            outside.append(f"{n_outside} training rows have a number of '{name}' outside of data.ranges of the plan, "
+                           "and count as its nearest bound")  # fmt: skip
     x = np.column_stack([coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names])
     x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)  # a gap is no value to warn about
-    warnings = [*table.rows.warnings, *curve_warnings, *warn_identifiers(x, names), *warn_missing_codes(x, names)]
+    warnings = [
+        *table.rows.warnings,
+        *curve_warnings,
+        *outside,
+        *warn_identifiers(x, names),
+        *warn_missing_codes(x, names),
+    ]
     return [*warnings, *warn_serial_dates(x, names), *warn_huge_numbers(x, names)]
 
 

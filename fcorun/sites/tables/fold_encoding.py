@@ -29,7 +29,7 @@ from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.sites.plan.site_options import FILLS, HISTOGRAM_BINS, INFORMATIVE
 from fcorun.sites.tables.table_agreement import Agreement, check_gaps, encode_table
-from fcorun.sites.tables.table_description import bin_edges, find_bins, merge_small_cells
+from fcorun.sites.tables.table_description import bin_edges, center_cells, find_bins, find_cells, merge_small_cells
 from fcorun.sites.tables.table_rows import SiteTable
 
 _NO_FILL = -1.0  # of levels whose gaps are not filled
@@ -144,7 +144,7 @@ class FoldHistogram:
     """The joined cells of a column of N training rows, in B bins.
 
     Attributes:
-        all_rows: the histogram of all rows, with small cells merged, as the description of the table has it, (B,).
+        all_rows: the histogram of all rows, in cells at their middles, as the description of the table has it, (B,).
         cell_of_bin: the number of the joined cell of each bin, (B,); -1 where there is none.
         cell_of_row: the number of the joined cell of each row, (N,); -1 of a row without a value.
     """
@@ -159,12 +159,12 @@ class FoldHistogram:
     ) -> "FoldHistogram":
         """Join the cells of rows in these bins, -1 of a row without a value, for the folds that hold them out."""
         has_value = bins >= 0
-        all_rows = merge_small_cells(np.bincount(bins[has_value], minlength=n_bins), min_cell)
-        ends = np.flatnonzero(all_rows)  # the last bins of the cells of all rows
-        if not len(ends):
+        counts = np.bincount(bins[has_value], minlength=n_bins)
+        all_rows = center_cells(counts, min_cell)
+        if not all_rows.any():
             return cls(all_rows, np.full(n_bins, -1), np.full(len(bins), -1))
-        described = np.minimum(np.searchsorted(ends, np.arange(n_bins)), len(ends) - 1)
-        by_fold = np.zeros((len(ends), int(fold.max(initial=0)) + 1), int)
+        described = find_cells(merge_small_cells(counts, min_cell))
+        by_fold = np.zeros((described[-1] + 1, int(fold.max(initial=0)) + 1), int)
         np.add.at(by_fold, (described[bins[has_value]], fold[has_value]), 1)
         cell_of_bin = _join_cells(by_fold, min_cell)[described]
         return cls(all_rows, cell_of_bin, np.where(has_value, cell_of_bin[bins], -1))

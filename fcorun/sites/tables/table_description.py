@@ -12,7 +12,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.sites import Sites
-from fcorun.data.tables.cells import is_missing
+from fcorun.data.tables.cells import coerce_numbers, is_missing
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.column import ColumnDescription, Histogram
 from fcorun.data.tables.splits import SPLITS
@@ -20,6 +20,7 @@ from fcorun.sites.plan.site_options import HISTOGRAM_BINS, for_owner_alone
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message, describe_damage
 
+OUTERMOST = 1 / 40  # the share of rows beyond the outermost knot of any spline
 _NO_VALUES = "empty"  # the kind of a column without a value at a site, which fits any other kind
 
 
@@ -226,13 +227,21 @@ def hide_small_cells(table: SiteTable, name: str, description: ColumnDescription
     """Return the description of a column as it may leave the site.
 
     Numbers are counted in bins between the bounds of ``ranges``, none of which has fewer than ``policy.min_cell`` rows;
-    rare levels are left out. Sums go by the names of clients.
+    rare levels are left out. Sums go by the names of clients. Raises UserError for bounds outside of which the knots or
+    the median of the numbers lie.
     """
     histogram = None
     level_counts = description.level_counts
     if description.numbers is not None:
         bins = find_bins(table, description.numbers, name)
-        counts = merge_small_cells(np.bincount(bins, minlength=HISTOGRAM_BINS), table.policy.min_cell)
+        n_outside = count_outside(table, name)
+        limit = OUTERMOST if name in (table.options.splines or {}) else 0.5
+        if n_outside >= max(limit * len(bins), table.policy.min_cell):
+            raise UserError(f"of the numbers of '{name}' in training rows of this site, {100 * limit:g} % or more lie "
+                            f"outside of data.ranges={{{name}: {table.options.ranges[name]}}} and would move "  # type: ignore[index]
+                            "knots or medians: plan wider bounds, or mend the file if its unit is another"
+                            )  # fmt: skip
+        counts = center_cells(np.bincount(bins, minlength=HISTOGRAM_BINS), table.policy.min_cell)
         histogram = Histogram(bin_edges(table.options.ranges, name), counts)
     if name in table.level_counts:
         rare = table.rare_levels(name)
@@ -248,6 +257,13 @@ def find_bins(table: SiteTable, values: np.ndarray, name: str) -> np.ndarray:
     return np.where(np.isnan(values), -1, bins)
 
 
+def count_outside(table: SiteTable, name: str) -> int:
+    """Return how many training rows have a number outside the bounds of ``ranges``, which bins count at a bound."""
+    low, high = bin_edges(table.options.ranges, name)[[0, -1]]
+    numbers = coerce_numbers(table.columns[name])[0][table.masks[0]]
+    return int(((numbers < low) | (numbers > high)).sum())
+
+
 def bin_edges(ranges: dict[str, list[float]] | None, name: str) -> np.ndarray:
     """Return the edges of the bins of a column. Raises UserError for a column without a range."""
     if name not in (ranges or {}):
@@ -255,6 +271,23 @@ def bin_edges(ranges: dict[str, list[float]] | None, name: str) -> np.ndarray:
                         f"data.ranges={{{name}: [LEAST, LARGEST]}} in the plan")  # fmt: skip
     low, high = (ranges or {})[name]
     return np.linspace(low, high, HISTOGRAM_BINS + 1)
+
+
+def center_cells(counts: np.ndarray, min_cell: int) -> np.ndarray:
+    """Return the counts of ``merge_small_cells``, each at the mean bin of its rows, which moves no quantile up."""
+    merged = merge_small_cells(counts, min_cell)
+    cell = find_cells(merged)
+    centered = np.zeros_like(merged)
+    if merged.any():
+        sums = np.bincount(cell, np.arange(len(counts)) * counts)
+        centered[np.rint(sums / np.bincount(cell, counts)).astype(int)] = merged[merged > 0]
+    return centered
+
+
+def find_cells(merged: np.ndarray) -> np.ndarray:
+    """Return the number of the cell of each bin, (B,), for the counts of ``merge_small_cells``, which end each cell."""
+    ends = np.flatnonzero(merged)
+    return np.minimum(np.searchsorted(ends, np.arange(len(merged))), len(ends) - 1)
 
 
 def merge_small_cells(counts: np.ndarray, min_cell: int) -> np.ndarray:
