@@ -45,8 +45,8 @@ class Newton(Algorithm):
     tolerance: NonNegative = 1e-12
 
     def init(self, problem, w0):
-        scalars = {"value": jnp.full((), jnp.inf, w0.dtype), "decrease": jnp.zeros((), w0.dtype)}
-        scalars["decrement"] = jnp.full((), jnp.nan, w0.dtype)
+        unknown = jnp.full((), jnp.finfo(w0.dtype).max, w0.dtype)  # before the first step
+        scalars = {"value": unknown, "decrease": jnp.zeros((), w0.dtype), "decrement": unknown}
         return {"w": w0, "direction": 0 * w0, "t": jnp.ones((), w0.dtype), **scalars}, None
 
     def broadcast(self, server):
@@ -81,7 +81,8 @@ class Newton(Algorithm):
         return self.broadcast(server) if problem.objective.has_curvature_bound else server["w"]
 
     def metrics(self, problem, server, clients):
-        return {"newton_decrement": server["decrement"]}
+        is_known = server["decrement"] < jnp.finfo(server["decrement"].dtype).max
+        return {"newton_decrement": jnp.where(is_known, server["decrement"], jnp.nan)}
 
 
 @dataclass(frozen=True)
