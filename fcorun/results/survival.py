@@ -22,6 +22,7 @@ from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.records.formats import columns_csv, csv_text, read_text
 from fcorun.base.records.record import BASELINE_HAZARD_FILE, Record
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.row_groups import split_between_ties
 from fcorun.data.tasks import find_task
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays, compute_predictions
@@ -311,9 +312,9 @@ def calibrate(
         index = np.flatnonzero((rows.client == client) | (client == ""))
         kinds = [(ALL_ROWS, index)]
         n_groups = min(_MAX_GROUPS, len(index) // _ROWS_OF_GROUP)
-        if n_groups > 1:  # of as many rows each
+        if n_groups > 1:  # of about as many rows each
             by_risk = index[np.argsort(risk[index], kind="stable")]
-            kinds += [(GROUP, of_group) for of_group in np.array_split(by_risk, n_groups)]
+            kinds += [(GROUP, by_risk[part]) for part in split_between_ties(risk[by_risk], n_groups, _ROWS_OF_GROUP)]
         for kind, of_kind in kinds:
             observed = observe_risk(rows.target[of_kind], at, level)
             groups.append(RiskGroup(client, kind, len(of_kind), float(risk[of_kind].mean()), observed))

@@ -50,6 +50,22 @@ def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     return np.divide(numerator, denominator, out=out, where=np.asarray(denominator) > np.finfo(float).tiny)
 
 
+def split_between_ties(values: Float[np.ndarray, " n"], n_parts: int, least: int) -> list[Int[np.ndarray, " k"]]:
+    """Return the positions of sorted values in parts of about equal numbers, at least ``least``, if there are so many.
+
+    Equal values stay in one part, so that the parts do not depend on the order of the rows: each end of a part is the
+    end of a tie that is nearest to the end of an equal share.
+    """
+    n = len(values)
+    tie_ends = np.append(np.flatnonzero(np.diff(values)) + 1, n)
+    ends = [0]
+    for share in np.array_split(np.arange(n), n_parts)[1:]:
+        end = int(tie_ends[np.abs(tie_ends - share[0]).argmin()])
+        if min(end - ends[-1], n - end) >= least:
+            ends.append(end)
+    return np.split(np.arange(n), ends[1:])
+
+
 class Ranking:
     """Rows of two classes in the order of a score, by group; rows of equal score are one tie."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.reports.pictures.curve_groups import CurveView, shape_square
+from fcorun.reports.pictures.curve_groups import CurveView, describe_sizes, shape_square
 from fcorun.reports.pictures.layout import COLOURS, add_legend_above, make_figure, pt
 from fcorun.reports.pictures.picture import Picture
 
@@ -66,7 +66,7 @@ def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
     bins = _points(view, "", "bin")
     if bins:
         observed = [row["observed"] for row in bins]
-        sizes = " or ".join(f"{n:,}" for n in sorted({row["n"] for row in bins}))
+        sizes = describe_sizes(row["n"] for row in bins)
         errors = [[row["observed"] - row["low"] for row in bins], [row["high"] - row["observed"] for row in bins]]
         ax.errorbar(
             [row["probability"] for row in bins],
@@ -78,7 +78,7 @@ def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
             linestyle="",
             elinewidth=pt(0.7),
             capsize=pt(1.5),
-            label=f"{len(bins)} groups of {sizes} rows, 95 % interval",
+            label=f"{len(bins)} {'group' if len(bins) == 1 else 'groups'} of {sizes} rows, 95 % interval",
             zorder=3.2,
         )
     # bars below 0: numbers of rows by probability in steps of 0.01, differences of those flagged at each threshold
@@ -110,6 +110,6 @@ PICTURE = Picture(
     collect_view,
     draw,
     place=1,
-    caption="Calibration: groups of equally many rows, and a smooth line (loess); bars below: the predicted "
+    caption="Calibration: groups of about equally many rows, and a smooth line (loess); bars below: the predicted "
     "probabilities. Dashed: perfect calibration. Clients with 100 rows or more have a line.",
 )

@@ -1,6 +1,6 @@
 """The parts that the pictures of held-out rows share: whose curves are drawn, their styles and their names."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,18 @@ class CurveView:
             name = shorten_name(client, _MAX_LETTERS)
             return legend_name(f"{name}: {text}" if text else name)
         return f"each of {len(self.clients)} clients" if client == self.clients[0] else ""
+
+
+def describe_sizes(numbers: Iterable[int]) -> str:
+    """Return the numbers of rows of groups as text.
+
+    >>> describe_sizes([24, 25, 25]), describe_sizes([20, 31, 24])
+    ('24 or 25', '20 to 31')
+    """
+    sizes = sorted(set(numbers))
+    if len(sizes) > 2:
+        return f"{sizes[0]:,} to {sizes[-1]:,}"
+    return " or ".join(f"{size:,}" for size in sizes)
 
 
 def shape_square(ax: Any, limit: float = 1.0) -> None:

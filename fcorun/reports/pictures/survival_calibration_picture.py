@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fcorun.reports.pictures.curve_groups import MAX_NAMED, SETS, shape_square
+from fcorun.reports.pictures.curve_groups import MAX_NAMED, SETS, describe_sizes, shape_square
 from fcorun.reports.pictures.layout import COLOURS, add_legend_above, legend_name, make_figure, pt
 from fcorun.reports.pictures.picture import Picture
 from fcorun.results.survival import ALL_ROWS, GROUP, RiskGroup, SurvivalCalibration
@@ -49,7 +49,7 @@ def draw(view: SurvivalView) -> Any:
     if groups:
         n_known = sum(not math.isnan(group.observed.risk) for group in groups)
         counted = f"{len(groups)} groups" if n_known == len(groups) else f"{n_known} of {len(groups)} groups"
-        label = f"{counted} of {groups[-1].n:,} rows, {interval}"
+        label = f"{counted} of {describe_sizes(group.n for group in groups)} rows, {interval}"
         _draw_groups(axes[0], groups, label, COLOURS[0], "o")
     else:
         _draw_groups(axes[0], [everything], f"all rows, {interval}", COLOURS[0], "o")

@@ -80,11 +80,12 @@ def predict(
         parts.append(part.set_index(rows))
     predictions = pd.concat(parts).sort_index()
     survival, survival_warnings = _predict_survival(record, predictions, clients, at, baseline)
-    predictions = predictions.assign(**survival)
     leading = {"row": np.arange(1, len(predictions) + 1)}
     if any(name is not None for name in clients):
         leading["client"] = clients
-    predictions = pd.concat([pd.DataFrame(leading), repeated_columns.reset_index(drop=True), predictions], axis=1)
+    predictions = pd.concat(
+        [pd.DataFrame(leading), repeated_columns.reset_index(drop=True), predictions.assign(**survival)], axis=1
+    )
     if with_model:
         predictions["model"] = np.where(np.isin(known_client, with_model), "personal", "shared")
     _tell_client_from_mean(predictions, known_client, scaling=with_scaling, intercept=with_intercept)

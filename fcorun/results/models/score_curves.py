@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from fcorun.base.records.formats import csv_text
 from fcorun.base.records.record import OUT_OF_FOLD
-from fcorun.data.rows.row_groups import divide
+from fcorun.data.rows.row_groups import divide, split_between_ties
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, count_flagged
 from fcorun.results.models.predictions import Predictions
 
@@ -114,7 +114,7 @@ def trace_roc(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) ->
 
 
 def trace_calibration(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> list[Row]:
-    """Return bins of equal numbers of rows, up to one row, ordered by probability, and points of a smooth line.
+    """Return bins of about equal numbers of rows, ordered by probability, and points of a smooth line.
 
     A ``bin`` has its mean probability, the share of positive rows and Wilson's 95 % interval of the share; there are at
     most ten, of 20 rows or more. A point ``smooth`` has the share that ``smooth_line`` estimates from 100 rows or more.
@@ -125,7 +125,7 @@ def trace_calibration(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, "
     probability = probability[order]
     n_bins = min(_MAX_BINS, n // _ROWS_OF_BIN)
     rows: list[Row] = []
-    for of_bin in np.array_split(np.arange(n), n_bins) if n_bins > 1 else []:
+    for of_bin in split_between_ties(probability, n_bins, _ROWS_OF_BIN) if n_bins > 1 else []:
         mean = float(probability[of_bin].mean())
         share = float(y[of_bin].mean())
         low, high = wilson_interval(share, len(of_bin))

@@ -79,7 +79,9 @@ def test_net_benefit_by_hand():
 def test_calibration_bins_hold_all_rows_and_the_line_is_locally_linear():
     rows = trace_calibration(Y, P)
     bins = [row for row in rows if row["kind"] == "bin"]
-    assert [row["n"] for row in bins] == [25] * 10
+    assert sum(row["n"] for row in bins) == 250
+    assert min(row["n"] for row in bins) >= 20
+    assert [row["n"] for row in trace_calibration(Y, RNG.random(250)) if row["kind"] == "bin"] == [25] * 10
     assert sum(row["observed"] * row["n"] for row in bins) == pytest.approx(Y.sum())
     for row in bins:
         z = (row["observed"] - row["low"]) / np.sqrt(row["low"] * (1 - row["low"]) / row["n"])  # Wilson's score test
@@ -92,6 +94,20 @@ def test_calibration_bins_hold_all_rows_and_the_line_is_locally_linear():
     weight = np.sqrt((1 - np.minimum(np.abs(x - 0.4) / distance, 1) ** 3) ** 3)
     line = np.polyfit(x, (x > 0.5).astype(float), 1, w=weight)
     assert point[0] == pytest.approx(np.polyval(line, 0.4))
+
+
+def test_equal_probabilities_are_in_one_bin_whatever_the_order_of_the_rows():
+    p = np.repeat([0.1, 0.3, 0.31, 0.8], [70, 45, 5, 80])
+    y = (RNG.random(200) < p).astype(int)
+    expected = None
+    for order in (np.arange(200), RNG.permutation(200)):
+        bins = [row for row in trace_calibration(y[order], p[order]) if row["kind"] == "bin"]
+        assert [row["n"] for row in bins] == [70, 45, 85]
+        assert bins[2]["observed"] == pytest.approx(y[115:].mean())
+        np.testing.assert_allclose([row["observed"] for row in bins], expected or [row["observed"] for row in bins])
+        expected = [row["observed"] for row in bins]
+    (everything,) = [row for row in trace_calibration(y, np.full(200, 0.4)) if row["kind"] == "bin"]
+    assert everything["n"] == 200
 
 
 def test_the_test_rows_come_first_and_rows_of_no_client_count_in_all_rows_only():
