@@ -133,9 +133,14 @@ class Quantile(LinearModel):
     def final_warning(self, final):
         smoothed = final.get("train_smoothed", 0.0)
         coverage = final.get("train_coverage", self.level)
-        if smoothed <= 0.1 and min(smoothed, abs(coverage - self.level)) <= _TOLERATED_SHARE:
-            return ""
-        return word(f"{coverage:.1%} of the training targets are at or below the fitted quantile, which "
-                f"`objective.level={self.level:g}` asks for, and {smoothed:.1%} of the residuals are within "
-                f"`objective.smoothing={self.smoothing:g}`: lower `objective.smoothing`, unless these are no more rows "
-                "than the model has coefficients")  # fmt: skip
+        deviation = abs(coverage - self.level)
+        share = (f"{coverage:.1%} of the training targets are at or below the fitted quantile of "
+                 f"`objective.level={self.level:g}`")  # fmt: skip
+        if deviation > max(smoothed, _TOLERATED_SHARE):
+            return word(f"{share}, farther off than at an optimum with an intercept: give more rounds, or "
+                        "`objective.intercept=true`")  # fmt: skip
+        if max(deviation, smoothed / 10) > _TOLERATED_SHARE:
+            return word(f"{share}, and {smoothed:.1%} of the residuals are within `objective.smoothing="
+                        f"{self.smoothing:g}`: lower `objective.smoothing`, unless these are no more rows than the "
+                        "model has coefficients")  # fmt: skip
+        return ""

@@ -142,7 +142,10 @@ def test_the_default_smoothing_keeps_the_share_below_a_regression_quantile(level
     if level == 0.9:
         np.testing.assert_allclose(x @ ours[:3] + ours[3], x @ QUANTREG[:3] + QUANTREG[3], atol=0.15)
     assert objective.final_warning({"train_coverage": level - 0.004, "train_smoothed": 0.014}) == ""
-    assert "lower objective.smoothing" in objective.final_warning({"train_coverage": 0.4, "train_smoothed": 0.04})
+    assert "lower objective.smoothing" in objective.final_warning(
+        {"train_coverage": level - 0.03, "train_smoothed": 0.04}
+    )
+    assert "give more rounds" in objective.final_warning({"train_coverage": level - 0.06, "train_smoothed": 0.04})
 
 
 def test_targets_outside_the_support_are_refused(tmp_path):
