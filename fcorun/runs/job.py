@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
 
 from fcorun.base.errors import UserError, suggest_name, word
@@ -474,6 +475,7 @@ class RunFollower:
         if run.divergence_round in federation.nonfinite_clients:
             run.divergence_origin = f", first in client {federation.nonfinite_clients[run.divergence_round]}"
         if run.divergence_round:
+            run.divergence_origin += _describe_infinite_start(snapshot.state, index)
             return
         if not run.rows or run.rows[-1]["round"] < snapshot.round:
             costs: dict[str, float] = {}
@@ -486,6 +488,26 @@ class RunFollower:
             row = run.add_snapshot(snapshot, index, costs, snapshot.seconds / len(self.runs))
             self.on_row(run, row)
         run.check_targets()  # also on a row of a checkpoint: the interruption may have come before the record's end
+
+
+def _describe_infinite_start(state: PyTree, index: int) -> str:
+    """Name an entry of a run's kept state that is not finite, and so has been since ``init``; "" for none.
+
+    A state that is not finite is not kept, so that no later round can have left it.
+    """
+    for owner, key in (("the server's state", "server"), ("the state of a client", "clients")):
+        for path, leaf in jax.tree.leaves_with_path(state.get(key)):
+            if not getattr(leaf, "is_fully_addressable", True):  # the other parts are on other hosts
+                continue
+            values = np.asarray(leaf[index])
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                entry = jax.tree_util.keystr(path[1:] if key == "clients" else path)
+                value = values[~np.isfinite(values)].flat[0]
+                return (
+                    f": init() begins {owner}{entry} with {value}, which the round kept, and a state that is not "
+                    "finite ends a run: begin with a large number, such as jnp.finfo(dtype).max"
+                )
+    return ""
 
 
 def repeat_last(values: Sequence, length: int) -> list:

@@ -92,26 +92,6 @@ def trace_messages(
     return (*uploads, upload), (*broadcasts, received), edge_upload
 
 
-def check_initial_states(algorithm: Algorithm, states: dict[str, PyTree]) -> None:
-    """Raise UserError for an initial state, by its name and with an axis of runs, that is finite in no run.
-
-    Infinity and NaN are how a run that diverges is recognized.
-    """
-    for name, state in states.items():
-        for path, leaf in jax.tree.leaves_with_path(state):
-            values = np.asarray(leaf)
-            if (
-                values.size
-                and values.dtype.kind == "f"
-                and not np.isfinite(values.reshape(len(values), -1)).all(1).any()
-            ):
-                entry = f"{name}{jax.tree_util.keystr(path)}"
-                value = values[~np.isfinite(values)][0]
-                raise _error(algorithm, "init", f" returns {value} in {entry}, and a state that is not finite means "
-                                                "that a run has diverged: begin with a large number, such as "
-                                                "jnp.finfo(dtype).max")  # fmt: skip
-
-
 def check_parameters(algorithm: Algorithm) -> None:
     """Raise UserError for a function of an algorithm that does not accept the arguments of its calls."""
     for name, arguments in _ARGUMENTS.items():
