@@ -18,7 +18,6 @@ from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
 from fcorun.engine.segments.row_fetching import block_length, bytes_per_round
 from fcorun.engine.segments.run_loop import RunLoop, Segments, Snapshot
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree, tree_bytes
-from fcorun.methods.algorithms.output_check import check_initial_states
 from fcorun.methods.communication.contracts import Channel, MessageBytes
 
 # What is known of a run before it runs: bytes of memory (estimates), bytes sent (exact), dependence on the seed.
@@ -50,12 +49,21 @@ def bytes_per_run(federation: Federation, point: Numbers, seeds: Sequence[int]) 
     state = tree_bytes(_state(federation, point))
     arrays_of_rows = 8 if federation.evaluation.gap else 4
     predictions = arrays_of_rows * rows * outputs * np.dtype(federation.precision).itemsize
-    return (6 + clients) * state + predictions + clients * federation.layout.client_bytes()
+    uploads = clients * tree_bytes(federation.shapes.uploads)
+    return (6 + clients) * state + uploads + predictions + clients * federation.layout.client_bytes()
+
+
+def upload_bytes_at_once(federation: Federation) -> int:
+    """Return the bytes of the uploads of the clients that are computed together."""
+    return federation.layout.chunk_width(1, True) * tree_bytes(federation.shapes.uploads)
 
 
 def min_bytes_per_run(federation: Federation, point: Numbers) -> int:
-    """Return a lower bound on the bytes of memory of a run: its state before and after a round."""
-    return 2 * tree_bytes(_state(federation, point))
+    """Return a lower bound on the bytes of memory of a run, as measured on a processor.
+
+    They are three times its state: before a round, after it, and in its work; and the uploads of one chunk of clients.
+    """
+    return 3 * tree_bytes(_state(federation, point)) + upload_bytes_at_once(federation)
 
 
 def prefetch_bytes(federation: Federation) -> int:
@@ -261,12 +269,7 @@ class Engine:
         states of generated clients for each run, from ``open_client_states``; by default they are in memory.
         """
         seeds = list(seeds or [self.federation.schedule.seed] * len(points))
-        if state is None:
-            state = self.initial_state(points, seeds)
-            first_client = jax.tree.map(lambda leaf: np.asarray(leaf)[:, :1], state["clients"][0])
-            initial = {"the server's state": state["server"], "the state of a client": first_client}
-            check_initial_states(self.federation.algorithm, initial)
-        state = jax.device_put(state)
+        state = self.initial_state(points, seeds) if state is None else jax.device_put(state)
         work = np.zeros((len(points), 2), np.int64) if work is None else work
         if client_states is None:
             client_states = self.open_client_states(points, seeds, [None] * len(points))

@@ -16,6 +16,7 @@ from fcorun.base.system.machine import (
     check_memory,
     compute_policy,
     current_hosts,
+    format_gib,
     free_device_memory,
     memory_limit,
     use_cores_as_devices,
@@ -31,6 +32,7 @@ from fcorun.engine.engine import (
     needs_state_file,
     prefetch_bytes,
     state_structure,
+    upload_bytes_at_once,
 )
 from fcorun.engine.federation import Numbers
 from fcorun.engine.round import Traffic
@@ -104,7 +106,11 @@ def max_runs(
     data, shapes = engine.federation.data, engine.federation.problem.shapes
     n_parameters = sum(math.prod(shape) for shape in shapes.values())
     description = f"a run on {data.n_clients:,} clients with {n_parameters:,} parameters"
-    check_memory(min_bytes_per_run(engine.federation, point), free_device_memory(), memory, description)
+    needed = min_bytes_per_run(engine.federation, point)
+    uploads = upload_bytes_at_once(engine.federation)
+    if uploads > needed / 2:
+        description += f", whose uploads take {format_gib(uploads)} (`clients_at_once=1` computes one at a time),"
+    check_memory(needed, free_device_memory(), memory, description)
     bytes_per_thread = memory_limit(memory) / n_threads - reserved
     return max(1, int(bytes_per_thread // bytes_per_run(engine.federation, point, seeds)))
 

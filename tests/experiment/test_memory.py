@@ -62,6 +62,16 @@ def test_a_run_whose_clients_keep_too_much(monkeypatch):
     assert run(config | {"memory": 1.0}, "here").finished
 
 
+def test_a_run_whose_uploads_are_too_large_at_once(monkeypatch, tmp_path):
+    """Each client of newton sends a Hessian. Six of them do not fit, one does."""
+    config = small("algo=newton", "reg=none", "clients_per_round=null", "rounds=2")
+    n_bytes = 4 * 21 * 22 // 2  # of one Hessian
+    monkeypatch.setattr(batch, "free_device_memory", lambda: 6 * n_bytes)
+    with fails("a run on 6 clients with 21 parameters, whose uploads take", "clients_at_once=1", "needs at least"):
+        run(config, "here")
+    assert run(config | {"clients_at_once": 1}, "here").finished
+
+
 def test_numpys_own_error_is_a_sentence(monkeypatch):
     def larger(*_):
         raise MemoryError("Unable to allocate 8.00 TiB for an array")
