@@ -171,7 +171,7 @@ class Evaluation:
             sums["val"] = self.weighted_scores(problem, w, extra["x_val"], extra["y_val"], row_extras)
         return sums
 
-    def add_client_intercepts(self, problem: Problem, w: Vector, x: Examples, y: Targets, extra: dict) -> dict:
+    def add_client_intercepts(self, problem: Problem, w: Vector, x: Any, y: Any, extra: dict) -> dict:
         """Return what belongs to rows, with the intercepts of clients, if the objective has them, in the offsets.
 
         The training rows of a client determine its intercept. Other rows of the client have the same one, and rows of

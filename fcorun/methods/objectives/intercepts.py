@@ -133,8 +133,13 @@ def fit_client_intercepts(
         search, sums = state
         moved = search.advance(sums, has_curvature_bound)
         is_best = has_best_intercept(sums)
-        kept = jax.tree.map(lambda old, new: jnp.where(is_best, old, new.astype(old.dtype)), search[:3], moved[:3])
-        return InterceptSearch(*kept, moved.steps), sums_at(fixed_prediction, kept[0])
+
+        def keep_best(old, new):
+            return jnp.where(is_best, old, new.astype(old.dtype))
+
+        bias = keep_best(search.bias, moved.bias)
+        bracket = keep_best(search.low, moved.low), keep_best(search.high, moved.high)
+        return InterceptSearch(bias, *bracket, moved.steps), sums_at(fixed_prediction, bias)
 
     fixed_prediction = lax.stop_gradient(prediction)
     weight = lax.stop_gradient(weight)

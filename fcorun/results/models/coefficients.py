@@ -208,7 +208,7 @@ def build_coefficients(
         if bias.shape[-1] > outputs:
             cuts = tuple(classes[1:])
     intercept_clients = ()
-    if CLIENT_INTERCEPTS in solution:
+    if bias is not None and CLIENT_INTERCEPTS in solution:
         bias = np.concatenate([bias, np.asarray(solution[CLIENT_INTERCEPTS], float)], axis=-1)
         intercept_clients = tuple(data_summary["client_names"])
     names_of_outputs = [""]
