@@ -35,10 +35,12 @@ from fcorun.studies.selection.select import SelectionPlan, plan_selection
 from fcorun.studies.selection.selection_result import Selection, SelectOptions
 from fcorun.studies.selection.study import Log, render_png_and_pdf
 
-SHARED, STANDARDIZED, LOCAL, NEW_CLIENT = "shared", "standardized", "local", "new_client"
+SHARED, INTERCEPTS, STANDARDIZED = "shared", "intercepts", "standardized"
+LOCAL, NEW_CLIENT = "local", "new_client"
 DESCRIPTIONS = {
     SHARED: "one model for all clients",
     RECALIBRATED: "the shared model, with an intercept and a slope of its linear predictor for each client",
+    INTERCEPTS: "one model but for an intercept of each client",
     STANDARDIZED: "one model for all clients, of features standardized by each client",
     LOCAL: "a model of each client's rows alone, of one strength for all clients",
     MEAN: "each client's mean or share of events alone, without features",
@@ -372,10 +374,13 @@ def compose_candidates(compose: Compose, overrides: Sequence[str], options: Comp
     common = [text for text in sections if text not in of_shared]
     shared = [*common, *(of_shared or [f"algo={SHARED_MODEL_ALGORITHM}"])]
     configs = {SHARED: compose(shared)}
+    if not configs[SHARED]["objective"].get("client_intercepts"):
+        configs[INTERCEPTS] = compose([*shared, "objective.client_intercepts=true", "batch_size=null"])
     data = configs[SHARED]["data"]
     if "standardize" in data and data["standardize"] != "per_client":
         own_scale = [text for text in shared if override_key(text) != "data.standardize"]
         configs[STANDARDIZED] = compose([*own_scale, "data.standardize=per_client"])
+    common = [text for text in common if override_key(text) != "objective.client_intercepts"]  # own models have theirs
     of_local = [text for text in common if sections[text] not in ("uplink", "downlink")]  # which sends nothing
     for name in (*options.method_names, LOCAL):
         given = of_local if name == LOCAL else common

@@ -169,7 +169,7 @@ def test_a_method_is_an_algorithm_and_no_other_candidate():
 def test_configurations_of_the_candidates():
     table()
     configs = compose_candidates(compose, [*DATA, "data.standardize=pooled"], CompareOptions(methods=["pfedme"]))
-    assert list(configs) == ["shared", "standardized", "pfedme", "local", "new_client"]
+    assert list(configs) == ["shared", "intercepts", "standardized", "pfedme", "local", "new_client"]
     assert configs["shared"]["algo"]["name"] == "centralized"
     assert configs["standardized"]["data"]["standardize"] == "per_client"
     given = compose_candidates(compose, [*DATA, "algo=fedmid", "algo.server_lr=0.5"], CompareOptions())
@@ -231,7 +231,7 @@ def test_a_comparison_of_a_table():
     options = CompareOptions(folds=2, outer_folds=3, points=3, methods=["pfedme"], samples=200)
     overrides = [*DATA, "rounds=100"]
     comparison = plan_comparison(compose, overrides, options, "out").run()
-    names = ["shared", "recalibrated", "standardized", "pfedme", "local", "new_client", "mean"]
+    names = ["shared", "recalibrated", "intercepts", "standardized", "pfedme", "local", "new_client", "mean"]
     assert comparison.candidates == names
     check_recalibrated(frame)
     assert comparison.scores == ["rmse", "r2"]
@@ -249,3 +249,20 @@ def test_a_comparison_of_a_table():
     again = plan_comparison(compose, overrides, options, "out")
     assert all(" 0 to run" in line for line in again.describe_progress())
     assert [row.to_dict() for row in again.run().rows] == [row.to_dict() for row in comparison.rows]
+
+
+@pytest.mark.slow
+def test_clients_that_differ_by_a_constant_profit_from_intercepts_and_no_more_from_own_models():
+    table()
+    level = {name: 4.0 * number for number, name in enumerate(dict.fromkeys(OWNER))}
+    frame = pd.read_csv("rows.csv")
+    frame["y"] = [level[name] for name in OWNER] + X[:, 0] + 0.1 * np.random.default_rng(0).standard_normal(60)
+    frame.to_csv("rows.csv", index=False)
+    options = CompareOptions(folds=2, outer_folds=3, points=3, methods=[], samples=200)
+    comparison = plan_comparison(compose, DATA, options, "out").run()
+    assert comparison.find("intercepts", "").verdict == BETTER
+    assert comparison.find("intercepts", "").value < 0.2 < comparison.find("local", "").value
+    chosen = [*DATA, "objective.client_intercepts=true", "batch_size=null"]
+    configs = compose_candidates(compose, chosen, CompareOptions())
+    assert "intercepts" not in configs
+    assert not configs["ditto"]["objective"].get("client_intercepts")
