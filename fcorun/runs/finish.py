@@ -259,11 +259,9 @@ def finish_run(
         files, sections: further files by name, and further sections of summary.json.
         subjects: further subjects of pictures, of those of ``fcorun.reports.pictures.picture``.
     """
-    objective, weighting = job.experiment.objective, job.experiment.settings.client_weighting
     if not (job.divergence_round or personal_only(job.rows)):
-        solution = add_client_intercepts(objective, data, weighting, solution)
-        for sentence in warn_intercepts(objective, data, weighting, solution):
-            job.add_reason(sentence)
+        job.add_reason(warn_intercepts(job.experiment, data, solution))
+        solution = add_client_intercepts(job.experiment, data, solution)
     lasso, relaxed = solution, None
     if job.experiment.settings.is_relaxed and not job.divergence_round:
         try:

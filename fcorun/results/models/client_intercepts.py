@@ -13,24 +13,22 @@ import numpy as np
 from fcorun.base.errors import abbreviate, word
 from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.intercepts import ClientIntercepts
-from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays, compute_predictions
 
 CLIENT_INTERCEPTS = "client_intercepts"
 
 
-def fit_intercepts(
-    objective: Objective, data: FederatedData, client_weighting: str, solution: Arrays
-) -> ClientIntercepts:
+def fit_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> ClientIntercepts:
     """Return the best intercepts of the clients for the weights of a solution, in float64."""
-    rows = data.train
+    objective, rows = experiment.objective, data.train
     weights = {"weights": solution["weights"].astype(np.float64)}
     prediction = compute_predictions(objective, weights, rows.x, data.features.scale)
     if rows.offset is not None:
         prediction = prediction + rows.offset
     target = rows.y.astype(np.float64)
-    weight = rows.objective_weights(client_weighting)
+    weight = rows.objective_weights(experiment.settings.client_weighting)
     with jax.enable_x64(True):
         return jax.tree.map(np.asarray, _fit(objective, prediction, target, weight, rows.known_client, data.n_clients))
 
@@ -41,14 +39,14 @@ def _fit(objective, prediction, y, weight, client, n_clients) -> ClientIntercept
     return fitted._replace(values=fitted.for_rows(jnp.arange(n_clients)))
 
 
-def add_client_intercepts(objective: Objective, data: FederatedData, client_weighting: str, solution: Arrays) -> Arrays:
+def add_client_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> Arrays:
     """Return the parameters of a solution with its ``client_intercepts`` and their mean, ``bias``.
 
     Returns the solution as it is if the objective has no such intercepts, or if they are at the sites of the rows.
     """
-    if not objective.client_intercepts or data.train.stays_at_sites:
+    if not experiment.objective.client_intercepts or data.train.stays_at_sites:
         return solution
-    fitted = fit_intercepts(objective, data, client_weighting, solution)
+    fitted = fit_intercepts(experiment, data, solution)
     dtype = solution["weights"].dtype
     return solution | {"bias": np.asarray(fitted.mean, dtype), CLIENT_INTERCEPTS: np.asarray(fitted.values, dtype)}
 
@@ -70,11 +68,9 @@ def difference_from_mean(solution: Arrays, client: np.ndarray | None) -> np.ndar
     return np.where(is_known, values[np.where(is_known, client, 0)] - solution["bias"], 0)
 
 
-def explain_infinite_intercepts(
-    objective: Objective, data: FederatedData, client_weighting: str, solution: Arrays
-) -> str:
+def explain_infinite_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> str:
     """Return a clause on the clients without a finite intercept; empty if each has one."""
-    finite = fit_intercepts(objective, data, client_weighting, solution).finite
+    finite = fit_intercepts(experiment, data, solution).finite
     if finite.all():
         return ""
     names = abbreviate([f"'{data.client_names[m]}'" for m in np.flatnonzero(~finite)])
@@ -82,12 +78,12 @@ def explain_infinite_intercepts(
     return f"no finite intercept for {names}, with rows of {targets} alone"
 
 
-def warn_intercepts(objective: Objective, data: FederatedData, client_weighting: str, solution: Arrays) -> list[str]:
-    """Return sentences on clients without a finite intercept, and on rows of clients that have none."""
-    if not objective.client_intercepts or data.train.stays_at_sites:
-        return []
+def warn_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> str:
+    """Return sentences on clients without a finite intercept, and on rows of clients that have none; or ""."""
+    if not experiment.objective.client_intercepts or data.train.stays_at_sites:
+        return ""
     sentences = []
-    if clause := explain_infinite_intercepts(objective, data, client_weighting, solution):
+    if clause := explain_infinite_intercepts(experiment, data, solution):
         sentences.append(
             f"{clause}: their rows tell nothing about the coefficients, and "
             "predictions for them take the mean of the other clients' intercepts"
@@ -98,4 +94,4 @@ def warn_intercepts(objective: Objective, data: FederatedData, client_weighting:
             word("held-out rows of clients without training rows are predicted with the mean of the clients' "
                  "intercepts (`objective.client_intercepts=true`)")
         )  # fmt: skip
-    return sentences
+    return "; ".join(sentences)

@@ -253,11 +253,12 @@ def make_problem(
         theta = np.concatenate([np.ravel(record.solution[name]) for name in names]).astype(np.float64)
     except READ_ERRORS as error:
         raise UserError(f"{record.folder} has lost its solution.npz, or it is damaged: run it again") from error
+    infinite = ""
     if problem.objective.client_intercepts and not at_sites:
-        weighting = experiment.settings.client_weighting
-        if clause := explain_infinite_intercepts(problem.objective, data, weighting, record.solution):
-            raise UserError(f"{record.folder}: {clause}, which intervals of all parameters would need: run it without "
-                            "these rows, and then infer")  # fmt: skip
+        infinite = explain_infinite_intercepts(experiment, data, record.solution)
+    if infinite:
+        raise UserError(f"{record.folder}: {infinite}, which intervals of all parameters would need: run it without "
+                        "these rows, and then infer")  # fmt: skip
     return InferenceProblem(
         experiment=experiment,
         data=data,

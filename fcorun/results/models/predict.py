@@ -65,8 +65,7 @@ def predict(
     x, column_warnings = select_features(frame, record, source, row_warnings)
     with_model = clients_with_personal_models(record)
     with_scaling = [str(name) for name in record.scaling.get("client", ())]
-    with_intercept = clients_with_intercepts(record)
-    known = {*with_model, *with_scaling, *with_intercept}
+    known = {*with_model, *with_scaling, *clients_with_intercepts(record)}
     if clients is None:
         is_of_one_client = "sites" in record.summary["data"] and len(known) == 1
         clients = np.full(len(frame), min(known) if is_of_one_client else None, object)
@@ -88,7 +87,7 @@ def predict(
     )
     if with_model:
         predictions["model"] = np.where(np.isin(known_client, with_model), "personal", "shared")
-    _tell_client_from_mean(predictions, known_client, scaling=with_scaling, intercept=with_intercept)
+    _tell_client_from_mean(predictions, known_client, scaling=with_scaling, intercept=clients_with_intercepts(record))
     if (known_client == "").any() and record.has_personal_models_at_sites and personal_only(record.rows):
         names = f" ({_quote(with_model)})" if with_model else ""
         raise UserError(f"{record.folder} has no shared model, and each client's personal model is at its site: give "

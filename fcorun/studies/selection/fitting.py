@@ -345,17 +345,13 @@ class PathFitter:
                     raise KeyboardInterrupt
             metrics = measure(iterate.w, numeric_fields(reg))
             solution = {name: np.asarray(array) for name, array in iterate.w.items()}
-            solution = _add_intercepts(experiment, data, solution)
+            solution = add_client_intercepts(experiment, data, solution)
             end_state = "diverged"
             if np.isfinite(iterate.objective):
                 end_state = "done" if iterate.certified else "not certified"
                 start = iterate.w
             results.append(_RunResult(metrics, solution, end_state, (0, 0, 0), predict(solution, None)))
         return results
-
-
-def _add_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> Arrays:
-    return add_client_intercepts(experiment.objective, data, experiment.settings.client_weighting, solution)
 
 
 def complete_subset(experiment: PreparedExperiment, subset: RowSubset) -> Iterator[RowSubset]:
@@ -397,7 +393,7 @@ def _run_batch(
 
     def note_end(snapshot: Snapshot, g: int) -> None:
         solution = {name: array[g] for name, array in snapshot.solution.items()}
-        solution = _add_intercepts(experiment, engine.federation.data, solution)
+        solution = add_client_intercepts(experiment, engine.federation.data, solution)
         models = None
         if snapshot.client_models is not None:
             models = {name: np.asarray(array[g]) for name, array in snapshot.client_models.items()}
