@@ -82,9 +82,8 @@ def predict(
     leading = {"row": np.arange(1, len(predictions) + 1)}
     if any(name is not None for name in clients):
         leading["client"] = clients
-    predictions = pd.concat(
-        [pd.DataFrame(leading), repeated_columns.reset_index(drop=True), predictions.assign(**survival)], axis=1
-    )
+    parts = [pd.DataFrame(leading), repeated_columns.reset_index(drop=True), predictions.assign(**survival)]
+    predictions = pd.concat(parts, axis=1)
     if with_model:
         predictions["model"] = np.where(np.isin(known_client, with_model), "personal", "shared")
     _tell_client_from_mean(predictions, known_client, scaling=with_scaling, intercept=clients_with_intercepts(record))
