@@ -121,6 +121,9 @@ class InMemoryTable(Table):
             parsed = parse_columns(table, self.path, self.roles)
         return self.to_federated_data(parsed)
 
+    def memory_needed(self) -> tuple[float, str]:
+        return Dataset.memory_needed(self)
+
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         return Dataset.load_shard(self, host, n_hosts)
 

@@ -29,6 +29,7 @@ from fcorun.data.datasets.images import (
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.cells import parse_numbers
 from fcorun.data.tables.column_roles import ParsedRows
+from fcorun.data.tables.data_warnings import warn_huge_numbers
 from fcorun.data.tables.readers import TEXT_ENDINGS, find_file, read_named_columns
 from fcorun.data.tasks import Task, find_task
 
@@ -110,7 +111,7 @@ class Nifti(Dataset):
         unique = list(dict.fromkeys(files))
         volumes = self._volumes(files, unique, columns)
         mask = [] if self.mask is None else [self._mask()]
-        content = (1, file_stats(unique), file_stats(mask), self.mask_strategy, self.resample)
+        content = (2, file_stats(unique), file_stats(mask), self.mask_strategy, self.resample)
         arrays = load_or_make("nifti", "images", content, lambda: self._read(unique))
         x, grid = arrays["x"][volumes], VoxelGrid(arrays["mask"], arrays["affine"])
         y, client = np.array(columns[self.target]), np.array(columns[self.client])
@@ -128,9 +129,17 @@ class Nifti(Dataset):
         rows = ParsedRows(x, _numbers(y), client, row=row, metadata=metadata)
         data = self._table.to_federated_data(rows, warn_of_columns=False)
         warnings = [*data.warnings]
-        if arrays["gaps"]:
-            gaps = int(arrays["gaps"])
-            warnings.append(word(f"`data.path={self.path}`: {gaps} images have voxels that are not finite: taken as 0"))
+        gaps = [
+            f"'{file.parent.name}/{file.name}' ({n})"
+            for file, n in zip(unique, arrays["gaps"].tolist(), strict=True)
+            if n
+        ]
+        if gaps:
+            warnings.append(word(f"`data.path={self.path}`: voxels of images are not finite: {abbreviate(gaps)}: taken "
+                                 "as 0"))  # fmt: skip
+        if warn_huge_numbers(x):
+            voxels = [f"voxel {tuple(position)}" for position in np.argwhere(arrays["mask"]).tolist()]
+            warnings += [word(f"`data.path={self.path}`: {text}") for text in warn_huge_numbers(x, voxels)]
         features = replace(data.features, voxel_grid=grid)
         if self.run is not None:
             features = replace(features, standardized={"by": "per_run"})
@@ -234,17 +243,23 @@ class Nifti(Dataset):
         else:
             mask = compute_mask(self.mask_strategy, files, headers[0], self.resample)
             if_empty = f"`data.mask_strategy={self.mask_strategy}` finds no voxel"
-        inside = np.asarray(mask.dataobj) != 0
+        values = np.asarray(mask.dataobj)
+        if n_gaps := int((~np.isfinite(values)).sum()):
+            raise UserError(f"`data.mask={self.mask}` has {n_gaps} voxels that are not finite: make them 0, or another "
+                            "number where voxels are to be features")  # fmt: skip
+        inside = values != 0
         if not inside.any():
             raise UserError(f"{if_empty}: give `data.mask`, an image that is 1 where voxels are to be features")
-        voxels, gaps = [], 0
+        voxels = []
+        gaps = []
         for file in files:
             image = load_image(file)
             try:
                 voxels.append(extract_voxels(image, mask))
             except read_errors() as error:
                 raise unreadable_error(file, error) from error
-            gaps += not np.isfinite(image.dataobj[inside] if image.shape[:3] == inside.shape else image.dataobj).all()
+            within = image.dataobj[inside] if image.shape[:3] == inside.shape else image.dataobj
+            gaps.append(int((~np.isfinite(within)).sum()))
         return {"x": np.concatenate(voxels), "mask": inside, "affine": np.asarray(mask.affine), "gaps": np.array(gaps)}
 
 

@@ -17,8 +17,12 @@ from fcorun.data.tables.array_files import (
     ARRAY_NAMES,
     HDF5_ENDINGS,
     ON_DISK_WARNING,
+    PARQUET_ENDING,
+    describe_size,
+    estimate_bytes,
     find_arrays,
     is_array_folder,
+    least_bytes,
     stays_on_disk,
 )
 from fcorun.data.tables.column_roles import (
@@ -55,7 +59,7 @@ from fcorun.data.tables.imputation.missing_by_outcome import compare_gaps
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
 from fcorun.data.tables.parsed_table import Codes, FileOptions, find_character_encoding
-from fcorun.data.tables.readers import detect_ending, find_file, read_table
+from fcorun.data.tables.readers import detect_ending, explain_damage, find_file, read_table
 from fcorun.data.tables.scaling import Scaling, standardize_per_client
 from fcorun.data.tables.splits import (
     DEFAULT_VALIDATION,
@@ -184,6 +188,19 @@ class Table(Dataset):
         options = self.file_options
         rows = read_table(self.path, self.roles, record=self.encoding, resident=self.resident, options=options)
         return self.to_federated_data(rows)
+
+    def memory_needed(self) -> tuple[float, str]:
+        """Return the bytes of the columns of a Parquet file that are read into memory."""
+        file = FilePath(self.path).expanduser()
+        if file.suffix.lower() != PARQUET_ENDING or not file.is_file():
+            return 0, ""
+        with explain_damage(self._where, PARQUET_ENDING):
+            columns = None
+            if stays_on_disk(estimate_bytes(file), self.resident):
+                columns = {self.target, self.client, *self.roles.metadata.values(), *(self.keep or ())} - {None}
+            n_bytes = least_bytes(file, columns)
+            size = describe_size(file, PARQUET_ENDING)
+        return n_bytes, f"{self._where}{' with ' if size else ''}{size}"
 
     def load_shard(self, host: int, n_hosts: int) -> FederatedData:
         """Load the rows of one host's clients.
@@ -402,8 +419,8 @@ class Table(Dataset):
         x_train = x[training]
         y_train = y[training]
         training_gaps = {name: mask[training] for name, mask in gaps.items()}
-        warnings += warn_huge_numbers(x, names)
         if warn_of_columns:
+            warnings += warn_huge_numbers(x, names)
             warnings += [*warn_identifiers(x, names), *warn_missing_codes(x, names), *warn_serial_dates(x, names)]
             warnings += warn_constant_features(x_train, names)
             warnings += warn_leaks(x_train, y_train, classes, names)

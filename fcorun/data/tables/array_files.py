@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,16 @@ from fcorun.data.tables.columns import NumberColumn
 from fcorun.data.tables.encoding import Encoding
 
 HDF5_ENDINGS = (".h5", ".hdf5")
+PARQUET_ENDING = ".parquet"
 ARRAY_FOLDER = "folder of .npy"  # stands for the ending of a folder in errors
 ON_DISK_WARNING = "stay on disk and are read when they are needed"  # the end of a warning about rows
 ARRAY_NAMES = ("X", "y", "client", "validation", "test")
 _MEMORY_SHARE = 0.25  # rows that take more of the free memory stay on disk
+_MANY_CELLS = 5e7
+_MANY_COLUMNS = 20_000
+_MANY_CHARACTERS = 5e8
 _MASKS = ("validation", "test")  # arrays that mark held-out rows
-MAX_DENSE_BYTES = 8e9
+_MAX_DENSE_NUMBERS = 2e9  # of a LIBSVM file
 
 
 def stays_on_disk(n_bytes: int, resident: bool | str) -> bool:
@@ -177,7 +181,9 @@ def _check_arrays(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the features (N, d), float32, the targets (N,), float64, and the index of the first feature, 0 or 1.
+    """Return the features (N, d), the targets (N,), float64, and the index of the first feature, 0 or 1.
+
+    The features are float32 if that has all their digits, else float64, so that a run has the digits of its precision.
 
     The lines are ``label index:value ..``. Values that a line leaves out are 0. Comments and ``qid:`` are ignored.
     Without ``first_index``, indices count from 1 unless some index is 0.
@@ -189,7 +195,7 @@ def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[
 
     try:
         matrix: Any
-        matrix, y = load_svmlight_file(str(file), dtype=np.float32, zero_based=True)[:2]  # type: ignore[arg-type]
+        matrix, y = load_svmlight_file(str(file), dtype=np.float64, zero_based=True)[:2]  # type: ignore[arg-type]
     except OverflowError as error:
         raise UserError(f"`data.path={path}`: an index is more than {2**31 - 1:,}; keep fewer features") from error
     has_index_0 = len(matrix.indices) > 0 and matrix.indices.min() == 0
@@ -201,11 +207,14 @@ def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[
         )
     matrix = matrix[:, first_index:]
     n_rows, n_features = matrix.shape
-    if 4 * n_rows * n_features > MAX_DENSE_BYTES:
+    single = matrix.astype(np.float32)
+    if (single.data == matrix.data).all():
+        matrix = single
+    if n_rows * n_features > _MAX_DENSE_NUMBERS:
         raise UserError(
             f"`data.path={path}`: {n_rows} rows of {n_features} features would take "
-            f"{4e-9 * n_rows * n_features:.0f} GB as a dense array, more than {MAX_DENSE_BYTES / 1e9:.0f}; keep fewer "
-            "rows or features"
+            f"{1e-9 * matrix.dtype.itemsize * n_rows * n_features:.0f} GB as a dense array, more than "
+            f"{_MAX_DENSE_NUMBERS:,.0f} numbers; keep fewer rows or features"
         )
     return matrix.toarray(), y, first_index
 
@@ -253,6 +262,37 @@ def estimate_bytes(file: Path) -> int:
 
     metadata = parquet.read_metadata(file)
     return metadata.num_rows * metadata.num_columns * 8
+
+
+def least_bytes(file: Path, columns: Collection[str] | None) -> int:
+    """Return the least memory of these columns of a Parquet file, of all if ``columns`` is None.
+
+    Raises ValueError for a damaged file.
+    """
+    from pyarrow import parquet, types
+
+    row_bytes = 0
+    for field in parquet.read_schema(file):
+        if columns is None or field.name in columns:
+            has_width = types.is_integer(field.type) or types.is_floating(field.type)
+            row_bytes += field.type.bit_width // 8 if has_width else 1
+    return parquet.read_metadata(file).num_rows * row_bytes
+
+
+def describe_size(file: Path, ending: str) -> str:
+    """Return the size of a large file with named columns, in words; "" for a file that is read in a few seconds.
+
+    Raises the errors of pyarrow for a damaged file.
+    """
+    if ending == PARQUET_ENDING:
+        from pyarrow import parquet
+
+        metadata = parquet.read_metadata(file)
+        if metadata.num_rows * metadata.num_columns > _MANY_CELLS or metadata.num_columns > _MANY_COLUMNS:
+            return f"{metadata.num_rows:,} rows of {metadata.num_columns:,} columns"
+    elif file.stat().st_size > _MANY_CHARACTERS:
+        return f"{file.stat().st_size / 1e9:.1f} GB"
+    return ""
 
 
 def _cache_columns(file: Path, names: Sequence[str], where: str) -> np.ndarray:

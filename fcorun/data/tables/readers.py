@@ -1,5 +1,6 @@
 """The readers of tables by the ending of the file: rows to train on, and data frames of new rows for predictions."""
 
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from fcorun.data.tables.array_files import (
     ARRAY_FOLDER,
     ARRAY_NAMES,
     HDF5_ENDINGS,
+    PARQUET_ENDING,
+    describe_size,
     estimate_bytes,
     is_array_folder,
     read_arrays,
@@ -35,7 +38,6 @@ from fcorun.data.tables.text_files import read_csv_text
 
 LIBSVM_ENDINGS = (".libsvm", ".svm", ".svmlight", ".txt")
 TEXT_ENDINGS = (".csv", ".tsv")
-PARQUET_ENDING = ".parquet"
 NAMED_COLUMN_ENDINGS = (*TEXT_ENDINGS, PARQUET_ENDING, ".xlsx")
 ENDINGS = (*NAMED_COLUMN_ENDINGS, ".npz", *HDF5_ENDINGS, *LIBSVM_ENDINGS)
 # base classes of the errors that the readers raise for a damaged or mislabelled file
@@ -149,6 +151,7 @@ def read_table(
         if not has_named_columns:
             rows = _read_arrays(file, path, ending, roles, resident)
         elif ending == PARQUET_ENDING and stays_on_disk(estimate_bytes(file), resident):
+            _tell_size(file, ending, where)
             if options.na is not None:
                 raise UserError(f"`data.na={options.na}` needs rows in memory, and those of {path} stay on disk: give "
                                 "`data.resident=true`, or leave `data.na` out")  # fmt: skip
@@ -190,6 +193,12 @@ def _check_finite(values: np.ndarray, path: str, name: str | None) -> None:
         )
 
 
+def _tell_size(file: Path, ending: str, where: str) -> None:
+    """Print the size of a large file before the file is read."""
+    if size := describe_size(file, ending):
+        print(word(f"{where}: reading {size}"), file=sys.stderr, flush=True)
+
+
 def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles) -> ParsedRows:
     """Return the rows of a table with named columns.
 
@@ -199,15 +208,16 @@ def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles) -> ParsedRo
     frame = table.frame
     features = roles.select_features(frame, path)
     rows = roles.separate_columns(frame, path, features)
-    used = [*features, *roles.metadata.values()]
+    used = {*features, *roles.metadata.values()}
+    known = {*used, roles.target}
     for name, reason in table.unparsed_columns.items():
         if name in used:
             raise UserError(f"{where}: {reason}")
-    tokens = {name: tokens for name, tokens in table.missing_tokens.items() if name in (*used, roles.target)}
+    tokens = {name: tokens for name, tokens in table.missing_tokens.items() if name in known}
     warnings = [*table.warnings, *warn_missing_tokens(tokens, frame)]
     warnings += [text for name, text in table.column_warnings.items() if name in used]
     if roles.group is None:
-        left_out = [name for name in frame.columns if name not in (*used, roles.target, roles.client)]
+        left_out = [name for name in frame.columns if name not in known and name != roles.client]
         warnings += suggest_group_columns(frame, left_out, features, roles.client)
     return replace(rows, warnings=tuple(warnings))
 
@@ -260,6 +270,7 @@ def read_named_columns(
     import pandas as pd
 
     with explain_damage(where, ending, encoding_hint):
+        _tell_size(file, ending, where)
         if ending == PARQUET_ENDING:
             table = ParsedTable(pd.read_parquet(file))
         elif ending == ".xlsx":

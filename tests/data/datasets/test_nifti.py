@@ -214,9 +214,24 @@ def test_what_is_not_finite_is_said(tmp_path):
     image = values(tmp_path / "site0/map0.nii.gz")
     image[3, 2, 2] = np.nan
     save(tmp_path / "site0/map0.nii.gz", image)
-    data = Nifti(str(table), mask=str(tmp_path / "mask.nii.gz")).load()
-    assert any("1 images have voxels that are not finite: taken as 0" in remark for remark in data.warnings)
+    mask = str(tmp_path / "mask.nii.gz")
+    data = Nifti(str(table), mask=mask).load()
+    expected = "voxels of images are not finite: 'site0/map0.nii.gz' (1): taken as 0"
+    assert any(expected in remark for remark in data.warnings)
     assert np.isfinite(data.train.x).all()
+    image[3, 2, 2] = 1e30
+    save(tmp_path / "site0/map0.nii.gz", image)
+    remarks = Nifti(str(table), mask=mask).load().warnings
+    assert any("'voxel (3, 2, 2)' has 1e+30 in row 1: no training copes" in remark for remark in remarks)
+
+
+def test_a_mask_with_voxels_that_are_not_finite_is_refused(tmp_path):
+    table = write_maps(tmp_path)
+    mask = head_mask().astype(np.float32)
+    mask[0, 0, 0] = np.nan
+    save(tmp_path / "mask.nii.gz", mask)
+    with fails(f"data.mask={tmp_path / 'mask.nii.gz'} has 1 voxels that are not finite: make them 0"):
+        Nifti(str(table), mask=str(tmp_path / "mask.nii.gz")).load()
 
 
 def test_warnings_are_about_rows_and_not_about_voxels(tmp_path):

@@ -102,6 +102,13 @@ def test_libsvm_is_read_as_by_scikit_learn(tmp_path, name, zero_based):
     assert data.train.sizes.tolist() == [3, 3]
 
 
+def test_libsvm_has_all_digits_of_its_numbers(tmp_path):
+    (tmp_path / "t.svm").write_text("1 1:0.1 2:16777217\n2 1:1e-300 2:0.333333333333\n")
+    x = Table(str(tmp_path / "t.svm"), clients=1, validation=0.0).load().train.x
+    assert x.dtype == np.float64
+    assert x.tolist() == [[0.1, 16777217], [1e-300, 0.333333333333]]
+
+
 def test_libsvm_may_have_comments_blank_lines_and_qid(tmp_path):
     path = tmp_path / "t.txt"
     path.write_bytes(b"# a comment\r\n+1 1:0.5  3:2e1 # another\r\n\r\n-1\r\n+1 qid:7\t2:-4 \r\n")
@@ -146,6 +153,37 @@ def test_wide_tables(tmp_path):
     assert Table(path, target="price").load().train.x.shape == (240, 2000)
     with fails("data.target=pricy", "'price'"):
         Table(path, target="pricy").load()
+
+
+def test_a_wide_table_and_a_long_one_are_told_before_they_are_read(tmp_path, monkeypatch, capsys):
+    from fcorun.data.tables import array_files
+
+    path = save(tmp_path, "t.parquet")
+    price_table(path).load()
+    assert capsys.readouterr().err == ""
+    for limit, size in (("_MANY_CELLS", "6 rows of 5 columns"), ("_MANY_COLUMNS", "6 rows of 5 columns")):
+        with monkeypatch.context() as patch:
+            patch.setattr(array_files, limit, 4)
+            for resident in (True, False):
+                price_table(path, resident=resident, keep=["site"], client=None, clients=2).load()
+                assert capsys.readouterr().err == f"data.path={path}: reading {size}\n"
+    monkeypatch.setattr(array_files, "_MANY_CHARACTERS", 4)
+    path = save(tmp_path, "t.csv")
+    price_table(path).load()
+    assert capsys.readouterr().err == f"data.path={path}: reading 0.0 GB\n"
+
+
+def test_a_parquet_beyond_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    from fcorun.data.datasets.dataset import load_dataset
+
+    path = save(tmp_path, "t.parquet", frame(u=np.arange(6, dtype=np.float32)))
+    table = price_table(path, resident=True)
+    assert table.memory_needed()[0] == 6 * (4 + 8 + 8 + 1 + 8)
+    assert price_table(path, resident=False).memory_needed()[0] == 6 * (1 + 8)
+    monkeypatch.setattr("fcorun.data.datasets.dataset.free_host_memory", lambda: 100)
+    monkeypatch.setattr(Table, "load", lambda self: pytest.fail("it was read"))
+    with fails(f"data.path={path} needs at least", "are free; give fewer rows, features or clients, or memory=GIB"):
+        load_dataset(table, "fingerprint", None, 0, 1)
 
 
 def test_the_first_sheet_of_an_xlsx_is_read(tmp_path):
