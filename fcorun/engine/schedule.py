@@ -364,6 +364,8 @@ class Schedule:
     def client_seconds(self, numbers: np.ndarray, clients: np.ndarray, message_bytes: tuple[int, int]) -> np.ndarray:
         """Return the seconds from the broadcast to the arrival of the upload of clients in their works, (N,).
 
+        A client whose steps a deadline ends works until the deadline, or to the end of its first step.
+
         Args:
             numbers: the numbers of the works, as ``number_works`` returns them.
             message_bytes: the bytes of what a client receives, and of its upload.
@@ -371,6 +373,9 @@ class Schedule:
         assert self.times is not None
         n_gradients = self.count_gradients(numbers, clients)
         seconds = n_gradients * self.times.gradient_seconds(self.seed, numbers, clients, self.client_keys(clients))
+        if self.times.deadline is not None:
+            is_ended = n_gradients < self._step_rows(clients).sum(axis=1)
+            seconds = np.where(is_ended, np.maximum(seconds, self.times.deadline), seconds)
         return seconds + sum(self.times.message_seconds(clients, n_bytes) for n_bytes in message_bytes)
 
     def count_gradients(self, numbers: np.ndarray, clients: np.ndarray) -> np.ndarray:
@@ -384,7 +389,8 @@ class Schedule:
         if self.times is None or self.times.deadline is None:
             return taken
         seconds = self.times.gradient_seconds(self.seed, numbers, clients, self.client_keys(clients))
-        in_time = step_rows.cumsum(axis=1) * seconds[:, None] <= self.times.deadline
+        within_rounding = self.times.deadline * (1 + 1e-9)  # a step that ends exactly at the deadline is in time
+        in_time = step_rows.cumsum(axis=1) * seconds[:, None] <= within_rounding
         in_time[:, 0] = True
         return taken & in_time
 

@@ -198,6 +198,19 @@ def test_a_deadline_ends_local_steps(tmp_path):
     assert gradients == {0.1: 2 * 4, 5: 4 + 4 + 2 + 5, 100: sum(SIZES)}
 
 
+@pytest.mark.slow
+def test_steps_that_end_at_the_deadline_count_and_the_others_last_until_then(tmp_path):
+    """Steps of 3 rows at 10 rows a second end at 0.3, at 0.6, which is rounded to more, and at 0.9 seconds."""
+    options = ("algo=fedavg", "batch_size=3", "local_steps=4", "local_epochs=null", "rounds=1", "clock=lognormal")
+    options += ("clock.gradients_per_second=10", "clock.speed_spread=0", "clock.variation=0", "clock.latency=0")
+    last = {}
+    for deadline in (0.6, 0.7):
+        changed = (*options, "clock.bytes_per_second=1e30", f"clock.deadline={deadline}")
+        last[deadline] = run(ragged(tmp_path, *changed, sizes=(12, 12)), tmp_path / str(deadline)).metrics.iloc[-1]
+    assert [row["grad_evals"] for row in last.values()] == [2 * 6, 2 * 6]
+    assert [row["simulated_seconds"] for row in last.values()] == pytest.approx([0.6, 0.7])
+
+
 def test_speeds_keep_their_law():
     clock = LognormalClock(gradients_per_second=50.0, speed_spread=0.5, bytes_per_second=3.0, link_spread=0.0)
     speeds = clock.speeds([str(m) for m in range(4000)])
@@ -273,7 +286,9 @@ def test_the_time_of_an_arrival_is_that_of_the_steps_that_the_deadline_left(tmp_
         own = arrivals.clients[:40] == m
         numbers, client = np.arange(own.sum()), np.full(own.sum(), m)
         seconds = not_none(schedule.times).gradient_seconds(schedule.seed, numbers, client, np.full(own.sum(), key))
-        np.testing.assert_allclose(np.cumsum(gradients[own] * seconds), arrivals.seconds[:40][own], rtol=1e-9)
+        worked = gradients[own] * seconds
+        lasted = np.where(gradients[own] < SIZES[m], np.maximum(worked, 3), worked)
+        np.testing.assert_allclose(np.cumsum(lasted), arrivals.seconds[:40][own], rtol=1e-9)
 
 
 @pytest.mark.slow
