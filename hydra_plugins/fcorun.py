@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.base.errors import UserError
 from fcorun.base.override_text import split_overrides
-from fcorun.experiment.configuration.search_path import plugin_config_dirs, user_config_dir
+from fcorun.experiment.configuration.search_path import own_defaults_dir, plugin_config_dirs, user_config_dir
 from fcorun.experiment.configuration.sweep_jobs import has_product
 
 NumericOverrides = dict[str, Any]  # key -> number, set in a configuration that is already composed
@@ -37,6 +37,8 @@ class FcorunSearchPath(SearchPathPlugin):
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         if folder := user_config_dir():
             search_path.prepend("own", f"file://{folder}", anchor="main")
+        if folder := own_defaults_dir():
+            search_path.prepend("own defaults", f"file://{folder}", anchor="own")
         for name, folder in plugin_config_dirs().items():
             search_path.append(name, f"file://{folder}")
 

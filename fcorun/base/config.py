@@ -81,6 +81,9 @@ UNSET: Any = AUTO  # the default of a field that takes no "auto": the choice's f
 TYPE_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "`true` or `false`"}
 TYPE_NAMES |= {list: "a list", dict: "a mapping"}
 
+NOTE_KEYS = ("note", "notes", "comment", "description", "tag", "tags")  # root keys that people try
+NOTE_ADVICE = "title=TEXT is a text of yours, which stays in the record and heads its pictures"
+
 # Keys of a section that are no fields of its plug-in: its name, its class, defaults of other keys, its name in figures.
 LABEL_KEYS = ("name", "class", "natural", "title")
 
@@ -228,7 +231,8 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
     dotted = prefix + "." if prefix else ""
     for name in values:
         if name not in fields and not (prefix and name in LABEL_KEYS):
-            raise UserError(f"unknown option '{dotted}{name}': {suggest_name(name, fields)}")
+            advice = NOTE_ADVICE if cls is Settings and name in NOTE_KEYS else suggest_name(name, fields)
+            raise UserError(f"unknown option '{dotted}{name}': {advice}")
     for name in fields:  # "???" is OmegaConf's mark of a missing value
         if values.get(name, "???" if name in required_fields(cls) else None) == "???":
             raise UserError(f"`{dotted}{name}` has no value: give `{dotted}{name}=...`")

@@ -4,7 +4,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -365,6 +365,10 @@ class PreparedExperiment:
         words = [f"{section}={self.names[section]}" for section in ("algo", "data", "reg")]
         if not isinstance(self.topology, Star):
             words.append(f"topology={self.names['topology']}")
+            for field in fields(self.topology):
+                value = getattr(self.topology, field.name)
+                if isinstance(value, (str, int, float)) and value != field.default:
+                    words.append(f"{field.name}={value}")
         for section in ("uplink", "downlink"):
             if not _is_outside_identity(section, getattr(self, section)):
                 words.append(f"{section}={self.names[section]}")
@@ -381,8 +385,8 @@ class PreparedExperiment:
         numbers = self.numbers()
         if self.reg.relative_or_none is not None:
             numbers["reg"].pop("strength")
-        for fields in numbers.values():
-            words += [f"{name}={value:g}" for name, value in fields.items()]
+        for values in numbers.values():
+            words += [f"{name}={value:g}" for name, value in values.items()]
         words += [f"{name}={AUTO}" for name in getattr(self.algo, "auto_fields", ())]
         return " ".join(words)
 

@@ -18,7 +18,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError, OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from fcorun.base.config import AUTO, SECTIONS, Settings, build_plugin, import_classes, keys_outside_identity
+from fcorun.base.config import (
+    AUTO,
+    NOTE_ADVICE,
+    NOTE_KEYS,
+    SECTIONS,
+    Settings,
+    build_plugin,
+    import_classes,
+    keys_outside_identity,
+)
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.override_text import NOT_READ_AS_TEXT, format_literal, quote_for_shell, quote_text
 from fcorun.base.records.formats import describe_yaml_error
@@ -130,6 +139,8 @@ def _check_group(group: str, text: str, argument: str) -> None:
 
 # The composition.
 
+_VARIABLE = re.compile(r"\$\{oc\.env:[^{}]*\}")
+
 # Hydra 1.3 needs version_base and does not know execution_whitelist; Hydra 1.4 is the other way round. fcorun never
 # executes anything by name through Hydra, so its whitelist is empty.
 HYDRA_1_3 = hydra.__version__.startswith("1.3")
@@ -200,7 +211,12 @@ def to_plain_values(config: DictConfig) -> dict[str, Any]:
         for key in (str(key) for key in config if key != "hydra"):
             value = "???" if OmegaConf.is_missing(config, key) else config[key]
             values[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        _read_numbers_of_environment(values, OmegaConf.to_container(config, resolve=False))
     except (InterpolationKeyError, InterpolationResolutionError) as error:
+        if match := _NO_VARIABLE.search(str(error)):
+            name = match[1]
+            raise UserError(f"{error.full_key}: the environment has no variable {name}: export {name}=VALUE, or give "
+                            f"{error.full_key}=VALUE") from error  # fmt: skip
         data: Any = OmegaConf.to_container(config.data, resolve=True)
         import_classes({"data": data})
         build_plugin("data", data)  # an error in data.task explains the failed interpolation better
@@ -210,6 +226,15 @@ def to_plain_values(config: DictConfig) -> dict[str, Any]:
             values[section]["class"] = public_path(values[section]["class"])
     import_classes(values)  # a composed configuration is the user's own
     return values | resolve_settings(values)
+
+
+def _read_numbers_of_environment(values: dict[str, Any], written: Any) -> None:
+    """Replace texts that are a variable of the environment, ``${oc.env:NAME}``, by the value that an override has."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            _read_numbers_of_environment(value, written[key])
+        elif isinstance(value, str) and _VARIABLE.fullmatch(str(written[key])) and NOT_READ_AS_TEXT.fullmatch(value):
+            values[key] = OverridesParser.create().parse_override(f"{key}={value}").value()
 
 
 def resolve_settings(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -400,6 +425,7 @@ def _tells_apart(field: Field, value: Any, alternatives: list[dict[str, Any]]) -
 # the error about an experiment whose keys Hydra has put below "experiment"
 NO_PACKAGE = "the file of an experiment must begin with the line # @package _global_"
 _COMMUNICATION = ("topology", "uplink", "downlink", "clock")
+_NO_VARIABLE = re.compile(r"Environment variable '(\w+)' not found")
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*?)=(.*)'")
 _UNNAMED = re.compile(r"Interpolation key '(\w+)\.name' not found")
 _INPUT_ERRORS = (UserError, HydraException, OmegaConfBaseException, YAMLError)
@@ -413,7 +439,10 @@ def describe_hydra_error(error: BaseException) -> str:
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         if group:
-            return f"there is no {group}={name}: {suggest_name(name, error.options or [])}"
+            sentence = f"there is no {group}={name}: {suggest_name(name, error.options or [])}"
+            if group == "hydra/launcher" and name.startswith(("joblib", "submitit")):
+                sentence += f"; give hydra.launcher.executor={name.partition('_')[0]}"
+            return sentence
         return str(error).splitlines()[0]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if match := _AMBIGUOUS.search(str(error)):
@@ -468,6 +497,8 @@ def _describe_unknown_key(error: BaseException, key: str) -> str:
             return f"{sentence}, not of {section}={current}: leave it out"
     if key == "data.labels" and parent.get("name") == "sites":
         return "data.labels is of data=table: a plan has no labels; give roles by data.target, data.group and the like"
+    if key in NOTE_KEYS:
+        return f"unknown option '{key}': {NOTE_ADVICE}"
     prefix, _, last_part = key.rpartition(".")
     valid = {str(name) for name in parent if name != "hydra"} | set(_class_fields(parent))
     section = f" in {prefix}" if prefix else ""

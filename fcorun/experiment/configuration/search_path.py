@@ -1,5 +1,6 @@
 """The folders of configuration files: the user's own, fcorun's, and those of installed packages of plug-ins."""
 
+import hashlib
 import itertools
 import sys
 from collections.abc import Iterator
@@ -12,9 +13,14 @@ from typing import Any
 import yaml
 from yaml.reader import ReaderError
 
+from fcorun.base.config import SECTIONS
 from fcorun.base.errors import UserError
-from fcorun.base.records.formats import describe_yaml_error
+from fcorun.base.records.formats import describe_yaml_error, yaml_text
+from fcorun.base.system.files import cache_dir, write_atomically
 from fcorun.base.trust import find_plugin_packages
+
+_CONFIG_FILE = "config.yaml"
+_OWN_VALUES = "own_values"  # the file with the values of a user's own config.yaml
 
 # A context, not an argument: Hydra makes the plug-in that adds the folder to its search path, and passes it nothing.
 _USER_CONFIG_DIR: ContextVar[Path | None] = ContextVar("user_config_dir", default=None)
@@ -52,10 +58,44 @@ def use_config_dir(config_dir: str | Path | None) -> Iterator[None]:
         _USER_CONFIG_DIR.reset(token)
 
 
+def own_defaults_dir() -> Path | None:
+    """Return a folder whose config.yaml is fcorun's with the user's own values and choices; None without such a file.
+
+    A config.yaml of the user with a list of defaults is a whole one, and takes the place of fcorun's. The values of
+    another one come after those of the data set and before those of an experiment. Raises UserError.
+    """
+    folder = user_config_dir()
+    if folder is None or not (folder / _CONFIG_FILE).is_file():
+        return None
+    own = read_yaml(folder / _CONFIG_FILE)
+    if "defaults" in own:
+        return None
+    config = read_yaml(Path(packaged_config_dir(), _CONFIG_FILE))
+    choices = {group: own.pop(group) for group in (*SECTIONS, "experiment") if isinstance(own.get(group), str)}
+    defaults = []
+    for entry in config["defaults"]:
+        group = next(iter(entry)) if isinstance(entry, dict) else ""
+        if group == "experiment":
+            defaults.append(_OWN_VALUES)
+        defaults.append({group: choices[group]} if group in choices else entry)
+    # a data set and an algorithm choose other plug-ins by overrides, and the last override counts
+    defaults += [{f"override {group}": name} for group, name in choices.items() if group not in ("data", "experiment")]
+    content = {
+        f"{_CONFIG_FILE}": yaml_text(config | {"defaults": defaults}),
+        f"{_OWN_VALUES}.yaml": "# @package _global_\n" + yaml_text(own),
+    }
+    target = cache_dir(f"own_defaults/{hashlib.sha256(repr(content).encode()).hexdigest()[:16]}")
+    for name, text in content.items():
+        write_atomically(target / name, text)
+    return target
+
+
 def warn_overridden() -> None:
     """Print, on standard error, which files of fcorun the user's files replace, and which files stay unused."""
     folder = user_config_dir()
     files = overridden_files()
+    if own_defaults_dir() is not None:
+        files.remove(_CONFIG_FILE)
     if folder and files:
         folder = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         print(f"fcorun: {folder} has its own {', '.join(files)}, used instead of fcorun's", file=sys.stderr)

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from fcorun.base.errors import UserError
 from fcorun.base.records.record import RECORD_FILES
 from fcorun.base.system.files import cache_dir
 from fcorun.experiment.tracker import Tracker, flat_parameters, iterate_scalars, run_name
@@ -33,6 +35,11 @@ class MLflow(Tracker):
     experiment: str = "fcorun"
     required_modules = ("mlflow", "sqlalchemy", "alembic")
     pip_extra = "mlflow"
+
+    def __post_init__(self):
+        if not re.match(r"[a-z][a-z+]+:|databricks", self.uri):  # MLflow gives up its stores of folders
+            raise UserError(f"`tracker.uri={self.uri}` is a folder: give a database file, "
+                            f"`tracker.uri={_SQLITE}{Path(self.uri).name}.db`, or http://HOST")  # fmt: skip
 
     def log(self, record):
         client, experiment_id = _open(self.uri, self.experiment)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fcorun import compose
+from fcorun import UserError, compose
 from fcorun.experiment.configuration.search_path import packaged_config_dir
+from fcorun.experiment.prepare import prepare
 
 NATURAL_KEYS = ("rounds", "clients_per_round", "batch_size", "eval_every", "precision")
 
@@ -47,6 +48,26 @@ def test_a_number_of_the_user_wins_in_each_file(tmp_path):
     assert settings("data=lasso", "experiment=mine", *given, **own) == (9, None, None, 4, "float64")
     assert settings("data=lasso", "rounds=auto", "batch_size=auto", **own) == (500, 10, 10, 10, "float32")
     assert settings("data=lasso", "data.natural.rounds=30")[0] == 30
+
+
+def test_a_file_of_own_numbers_and_choices_is_merged_over_the_defaults(tmp_path):
+    own = {"config_dir": tmp_path}
+    defaults = compose(["data=lasso"])
+    (tmp_path / "config.yaml").write_text("rounds: 30\n")
+    assert settings("data=lasso", **own) == (30, 10, 10, 10, "float32")
+    assert compose(["data=lasso"], **own) == defaults | {"rounds": 30}
+    assert settings("data=lasso", "rounds=5", **own)[0] == 5
+    (tmp_path / "config.yaml").write_text("data: least_squares\nreg: l2\nalgo: {client_lr: 0.25}\nseed: 3\n")
+    config = compose([], **own)
+    assert (config["data"]["name"], config["reg"]["name"], config["seed"]) == ("least_squares", "l2", 3)
+    assert config["algo"] == compose(["data=least_squares"])["algo"] | {"client_lr": 0.25}
+    assert compose(["reg=l1", "algo.client_lr=1"], **own)["reg"]["name"] == "l1"
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 8\n")
+    assert compose(["experiment=mine"], **own)["seed"] == 8
+    (tmp_path / "config.yaml").write_text("roundz: 30\n")
+    with pytest.raises(UserError, match=r"roundz.*rounds"):
+        prepare(compose(["data=lasso"], **own))
 
 
 def test_an_algorithm_of_one_round_computes_one_unless_more_are_given():

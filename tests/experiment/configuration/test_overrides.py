@@ -6,6 +6,7 @@ import pytest
 from helpers import fails
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from fcorun import compose
 from fcorun.base.errors import UserError
 from fcorun.base.override_text import format_override_value, quote_text, split_overrides
 from fcorun.experiment.configuration.compose import (
@@ -18,6 +19,7 @@ from fcorun.experiment.configuration.compose import (
     translate_folder,
 )
 from fcorun.experiment.configuration.search_path import use_config_dir
+from fcorun.experiment.prepare import prepare
 
 
 def test_out_is_the_folder_of_a_run_or_of_a_sweep():
@@ -99,3 +101,31 @@ def test_a_formatted_value_is_read_back_from_a_list_of_jobs(value):
     (job,) = parser.parse_override(f"hydra.sweeper.also=[{listed}]").value()  # type: ignore[misc]
     assert split_overrides(job) == overrides
     assert parser.parse_override(overrides[1]).value() == value
+
+
+def test_a_variable_of_the_environment_gives_a_number(monkeypatch):
+    monkeypatch.delenv("LR", raising=False)
+    with pytest.raises(UserError, match=r"algo.client_lr: the environment has no variable LR: export LR=VALUE"):
+        compose(["data=lasso_16", "algo.client_lr=${oc.env:LR}"])
+    monkeypatch.setenv("LR", "1e-3")
+    config = compose(["data=lasso_16", "algo.client_lr=${oc.env:LR}", "title=rate ${oc.env:LR}"])
+    assert config["algo"]["client_lr"] == 1e-3
+    assert config["title"] == "rate 1e-3"
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("hydra/launcher=joblib", "give hydra.launcher.executor=joblib"),
+        ("+note=first try", "title=TEXT is a text of yours"),
+        ("tracker.uri=./mlruns", "give a database file, `?tracker.uri=sqlite:///mlruns.db"),
+    ],
+)
+def test_what_others_expect_gets_the_key_to_give(override, sentence):
+    with pytest.raises(UserError, match=sentence):
+        prepare(compose(["data=lasso_16", "tracker=mlflow", override]))
+
+
+def test_the_label_of_a_run_shows_the_options_of_its_topology():
+    words = ["data=lasso_16", "algo=nids", "clients_per_round=null", "topology=graph", "topology.graph=torus"]
+    assert "topology=graph graph=torus" in prepare(compose(words)).label

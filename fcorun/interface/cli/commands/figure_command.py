@@ -29,12 +29,17 @@ def run(argv: Sequence[str]) -> int:
     of the folder experiment, and goes to DIR/NAME: figure.png, figure.pdf, table.csv, claims.csv, figure.json,
     report.html."""
     parser = CommandParser("figure", run.__doc__, folders=False)
-    parser.add_argument("figures", nargs="*", metavar="NAME", help="figures, or all; KEY=VALUE goes to every run")
+    parser.add_argument(
+        "figures", nargs="*", metavar="NAME", help="figures, or all; KEY=VALUE goes to every run, but for out=DIR"
+    )
     parser.add_argument("--fast", action="store_true", help="smaller versions, marked so")
     parser.add_argument("--out", type=Path, default=Path("outputs/figures"), metavar="DIR", help="default: %(default)s")
     arguments = parser.parse_intermixed_args(argv)
     names = [text for text in arguments.figures if "=" not in text]
-    overrides = [text for text in arguments.figures if "=" in text]
+    overrides = [text for text in arguments.figures if "=" in text and not text.startswith("out=")]
+    for text in arguments.figures:
+        if text.startswith("out="):  # as of the other commands
+            arguments.out = Path(text.removeprefix("out="))
     if overrides and not names:
         parser.error("which figure? without arguments they are listed")
     if not names:
