@@ -205,7 +205,7 @@ def sum_derivatives(objective: LinearModel, theta: np.ndarray, rows: ModelRows) 
     if isinstance(objective, Cox):
         loss, gradient, hessian = _sum_client_losses(objective, theta, *rows.take(rows.weight > 0))
         return DerivativeSums(float(loss), np.asarray(gradient), np.asarray(hessian))
-    loss, slope, curvature = _derivatives_in_prediction(objective, theta, rows)
+    loss, slope, curvature = derivatives_in_prediction(objective, theta, rows)
     weighted = _weigh(rows.weight, curvature)
     gradient = _weigh(rows.weight, slope) @ rows.x
     return DerivativeSums(float(_weigh(rows.weight, loss).sum()), gradient, (rows.x.T * weighted) @ rows.x)
@@ -223,7 +223,7 @@ def score_rows_or_clusters(
     if isinstance(objective, Cox):
         scores = np.asarray(_score_client_rows(objective, theta, *rows))
     else:
-        _, slope, _ = _derivatives_in_prediction(objective, theta, rows)
+        _, slope, _ = derivatives_in_prediction(objective, theta, rows)
         scores = rows.x * (rows.weight * slope)[:, None]
     if cluster is None:
         return scores
@@ -308,7 +308,7 @@ def _derive_along_features(compute, prediction, x):
     return lax.map(lambda feature: jax.jvp(compute, (prediction,), (feature,))[1], x.T, batch_size=_FEATURES_TOGETHER)
 
 
-def _derivatives_in_prediction(
+def derivatives_in_prediction(
     objective: LinearModel, theta: np.ndarray, rows: ModelRows
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the loss of each row and its two derivatives in the prediction, each (n,)."""

@@ -16,6 +16,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.intercepts import ClientIntercepts
 from fcorun.results.model_outputs import Arrays, compute_predictions
+from fcorun.results.models.intercept_test import warn_of_client_differences
 
 CLIENT_INTERCEPTS = "client_intercepts"
 
@@ -79,8 +80,13 @@ def explain_infinite_intercepts(experiment: PreparedExperiment, data: FederatedD
 
 
 def warn_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> str:
-    """Return sentences on clients without a finite intercept, and on rows of clients that have none; or ""."""
-    if not experiment.objective.client_intercepts or data.train.stays_at_sites:
+    """Return sentences on clients without a finite intercept, and on rows of clients that have none; or "".
+
+    Of a model with one intercept of all clients, the sentence says whether the clients differ in theirs.
+    """
+    if not experiment.objective.client_intercepts:
+        return warn_of_client_differences(experiment, data, solution)
+    if data.train.stays_at_sites:
         return ""
     sentences = []
     if clause := explain_infinite_intercepts(experiment, data, solution):

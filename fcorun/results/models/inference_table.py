@@ -31,6 +31,7 @@ from fcorun.results.inference.methods import (
 from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.models.inference import MIN_COUNT, Inference
 from fcorun.results.models.inference_problem import feature_scaling
+from fcorun.results.models.intercept_test import warn_of_client_differences
 from fcorun.results.models.multiple_imputation import explain_no_imputation
 
 _NUMBERS = (
@@ -364,6 +365,8 @@ def find_warnings(inference: Inference) -> list[str]:
         sentences.append(
             word("rows of a group are taken as independent: errors=robust `cluster=group` does not assume that")
         )
+    weights = problem.theta[: problem.n_features]
+    sentences.append(warn_of_client_differences(problem.experiment, problem.data, {"weights": weights}))
     sentences += [_warn_of_events(inference), _warn_of_sparse_indicators(inference)]
     if options.method == "debiased":
         if 2 * n_parameters > inference.n_rows:
