@@ -78,12 +78,11 @@ def predict(
         part = _predict_rows(model, x.iloc[rows], offset[rows], read_threshold(record, client), positive)
         parts.append(part.set_index(rows))
     predictions = pd.concat(parts).sort_index()
-    survival, survival_warnings = _predict_survival(record, predictions, clients, at, baseline)
+    predictions, survival_warnings = _add_survival(record, predictions, clients, at, baseline)
     leading = {"row": np.arange(1, len(predictions) + 1)}
     if any(name is not None for name in clients):
         leading["client"] = clients
-    parts = [pd.DataFrame(leading), repeated_columns.reset_index(drop=True), predictions.assign(**survival)]
-    predictions = pd.concat(parts, axis=1)
+    predictions = pd.concat([pd.DataFrame(leading), repeated_columns.reset_index(drop=True), predictions], axis=1)
     if with_model:
         predictions["model"] = np.where(np.isin(known_client, with_model), "personal", "shared")
     _tell_client_from_mean(predictions, known_client, scaling=with_scaling, intercept=clients_with_intercepts(record))
@@ -110,16 +109,17 @@ def _tell_client_from_mean(predictions: Any, known_client: np.ndarray, **clients
             predictions[name] = np.where(np.isin(known_client, clients), "client", "mean")
 
 
-def _predict_survival(
+def _add_survival(
     record: Record, predictions: Any, clients: np.ndarray, at: float | None, baseline: str | None
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return the columns of probabilities of no event up to a time, by name, and warnings; none without a time."""
+) -> tuple[Any, list[str]]:
+    """Return predictions with the columns of probabilities of no event up to a time, if one is given, and warnings."""
     if at is None:
         if baseline is not None:
             raise UserError(f"`baseline={baseline}` is for probabilities at a time: give `at=TIME`, too")
-        return {}, []
+        return predictions, []
     survival = survival_probabilities(record, predictions["prediction"].to_numpy(float), clients, at, baseline)
-    return {f"survival_at_{at:g}": survival.values, "baseline_hazard": survival.baseline}, survival.warnings
+    columns = {f"survival_at_{at:g}": survival.values, "baseline_hazard": survival.baseline}
+    return predictions.assign(**columns), survival.warnings
 
 
 def select_features(
