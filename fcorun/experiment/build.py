@@ -64,6 +64,8 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
     takes_number = isinstance(experiment.objective, LeastSquares) and data.target_task.is_quantity
     if takes_number and not experiment.data.has_explicit_task:  # any other objective was chosen for numbers
         warnings += warn_class_like_target(data.train.y)
+    if not data.train.stays_at_sites:
+        warnings += experiment.objective.remark_on_targets(data.train.y)
     if isinstance(experiment.reg, NoRegularizer):
         warnings += warn_undetermined_levels(experiment, data)
     if data.target_task.has_events and not data.train.stays_at_sites:

@@ -28,6 +28,7 @@ def table(n_features, ratio_name="", names=None, scale=1.0) -> InferenceTable:
         missing_information=np.full(n_features, np.nan),
         n=np.full(n_features, np.nan),
         events=np.full(n_features, np.nan),
+        has_two_values=np.zeros(n_features, bool),
         method=("debiased lasso",) * n_features,
         ratio_name=ratio_name,
         outcome="yes" if ratio_name else "",
@@ -59,6 +60,20 @@ def test_ratios_are_on_a_logarithmic_axis_around_1():
     assert ax.get_xscale() == "log"
     assert "odds ratio of 'yes' per standard deviation of the feature" in texts(figure)
     assert 1.0 in ax.get_xticks()
+
+
+@pytest.mark.slow
+def test_features_with_two_values_are_drawn_per_unit():
+    treated = table(3, "odds ratio")
+    treated.has_two_values[1] = True
+    treated.estimate[1], treated.low[1], treated.high[1] = 0.5, 0.25, 0.75
+    figure = draw_checked(draw_forest, treated)
+    drawn = [line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "s"]
+    np.testing.assert_allclose(drawn, np.exp([treated.estimate_standardized[0], 0.5, treated.estimate_standardized[2]]))
+    assert "odds ratio of 'yes' per SD, or per unit of two values" in texts(figure)
+    assert texts(figure).count("1.65 (1.28 to 2.12)") == 1
+    treated.has_two_values[:] = True
+    assert "odds ratio of 'yes' per unit" in texts(draw_checked(draw_forest, treated))
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import xlogy
 
 from fcorun.base.config import Positive
@@ -120,6 +121,14 @@ class Poisson(LogLink):
             raise ValueError(
                 word("every target is 0, so that the optimum has no finite parameters: check `data.target`")
             )
+
+    def remark_on_targets(self, y):
+        is_fraction = y != np.round(y)
+        if not is_fraction.any():
+            return []
+        return [word(f"{is_fraction.sum():,} of {len(y):,} targets are no counts, such as {y[is_fraction][0]:g}: a "
+                     "rate is a count with `data.offset`, the logarithm of its exposure, and `objective=gamma` is for "
+                     "positive numbers")]  # fmt: skip
 
     def exponent(self, prediction, y):
         return prediction

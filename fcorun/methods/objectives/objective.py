@@ -231,6 +231,10 @@ class Objective(PluginBase, ABC):
         """
         return
 
+    def remark_on_targets(self, y: np.ndarray) -> list[str]:
+        """Return remarks on training targets y (N,) that fit, and that the objective is perhaps not meant for."""
+        return []
+
     def final_warning(self, final: Mapping[str, float]) -> str:
         """Return a warning about a run that ended with these metrics, or an empty text."""
         return ""

@@ -33,11 +33,12 @@ def make_files(table: InferenceTable, sentences: Sequence[str], style: str = "pa
 def draw_forest(table: InferenceTable) -> Any:
     """Return the forest plot of a table, in the current style.
 
-    Points and lines are estimates and intervals per standard deviation of a feature, so that features can be compared;
-    of models with a ratio they are ratios on a logarithmic axis. The columns beside them have these numbers, and those
-    per unit of a feature. Of more than 40 features, those with the smallest p values are drawn, else all features with
-    an interval, and reference levels, in the order of the data. The intercept and terms of curves are in the file, not
-    in the figure. A meta-analysis has a panel for each feature instead, with the estimates of the clients.
+    Points and lines are estimates and intervals per standard deviation of a feature, so that features can be compared,
+    and of a feature with two values per unit, since nothing lies between 0 and 1. Of models with a ratio they are
+    ratios on a logarithmic axis. The columns beside them have these numbers, and those per unit. Of more than 40
+    features, those with the smallest p values are drawn, else all features with an interval, and reference levels, in
+    the order of the data. The intercept and terms of curves are in the file, not in the figure. A meta-analysis has a
+    panel for each feature instead, with the estimates of the clients.
     """
     if isinstance(table, MetaAnalysisTable) and order_by_p_value(table):
         return _draw_meta_analysis(table)
@@ -65,15 +66,30 @@ def draw_forest(table: InferenceTable) -> Any:
     ax.set_ylim(-0.7, len(rows) - 0.3)
     name = table.ratio_name or "coefficient"
     class_suffix = f" of '{table.outcome}'" if table.outcome else ""
-    ax.set_xlabel(f"{name}{class_suffix} per standard deviation of the feature", parse_math=False)
+    is_per_unit = _is_per_unit(table, [row for row in rows if table.method[row] != _REFERENCE])
+    step = "per unit" if is_per_unit.all() else "per standard deviation of the feature"
+    if is_per_unit.any() and not is_per_unit.all():
+        step = "per SD, or per unit of two values"
+    ax.set_xlabel(f"{name}{class_suffix} {step}", parse_math=False)
     return figure
 
 
+def _is_per_unit(table: InferenceTable, rows: list[int]) -> np.ndarray:
+    """Return which rows are drawn per unit: features with two values, where the data have units."""
+    return (table.has_two_values & np.isfinite(table.estimate))[rows]
+
+
 def _draw_intervals(ax: Any, table: InferenceTable, rows: list[int], positions: np.ndarray) -> None:
-    """Draw a square and a line for each row, per standard deviation."""
-    intervals = _read_intervals(table, rows, "_standardized")
-    unscaled = [getattr(table, f"{name}_standardized")[rows] for name in ("low", "estimate", "high")]
-    _draw_lines(ax, intervals, positions, limits=_axis_limits(unscaled, bool(table.ratio_name)), ratio=table.ratio_name)
+    """Draw a square and a line for each row, per standard deviation or per unit."""
+    is_per_unit = _is_per_unit(table, rows)
+    unscaled = []
+    for name in ("low", "estimate", "high"):
+        per_deviation = getattr(table, f"{name}_standardized")[rows]
+        unscaled.append(np.where(is_per_unit, getattr(table, name)[rows], per_deviation))
+    limits = _axis_limits(unscaled, bool(table.ratio_name))
+    with np.errstate(over="ignore"):
+        intervals = [np.exp(each) for each in unscaled] if table.ratio_name else unscaled
+    _draw_lines(ax, intervals, positions, limits=limits, ratio=table.ratio_name)
 
 
 def _draw_lines(
@@ -170,7 +186,10 @@ def _text_columns(table: InferenceTable, rows: list[int]) -> list[list[str]]:
         if unit == "SD" or np.isfinite(table.estimate[rows]).any():
             low, middle, high = _read_intervals(table, rows, kind)
             texts = [format_interval(*numbers, null) for numbers in zip(low, middle, high, strict=True)]
-            columns.append([f"{name} per {unit}\n{level}", *texts])
+            if unit == "SD":
+                texts = ["" if hidden else text for text, hidden in zip(texts, _is_per_unit(table, rows), strict=True)]
+            if any(texts):
+                columns.append([f"{name} per {unit}\n{level}", *texts])
     for column in columns:
         for i, row in enumerate(rows, 1):
             if table.method[row] == _REFERENCE:

@@ -54,6 +54,7 @@ class InferenceTable:
         penalized: the coefficients of the certified solution with its penalty, in the features' units.
         missing_information: the fraction of missing information, of estimates from several imputations.
         n, events: the rows of an indicator, and their events; lower bounds where sites hide small counts.
+        has_two_values: whether a feature has two values, so that a standard deviation of it is no step.
         method: the method of each row, or why there is no interval.
         ratio_name: the name of exp(coefficient), or "" where it has none.
         outcome: the class whose odds a logistic model is for, else "".
@@ -80,6 +81,7 @@ class InferenceTable:
     missing_information: np.ndarray
     n: np.ndarray
     events: np.ndarray
+    has_two_values: np.ndarray
     method: tuple[str, ...]
     ratio_name: str
     outcome: str
@@ -186,6 +188,7 @@ def build_table(inference: Inference) -> InferenceTable:
         missing_information=missing_information,
         n=counts[0],
         events=counts[1],
+        has_two_values=np.pad(inference.indicators.is_indicator, (0, n_parameters - n_features)),
         method=tuple((_method_column(inference, withheld) + joint_tests).tolist()),
         ratio_name=find_ratio_name(type(problem.objective)),
         outcome=str(problem.data.classes[1]) if problem.data.classes else "",

@@ -58,6 +58,8 @@ def test_a_record_gets_a_table_and_a_forest_plot(record, call):
     assert "rows are held out (data.validation" in out
     assert f"fcorun report {record} puts them on the page" in " ".join(out.split())
     rows = list(csv.DictReader((record / "inference.csv").read_text(encoding="utf-8").splitlines()))
+    assert "odds ratio per unit" in out
+    assert f"{float(rows[0]['ratio']):.2f} ({float(rows[0]['ratio_low']):.2f} to" in out
     assert [row["feature"] for row in rows] == ["[age]", "dose", "noise", "(intercept)"]
     assert float(rows[0]["low"]) < float(rows[0]["estimate"]) < float(rows[0]["high"])
     assert (record / "inference.png").read_bytes()[:4] == b"\x89PNG"
@@ -71,7 +73,7 @@ def test_another_folder_and_other_options(record, call, tmp_path):
     )
     assert code == 0
     assert "90 % intervals" in out
-    assert "from 0 at a level of 10 %" in out
+    assert "with p below 0.1" in out
     assert "fcorun report" not in out
     rows = csv.DictReader((tmp_path / "split/inference.csv").read_text(encoding="utf-8").splitlines())
     assert {row["level"] for row in rows} == {"0.9"}

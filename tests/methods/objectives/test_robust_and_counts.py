@@ -9,6 +9,7 @@ from helpers import fails, flat, ragged
 from sklearn.linear_model import GammaRegressor, HuberRegressor, PoissonRegressor, QuantileRegressor
 from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson_deviance
 
+import fcorun
 from fcorun import run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
@@ -205,3 +206,12 @@ def test_a_wide_smoothing_warns(tmp_path):
     assert "objective.smoothing=3" in wide.status["reason"]
     assert f"{wide.metrics.iloc[-1]['train_coverage']:.1%} of the training targets" in wide.status["reason"]
     assert {"train_pinball", "train_coverage", "train_smoothed"} <= set(wide.metrics.columns)
+
+
+def test_targets_that_are_no_counts_are_remarked():
+    assert Poisson().remark_on_targets(np.array([0.0, 3.0, 12.0])) == []
+    (remark,) = Poisson().remark_on_targets(np.array([0.0, 0.5, 2.0, 1.25]))
+    assert remark.startswith("2 of 4 targets are no counts, such as 0.5")
+    data = fcorun.from_arrays(np.arange(6.0)[:, None], [1, 0, 2, 0.5, 3, 1], [0, 1] * 3)
+    experiment = fcorun.Experiment(data=data, objective=fcorun.Poisson(), algorithm=fcorun.Newton(), rounds=1)
+    assert any("no counts, such as 0.5" in text for text in load_data(experiment.prepared).warnings)

@@ -103,11 +103,22 @@ def _split_paths(overrides: Sequence[str], named: Collection[str]) -> tuple[dict
 
 
 def _print_table(table: Any, console: Terminal) -> None:
-    """Print the features with the smallest p values."""
+    """Print the features with the smallest p values, with ratios where the model has them."""
+    import numpy as np
+
+    from fcorun.reports.pictures.forest import format_interval
     from fcorun.results.models.inference_table import format_p, order_by_p_value
 
     rows = order_by_p_value(table)
     lines = []
+    ratios: dict[str, list[str]] = {}  # by the heading of their column
+    if table.ratio_name and rows:
+        has_units = np.isfinite(table.estimate[rows]).any()
+        kind = "" if has_units else "_standardized"
+        with np.errstate(over="ignore"):
+            ends = [np.exp(getattr(table, f"{name}{kind}")) for name in ("low", "estimate", "high")]
+        heading = f"{table.ratio_name} per {'unit' if has_units else 'deviation'}"
+        ratios[heading] = [format_interval(*numbers, null=1.0) for numbers in zip(*ends, strict=True)]
     for row in rows[:_MAX_PRINTED]:
         numbers = (
             *(table.estimate[row], table.low[row], table.high[row]),
@@ -118,7 +129,9 @@ def _print_table(table: Any, console: Terminal) -> None:
         if name in table.curve_of_feature:  # no term of which varies alone
             name = f"{table.curve_of_feature[name]} (curve)"
             cells = [""] * len(numbers)
-        lines.append([name, *cells, format_p(table.p_value[row])])
-    console.print_table(["feature", "per unit", "low", "high", "per deviation", "low", "high", "p"], lines)
+        texts = ["" if table.features[row] in table.curve_of_feature else column[row] for column in ratios.values()]
+        lines.append([name, *cells, *texts, format_p(table.p_value[row])])
+    headers = ["feature", "per unit", "low", "high", "per deviation", "low", "high"]
+    console.print_table([*headers, *ratios, "p"], lines)
     if len(rows) > _MAX_PRINTED:
         console.print(f"and {len(rows) - _MAX_PRINTED} more in inference.csv")
