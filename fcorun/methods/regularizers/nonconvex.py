@@ -58,9 +58,11 @@ class MCP(Regularizer):
 
     def prox(self, z, t):
         size = jnp.abs(z)
-        is_convex = t < self.gamma  # t psi(u) + ||u - z||^2 / 2 as a function of u
-        firm = soft_threshold(z, t * self.strength) / jnp.where(is_convex, 1 - t / self.gamma, 1)
-        firm = jnp.where(size <= self.gamma * self.strength, firm, z)
+        slope = t / self.gamma
+        is_convex = slope < 1  # t psi(u) + ||u - z||^2 / 2 as a function of u
+        firm = soft_threshold(z, t * self.strength) / jnp.where(is_convex, 1 - slope, 1)
+        # near a slope of 1 rounding would be multiplied without bounds
+        firm = jnp.where(size <= self.gamma * self.strength, jnp.clip(firm, -size, size), z)
         hard = jnp.where(size > jnp.sqrt(t * self.gamma) * self.strength, z, 0)
         return jnp.where(is_convex, firm, hard)
 
@@ -95,12 +97,15 @@ class SCAD(Regularizer):
 
     def prox(self, z, t):
         size = jnp.abs(z)
-        is_convex = t < self.gamma - 1  # t psi(u) + ||u - z||^2 / 2 as a function of u
-        soft = soft_threshold(z, t * self.strength)
+        end = self.gamma * self.strength
         slope = t / (self.gamma - 1)
-        middle = soft_threshold(z, slope * self.gamma * self.strength) / jnp.where(is_convex, 1 - slope, 1)
+        is_convex = slope < 1  # t psi(u) + ||u - z||^2 / 2 as a function of u
+        soft = soft_threshold(z, t * self.strength)
+        # near a slope of 1 rounding would be multiplied without bounds
+        middle = soft_threshold(z, slope * end) / jnp.where(is_convex, 1 - slope, 1)
+        middle = jnp.clip(jnp.abs(middle), self.strength, size) * jnp.sign(z)
         smooth = jnp.where(size <= (1 + t) * self.strength, soft, middle)
-        smooth = jnp.where(size <= self.gamma * self.strength, smooth, z)
+        smooth = jnp.where(size <= end, smooth, z)
         # a jump from the soft threshold to z where both give the same value
         from_zero = jnp.sqrt(t * (self.gamma + 1))
         jump_at = jnp.where(t < self.gamma + 1, (t + self.gamma + 1) / 2, from_zero) * self.strength

@@ -50,6 +50,22 @@ def test_the_prox_is_the_minimizer_on_a_fine_grid(psi, t):
             assert abs(GRID[on_grid.argmin()] - w) < 2e-3
 
 
+@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize(("cls", "limit"), [(SCAD, 2.05 - 1), (SCAD, 2.11 - 1), (MCP, 2.05)])
+def test_the_prox_near_its_limit_is_monotone_and_shrinks(cls, limit, steps):
+    """Where t is a few float32 numbers below the limit, rounding near gamma * strength was divided by nearly 0."""
+    gamma = jnp.float32(limit + (cls is SCAD))
+    t = np.float32(gamma) - np.float32(cls is SCAD)
+    for _ in range(steps):
+        t = np.nextafter(t, np.float32(0))
+    psi = cls(strength=jnp.float32(0.7), gamma=gamma)
+    z = np.float32(gamma * 0.7 * (1 + np.arange(-40, 41) * 6e-8))
+    w = np.asarray(psi.prox(jnp.asarray(z), jnp.float32(t)))
+    assert (np.diff(w) >= -1e-6).all()
+    assert (w <= z).all()
+    np.testing.assert_array_equal(psi.prox(jnp.asarray(-z), jnp.float32(t)), -w)
+
+
 def _has_one_minimum(values) -> bool:
     """Return whether points whose value is within 1e-6 of the least one are neighbours."""
     near = np.flatnonzero(values < values.min() + 1e-6)
