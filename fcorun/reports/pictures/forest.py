@@ -271,7 +271,7 @@ def _draw_meta_analysis(table: MetaAnalysisTable) -> Any:
         else:
             ax.locator_params(axis="x", nbins=3)
         ax.axvline(intervals[1][-1], color=COLOURS[0], linewidth=pt(0.6), linestyle=":")
-        texts = [format_interval(*numbers, null) for numbers in zip(*intervals, strict=True)]
+        texts = [format_interval(low, middle, high, null) for low, middle, high in zip(*intervals, strict=True)]
         end = _GAP + _LETTER * max(map(len, texts))
         for text, y in zip(texts, positions, strict=True):
             _write(ax, text, (end, y))

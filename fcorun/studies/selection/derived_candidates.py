@@ -49,20 +49,22 @@ def write_recalibrated(plan: SelectionPlan, selection: Selection, folder: Path) 
         subset = study.take_subset(name).data
         rows[number] = np.flatnonzero(study.subsets[name].validation)
         solution = {key: values[index] for key, values in selection.computed_fits[name].solution.items()}
-        assert subset.validation is not None
-        predictors = [
-            compute_predictions(objective, solution, part.x, subset.features.scale).astype(float)
-            for part in (subset.train, subset.validation)
-        ]
-        clients = [subset.client_of_row(split) for split in ("train", "validation")]
-        recalibrated = predictors[1].copy()
-        for client in np.unique(clients[1]):
-            is_own = clients[0] == client
-            slope, intercept = _fit_client(objective, predictors[0][is_own], subset.train.take(np.flatnonzero(is_own)))
+        trained = subset.client_of_row("train")
+        held_out = subset.client_of_row("validation")
+        if trained is None or held_out is None:
+            raise UserError("it is not known which client the rows are of")
+        predictor, recalibrated = (
+            compute_predictions(objective, solution, subset.splits[split].x, subset.features.scale).astype(float)
+            for split in ("train", "validation")
+        )
+        for client in np.unique(held_out):
+            own = np.flatnonzero(trained == client)
+            slope, intercept = _fit_client(objective, predictor[own], subset.train.take(own))
             if slope is None:
                 without_slope.add(str(client))
-            of_client = clients[1] == client
-            recalibrated[of_client] = (1.0 if slope is None else slope) * predictors[1][of_client] + intercept
+                slope = 1.0
+            recalibrated[held_out == client] *= slope
+            recalibrated[held_out == client] += intercept
         outputs.append({SHARED: recalibrated})
     predictions = join_folds(objective, study.data, rows, outputs)
     if not predictions:

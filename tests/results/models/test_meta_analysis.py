@@ -10,6 +10,7 @@ from inferred_records import patients
 
 from fcorun import run
 from fcorun.experiment.prepare import prepare
+from fcorun.interface.cli.commands import infer_command
 from fcorun.reports.page.models import meta_analysis_table
 from fcorun.results.models.coefficients import Coefficients
 from fcorun.results.models.inference_problem import InferenceOptions
@@ -105,6 +106,8 @@ def test_infer_describes_the_meta_analysis_with_no_option_of_another_model():
     written = [row["estimate"] for row in table_of(record).values()]
     np.testing.assert_allclose(found.table.estimate, written, rtol=1e-12)
     assert (record.folder / "inference.png").exists()
+    assert infer_command.run(["run", "level=0.9"]) == 0  # which opens no file of rows, so that none is named
+    assert "90 % intervals" in (record.folder / "inference.txt").read_text()
     for options in (
         InferenceOptions(cluster="client"),
         InferenceOptions(method="wald"),

@@ -15,7 +15,7 @@ from fcorun.interface.cli.commands.common_command import CommandParser
 from fcorun.interface.cli.commands.predict_command import find_record
 from fcorun.interface.cli.commands.study_command import split_options
 from fcorun.interface.cli.terminal import Terminal
-from fcorun.results.inference.methods import INTERVALS_FILE
+from fcorun.results.inference.methods import CLIENT_ESTIMATES_FILE, INTERVALS_FILE
 
 _KEYS = (
     "method=auto|debiased|wald|split, level=0.95, cluster=auto|none|client|group, errors=robust|model, seed=0, "
@@ -31,8 +31,8 @@ def run(argv: Sequence[str]) -> int:
     rows that did not select its features (split); without one they are Wald intervals (wald). Standard errors are
     robust, also by client or group, or with errors=model those of the likelihood. With imputations=20 gaps are filled
     20 times by chained equations, and estimates without a penalty are pooled by Rubin's rules. The record of a
-    meta-analysis has the intervals of its combined estimates, at any level. DIR, by default the
-    folder of the record (RECORD/refit of a selection), gets inference.csv, .txt, .png and .pdf."""
+    meta-analysis has the intervals of its combined estimates, at any level. DIR, by default the folder of the record
+    (RECORD/refit of a selection), gets inference.csv, .txt, .png and .pdf."""
     parser = CommandParser("infer", run.__doc__, folders=False)
     parser.add_argument(
         "record",
@@ -57,7 +57,8 @@ def run(argv: Sequence[str]) -> int:
         key = unknown[0].partition("=")[0]
         known = [*(field.name for field in fields(InferenceOptions)), "out"]
         raise UserError(f"'{unknown[0]}' is no option of fcorun infer: {suggest_name(key, known)}")
-    if unnamed := {key: path for key, path in named.items() if key not in paths}:
+    unnamed = {key: path for key, path in named.items() if key not in paths}
+    if unnamed and not (record.folder / CLIENT_ESTIMATES_FILE).exists():  # a meta-analysis opens no other file
         shown = [f"{key}={path}" for key, path in unnamed.items()]
         command = shlex.join(["fcorun", "infer", str(arguments.record), *arguments.options, *shown])
         raise UserError(f"{record.folder} names files, and fcorun infer opens those alone that you name: {command}")
