@@ -16,6 +16,7 @@ from fcorun.data.tables.columns import SplineColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.server.trial import Comparison, find_other_codes
 from fcorun.sites.tables.table_agreement import check_agreement
 from fcorun.sites.tables.table_rows import read_site_table
 from fcorun.studies.selection.folds import assign_folds
@@ -299,3 +300,27 @@ def test_rare_levels_of_a_site_are_coded_as_other():
     assert x[:, attic].nonzero()[0].tolist() == [0, 1]  # predictions do not know where a level is rare
     (warning,) = warnings
     assert warning.endswith("are rare or unseen, 'cellar' in 2 rows (3, 4): they are coded as 'other'")
+
+
+def test_a_trial_lists_what_a_table_of_all_rows_codes_otherwise():
+    tables = frames()
+    tables["aarau"].loc[:1, "ward"] = "attic"
+    tables["bern"]["dialysis"] = np.arange(97) < 2
+    for site in ("aarau", "chur"):
+        tables[site]["dialysis"] = np.arange(len(tables[site])) % 2 == 0
+    pool(tables)
+    shared = {"only": ["age", "sex", "ward", "dialysis"], "splines": {"age": 4}, "validation": 0.0}
+    options = options_of(**shared, ranges={"age": [0, 128]})
+    sites = save(tables)
+    at_sites = [read_site_table(options, site, Policy()) for site in sites.values()]
+    encoding = go(options, sites).agreement.encoding
+    constant, knots, levels = find_other_codes(at_sites, encoding)
+    assert constant == "'dialysis' keeps a value that few rows of a site have"
+    exact = not_none(Table("pooled.csv", target="cost", client="site", **shared).load().features.encoding)
+    assert knots.startswith(f"the knots of 'age' are {', '.join(f'{knot:.4g}' for knot in exact.columns[0].knots)}, of")
+    assert levels.startswith("the levels of 'ward' are attic, east, north and 2 more, of the sites east, ")
+    line = Comparison(True, 0.0, {}, recoded=(constant,)).describe()[1]
+    assert line == f"a table of all rows has other codes: {constant}"
+    plain = options_of(only=["age", "sex"], missing="mean", validation=0.0)
+    at_sites = [read_site_table(plain, site, Policy()) for site in save(with_gaps(frames())).values()]
+    assert find_other_codes(at_sites, go(plain, save(with_gaps(frames()))).agreement.encoding) == ()

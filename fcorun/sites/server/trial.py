@@ -1,19 +1,22 @@
 """The trial of a plan: all sites in this process, compared with the same study on the rows in one place."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.records.formats import read_json
 from fcorun.base.records.record import SELECTION_FILE
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import Rows
+from fcorun.data.tables.columns import SplineColumn
+from fcorun.data.tables.columns.column import TrainingRows
+from fcorun.data.tables.encoding import Encoding
 from fcorun.experiment.build import build_engine
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.job import RunFollower, Watcher
@@ -24,6 +27,7 @@ from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_batch import SharedPrograms, resolve_numbers
 from fcorun.sites.tables.fold_encoding import pool_cells
+from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.connections import InProcessConnections, Request
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.fitting import PathFit, fit_batch
@@ -34,6 +38,9 @@ from fcorun.studies.selection.study import FITS, Log
 
 if TYPE_CHECKING:
     from fcorun.sites.site.masking import MaskedSite
+
+
+_CODED = ", coded as the sites code them"
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class Comparison:
             intervals.
         same_choice: whether both selections choose the same value of the path; None of a run.
         curve: the largest difference of a mean score of a selection, relative to the largest score.
+        recoded: what a table of all rows codes otherwise than the sites, whose codes both sides of the comparison have.
     """
 
     equal: bool
@@ -59,6 +67,7 @@ class Comparison:
     intervals: float | None = None
     same_choice: bool | None = None
     curve: float = 0.0
+    recoded: tuple[str, ...] = ()
 
     def describe(self) -> list[str]:
         """Return the comparison as sentences."""
@@ -70,7 +79,7 @@ class Comparison:
             lines.append(f"duality gap: the objective is {where}")
         if self.same_choice is not None:
             choice = "the same choice" if self.same_choice else "another choice"
-            lines.append(f"compared with the selection on all rows in one place: {choice}")
+            lines.append(f"compared with the selection on all rows in one place{_CODED}: {choice}")
             lines.append(f"scores equal but for {self.curve:.1g} of the largest, coefficients but for "
                          f"{self.difference:.1g}")  # fmt: skip
         else:
@@ -79,7 +88,9 @@ class Comparison:
                 result = "equal to the bit"
             elif not np.isfinite(self.difference):
                 result = "not comparable, since a coefficient is not finite"
-            lines.append(f"compared with the run on all rows in one place: {result}")
+            lines.append(f"compared with the run on all rows in one place{_CODED}: {result}")
+        if self.recoded:
+            lines.append(f"a table of all rows has other codes: {'; '.join(self.recoded)}")
         if self.intervals is not None:
             lines.append(f"intervals of the coefficients equal but for {self.intervals:.1g} standard errors")
         sent = ", ".join(f"{site} {count / 1e6:.3g} MB" for site, count in self.bytes_sent.items())
@@ -111,8 +122,12 @@ def try_plan(
         raise finished
     first = next(iter(sites.values()))
     data = pool_rows([site.own_data for site in sites.values()], first.data.clients)
+    encoding = first.own_data.features.encoding
+    assert encoding is not None  # that all sites agreed on
+    recoded = find_other_codes([site.table for site in sites.values()], encoding)
     if plan.select is not None:
-        return record, _compare_selections(plan, sites, data, starts, folder)
+        comparison = _compare_selections(plan, sites, data, starts, folder)
+        return record, replace(comparison, recoded=recoded)
     pairs = _pair_models(plan, sites, data, record, programs)
     models = (np.concatenate([np.ravel(values) for values in model]) for model in zip(*pairs, strict=True))
     comparison = Comparison(
@@ -121,8 +136,37 @@ def try_plan(
         starts.bytes_sent,
         gap=record.rows[-1].get("gap"),
         intervals=compare_intervals(plan, record, data),
+        recoded=recoded,
     )
     return record, comparison
+
+
+def find_other_codes(tables: Sequence[SiteTable], encoding: Encoding) -> tuple[str, ...]:
+    """Return what a fit to the training rows of all tables together codes otherwise than the sites have agreed on."""
+    import pandas as pd
+
+    cells = pd.concat([table.rows.frame for table in tables], ignore_index=True)
+    row = np.flatnonzero(np.concatenate([table.masks[0] for table in tables]))
+    rows = TrainingRows(row, np.zeros(len(row), np.int64))
+    missing = tables[0].options.missing
+    where = "the table of all rows"
+    constant = dict.fromkeys(name for table in tables for name in sorted(table.constant))
+    found = [f"'{name}' keeps a value that few rows of a site have" for name in constant]
+    for column in encoding.columns:
+        name = column.name
+        unfitted = next(kind for table in tables if (kind := table.kinds[name]) is not None)
+        pooled = unfitted.fit(unfitted.describe(cells[name], rows, missing, where), missing, where)
+        if isinstance(column, SplineColumn) and isinstance(pooled, SplineColumn) and pooled.knots != column.knots:
+            exact, agreed = (", ".join(f"{knot:.4g}" for knot in spline.knots) for spline in (pooled, column))
+            found.append(f"the knots of '{name}' are {exact}, of the sites {agreed}")
+        if pooled.levels != column.levels:
+            exact, agreed = (abbreviate(list(levels)) for levels in (pooled.levels, column.levels))
+            found.append(f"the levels of '{name}' are {exact}, of the sites {agreed}")
+        fill = column.fill
+        exact_fill = pooled.fill
+        if isinstance(fill, float) and isinstance(exact_fill, float) and not np.isclose(exact_fill, fill, 1e-9, 0.0):
+            found.append(f"gaps of '{name}' are filled by {exact_fill:.4g}, at the sites by {fill:.4g}")
+    return tuple(found)
 
 
 class RecordedStarts(InProcessConnections):

@@ -26,7 +26,7 @@ from fcorun.sites.tables.ledger import Ledger, LedgerEntry
 from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading, list_read_columns
 from fcorun.sites.tables.planned_table import read_planned_table
 from fcorun.sites.tables.table_agreement import check_curve
-from fcorun.sites.tables.table_description import count_outside, fit_to_site
+from fcorun.sites.tables.table_description import count_outside, fit_curve
 from fcorun.sites.tables.table_rows import SiteTable, number_values
 from fcorun.sites.transport.delivery import AuditLog
 from fcorun.sites.transport.durable import DurableSite
@@ -99,7 +99,7 @@ def list_warnings(table: SiteTable) -> list[str]:
     for column in table.kinds.values():
         if isinstance(column, SplineColumn):
             try:
-                check_curve(table, fit_to_site(table, column))
+                check_curve(table, fit_curve(table, column))
             except UserError as error:
                 curve_warnings.append(f"the knots are agreed on when the run begins, and with those of this site's own "
                                       f"rows the site refuses: {error}")  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.tables.cells import coerce_numbers, is_missing
-from fcorun.data.tables.columns import Column
+from fcorun.data.tables.columns import Column, SplineColumn
 from fcorun.data.tables.columns.column import ColumnDescription, Histogram
 from fcorun.data.tables.splits import SPLITS
 from fcorun.sites.plan.site_options import HISTOGRAM_BINS, for_owner_alone
@@ -216,8 +216,8 @@ def describe_table(table: SiteTable) -> Message:
     return description.to_message()
 
 
-def fit_to_site(table: SiteTable, column: Column) -> Column:
-    """Return a column fitted to the training rows of this site alone. Raises UserError where they do not suffice."""
+def fit_curve(table: SiteTable, column: SplineColumn) -> SplineColumn:
+    """Return a spline fitted to the training rows of this site alone. Raises UserError where they do not suffice."""
     where = "the table of this site"
     description = column.describe(table.columns[column.name], table.client_rows.training, table.options.missing, where)
     return column.fit(description, table.options.missing, where)

@@ -223,8 +223,6 @@ def read_site_table(
 ) -> SiteTable:
     """Read the table of a site. ``draw_folds`` draws the folds of a selection, unless these hold whole clients out.
 
-    With ``uploads_by_client``, answers tell the uploads of single clients.
-
     Raises OwnTableError for a file that does not fit the shared options, UserError where the policy forbids to answer,
     and ObstaclesError for several such obstacles. Each of ``checks`` raises UserError for a further one.
     """
