@@ -388,7 +388,7 @@ def test_the_short_page_is_the_first_three_sections():
     assert "<script" not in text
 
 
-@pytest.mark.parametrize(("of_refit", "shown"), [("calibration", ["refit"]), ("", ["roc", "calibration"])])
+@pytest.mark.parametrize(("of_refit", "shown"), [("calibration", ["refit"]), ("", ["calibration", "roc"])])
 def test_the_curves_of_the_short_page_are_of_one_folder(of_refit, shown):
     """A model of survival has no ROC curve: its calibration is shown, not that out of fold."""
     folder = write_model("chosen/refit")
@@ -412,13 +412,15 @@ def test_the_short_page_has_the_first_warnings_about_the_data():
     assert "Warnings about the data that report.html has: 2 more." in text
 
 
-def test_the_short_page_has_the_forest_plot_beside_the_coefficients():
+def test_the_short_page_has_one_estimate_of_a_feature():
+    """The forest plot takes the place of the coefficients that the penalty shrinks."""
     folder = write_model()
+    assert "age|1.82|1.35" in plain(build_short_page([folder], load_records(folder)))
     write_intervals(folder)
     (folder / "inference.png").write_bytes(b"\x89PNG")
     text = plain(build_short_page([folder], load_records(folder)))
-    assert "age|1.82|1.35" in text
-    assert "They are not the coefficients that predict, which the penalty shrinks" in text
+    assert "age|" not in text
+    assert "The coefficients that predict, which the penalty shrinks, are other numbers: see report.html" in text
 
 
 @pytest.mark.slow

@@ -55,9 +55,8 @@ _ITEMS = (
     ("22", "18a", "funding", ""),
 )
 _SHORT_FACTS = ("Left out", "Gaps", "Held out")
-_SHORT_CURVES = ("roc.png", "calibration.png", "decision.png")  # of survival, calibration alone
+_SHORT_CURVES = ("calibration.png", "decision.png", "roc.png")  # two in a row; of survival, calibration alone
 _MAX_FEATURES = 12  # in the table of coefficients
-_MAX_FEATURES_BESIDE_INTERVALS = 6
 _MAX_DATA_WARNINGS = 6
 _MAX_LETTERS = 240  # of a warning about the data
 
@@ -168,15 +167,14 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
             f"{', '.join(map(str, folders))} holds something else: leave --short out, or give the folder of one"
         )
     intervals = elements.embed_picture(model.record.folder / "inference.png", "") if model.intervals else ""
-    n_features = _MAX_FEATURES_BESIDE_INTERVALS if intervals else _MAX_FEATURES
     rows = performance.rows_of_all(model)
     folder = model.record.folder
     if model.selection_folder and not any((folder / name).exists() for name in _SHORT_CURVES):
         folder = model.selection_folder
-    forest_caption = "Left: estimates with intervals of all features, whether or not the model uses them."
+    forest_caption = "Estimates with intervals of all features, whether or not the model uses them."
     if str(model.config.get("reg.name")) != "none":
         forest_caption += (
-            " They are not the coefficients that predict, which the penalty shrinks: those are on the right."
+            " The coefficients that predict, which the penalty shrinks, are other numbers: see report.html."
         )
     data_warnings = question.data_warnings(model)
     shown = [textwrap.shorten(text, _MAX_LETTERS, placeholder=" ...") for text in data_warnings[:_MAX_DATA_WARNINGS]]
@@ -193,12 +191,12 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
         facts=elements.facts_table(fact for fact in question.describe_preparation(model) if fact[0] in _SHORT_FACTS),
         forest=intervals,
         forest_caption=forest_caption,
-        coefficients=findings.finding_table(model, n_features),
+        coefficients=findings.finding_table(model, _MAX_FEATURES),
         reading=" ".join(findings.reading_sentences(model)),
         no_intervals=findings.missing_intervals_sentence(model),
         scores=performance.score_table(model, rows, performance.score_names(without=["prevalence"])),
         scores_by_client=performance.client_scores(model, performance.score_names(brief=True, without=["events"])),
         brackets=" ".join(performance.describe_brackets(model)),
-        curves=[elements.embed_picture(folder / name, "") for name in _SHORT_CURVES],
+        curves=[elements.embed_picture(folder / name, "") for name in _SHORT_CURVES if (folder / name).exists()],
         no_scores=performance.NO_HELD_OUT_ROWS,
     )
