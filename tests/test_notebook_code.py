@@ -142,6 +142,27 @@ def test_defaults_and_class_attributes_are_those_that_run(notebook):
     assert texts[0] != texts[1]
 
 
+@pytest.mark.parametrize(
+    ("attribute", "first", "then"),
+    [
+        ("computed_rounds = N", "N = 5", "N = 10"),
+        ("traits = fcorun.methods.algorithms.algorithm.Traits(partial=N)", "N = True", "N = False"),
+        ("declared_metrics = (fcorun.Metric('cost', higher=N),)", "N = True", "N = False"),
+    ],
+)
+def test_an_inherited_option_of_a_class_is_that_which_runs(notebook, attribute, first, then):
+    """The global behind it was set anew, and the class cell did not run again."""
+    notebook.run(f"import fcorun.methods.algorithms.algorithm\n{first}\n")
+    cell = CELLS[2].replace('source = "ours"', f'source = "ours"\n    {attribute}')
+    notebook.run(cell)
+    before = code_of(notebook)
+    notebook.run(f"{then}\n")
+    stale = code_of(notebook)
+    notebook.run(cell)
+    after = code_of(notebook)
+    assert len({before, stale, after}) == 3
+
+
 def test_an_array_that_is_a_class_attribute_counts(notebook):
     attributes = (
         "w = TABLE\n    jitted = jax.jit(lambda value: value)\n    traits = Traits()\n"

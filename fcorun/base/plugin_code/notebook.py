@@ -10,7 +10,7 @@ import cmath
 import inspect
 import linecache
 import sys
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from textwrap import dedent
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -109,14 +109,19 @@ class NotebookCode:
                 if values is not None:
                     statements.append(f"{name}.{attribute} = {self._constant(values, f'a default of {name}')}")
             return statements
+        own_fields = {own.name for own in fields(definition)} if is_dataclass(definition) else set()
         for attribute, value in vars(definition).items():
             function = getattr(value, "fget", None) or getattr(value, "__func__", value)
-            if attribute.startswith("__") or attribute in getattr(definition, "__dataclass_fields__", {}):
+            if attribute.startswith("__") or attribute in own_fields:
                 continue  # the values of fields are part of the identity anyway
             if isinstance(function, FunctionType):
                 if function.__qualname__ != f"{name}.{attribute}":  # a function that the class did not define
                     raise UserError(f"{name}.{attribute} was changed after the cell of {name} ran: run a cell with the "
                                     "whole class")  # fmt: skip
+            elif _is_frozen(
+                value
+            ):  # such as Traits: its class is in the source, and names behind its values may change
+                statements.append(f"# {name}.{attribute} = {value!r}")
             elif attribute != "_abc_impl" and not _is_shown_by_source(value):
                 statements.append(f"{name}.{attribute} = {self._constant(value, f'{name}.{attribute}')}")
         return statements
@@ -210,10 +215,16 @@ def _is_small_array(value: Any) -> bool:
     return is_of_numbers and value.size <= _MAX_ENTRIES
 
 
+def _is_frozen(value: Any) -> bool:
+    """Return whether a value is a frozen object such as Traits, or a tuple of such objects."""
+    if isinstance(value, tuple) and value:
+        return all(map(_is_frozen, value))
+    return is_dataclass(value) and not isinstance(value, type) and value.__dataclass_params__.frozen  # type: ignore
+
+
 def _is_shown_by_source(value: Any) -> bool:
-    """Return whether a class attribute is no data: a method, descriptor or type, or a frozen object such as Traits."""
-    is_frozen = is_dataclass(value) and value.__dataclass_params__.frozen  # type: ignore[union-attr]
-    return callable(value) or hasattr(value, "__get__") or is_frozen
+    """Return whether a class attribute is no data: a method, a descriptor or a type."""
+    return callable(value) or hasattr(value, "__get__")
 
 
 def _to_text(value: Any) -> str:
