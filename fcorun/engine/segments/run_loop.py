@@ -123,7 +123,10 @@ class Segments:
         schedule = federation.schedule
         # whole data count once, and Newton's method takes up to 200 products with their Hessian in an iteration
         per_iteration = 201 if schedule.full_batch_steps else 2 * schedule.max_batch
-        gradients = int(schedule.steps.max()) * getattr(federation.algorithm, "iterations", _ITERATIONS) * per_iteration
+        iterations = getattr(federation.algorithm, "iterations", None)
+        if type(iterations) is not int or iterations < 1:  # none, or an option of another meaning
+            iterations = _ITERATIONS
+        gradients = int(schedule.steps.max()) * iterations * per_iteration
         most = min(interval, _MAX_COUNT // (gradients * (schedule.edge_rounds or 1)))
         if federation.fetches_rows:
             whole = federation.needs_whole_data

@@ -133,6 +133,13 @@ def test_a_wrong_result_is_named(mine, part, value):
         mine(**{part: value})
 
 
+@pytest.mark.parametrize("value", [None, 0])
+def test_a_field_called_iterations_may_mean_anything(mine, value):
+    """It counts the iterations of fcorun's own inner solvers, from which segments of rounds have their length."""
+    fields = f"client_lr: Positive\n    iterations: int | None = {value}"
+    assert mine(**{"client_lr: Positive": fields}).status["status"] == "done"
+
+
 def test_an_initial_state_that_stays_infinite_is_named(mine):
     """The run ended as diverged in its first round, without a word on which number was not finite."""
     reason = mine(INIT="w0, {'best': float('inf')}").status["reason"]
