@@ -330,8 +330,9 @@ def _check_union(value: Any, args: tuple, key: str) -> Any:
     if value is None and type(None) in args:
         return None
     options = [arg for arg in args if arg is not type(None)]
-    if isinstance(value, (list, tuple)):  # the last option's error is raised: for a list, the error of the list type
-        options.sort(key=lambda option: typing.get_origin(option) is list)
+    if isinstance(value, (list, tuple, Mapping)):  # the last option's error is raised: that of the value's own form
+        form = dict if isinstance(value, Mapping) else list
+        options.sort(key=lambda option: typing.get_origin(option) is form)
     for option in options[:-1]:
         with contextlib.suppress(UserError):
             return check_value(value, option, key)

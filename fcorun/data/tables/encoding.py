@@ -147,7 +147,7 @@ def read_encoding(folder: str) -> Encoding:
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"`data.encoding={folder}` is no record of a table with named columns, with its {ENCODING_FILE}: give the "
-            "folder of one that is done"
+            "folder of one that is done, or an encoding of characters such as latin-1"
         ) from error
 
 

@@ -196,7 +196,8 @@ def _check_finite(values: np.ndarray, path: str, name: str | None) -> None:
 def _tell_size(file: Path, ending: str, where: str) -> None:
     """Print the size of a large file before the file is read."""
     if size := describe_size(file, ending):
-        print(word(f"{where}: reading {size}"), file=sys.stderr, flush=True)
+        advice = "which may take minutes; a file of fewer rows or columns takes less"
+        print(word(f"{where}: reading {size}, {advice}"), file=sys.stderr, flush=True)
 
 
 def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles) -> ParsedRows:

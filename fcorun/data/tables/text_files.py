@@ -73,7 +73,10 @@ def read_csv_text(
     dtypes: Any = dict.fromkeys(as_written, str)  # a client "007", or a level "01", keeps its name
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-        frame: Any = pd.read_csv(file, dtype=dtypes, keep_default_na=False, na_values=[""], **pandas_options)
+        try:
+            frame: Any = pd.read_csv(file, dtype=dtypes, keep_default_na=False, na_values=[""], **pandas_options)
+        except pd.errors.ParserWarning as error:
+            raise UserError(f"{where}: {text_file.describe_long_row()}") from error
         codes = options.codes_by_column(list(frame.columns), text_columns)
         found = mask_codes(frame, codes)
         tokens = find_missing_tokens(frame, text_columns)
@@ -192,6 +195,14 @@ class TextFile:
     def open_lines(self) -> Any:
         """Return the lines of the file, as text."""
         return _OPEN.get(self.path.suffix.lower(), open)(self.path, "rt", encoding=self.encoding, newline="")
+
+    def describe_long_row(self) -> str:
+        """Return a sentence about the first row that has more cells than the header."""
+        with self.open_lines() as content:
+            rows = csv.reader(content, delimiter=self.separator)
+            long_row = next((row for row in rows if len(row) > len(self.header)), [])
+            return (f"line {rows.line_num} has {len(long_row)} cells and the names of the columns {len(self.header)}: "
+                    "give each column a name, or quote cells with separators")  # fmt: skip
 
     def pandas_options(self) -> dict[str, Any]:
         """Return the options with which pandas.read_csv reads the file.

@@ -138,9 +138,13 @@ def test_tables_without_rows_or_features_are_refused(tmp_path):
 
 
 def test_a_ragged_csv_is_refused(tmp_path):
-    for text in ("u,v,price\n1,2,3\n1,2,3,4\n", "u,v,price\n1,2,3,4\n5,6,7,8\n"):
+    texts = {
+        "u,v,price\n1,2,3\n1,2,3,4\n": "cannot be read",
+        "u,v,price\n1,2,3,4\n5,6,7,8\n": "line 2 has 4 cells and the names of the columns 3",
+    }
+    for text, reason in texts.items():
         (tmp_path / "t.csv").write_text(text)
-        with fails("data.path=", "cannot be read"):
+        with fails("data.path=", reason):
             Table(str(tmp_path / "t.csv"), "price").load()
 
 

@@ -67,6 +67,12 @@ def test_a_column_without_a_name_but_with_values_is_still_refused(tmp_path):
         price_table(str(path)).load()
 
 
+def test_a_row_longer_than_the_header_is_named_by_its_line(tmp_path):
+    (tmp_path / "t.csv").write_text("\nu,price\n1,2,3\n3,4,5\n")
+    with fails("t.csv: line 3 has 3 cells and the names of the columns 2: give each column a name, or quote cells"):
+        price_table(str(tmp_path / "t.csv")).load()
+
+
 def test_utf_16_without_a_mark_is_told_and_read_by_the_option(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(text_of_frame().encode("utf-16-le"))
@@ -91,6 +97,8 @@ def test_an_option_of_another_format_and_an_unknown_encoding_are_refused(tmp_pat
     frame().to_csv(tmp_path / "t.csv", index=False)
     with fails("data.encoding=latn-1 is no encoding of characters: give utf-8, utf-16, latin-1 or windows-1252"):
         price_table(str(tmp_path / "t.csv"), file_encoding="latn-1").load()
+    with fails("data.encoding=latn-1 is no record of a table", "or an encoding of characters such as latin-1"):
+        price_table(str(tmp_path / "t.csv"), encoding="latn-1").load()
     with fails("data.sheet=visits is for .xlsx, and the file is .csv: leave data.sheet out"):
         price_table(str(tmp_path / "t.csv"), sheet="visits").load()
     frame().to_parquet(tmp_path / "t.parquet")

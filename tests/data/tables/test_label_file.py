@@ -81,7 +81,7 @@ def test_line_separators_and_empty_rows_are_no_lines():
         ("column\nage\nage\n", "data.labels=labels.csv lists the column 'age' twice: leave one line out"),
         (
             "column,label\nage,a, b\n",
-            "data.labels=labels.csv: cannot be read as .csv (",
+            "data.labels=labels.csv: line 2 has 3 cells and the names of the columns 2: ",
         ),
         ("column,role\nage,target\nbmi,target\n", "'age' and 'bmi' both have the role target: give the role to one of"),
         ("", "data.labels=labels.csv: cannot be read as .csv ("),

@@ -10,6 +10,7 @@ from helpers import fails, not_none
 from table_files import save
 
 from fcorun import from_frame
+from fcorun.base.config import build
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.data_warnings import (
     find_missing_codes,
@@ -156,6 +157,13 @@ def test_codes_of_text_among_numbers_decimal_commas_and_in_the_target(tmp_path):
     (tmp_path / "y.csv").write_text("x,y\n" + "".join(f"{i},{'?' if i == 4 else i}\n" for i in range(N)))
     with fails("data.target=y: row 5", "has no value there"):
         load(str(tmp_path / "y.csv"), na=["?"])
+
+
+def test_codes_that_are_no_list_are_refused_with_the_form():
+    for value, form in ((-9, "data.na=[-9]"), ({"wgt": -9}, "data.na.wgt=[-9]")):
+        with fails(f"must be a list: give {form}"):
+            build(Table, {"path": "t.csv", "na": value}, "data")
+    assert build(Table, {"path": "t.csv", "na": {"wgt": [-9, 0.5]}}, "data").na == {"wgt": ["-9", "0.5"]}
 
 
 def test_names_of_clients_and_kept_columns_are_no_codes(tmp_path):

@@ -158,6 +158,7 @@ def test_wide_tables(tmp_path):
 def test_a_wide_table_and_a_long_one_are_told_before_they_are_read(tmp_path, monkeypatch, capsys):
     from fcorun.data.tables import array_files
 
+    advice = "which may take minutes; a file of fewer rows or columns takes less"
     path = save(tmp_path, "t.parquet")
     price_table(path).load()
     assert capsys.readouterr().err == ""
@@ -166,11 +167,11 @@ def test_a_wide_table_and_a_long_one_are_told_before_they_are_read(tmp_path, mon
             patch.setattr(array_files, limit, 4)
             for resident in (True, False):
                 price_table(path, resident=resident, keep=["site"], client=None, clients=2).load()
-                assert capsys.readouterr().err == f"data.path={path}: reading {size}\n"
+                assert capsys.readouterr().err == f"data.path={path}: reading {size}, {advice}\n"
     monkeypatch.setattr(array_files, "_MANY_CHARACTERS", 4)
     path = save(tmp_path, "t.csv")
     price_table(path).load()
-    assert capsys.readouterr().err == f"data.path={path}: reading 0.0 GB\n"
+    assert capsys.readouterr().err == f"data.path={path}: reading 0.0 GB, {advice}\n"
 
 
 def test_a_parquet_beyond_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
