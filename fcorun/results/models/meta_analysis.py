@@ -203,6 +203,7 @@ def build_meta_table(clients: ClientEstimates, coefficients: Coefficients, level
         missing_information=nothing,
         n=nothing,
         events=nothing,
+        has_two_values=np.zeros(len(estimate), bool),  # its forest plot is per unit of each feature
         method=tuple(np.where(is_known, method, NO_ESTIMATE).tolist()),
         ratio_name=coefficients.ratio_name,
         outcome=coefficients.classes[0] if len(coefficients.classes) == 1 else "",

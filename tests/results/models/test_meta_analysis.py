@@ -106,6 +106,7 @@ def test_infer_describes_the_meta_analysis_with_no_option_of_another_model():
     written = [row["estimate"] for row in table_of(record).values()]
     np.testing.assert_allclose(found.table.estimate, written, rtol=1e-12)
     assert (record.folder / "inference.png").exists()
+    assert "optimum" not in str(record.status.get("reason"))  # which a mean of estimates does not approach
     assert infer_command.run(["run", "level=0.9"]) == 0  # which opens no file of rows, so that none is named
     assert "90 % intervals" in (record.folder / "inference.txt").read_text()
     for options in (
