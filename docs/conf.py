@@ -35,6 +35,25 @@ myst_heading_anchors = 3
 nb_execution_mode = "off"  # the notebook contains its outputs; a test recomputes them
 
 
+# The pages of the reference by the files of the repository that they are made of. A page of a clone links the files.
+REFERENCE_PAGES = {
+    "conf": "index.md",
+    "conf/experiment": "gallery.md",
+    "fcorun/__init__.pyi": "python.md",
+    "fcorun/base/sources/catalogue.bib": "sources.md",
+    "fcorun/methods/algorithms": "algo.md",
+    "CONTRIBUTING.md#a-plug-in": "contracts.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+
+
+def link_reference(app, docname: str, source: list[str]) -> None:
+    """Replace links to files of the repository by links to the pages of the reference."""
+    up = "../" * docname.count("/")
+    for path, page in REFERENCE_PAGES.items():
+        source[0] = source[0].replace(f"](../{up}{path})", f"]({up}reference/{page})")
+
+
 def escape_docstring(app, what, name, obj, options, lines: list[str]) -> None:
     """Escape norms, stars and underscores, since docstrings are plain text and not reStructuredText."""
     for index, line in enumerate(lines):
@@ -65,6 +84,7 @@ def skip_named_tuple_field(app, what, name, member, skip, options) -> bool | Non
 
 def setup(app) -> None:
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))
+    app.connect("source-read", link_reference)
     app.connect("autodoc-process-docstring", escape_docstring, priority=100)
     app.connect("autodoc-skip-member", skip_named_tuple_field)
     app.connect("builder-inited", lambda app: reference.write(Path(app.srcdir)))

@@ -77,6 +77,17 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^#+ (.+)$", text, re.M)}
 
 
+@pytest.mark.parametrize("page", [*DOCS.glob("*.md"), *DOCS.glob("*/*.md"), *DOCS.parent.glob("*.md")], ids=str)
+def test_every_link_of_a_clone_leads_to_a_file(page):
+    """The pages of docs/reference are in the site alone."""
+    if page.parent.name == "reference":
+        return
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text):
+        if not re.match(r"\w+:", target):
+            assert (page.parent / target).exists(), target
+
+
 def test_what_the_readme_points_to_is_there():
     """Sphinx asks as much of the pages of the site."""
     readme = DOCS.parent / "README.md"
