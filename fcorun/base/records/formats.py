@@ -4,9 +4,11 @@ A record may come from somebody else: links are not followed, files have a large
 """
 
 import csv
+import functools
 import io
 import json
 import math
+import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -142,7 +144,61 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
     Raises OSError, and yaml.YAMLError as ``parse_yaml`` does.
     """
-    return parse_yaml(read_regular_file(path, _MAX_YAML), str(path))
+    content = read_regular_file(path, _MAX_YAML)
+    values = _parse_plain_lines(content)
+    return parse_yaml(content, str(path)) if values is None else values
+
+
+# A configuration has a hundred lines, which libyaml and its checks read in a millisecond; a sweep has thousands of such
+# files, in which most lines are the same.
+
+_PLAIN_LINE = re.compile(r"(  )?([a-z][a-z_0-9]*):(?: (\S.*))?")
+_NO_TEXT = ("null", "true", "false", "yes", "no", "on", "off")  # what YAML reads such a key as
+
+
+def _parse_plain_lines(content: bytes) -> dict[str, Any] | None:
+    """Return a configuration of lines KEY: VALUE, and sections of such lines; None for anything else.
+
+    The values are those of ``parse_yaml``, which reads each different line once.
+    """
+    values: dict[str, Any] = {}
+    holder = values
+    try:
+        lines = content.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        return None
+    for number, line in enumerate(lines):
+        match = _PLAIN_LINE.fullmatch(line)
+        if match is None:
+            return None
+        indent, key, text = match.groups()
+        if not indent:
+            holder = values
+        elif holder is values:
+            return None
+        if key in holder or key in _NO_TEXT or number > _MAX_KEYS:
+            return None
+        if text is not None:
+            value = _parse_value(text)
+            if value is None:
+                return None
+            holder[key] = value[0]
+        elif indent:
+            return None
+        else:
+            holder[key] = holder = {}
+    return None if {} in values.values() else values
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse_value(text: str) -> tuple[Any] | None:
+    """Return the value of a line as the only item of a tuple; None if it is a list, a mapping or no YAML."""
+    try:
+        values = parse_yaml(f"key: {text}", "")
+    except yaml.YAMLError:
+        return None
+    is_one_value = len(values) == 1 and not isinstance(values["key"], (list, dict))
+    return (values["key"],) if is_one_value else None
 
 
 def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 from fake_records import fake_config, fake_grid, fake_record, fake_rows
 
 from fcorun.base.records.record import Record
+from fcorun.interface.cli.commands import main
 
 
 @pytest.mark.slow
@@ -119,3 +120,16 @@ def test_a_run_in_two_folders_counts_once(call):
     assert "12 of 25 records are of a run that another folder holds too: left out" in out
     assert len(pd.read_csv("all.csv")) == 13
     assert "another folder holds too" not in call("results", "t")[1]
+
+
+def test_a_long_table_is_cut_with_the_way_to_see_all(capsys, monkeypatch):
+    monkeypatch.setattr("fcorun.interface.cli.commands.results_command._MAX_PRINTED", 3)
+    for seed in range(8):
+        fake_record(f"runs/{seed}", fake_config(seed=seed, algo__client_lr=0.1 * seed), fake_rows(1 + (seed - 6) ** 2))
+    assert main(["results", "runs"]) == 0
+    out = capsys.readouterr().out
+    assert "and 5 more runs: --all prints them, and --out FILE.csv writes all" in out
+    assert [line.split()[0] for line in out.splitlines() if "done" in line] == ["feddualavg", "feddualavg", "*"]
+    assert main(["results", "runs", "--all", "--out", "all.csv"]) == 0
+    assert capsys.readouterr().out.count("done") == 8
+    assert Path("all.csv").read_text().count("\n") == 9

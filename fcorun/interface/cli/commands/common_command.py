@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from rich.console import Console
+from rich.progress import track
+
 from fcorun.base.errors import UserError, abbreviate_sentences, escape_controls
 from fcorun.base.metrics import CATALOGUE
 from fcorun.base.records.formats import frame_csv, frame_parquet
@@ -13,6 +16,7 @@ from fcorun.base.records.record import Record, load_records, split_damaged
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import drop_superseded
 
+_MANY_RECORDS = 200  # take so long to read that progress is shown
 # the writer of a table for each ending of a file
 TABLE_WRITERS = {".csv": frame_csv, ".parquet": frame_parquet}
 BASELINE_HELP = (
@@ -79,7 +83,9 @@ def load_records_in(folders: Sequence[Path]) -> list[Record]:
 
 def leave_out_damaged(records: Sequence[Record]) -> list[Record]:
     """Return the records without a damaged file, and print which ones are left out. Raises UserError if all are."""
-    whole, damaged = split_damaged(records, Record.check)
+    is_hidden = not sys.stderr.isatty() or len(records) < _MANY_RECORDS
+    shown = track(records, "reading records", console=Console(stderr=True), transient=True, disable=is_hidden)
+    whole, damaged = split_damaged(shown, Record.check)
     if damaged and not whole:
         raise UserError(abbreviate_sentences(damaged))
     if damaged:

@@ -29,6 +29,7 @@ from fcorun.reports.sweep_report import (
     warn_unequal_rounds,
 )
 
+_MAX_PRINTED = 200  # runs of a table
 _WRITERS = {
     ".csv": lambda runs, metric: frame_csv(runs.frame),
     ".parquet": lambda runs, metric: frame_parquet(runs.frame),
@@ -42,6 +43,7 @@ def run(argv: Sequence[str]) -> int:
     parser = CommandParser("results", run.__doc__)
     parser.add_metric_options()
     parser.add_output_options("also write the table (.csv, .parquet), or the best points (.tex)")
+    parser.add_argument("--all", action="store_true", help=f"print more than {_MAX_PRINTED} runs of a table")
     parser.add_argument("--paired", action="store_true", help="also test whether algorithms differ, seed by seed")
     arguments = parser.parse_args(argv)
     check_output_file(arguments.out, list(_WRITERS), arguments.force)
@@ -64,7 +66,8 @@ def run(argv: Sequence[str]) -> int:
         data_metric = data_runs.resolve_metric(given_metric)
         shown_metrics = list(dict.fromkeys((data_metric, *structure_metrics(data_metric), "objective")))
         measured = [name for name in shown_metrics if name in data_runs.tail_metrics]
-        _print_table(data_runs, data_metric, measured, out)
+        limit = len(data_runs) if arguments.all else _MAX_PRINTED
+        _print_table(data_runs, data_metric, measured, out, limit)
         if not measured:  # no run has come to its end
             continue
         has_ties = data_runs.best_points(data_metric)["tied"].map(len).any()
@@ -124,8 +127,11 @@ def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDiffe
         out.print(line)
 
 
-def _print_table(runs: RunTable, metric: str, shown_metrics: Sequence[str], out: Terminal) -> None:
-    """Print a row for each run: its keys, its end, and tail averages. Best points are marked."""
+def _print_table(runs: RunTable, metric: str, shown_metrics: Sequence[str], out: Terminal, limit: int) -> None:
+    """Print a row for each run: its keys, its end, and tail averages. Best points are marked.
+
+    Of more runs than ``limit``, those of best points are printed, and the first others.
+    """
     best_points = runs.best_points(metric)
     marks = {}
     for tied_points in best_points["tied"]:
@@ -143,8 +149,13 @@ def _print_table(runs: RunTable, metric: str, shown_metrics: Sequence[str], out:
     # of the clients' personal models, or for runs without such models of the global one
     lines = []
     tail_values = [runs.tail_values(name) for name in shown_metrics]
+    printed = {*sorted(range(len(runs)), key=lambda position: marks.get(position) != "*")[:limit]}
     for position, row in enumerate(runs.to_dicts()):
+        if position not in printed:
+            continue
         row["status"] = describe_end(row)
         values = [*(row[name] for name in columns), *(float(tail[position]) for tail in tail_values), row["folder"]]
         lines.append([marks.get(position, ""), *(format_number(value) for value in values)])
     out.print_table(headers, lines, texts=("algo", "data", "status", "folder"))
+    if len(lines) < len(runs):
+        out.print(f"and {len(runs) - len(lines):,} more runs: --all prints them, and --out FILE.csv writes all")
