@@ -187,7 +187,8 @@ def check_unique_names(points: Sequence[SweepPoint]) -> None:
             first = class_of_name.setdefault(name, class_path)
             if first != class_path:
                 raise UserError(f"{section}.name={name} names two classes, {first} and {class_path}: give one of "
-                                f"them another name, by {section}.name=NAME or in its file")  # fmt: skip
+                                f"them another name, by `{section}.name=NAME` or in its file, or rename a class of "
+                                "your own")  # fmt: skip
 
 
 def claim(folder: Path, points: Sequence[SweepPoint], options: SweepOptions) -> None:
