@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Shaped
 
+from fcorun.base.errors import UserError
 from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.row_groups import Ranking, RowGroups
@@ -206,12 +207,11 @@ class Evaluation:
         """Compute all metrics of w from the sums over the rows of each split."""
         scores = {f"{split}_{name}": value for split, of_split in sums.items() for name, value in of_split.items()}
         metrics = {"objective": scores["train_loss"] + problem.ridge(w) + problem.psi(w), **scores}
-        structure = problem.structure(w, self.cutoff)
-        cutoff = self.cutoff if "density" in structure else None
+        cutoff = self.cutoff if "density" in problem.structure(w, self.cutoff) else None
         for name in problem.objective.regularized:
             if f"true_{name}" in extra:
                 metrics |= recovery_metrics(w[name], extra[f"true_{name}"], cutoff)
-        return metrics | structure
+        return join_structure(metrics, problem, w, self.cutoff)
 
     def measure_nodes(
         self, problem: Problem, models: Vector, mean_model: Vector, *, weights: np.ndarray, rows: tuple
@@ -293,7 +293,7 @@ class Evaluation:
                 scores |= problem.objective.scores(prediction, y[indices])
                 for name, values in scores.items():
                     metrics[f"{split}_{name}"] = weight @ jnp.where(present, values, 0)
-            metrics |= client_problem.structure(w, self.cutoff)
+            metrics = join_structure(metrics, client_problem, w, self.cutoff)
             for name in truth:
                 metrics |= recovery_metrics(w[name], truth[name], None)
             return metrics
@@ -316,6 +316,22 @@ class Evaluation:
         if rows.weight is None:
             return np.diff(bounds)
         return np.diff(np.append(0, np.cumsum(rows.weight))[bounds])
+
+
+def join_metrics(metrics: Metrics, others: Metrics, giver: str) -> Metrics:
+    """Return all metrics. Raises UserError for a name that both have: one value would replace the other unseen."""
+    twice = sorted(metrics.keys() & others.keys())
+    if twice:
+        raise UserError(
+            f"{giver} returns the metric '{twice[0]}', a name that fcorun uses itself: give it another name"
+        )
+    return metrics | others
+
+
+def join_structure(metrics: Metrics, problem: Problem, w: Vector, cutoff: float) -> Metrics:
+    """Return the metrics with those of the structure that psi gives w. Raises UserError as ``join_metrics``."""
+    structure = problem.structure(w, cutoff)
+    return join_metrics(metrics, structure, f"structure() of {type(problem.regularizer).__name__}")
 
 
 def personal_models(

@@ -28,7 +28,7 @@ from fcorun.engine.device_rows import (
     rows_to_device,
     whole_row_indices,
 )
-from fcorun.engine.evaluate import Evaluation, personal_models
+from fcorun.engine.evaluate import Evaluation, join_metrics, personal_models
 from fcorun.engine.round import MessageShapes, Round, commit, copy_tree, trace_message_shapes
 from fcorun.engine.schedule import START, Rounds, Schedule
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
@@ -230,11 +230,13 @@ class Federation:
             metrics = self.evaluation.measure(problem, w, x, y, extra, sums=sums)
             if algorithm.declared_metrics:  # computed from copies, since a function may change its arguments
                 declared = algorithm.metrics(problem.for_side("server"), copy_tree(server), copy_tree(clients[0]))
-                metrics |= {name: jnp.asarray(value, self.precision) for name, value in declared.items()}
+                declared = {name: jnp.asarray(value, self.precision) for name, value in declared.items()}
+                metrics = join_metrics(metrics, declared, f"metrics() of {type(algorithm).__name__}")
             if nodes is not None:
                 models = jax.vmap(partial(algorithm.output, problem.for_side("server")))(nodes)
                 weights = self.links.node_weights
-                metrics |= self.evaluation.measure_nodes(problem, models, w, weights=weights, rows=(x, y, extra))
+                of_nodes = self.evaluation.measure_nodes(problem, models, w, weights=weights, rows=(x, y, extra))
+                metrics = join_metrics(metrics, of_nodes, f"metrics() of {type(algorithm).__name__}")
             if not algorithm.has_personal_models or self.data.train.stays_at_sites:
                 return metrics, dict(w), None
 

@@ -182,3 +182,25 @@ def test_a_vector_maps_its_parameters():
     assert isinstance(clipped, Vector)
     np.testing.assert_array_equal(clipped["weights"], [0, -2])
     assert clipped["bias"] == 0
+
+
+def test_a_metric_of_ones_own_replaces_none_of_fcoruns(user_module):
+    """A regularizer's own numbers stood in the column of the objective, and a method's in that of the topology."""
+    user_module(
+        "named",
+        """
+from dataclasses import dataclass
+import jax.numpy as jnp
+from fcorun import FedAvg, L1, Metric
+from fcorun.algorithms import Traits
+
+@dataclass(frozen=True, kw_only=True)
+class Renaming(L1):
+    def structure(self, w, cutoff):
+        return super().structure(w, cutoff) | {"objective": jnp.zeros(())}
+""",
+    )
+    config = small("algo=fedavg", "rounds=1")
+    config["reg"] = {"name": "renaming", "class": "named.Renaming", "strength": 0.1}
+    with fails("structure() of Renaming returns the metric 'objective', a name that fcorun uses itself"):
+        run(config, "here")
