@@ -93,6 +93,8 @@ def finding_blocks(model: FittedTableModel, max_rows: int = _MAX_ROWS) -> list[s
 def reading_sentences(model: FittedTableModel) -> list[str]:
     """Return sentences that say what a ratio, a difference and a unit mean here."""
     outcome = f"\N{LEFT DOUBLE QUOTATION MARK}{model.outcome}\N{RIGHT DOUBLE QUOTATION MARK}"
+    if model.task.has_order:
+        outcome = f"a higher class of {outcome} ({' < '.join(map(str, model.data['classes']))})"
     meanings = {
         "odds ratio": f"above 1: {outcome} is more likely where the feature is larger; below 1: less likely",
         "hazard ratio": f"above 1: {outcome} comes earlier where the feature is larger; below 1: later",
@@ -226,6 +228,8 @@ def finding_table(model: FittedTableModel, max_rows: int = MAX_COEFFICIENTS) -> 
     intercepts = [row for row in model.coefficients if row["parameter"] == "bias"]
     for name_of_row, row in zip(name_intercepts(model.coefficients), intercepts, strict=True):
         value = row["value_original"] or row["value"]
+        if model.task.has_order:
+            unit = f"log odds of {row['class']} or a higher class"
         lines.append([f"{name_of_row.strip('()')} ({unit})", *[_plain(parse_float(value))] * has_units,
                       *[""] * has_deviations])  # fmt: skip
     headers = ["feature", *[f"{name} per unit"] * has_units, *[f"{name} per SD"] * has_deviations]

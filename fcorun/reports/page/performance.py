@@ -14,6 +14,7 @@ from fcorun.reports.pictures.forest import format_interval
 from fcorun.results.scores.score import find_score, list_scores
 
 _MAX_CLIENTS = 30  # more are in a table that opens on demand
+_FEW_SCORES = 3  # of each client, counts included, where none is chosen for a table by client
 _COUNTS = {"n": "rows", "events": "events"}  # which stand before the scores
 _SET_SENTENCES = {
     "test": "Test rows: neither the training nor any choice has seen them; scored once.",
@@ -116,11 +117,17 @@ def score_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], names: 
     for row in rows:
         headers.append(HELD_OUT_SETS[row["set"]] + (f", {row['model']} models" if several_models else ""))
     lines = []
-    for name in names or _names(rows):
+    for name in _choose_names(names, rows) or _names(rows):
         cells = [format_score(row, name) for row in rows]
         if any(cells):
             lines.append([_label(model, name), *cells])
     return html_table(headers, lines, numbers=range(1, len(headers)))
+
+
+def _choose_names(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> Sequence[str]:
+    """Return these scores; none where the rows have none of them but counts, as with several classes."""
+    has_any = any(format_score(row, name) for row in rows for name in names if name not in _COUNTS)
+    return names if has_any else ()
 
 
 def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -165,7 +172,8 @@ def client_scores(model: FittedTableModel, names: Sequence[str] = ()) -> str:
         return ""
     first = by_client[0]["set"], by_client[0]["model"]
     rows = [row for row in by_client if (row["set"], row["model"]) == first]
-    names = [name for name in names or score_names() if any(format_score(row, name) for row in rows)]
+    names = _choose_names(names or score_names(), rows) or _names(rows)[:_FEW_SCORES]
+    names = [name for name in names if any(format_score(row, name) for row in rows)]
     headers = [model.client_word, *(_long_label(name).partition(" (")[0] for name in names)]
     lines = [[row["client"], *(format_score(row, name) for name in names)] for row in rows]
     events = {str(row["client"]): int(row["events"]) for row in rows if row.get("events")}

@@ -176,7 +176,7 @@ def find_table_model(records: Sequence[Record], study_folders: Sequence[Path]) -
         is_table = model.data.get("feature_names") and model.config["data.target"]
     except (*READ_ERRORS, KeyError, AttributeError):
         return None
-    if not is_table or task is None or task.has_order or record.status.get("status") != "done":
+    if not is_table or task is None or record.status.get("status") != "done":
         return None
     return model
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the process that draws pictures does not import JAX
 _AT_SITES = "each client's personal model is at its site, in the record and coefficients_by_client.csv there"
 _RATIOS = {
     "fcorun.Logistic": "odds ratio",
+    "fcorun.ProportionalOdds": "odds ratio",
     "fcorun.Poisson": "rate ratio",
     "fcorun.Gamma": "ratio of means",
     "fcorun.Cox": "hazard ratio",

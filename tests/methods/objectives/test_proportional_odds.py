@@ -1,5 +1,7 @@
 """Proportional odds: R's polr on MASS::housing, and the option data.order."""
 
+import html
+
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -7,8 +9,10 @@ import pytest
 
 import fcorun
 from fcorun.base.errors import UserError
+from fcorun.base.records.record import load_records
 from fcorun.data.tasks import find_task
 from fcorun.methods.objectives.proportional_odds import ProportionalOdds
+from fcorun.reports.page.clinical import build_short_page
 
 # the counts of Low, Medium and High satisfaction in MASS::housing, by type, influence and contact
 HOUSING = {
@@ -131,7 +135,26 @@ def test_fits_of_single_clients_need_no_ridge_and_an_offset_has_a_true_refusal(t
     frame = pd.DataFrame({"x": x, "y": y, "client": np.arange(200) % 2})
     data = fcorun.from_frame(frame, target="y", client="client", task="ordinal", validation=0.0)
     experiment = fcorun.Experiment(data=data, algorithm=fcorun.MetaAnalysis(), regularizer=fcorun.NoRegularizer())
-    assert 0.5 < experiment.run(tmp_path / "run").coefficients.iloc[0, -1] < 1.5
+    record = experiment.run(tmp_path / "run")
+    assert 0.5 < record.coefficients.iloc[0, -1] < 1.5
     with_offset = fcorun.from_frame(frame.assign(t=1.0), target="y", client="client", task="ordinal", offset="t")
     with pytest.raises(UserError, match="none, or predicts one number for each class or cut"):
         fcorun.Experiment(data=with_offset, algorithm=fcorun.Newton()).run(tmp_path / "offset")
+
+
+@pytest.mark.slow
+def test_the_page_of_ordered_classes_has_odds_ratios_and_cuts(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(300)
+    y = np.array(["none", "mild", "severe"])[np.digitize(x + rng.logistic(size=300), [-1, 1])]
+    frame = pd.DataFrame({"x": x, "y": y, "client": np.arange(300) % 2})
+    order = ["none", "mild", "severe"]
+    data = fcorun.from_frame(frame, target="y", client="client", task="ordinal", order=order, validation=0.0, test=0.3)
+    experiment = fcorun.Experiment(data=data, algorithm=fcorun.Newton(), regularizer=fcorun.NoRegularizer(), rounds=6)
+    record = experiment.run(tmp_path / "run")
+    page = html.unescape(build_short_page([record.folder], load_records(record.folder)))
+    assert "odds ratio per unit" in page
+    assert f"{np.exp(record.coefficients.iloc[0, -1]):.3g}<" in page
+    assert "a higher class of “y” (none < mild < severe) is more likely where the feature is larger" in page
+    assert "intercept (log odds of severe or a higher class)" in page
+    assert ">accuracy<" in page
