@@ -119,9 +119,9 @@ class Evaluation:
         if self.gap and not self.data.train.stays_at_sites:
             rows = Batch(x, y, extra["weight"], offset=extra.get("offset"), client=extra.get("client"))
             metrics["gap"] = pooled_gap(problem, w, metrics["objective"], rows)
-        return metrics | self.predictions(problem, w, x, self.add_client_intercepts(problem, w, x, y, extra))
+        return metrics | self.predictions(problem, w, x, y, extra)
 
-    def predictions(self, problem: Problem, w: Vector, x: Any, extra: dict) -> dict[str, Array]:
+    def predictions(self, problem: Problem, w: Vector, x: Any, y: Any, extra: dict) -> dict[str, Array]:
         """Return the predictions that ``add_ranking`` turns into metrics; empty where they cannot be ranked.
 
         The decision depends on no property in which subsets of the data differ, since they may share a program.
@@ -133,6 +133,7 @@ class Evaluation:
             return {}
         if rows is None or len(rows) > MAX_RANKED_ROWS:
             return {}
+        extra = self.add_client_intercepts(problem, w, x, y, extra)
         predictions = problem.predict(w, rows, extra.get(offset))
         if predictions.ndim > 1:
             return {}
@@ -172,7 +173,7 @@ class Evaluation:
             sums["val"] = self.weighted_scores(problem, w, extra["x_val"], extra["y_val"], row_extras)
         return sums
 
-    def add_client_intercepts(self, problem: Problem, w: Vector, x: Any, y: Any, extra: dict) -> dict:
+    def add_client_intercepts(self, problem: Problem, w: Vector, x: Examples, y: Targets, extra: dict) -> dict:
         """Return what belongs to rows, with the intercepts of clients, if the objective has them, in the offsets.
 
         The training rows of a client determine its intercept. Other rows of the client have the same one, and rows of

@@ -82,6 +82,13 @@ def check_client_intercepts(plugins: dict[str, Any], names: dict[str, str]) -> N
     if not objective.intercept:
         raise UserError(f"{option} gives each client an intercept, and `objective.intercept=false` none: leave one of "
                         "them out")  # fmt: skip
+    from fcorun.data.datasets.sites import Sites
+
+    data = plugins["data"]
+    if isinstance(data, Sites) and (isinstance(data.validation, list) or isinstance(data.test, list) or data.split):
+        raise UserError(f"{option} predicts rows of clients without training rows by the mean of all intercepts, which "
+                        "no site knows: give `data.validation` and `data.test` as shares of the rows, and leave "
+                        "`data.split` out")  # fmt: skip
     if algo.traits.local_fits:
         raise UserError(f"`algo={names['algo']}` fits each client alone, with an intercept of its own: leave "
                         "`objective.client_intercepts` out, or choose another `algo`, such as newton")  # fmt: skip

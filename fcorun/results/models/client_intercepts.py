@@ -87,7 +87,7 @@ def warn_intercepts(experiment: PreparedExperiment, data: FederatedData, solutio
     if not experiment.objective.client_intercepts:
         return warn_of_client_differences(experiment, data, solution)
     if data.train.stays_at_sites:
-        return ""
+        return "each client's intercept is at its site alone, in the record that the site keeps"
     sentences = []
     if clause := explain_infinite_intercepts(experiment, data, solution):
         sentences.append(

@@ -189,6 +189,9 @@ def _read_model(record: Record, client: str | None, trust: str | Path | None) ->
     except (*READ_ERRORS, TypeError, yaml.YAMLError) as error:
         lost = "its summary.json, config.yaml, solution.npz or personal.npz is lost, damaged or too old"
         raise UserError(f"{folder} cannot predict: {lost}; run it again with `force=true`") from error
+    if objective.client_intercepts and intercepts is None:
+        raise UserError(f"{folder} cannot predict: each client's intercept is at its site: give the record that the "
+                        "site keeps")  # fmt: skip
     if not all(np.isfinite(value).all() for value in params.values()):
         raise UserError(f"{folder} cannot predict: its parameters are not finite; give another record")
     standardized = data.get("standardized") or {}

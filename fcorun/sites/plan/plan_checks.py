@@ -80,7 +80,6 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"{data.task}: give another objective, or data.event where targets are times to events": (
             data.task not in objective.tasks
         ),
-        "objective.client_intercepts=true is for rows in one place: leave it out": objective.client_intercepts,
         f"objective={names['objective']} compares all rows of a client, which a minibatch does not have: give "
         "batch_size=null": objective.has_client_losses and settings.batch_size is not None,
         "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),

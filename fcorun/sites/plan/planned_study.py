@@ -91,6 +91,9 @@ class PlannedIntervals:
         refuse({
             f"intervals are for one coefficient a feature, which objective={experiment.names['objective']} has not "
             "here: leave --infer out": not has_one_residual(experiment),
+            "objective.client_intercepts=true has intervals on rows in one place: leave --infer out": (
+                objective.client_intercepts
+            ),
             SHRUNK_BY_RIDGE: bool(objective.ridge) and isinstance(experiment.reg, NoRegularizer),
             "objective.ceiling changes the loss of rows beyond it, which no sum over sites counts: give "
             "objective.ceiling=null": getattr(objective, "ceiling", None) is not None,
@@ -172,6 +175,10 @@ class PlannedSelection(SelectOptions):
             ),
             f"folds={self.folds}: data.fold_names lists {len(data.fold_names or ())} folds: leave folds out": (
                 data.fold_names is not None and self.folds not in (None, len(data.fold_names))
+            ),
+            "by=clients and objective.client_intercepts=true: rows of clients that a fold holds out take the mean of "
+            "all intercepts, which no site knows: give by=rows": (
+                experiment.objective.client_intercepts and self.by == "clients"
             ),
             f"range is missing: the largest radius of reg={names['reg']} takes all rows in one place: give "
             "range=[LOW,HIGH]": needs_range and parameter != "strength",

@@ -243,7 +243,7 @@ def _compare_selections(
     solution, other_solution = (fit.solution for fit in pairs[ALL_ROWS])
     return Comparison(
         False,
-        float(np.max([_difference(solution[name], other_solution[name]) for name in solution])),
+        float(np.max([_difference(solution[name], values) for name, values in other_solution.items()])),
         starts.bytes_sent,
         same_choice=bool(chosen == choice.chosen_index),
         curve=_difference(*(np.mean(scores, axis=0) for scores in curves)),

@@ -12,6 +12,7 @@ from fcorun.data.tables.column_roles import SPLITS
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays
+from fcorun.results.models.client_intercepts import add_client_intercepts
 from fcorun.results.models.predictions import Predictions, predict_rows
 from fcorun.results.scores.calibration import sum_calibration
 from fcorun.results.scores.concordance import pair_rows_of_clients
@@ -81,11 +82,14 @@ class ScoreSums:
 
         ``personal`` has the personal models of the site's clients as a record has them; None: the plan trains none.
         """
+        model = None
+        if plan.experiment.has_shared_model:
+            model = add_client_intercepts(plan.experiment, own_data, dict(request.arrays))
         threshold = threshold_of(request, plan) if request.name == Scores.name else DEFAULT_THRESHOLD
         return cls(
             plan.experiment.objective,
             own_data,
-            dict(request.arrays) if plan.experiment.has_shared_model else None,
+            model,
             policy.min_cell,
             masked=plan.is_masked,
             threshold=threshold,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.base.records.formats import READ_ERRORS, arrays_from_bytes, npz_bytes, read_npz, yaml_text
+from fcorun.base.records.formats import READ_ERRORS, arrays_from_bytes, json_text, npz_bytes, read_npz, yaml_text
 from fcorun.base.records.record import AWAY_FILE, BASELINE_HAZARD_FILE, PERSONAL, PREDICTIONS_FILE, SHARED
 from fcorun.base.system.files import read_regular_file, remove_path, write_atomically
 from fcorun.data.datasets.dataset import FederatedData
@@ -26,6 +26,7 @@ from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.model_outputs import compute_predictions
+from fcorun.results.models.client_intercepts import add_client_intercepts, difference_from_mean
 from fcorun.results.models.coefficients import format_by_client, load_client_coefficients, no_coefficients_reason
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.models.predictions import note_too_many_rows, predict_personal, predict_splits, predictions_csv
@@ -152,7 +153,8 @@ def write_result(
 ) -> None:
     """Write a result into a folder as a record, with the configuration of the site's own plan.
 
-    Baseline hazards of the site's clients, and predictions of its held-out rows, are added: the server has neither.
+    Baseline hazards and intercepts of the site's clients, and predictions of its held-out rows, are added, which the
+    server has not.
 
     Args:
         data: the site's rows by themselves. Of features that are standardized by client the record has the scalings.
@@ -163,6 +165,11 @@ def write_result(
     Raises UserError for a folder that cannot be written.
     """
     hazards = None
+    if experiment.objective.client_intercepts:
+        model = add_client_intercepts(experiment, data, dict(model))
+        summary = json.loads(contents[_SUMMARY])
+        summary["data"]["client_names"] = list(data.client_names)
+        contents = {**contents, _MODEL: npz_bytes(model), _SUMMARY: json_text(summary).encode()}
     if data.target_task.has_events and experiment.has_shared_model:
         hazards = baseline_hazards(experiment.objective, data, dict(model))
     predictions = predict_held_out(experiment, data, model, personal, threshold)
@@ -239,10 +246,9 @@ class FoldPredictions:
         outputs: dict[str, list[np.ndarray]] = {}  # of G runs for V rows, (V,) or (V, classes) each, by kind of model
         for g in range(len(batch.points)):
             if experiment.has_shared_model:
-                output = compute_predictions(
-                    experiment.objective, batch.solution(evaluated.arrays, g), rows.x, site_data.features.scale
-                )
-                outputs.setdefault(SHARED, []).append(output)
+                solution = add_client_intercepts(experiment, site_data, batch.solution(evaluated.arrays, g))
+                output = compute_predictions(experiment.objective, solution, rows.x, site_data.features.scale)
+                outputs.setdefault(SHARED, []).append(output + difference_from_mean(solution, rows.client))
             if models:
                 of_run = sort_personal(models[g], site_data.clients)
                 client = np.asarray(site_data.client_of_row("validation"))

@@ -169,15 +169,15 @@ def sends_sums(experiment: PreparedExperiment) -> bool:
 def sums_add_up(experiment: PreparedExperiment) -> bool:
     """Return whether the sums over all training rows follow from those of the folds, unless a column has levels.
 
-    They do not if all clients have the same weight in the mean, if each fold fills gaps by its own rows, or if each
-    fold scales features by its own rows and the model has a ridge or no intercept.
+    They do not if all clients have the same weight in the mean or intercepts of their own, if each fold fills gaps by
+    its own rows, or if each fold scales features by its own rows and the model has a ridge or no intercept.
     """
     data = experiment.data
     objective = experiment.objective
     assert isinstance(data, Sites)
     if type(objective) is not LeastSquares or experiment.settings.client_weighting != "examples":
         return False
-    if data.missing != "refuse":
+    if data.missing != "refuse" or objective.client_intercepts:
         return False
     scaled_alike = data.standardize == "none"
     return scaled_alike or (data.standardize == "pooled" and objective.intercept and objective.ridge == 0)
