@@ -21,12 +21,14 @@ from fcorun.experiment.build import build_engine
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.job import RunFollower, Watcher
 from fcorun.sites.plan.messages.message_kind import list_kinds
+from fcorun.sites.plan.messages.table_messages import Load
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.server.site_intervals import compare_intervals
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_batch import SharedPrograms, resolve_numbers
 from fcorun.sites.tables.fold_encoding import pool_cells
+from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.connections import InProcessConnections, Request
 from fcorun.sites.transport.messages import Message
@@ -122,8 +124,7 @@ def try_plan(
         raise finished
     first = next(iter(sites.values()))
     data = pool_rows([site.own_data for site in sites.values()], first.data.clients)
-    encoding = first.own_data.features.encoding
-    assert encoding is not None  # that all sites agreed on
+    encoding = Agreement.from_message(first.requests[Load.name]).encoding
     recoded = find_other_codes([site.table for site in sites.values()], encoding)
     if plan.select is not None:
         comparison = _compare_selections(plan, sites, data, starts, folder)
