@@ -80,7 +80,7 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
         _distinct_titles(configs),
         tail_rounds=tail,
         cutoff=_common_value(summaries, "cutoff"),
-        has_stopped=any(summary.get("stopped") for summary in summaries),
+        has_stopped=any(summary.get("stopped") and not summary.get("convergence") for summary in summaries),
         reads_files=any(config.get("data.path") or config.get("data.root") for config in configs),
     )
     optima = [_read_optimum(summary, config) for summary, config in zip(summaries, configs, strict=True)]

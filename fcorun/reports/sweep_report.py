@@ -133,6 +133,7 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
         rates = [key for key in runs.varied_keys if key.startswith("algo.") and key.endswith("_lr")]
         lines.append(f"{', '.join(diverged)}: all runs diverged: try smaller {' or '.join(rates) or 'rates'}")
     lines += warn_unequal_rounds(runs, metric)
+    lines += _warn_early_ends(runs, metric)
     lines += _warn_untrained_shared_model(runs, metric)
     ignoring = sorted(set(frame["algo"][runs.column("ignores_regularizer") == 1]))
     if ignoring:
@@ -174,6 +175,18 @@ def _warn_untrained_shared_model(runs: RunTable, metric: str) -> list[str]:
     personal_metric = f"{PERSONAL_PREFIX}{metric}"
     advice = f"; metric={personal_metric} judges personal models" if personal_metric in runs.tail_metrics else ""
     return [f"{', '.join(algos)}: clients send nothing, so {metric} is measured on the initial model{advice}"]
+
+
+def _warn_early_ends(runs: RunTable, metric: str) -> list[str]:
+    """Return a line if runs ended at their targets after different numbers of rounds, which a metric does not rank."""
+    column = "rounds_done" if "rounds_done" in runs.frame else "rounds"
+    rounds = runs.frame[column][runs.has_rounds()]
+    if not runs.has_stopped or rounds.nunique() < 2:
+        return []
+    return [
+        f"runs ended at their targets after {rounds.min():,} to {rounds.max():,} rounds: {metric} compares where they "
+        "ended, not how soon; the rounds of each are in results.csv"
+    ]
 
 
 def warn_unequal_rounds(runs: RunTable, metric: str) -> list[str]:

@@ -39,6 +39,16 @@ def test_show_names_tail_cutoff_and_band():
     assert "seeds" not in one
 
 
+def test_points_that_met_a_target_at_different_rounds_are_remarked():
+    """Their values lie beyond the target by chance: the slowest one may overshoot it most."""
+    for rate, rounds in ((0.1, 400), (0.2, 20)):
+        record = fake_record(f"s/{rate}", fake_config(algo__client_lr=rate), fake_rows(1 / rounds, rounds))
+        path = record.folder / "summary.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"stopped": True}))
+    text, _ = captured_output(show_best_points, build_table(load_records("s")), "objective")
+    assert "runs ended at their targets after 20 to 400 rounds: objective compares where" in " ".join(text.split())
+
+
 def test_variants_of_one_title_are_told_apart_by_their_names(tmp_path):
     for name, title in (("ring", "NIDS"), ("torus", "NIDS"), ("fedmid", "FedMiD")):
         fake_record(f"s/{name}", fake_config(name, algo__title=title), fake_rows())
