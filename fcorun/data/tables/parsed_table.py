@@ -45,12 +45,13 @@ class FileOptions:
         Raises UserError for a column that ``na`` names and that is not among ``columns``.
         """
         if not isinstance(self.na, dict):
-            return {name: self.na for name in columns if self.na and name not in names}
+            codes = list(map(str, self.na or ()))
+            return {name: codes for name in columns if codes and name not in names}
         for name in self.na:
             if name not in columns:
                 raise UserError(f"`data.na` names '{name}', which is no column of the file: "
                                 f"{suggest_name(name, columns)}")  # fmt: skip
-        return self.na
+        return {name: list(map(str, codes)) for name, codes in self.na.items()}
 
 
 def is_character_encoding(name: str) -> bool:

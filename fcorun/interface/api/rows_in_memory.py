@@ -119,7 +119,7 @@ def from_frame(
         task: as for ``from_arrays``.
         name: the name of the data, in messages and folders.
         options: further options of a table: weight, offset, event, group, split, fold (names of columns), validation,
-            test, standardize, missing, only, ignore, keep, labels, positive, seed, split_seed, ...
+            test, standardize, missing, na, only, ignore, keep, labels, positive, seed, split_seed, ...
 
     Raises UserError for a frame without these columns, missing names of clients, and unknown options.
     """

@@ -201,6 +201,7 @@ def test_codes_of_a_frame_in_memory():
     data = from_frame(table, "y", na={"wgt": ["-9"]}, missing="mean", validation=0.0).load()
     assert data.features.gaps["wgt"] == 1
     assert table["wgt"].min() == -9
+    assert from_frame(table, "y", na=[-9], missing="mean", validation=0.0).load().features.gaps == {"wgt": 1}
 
 
 @pytest.mark.parametrize("day", [44000, 45000])
