@@ -1,4 +1,4 @@
-"""Where answers tell the uploads of single clients, rules on sets of rows hold for each client."""
+"""Rules on sets of rows hold for each client where answers tell the uploads of single clients."""
 
 import numpy as np
 import pandas as pd

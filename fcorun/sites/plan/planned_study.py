@@ -273,7 +273,7 @@ class PlannedStudy:
 
     @property
     def tells_uploads(self) -> bool:
-        """Whether answers tell the uploads of single clients, such as that of a client that a round draws alone."""
+        """True if answers tell the uploads of single clients, such as that of a client that a round draws alone."""
         return self.algorithm.traits.reveals_uploads or self.experiment.settings.clients_per_round is not None
 
     @property

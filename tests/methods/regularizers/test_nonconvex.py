@@ -53,7 +53,7 @@ def test_the_prox_is_the_minimizer_on_a_fine_grid(psi, t):
 @pytest.mark.parametrize("steps", range(5))
 @pytest.mark.parametrize(("cls", "limit"), [(SCAD, 2.05 - 1), (SCAD, 2.11 - 1), (MCP, 2.05)])
 def test_the_prox_near_its_limit_is_monotone_and_shrinks(cls, limit, steps):
-    """Where t is a few float32 numbers below the limit, rounding near gamma * strength was divided by nearly 0."""
+    """A few float32 numbers below the limit, rounding near gamma * strength was divided by nearly 0."""
     gamma = jnp.float32(limit + (cls is SCAD))
     t = np.float32(gamma) - np.float32(cls is SCAD)
     for _ in range(steps):
