@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.base.errors import UserError, word
+from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.metrics import RANKING_METRICS
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.methods.objectives.objective import is_linear_model
+from fcorun.methods.objectives.objective import divides_rows, is_linear_model
 from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 # The threshold of ``threshold=``: the probability at which a row is assigned to the positive class.
@@ -193,8 +193,7 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
     objective = experiment.objective
     if data.train.stays_at_sites or not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
         return ""
-    without_psi = isinstance(experiment.reg, NoRegularizer) or experiment.reg.strength_or_none == 0
-    penalized = objective.ridge > 0 or (experiment.applies_regularizer and not without_psi)
+    penalized = is_penalized(experiment)
     all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(data.train.y))
     if penalized and not (all_right and data.train.x.shape[1] < len(data.train.y)):
         return ""
@@ -219,6 +218,39 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
             "the outcome, or because of it")  # fmt: skip
 
 
+def warn_unbounded_coefficients(experiment: PreparedExperiment, data: FederatedData, row: Mapping[str, float]) -> str:
+    """Return a warning about separated classes, or else about features without a finite coefficient, in any task."""
+    separation_warning = warn_separation(experiment, data, row) if data.classes else ""
+    return separation_warning or warn_unbounded_features(experiment, data)
+
+
+def warn_unbounded_features(experiment: PreparedExperiment, data: FederatedData) -> str:
+    """Return a warning that names the features of which the data determine no finite coefficient; empty for none.
+
+    Each is looked at by itself, in rows that are in memory. With a penalty all coefficients are finite.
+    """
+    objective = experiment.objective
+    if is_penalized(experiment) or not is_linear_model(type(objective)) or data.train.why_not_in_memory:
+        return ""
+    if data.train.x.size > _MAX_SIZE or not experiment.has_shared_model:
+        return ""
+    is_unbounded = objective.unbounded_features(data.train.x, data.train.y, data.train.known_client)  # type: ignore
+    names = data.features.names or [f"x{k}" for k in range(data.train.x.shape[1])]
+    unbounded = [f"'{names[k]}'" for k in np.flatnonzero(is_unbounded)]
+    if not unbounded:
+        return ""
+    return word(f"the data determine no finite coefficient of {abbreviate(unbounded)}: "
+                f"{objective.unbounded_reason}; "  # type: ignore[attr-defined]
+                "the size of such a coefficient tells when the run ended, and has no meaning: `objective.ridge=0.01` "
+                "or `reg=l1` makes it finite")  # fmt: skip
+
+
+def is_penalized(experiment: PreparedExperiment) -> bool:
+    """Return whether a ridge or a regularizer bounds the coefficients of a run."""
+    without_psi = isinstance(experiment.reg, NoRegularizer) or experiment.reg.strength_or_none == 0
+    return experiment.objective.ridge > 0 or (experiment.applies_regularizer and not without_psi)
+
+
 def _find_separating_feature(data: FederatedData) -> tuple[str, int]:
     """Return the feature that separates two classes with the fewest tied rows, and their number; else "" and 0.
 
@@ -229,14 +261,11 @@ def _find_separating_feature(data: FederatedData) -> tuple[str, int]:
     if len(data.classes) != 2 or data.train.why_not_in_memory or x.size > _MAX_SIZE:
         return "", 0
     first, second = x[data.train.y == 0], x[data.train.y == 1]
-    first_min, first_max = first.min(axis=0), first.max(axis=0)
-    second_min, second_max = second.min(axis=0), second.max(axis=0)
-    separates = (first_max <= second_min) | (second_max <= first_min)
-    varies = np.minimum(first_min, second_min) < np.maximum(first_max, second_max)
-    separates &= varies
-    columns = np.flatnonzero(separates)
+    columns = np.flatnonzero(divides_rows(first, second))
     if not len(columns):
         return "", 0
+    first_min, first_max = first.min(axis=0), first.max(axis=0)
+    second_min, second_max = second.min(axis=0), second.max(axis=0)
     highest_of_lower = np.minimum(first_max, second_max)[columns]
     is_tied = (first_max == second_min) | (second_max == first_min)
     n_tied = np.where(is_tied[columns], (x[:, columns] == highest_of_lower).sum(axis=0), 0)

@@ -38,7 +38,7 @@ from fcorun.experiment.classifiers import (
     DEFAULT_THRESHOLD,
     warn_constant_prediction,
     warn_constant_scores,
-    warn_separation,
+    warn_unbounded_coefficients,
 )
 from fcorun.experiment.experiment import (
     MIN_EVALUATIONS,
@@ -360,7 +360,7 @@ def _collect_files(data: FederatedData, solution: Arrays, models: Arrays | None)
 
 def _add_reasons_for_doubt(job: Job, data: FederatedData, solution: Arrays, coefficients: Coefficients | None) -> None:
     """Add to the reasons of a run why its model or its scores may mislead."""
-    separation_warning = warn_separation(job.experiment, data, job.rows[-1]) if data.classes else ""
+    separation_warning = warn_unbounded_coefficients(job.experiment, data, job.rows[-1])
     _add_final_warnings(job, separation_warning, coefficients)
     if data.classes:
         job.add_reason(warn_constant_prediction(job.experiment, data, job.rows[-1]))

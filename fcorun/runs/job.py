@@ -173,7 +173,7 @@ class RunHistory:
         name, row = self.experiment.algo.certificate, self.rows[-1]  # type: ignore[union-attr]
         label = self.experiment.metrics[name].label
         self.stopped = True
-        self.convergence = (f"converged in round {row['round']}: the {label}, {row[name]:.2g}, is rounding in "
+        self.convergence = (f"ended in round {row['round']}: the {label}, {row[name]:.2g}, is rounding in "
                             f"{self.experiment.settings.precision}")  # fmt: skip
 
     def _describe_unresolved_gap(self) -> str:

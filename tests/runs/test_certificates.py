@@ -24,7 +24,7 @@ def test_newton_ends_at_a_decrement_of_rounding_and_the_record_says_so(tmp_path)
     assert 3 <= record.summary["round"] < 30 == complete.summary["round"]
     assert decrement.iloc[-1] <= 1e-18
     assert (decrement.iloc[1:-1] > 1e-20).all()
-    assert record.summary["convergence"].startswith(f"converged in round {record.summary['round']}: ")
+    assert record.summary["convergence"].startswith(f"ended in round {record.summary['round']}: ")
     assert record.summary["certificate"]["near"]
     assert record.status["reason"] == ""
     for name, values in record.solution.items():

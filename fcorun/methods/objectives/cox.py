@@ -31,6 +31,7 @@ class Cox(LinearModel):
     convex = True
     is_log_likelihood = True
     tasks = ("survival",)
+    unbounded_reason = "each event has the largest of its values at risk, or each the smallest"
 
     intercept: bool = False
 
@@ -46,6 +47,20 @@ class Cox(LinearModel):
         if len(y) and not (y > 0).any():  # a site may have held-out rows alone
             raise ValueError("all training rows are censored, and a partial likelihood needs an event: check the "
                              "column of events, where 1 is an event")  # fmt: skip
+
+    def unbounded_features(self, x, y, client):
+        is_largest = np.ones(x.shape[1], bool)
+        is_smallest = np.ones(x.shape[1], bool)
+        for number in np.unique(client):
+            rows = client == number
+            order = np.argsort(-np.abs(y[rows]), kind="stable")
+            values = x[rows][order]
+            time = np.abs(y[rows])[order]
+            is_event = y[rows][order] > 0
+            at_risk = np.searchsorted(-time, -time[is_event], side="right") - 1  # the last row of the risk set
+            is_largest &= (values[is_event] == np.maximum.accumulate(values)[at_risk]).all(axis=0)
+            is_smallest &= (values[is_event] == np.minimum.accumulate(values)[at_risk]).all(axis=0)
+        return is_largest != is_smallest  # both are constant within risk sets
 
     @property
     def has_curvature_bound(self):

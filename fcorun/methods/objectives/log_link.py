@@ -13,7 +13,7 @@ from jax.scipy.special import xlogy
 from fcorun.base.config import Positive
 from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
-from fcorun.methods.objectives.objective import LinearModel
+from fcorun.methods.objectives.objective import LinearModel, divides_rows
 
 
 def extended_exp(p: jax.Array, ceiling: float | None) -> jax.Array:
@@ -109,6 +109,7 @@ class Poisson(LogLink):
     convex = True
     is_log_likelihood = True
     exp_name = "mean"
+    unbounded_reason = "the count is 0 in every row on one side of the value that all others share"
     metrics = (*LogLink.metrics, Metric("beyond", label="share of means beyond the ceiling", bounded=True))
 
     def check_targets(self, y, y_val):
@@ -129,6 +130,13 @@ class Poisson(LogLink):
         return [word(f"{is_fraction.sum():,} of {len(y):,} targets are no counts, such as {y[is_fraction][0]:g}: a "
                      "rate is a count with `data.offset`, the logarithm of its exposure, and `objective=gamma` is for "
                      "positive numbers")]  # fmt: skip
+
+    def unbounded_features(self, x, y, client):
+        if y.all():
+            return super().unbounded_features(x, y, client)
+        value = x[y > 0][0]  # of all rows with a positive count, whose means must stay as they are
+        is_shared = (x[y > 0] == value).all(axis=0) & (self.intercept | (value == 0))
+        return is_shared & divides_rows(x[y > 0], x[y == 0])
 
     def exponent(self, prediction, y):
         return prediction

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from fcorun.methods.objectives.objective import LinearModel, logistic_conjugate
+from fcorun.methods.objectives.objective import LinearModel, divides_rows, logistic_conjugate
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,10 @@ class Logistic(LinearModel):
     is_log_likelihood = True
     takes_client_intercepts = True
     tasks = ("binary", "multiclass")
+    unbounded_reason = "a class lies on one side of its values"
+
+    def unbounded_features(self, x, y, client):
+        return np.any([divides_rows(x[y == k], x[y != k]) for k in np.unique(y)], axis=0)
 
     def second_derivative_bounds(self, outputs):
         return 0.0, 0.25 if outputs == 1 else 0.5  # softmax: Boehning (Ann. Inst. Stat. Math. 1992)
@@ -53,6 +58,8 @@ class OneVsRest(LinearModel):
     nonnegative = True
     is_log_likelihood = True
     tasks = ("multiclass",)
+    unbounded_reason = Logistic.unbounded_reason
+    unbounded_features = Logistic.unbounded_features
 
     def second_derivative_bounds(self, outputs):
         return 0.0, 0.25

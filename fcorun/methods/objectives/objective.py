@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from fcorun.base.config import NonNegative, PluginBase
 from fcorun.base.metrics import Metric
@@ -255,14 +255,26 @@ class LinearModel(Objective):
     Attributes:
         intercept: whether the model has a bias.
         has_hessian: whether the loss has a positive second derivative in the prediction, which Newton's method needs.
+        unbounded_reason: a clause on what makes a feature one of ``unbounded_features``.
         is_log_likelihood: whether the loss is a negative log-likelihood as it stands. Otherwise variances of estimates
             have a factor, the dispersion, which residuals estimate.
     """
 
     has_hessian: ClassVar[bool] = True
     is_log_likelihood: ClassVar[bool] = False
+    unbounded_reason: ClassVar[str] = ""
 
     intercept: bool = True
+
+    def unbounded_features(
+        self, x: Float[np.ndarray, " n d"], y: Shaped[np.ndarray, " n"], client: Int[np.ndarray, " n"]
+    ) -> Bool[np.ndarray, " d"]:
+        """Return the features whose coefficient, with the intercept, lowers the loss the further it goes, (d,).
+
+        The loss of no row rises along the coefficient, so that there is no finite optimum without a penalty (Albert and
+        Anderson, Biometrika 1984). By default there are none. Override ``unbounded_reason``, too.
+        """
+        return np.zeros(x.shape[1], bool)
 
     @abstractmethod
     def second_derivative_bounds(self, outputs: int) -> tuple[float, float]:
@@ -325,6 +337,14 @@ def add_intercept(prediction: Values, intercept: Values) -> Values:
     if prediction.ndim < intercept.ndim:
         prediction = prediction[:, None]
     return prediction + intercept
+
+
+def divides_rows(first: Float[np.ndarray, " m d"], second: Float[np.ndarray, " n d"]) -> Bool[np.ndarray, " d"]:
+    """Return the features whose values in one set of rows are nowhere above those in the other, and that vary, (d,)."""
+    highest = first.max(axis=0), second.max(axis=0)
+    lowest = first.min(axis=0), second.min(axis=0)
+    varies = np.minimum(*lowest) < np.maximum(*highest)
+    return varies & ((highest[0] <= lowest[1]) | (highest[1] <= lowest[0]))
 
 
 def score_names(objective: Objective, outputs: int) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ class ProportionalOdds(LinearModel):
     nonnegative = True
     is_log_likelihood = True
     tasks = ("ordinal",)
+    unbounded_reason = "its values order the classes"
 
     intercept: bool = True
 
@@ -44,6 +46,14 @@ class ProportionalOdds(LinearModel):
         n_cuts = shapes["bias"][0]
         share_above = 1 - np.arange(1, n_cuts + 1) / (n_cuts + 1)
         return {"weights": np.zeros(shapes["weights"]), "bias": np.log(share_above / (1 - share_above))}
+
+    def unbounded_features(self, x, y, client):
+        rises = np.ones(x.shape[1], bool)
+        falls = np.ones(x.shape[1], bool)
+        for first, second in pairwise(x[y == k] for k in np.unique(y)):
+            rises &= first.max(axis=0) <= second.min(axis=0)
+            falls &= first.min(axis=0) >= second.max(axis=0)
+        return rises != falls  # both are constant
 
     def classify(self, prediction):
         return np.asarray(self.probabilities(jnp.asarray(prediction))).argmax(axis=1)

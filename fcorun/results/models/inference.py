@@ -19,6 +19,7 @@ from fcorun.methods.objectives.objective import LinearModel
 from fcorun.results.inference.estimates import Estimates, debiased_estimates, pool_estimates, wald_estimates
 from fcorun.results.inference.solution import PenalizedSolution, Penalty, SingularHessian, solve
 from fcorun.results.inference.sums import (
+    ModelRows,
     PooledSums,
     RowSums,
     SquaredScores,
@@ -369,6 +370,8 @@ def _fit_without_penalty(
     if n_rows <= len(start):
         raise UserError(f"{n_rows} rows do not determine {len(start)} parameters without a penalty: give a record "
                         "with `reg=l1`, or fewer features")  # fmt: skip
+    if isinstance(sums, PooledSums):
+        _check_finite_coefficients(problem, parameters.numbers, sums.rows)
     try:
         solution = solve(sums, Penalty.none(len(start)), start)
         scores, n_corrected = _square_scores(problem, options, sums, solution, n_rows)
@@ -376,6 +379,19 @@ def _fit_without_penalty(
     except SingularHessian as error:
         raise _explain_singular(problem, parameters.numbers[error.parameters], "give `reg=l1`") from error
     return solution, estimates, scores.count
+
+
+def _check_finite_coefficients(problem: InferenceProblem, parameters: np.ndarray, rows: ModelRows) -> None:
+    """Refuse features of which the rows determine no finite coefficient without a penalty. Raises UserError."""
+    features = parameters[parameters < problem.n_features]
+    rows = rows.take(rows.weight > 0)
+    client = np.zeros(len(rows.y), int) if rows.client is None else rows.client
+    is_unbounded = problem.objective.unbounded_features(rows.x[:, : len(features)], rows.y, client)
+    if is_unbounded.any():
+        names = [problem.feature_names[number] for number in features[is_unbounded]]
+        raise UserError(f"the data determine no finite coefficient of {abbreviate(names)}: "
+                        f"{problem.objective.unbounded_reason}; leave out the columns (`data.ignore`), join levels, or "
+                        "give `reg=l1`")  # fmt: skip
 
 
 def _solve_with_penalty(problem: InferenceProblem, sums: RowSums, start: np.ndarray) -> PenalizedSolution:

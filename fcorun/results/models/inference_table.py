@@ -370,7 +370,7 @@ def find_warnings(inference: Inference) -> list[str]:
         )
     weights = problem.theta[: problem.n_features]
     sentences.append(warn_of_client_differences(problem.experiment, problem.data, {"weights": weights}))
-    sentences += [_warn_of_events(inference), _warn_of_sparse_indicators(inference)]
+    sentences += [_warn_of_constants(inference), _warn_of_events(inference), _warn_of_sparse_indicators(inference)]
     if options.method == "debiased":
         if 2 * n_parameters > inference.n_rows:
             sentences.append(
@@ -390,6 +390,17 @@ def find_warnings(inference: Inference) -> list[str]:
             )
     sentences.append(_warn_of_filled_gaps(inference))
     return list(filter(None, sentences))
+
+
+def _warn_of_constants(inference: Inference) -> str:
+    """Return a warning that names the features without a coefficient, which the data do not determine."""
+    problem = inference.problem
+    estimated = {*inference.parameters.numbers.tolist(), *inference.parameters.references.values()}
+    names = [name for number, name in enumerate(problem.feature_names) if number not in estimated]
+    if not names or inference.options.method == "split":
+        return ""
+    where = "among the rows of a client that are at risk" if problem.has_baseline_hazards else "in all rows"
+    return f"no coefficient of {abbreviate(names)}: one value {where} determines none"
 
 
 def _warn_of_events(inference: Inference) -> str:
