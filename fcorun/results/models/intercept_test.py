@@ -22,7 +22,8 @@ from fcorun.results.inference.sums import ModelRows, PooledSums, derivatives_in_
 
 ALPHA = 0.01
 _ROWS_PER_PARAMETER = 10  # with fewer the statistic is larger than its distribution
-_MOST_WORK = 1e10  # rows times squared parameters, some seconds
+_MOST_WORK = 2e9  # rows times squared parameters, a few seconds
+_MOST_NUMBERS = 2e7  # rows times parameters
 _INDEPENDENT = 1e-10  # the least share of the largest eigenvalue: combinations of features below are constant
 
 
@@ -96,7 +97,8 @@ def compare_intercepts(
     client = np.unique(rows.known_client, return_inverse=True)[1]
     n_rows = len(rows)
     n_parameters = len(used) + client.max() + 1
-    if n_rows < _ROWS_PER_PARAMETER * n_parameters or n_rows * n_parameters**2 > _MOST_WORK or client.max() < 1:
+    is_large = n_rows * n_parameters > _MOST_NUMBERS or n_rows * n_parameters**2 > _MOST_WORK
+    if n_rows < _ROWS_PER_PARAMETER * n_parameters or is_large or client.max() < 1:
         return None
     x = np.asarray(rows.x[:, used], float)
     with jax.enable_x64(True):
