@@ -18,7 +18,7 @@ from fcorun.reports.page import build_page as build
 from fcorun.reports.page import clinical
 from fcorun.reports.page.clinical import build_short_page
 from fcorun.reports.page.elements import Page, PageSection, parse_cell, read_csv
-from fcorun.reports.page.findings import finding_table, missing_intervals_sentence
+from fcorun.reports.page.findings import _rows_of_columns, finding_table, missing_intervals_sentence
 from fcorun.reports.page.performance import format_score
 from fcorun.reports.page.studies import find_studies
 from fcorun.reports.page.table_model import FittedTableModel, find_table_model, format_share, hide_row_numbers
@@ -459,3 +459,10 @@ def test_labels_are_the_names_of_features():
     text = plain(main_sections(folder)["result"].content)
     assert "age at admission (years)|1.82|1.35" in text
     assert "Ward: er|" in text
+
+
+def test_a_curve_has_one_row_of_intervals_with_or_without_a_test():
+    curves = {"age": "age", "age'": "age", "dose": "dose", "dose'": "dose"}
+    features = {"age": "", "age'": "", "sex": "0.1", "dose": "", "dose'": "0.2"}  # dose itself was not selected
+    rows = [{"feature": name, "p_holm": p} for name, p in features.items()]
+    assert [row["feature"] for row in _rows_of_columns(rows, curves)] == ["age", "sex", "dose'"]
