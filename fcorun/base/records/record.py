@@ -215,8 +215,10 @@ class Record:
 
     def check(self) -> None:
         """Raise UserError, which names the file, for a file of the record that is damaged; a missing one is none."""
-        for file in (contents.STATUS, contents.SUMMARY, contents.ENCODING):
+        for file in (contents.STATUS, contents.ENCODING):
             file.check_file(self.folder)
+        if not self.summary_or_empty:
+            contents.SUMMARY.check_file(self.folder)
         try:
             _ = self._written_config
         except FileNotFoundError:  # of a run that failed before it began

@@ -61,7 +61,9 @@ def run(argv: Sequence[str]) -> int:
     for data, data_records in records_by_data.items():
         if len(records_by_data) > 1:
             out.print(" ".join(f"{key}={value}" for key, value in zip(runs.data_keys, data, strict=True)))
-        data_runs = build_table(data_records, settings.tail_rounds, root=root)
+        data_runs = runs
+        if len(records_by_data) > 1:
+            data_runs = build_table(data_records, settings.tail_rounds, root=root)
         given_metric = metric if settings.metric and metric in data_runs.tail_metrics else None
         data_metric = data_runs.resolve_metric(given_metric)
         shown_metrics = list(dict.fromkeys((data_metric, *structure_metrics(data_metric), "objective")))
