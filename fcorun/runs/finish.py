@@ -27,7 +27,6 @@ from fcorun.base.records.record import (
     try_lock,
 )
 from fcorun.base.sources.catalogue import describe_source
-from fcorun.base.system.files import check_interrupted
 from fcorun.base.system.machine import describe_environment
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.site_rows import SiteRows
@@ -290,13 +289,13 @@ def finish_run(
     if relaxed is not None:
         summary |= {"relaxed": relaxed.summary, "certificate": None}
     try:
-        _write_files(job, {"metrics.csv": csv_text(job.rows), **files})
+        job.write_files({"metrics.csv": csv_text(job.rows), **files})
         if not job.divergence_round:
             start = time.perf_counter()
             held_out = score_splits(job, data, solution, models)
             summary |= held_out.summary
             summary["seconds"]["scores"] = time.perf_counter() - start
-            _write_files(job, held_out.files)
+            job.write_files(held_out.files)
             if held_out.note:
                 job.run_folder.log(held_out.note)
             for warning in held_out.warnings:
@@ -306,10 +305,10 @@ def finish_run(
         if isinstance(data.train, SiteRows):
             notes, site_files = note_sites(job, data, data.train)
             summary |= notes
-            _write_files(job, site_files)
-        _write_files(job, _collect_files(data, solution, models))
+            job.write_files(site_files)
+        job.write_files(_collect_files(data, solution, models))
         if coefficients is not None:
-            _write_files(job, coefficient_files(coefficients))
+            job.write_files(coefficient_files(coefficients))
         _write_end(job, (status, reason or job.reason), summary, drawings)
     except Exception as error:
         job.fail(error)
@@ -439,7 +438,7 @@ def _warn_of_zero_weights(
 def _write_end(job: Job, final: tuple[str, str], summary: dict, drawings: Drawings) -> None:
     """Write the summary of the record, then its pictures, and the status last, which ``final`` has with its reason."""
     folder, (status, reason) = job.run_folder, final
-    _write_files(job, {"summary.json": json_text(summary)})
+    job.write_files({"summary.json": json_text(summary)})
     if drawings:
         start = time.perf_counter()
         contents: dict[str, bytes] = {}
@@ -448,9 +447,9 @@ def _write_end(job: Job, final: tuple[str, str], summary: dict, drawings: Drawin
                 contents |= wait()
         except Exception as error:  # the run is computed: a picture that fails costs the pictures alone
             reason = "; ".join(filter(None, (reason, f"the pictures could not be drawn ({first_line(error)})")))
-        _write_files(job, contents)
+        job.write_files(contents)
         summary["seconds"]["picture"] = time.perf_counter() - start
-        _write_files(job, {"summary.json": json_text(summary)})
+        job.write_files({"summary.json": json_text(summary)})
     last_round = job.rows[-1]["round"] if job.rows else 0
     folder.log(f"{status} after round {last_round}" + (f": {reason}" if reason else ""))
     if job.convergence:
@@ -478,13 +477,6 @@ def _begin_pictures(job: Job, coefficients: Coefficients | None, subjects: Seque
     if coefficients is not None:
         views.append(ModelView(coefficients, title, settings.cutoff))
     return [begin_pictures(view, style=settings.style) for view in views]
-
-
-def _write_files(job: Job, files: Mapping[str, bytes | str]) -> None:
-    """Write files of a record by name, unless the run has been interrupted. Raises KeyboardInterrupt."""
-    for name, content in files.items():
-        check_interrupted()
-        job.run_folder.write_file(name, content)
 
 
 def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float]) -> dict[str, Any]:

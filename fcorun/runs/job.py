@@ -15,6 +15,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError, suggest_name, word
 from fcorun.base.metrics import COUNTERS, PERSONAL_PREFIX
+from fcorun.base.records.formats import describe_formulas
 from fcorun.base.records.record import FINISHED_STATUSES, Record, RunFolder
 from fcorun.base.system.files import check_interrupted
 from fcorun.data.datasets.dataset import FederatedData
@@ -315,6 +316,16 @@ class Job(RunHistory):
         if status.get("identity") == self.run_folder.identity and status.get("status") in FINISHED_STATUSES:
             self.end_status = status["status"]
         return bool(self.end_status)
+
+    def write_files(self, files: Mapping[str, bytes | str]) -> None:
+        """Write files of the record by name, unless the run has been interrupted. Raises KeyboardInterrupt.
+
+        The reason tells of cells that a spreadsheet reads as formulas.
+        """
+        for name, content in files.items():
+            check_interrupted()
+            self.run_folder.write_file(name, content)
+        self.add_reason(describe_formulas(files))
 
     def fail(self, error: BaseException) -> None:
         """Record that the run failed or was interrupted. If the record cannot be written, only set the status."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.metrics import INTEGER_COUNTERS
 from fcorun.base.system.files import read_regular_file
 
@@ -60,6 +60,38 @@ def columns_csv(columns: Mapping[str, Sequence]) -> str:
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
     return buffer.getvalue()
+
+
+_FORMULA = re.compile(r'(?m)(?:^|,)"?([=+@-][^,"\n]*)')
+
+
+def describe_formulas(files: Mapping[str, bytes | str]) -> str:
+    """Return a sentence on cells of .csv files that a spreadsheet reads as formulas, as it does -2+3 or =A1; or "".
+
+    The cells stay as they are, so that every program reads the names of clients and columns unchanged.
+    """
+    tables = []
+    cells: dict[str, None] = {}
+    for name, content in files.items():
+        if not name.endswith(".csv"):
+            continue
+        text = content if isinstance(content, str) else content.decode()
+        formulas = [cell for cell in _FORMULA.findall(text) if not _is_number(cell)]
+        if formulas:
+            tables.append(name)
+            cells |= dict.fromkeys(formulas)
+    if not tables:
+        return ""
+    shown = abbreviate([f"'{cell[:_MAX_SHOWN]}'" for cell in cells])
+    return f"a spreadsheet reads cells of {abbreviate(tables)} as formulas ({shown}): import them there as text"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def read_rows(folder: Path) -> list[dict[str, float]]:

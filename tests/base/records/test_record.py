@@ -348,3 +348,11 @@ def test_a_configuration_is_read_line_by_line_as_by_yaml(tmp_path, text):
         except formats.yaml.YAMLError as error:
             results.append(str(error))
     assert results[0] == results[1]
+
+
+def test_cells_that_a_spreadsheet_reads_as_formulas_are_told_of():
+    table = formats.csv_text([{"client": "Bern", "value": -1.5}, {"client": "-inf", "value": float("-inf")}])
+    assert formats.describe_formulas({"a.csv": table, "b.png": b"=1"}) == ""
+    table += formats.csv_text([{"-2+3": 1, "x": "=cmd|' /C calc'!A0"}, {"-2+3": 2, "x": "@b,c"}])
+    sentence = formats.describe_formulas({"a.csv": table.encode()})
+    assert sentence.startswith("a spreadsheet reads cells of a.csv as formulas ('-2+3', '=cmd|' /C calc'!A0', '@b')")

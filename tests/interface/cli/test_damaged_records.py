@@ -11,6 +11,7 @@ import pytest
 import yaml
 from fake_records import fake_config, fake_record
 
+from fcorun import Record
 from fcorun.interface.cli.commands import main
 
 # What takes the place of a value: other types, huge and negative numbers, empty texts and lists.
@@ -90,7 +91,7 @@ def check_sentences(file: Path, commands: list[list[str]], capsys) -> None:
 def test_no_value_of_a_record_is_an_error_without_a_sentence(words, fcorun, capsys):
     write_table()
     assert fcorun(*OPTIONS, *words, "rounds=3", "out=made")[0] == 0
-    commands = [["results", "made"], ["predict", "made", "t.csv"], ["scores", "made", "--samples", "9"]]
+    commands = [["results", "made"], ["predict", "made", "t.csv"], ["scores", "made", "--samples", "200"]]
     for name in ("status.json", "summary.json", "encoding.json", "config.yaml"):
         check_sentences(Path("made", name), commands, capsys)
 
@@ -109,7 +110,7 @@ def test_no_value_of_a_page_or_an_interval_is_an_error_without_a_sentence(fcorun
 def test_no_value_of_a_selection_is_an_error_without_a_sentence(fcorun, capsys):
     write_table()
     assert main(["select", *OPTIONS, *ILL, "algo=centralized", "points=2", "folds=2", "out=chosen"]) == 0
-    commands = [["predict", "chosen", "t.csv"], ["scores", "chosen", "--samples", "9"], ["report", "chosen"]]
+    commands = [["predict", "chosen", "t.csv"], ["scores", "chosen", "--samples", "200"], ["report", "chosen"]]
     check_sentences(Path("chosen/selection.json"), commands, capsys)
 
 
@@ -172,3 +173,19 @@ def test_very_many_keys_of_a_configuration_are_refused_at_once(capsys):
     (fake_record("run").folder / "config.yaml").write_text(f"algo:\n{keys}")
     assert main(["results", "run"]) == 2
     assert "there are more than 10,000 keys" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_names_that_a_spreadsheet_reads_as_formulas_are_told_of_and_stay(fcorun, capsys):
+    write_table()
+    frame = pd.read_csv("t.csv").rename(columns={"age": "=age"}).replace({"hospital": {"A": "@A"}})
+    frame.to_csv("t.csv", index=False)
+    code, _, _ = fcorun(*OPTIONS, *ILL, "reg=none", "algo=newton", "rounds=2", "out=made")
+    assert code == 0
+    record = Record("made")
+    assert "reads cells of" in record.status["reason"]
+    assert "'=age'" in record.status["reason"]
+    assert "@A" in set(record.predictions["client"])
+    assert main(["predict", "made", "t.csv", "--out", "new.csv"]) == 0
+    assert "a spreadsheet reads cells of new.csv as formulas ('@A')" in capsys.readouterr().err
+    assert main(["scores", "made", "--samples", "200"]) == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from fcorun.base.errors import UserError, escape_controls, suggest_name, words_of
 from fcorun.base.records.contents import SELECTION, STABILITY
-from fcorun.base.records.formats import frame_csv
+from fcorun.base.records.formats import describe_formulas, frame_csv
 from fcorun.base.records.record import REFIT_FOLDER, Record, load_records
 from fcorun.base.system.files import write_atomically
 from fcorun.base.trust import locate, locate_user_class
@@ -89,14 +89,15 @@ def run(argv: Sequence[str]) -> int:
             record, frame, clients, arguments.rows, arguments.keep, at=arguments.at, baseline=arguments.baseline
         )
     warnings = [*file_warnings, *warnings]
-    if arguments.out is None:
-        if sys.stdout.isatty():
-            sys.stdout.write(escape_controls(frame_csv(_round_for_screen(predictions)).decode()))
-        else:
-            sys.stdout.write(frame_csv(predictions).decode())
+    if arguments.out is None and sys.stdout.isatty():
+        sys.stdout.write(escape_controls(frame_csv(_round_for_screen(predictions)).decode()))
+    elif arguments.out is None:
+        sys.stdout.write(frame_csv(predictions).decode())
     else:
-        write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](predictions))
-        warnings.insert(0, f"{arguments.out}: {len(predictions)} predictions")
+        content = TABLE_WRITERS[arguments.out.suffix](predictions)
+        write_atomically(arguments.out, content)
+        formulas = filter(None, [describe_formulas({arguments.out.name: content})])
+        warnings = [f"{arguments.out}: {len(predictions)} predictions", *warnings, *formulas]
     warnings += _describe_thresholds(arguments.record, record)
     for line in warnings:
         print(escape_controls(f"fcorun: {line}"), file=sys.stderr)

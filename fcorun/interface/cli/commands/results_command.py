@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from fcorun.base.metrics import structure_metrics
-from fcorun.base.records.formats import frame_csv, frame_parquet
+from fcorun.base.records.formats import describe_formulas, frame_csv, frame_parquet
 from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import load_settings
 from fcorun.base.system.files import write_atomically
@@ -81,7 +81,10 @@ def run(argv: Sequence[str]) -> int:
         for key in [key for key in DATA_SEED_KEYS if runs.reads_files and key in runs.frame]:
             out.print(f"{key} divides the same rows again: such repetitions are not independent, and p is too small")
     if arguments.out is not None:
-        write_atomically(arguments.out, _WRITERS[arguments.out.suffix](runs, metric))
+        table = _WRITERS[arguments.out.suffix](runs, metric)
+        write_atomically(arguments.out, table)
+        if sentence := describe_formulas({arguments.out.name: table}):
+            out.print(f"warning: {sentence}")
         if arguments.out.suffix == ".tex":
             content = "the best points"
         else:
