@@ -90,7 +90,7 @@ def test_sites_have_the_data_of_the_pooled_table(missing, standardize):
         {"test": 0.25, "seed": 3, "split_seed": 5},
         {"validation": ["chur"]},
         {"only": ["sex"]},
-        {"only": None, "ignore": ["ill", "days", "elsewhere"], "weight": "log_days"},
+        {"only": None, "ignore": ["ill", "log_days", "elsewhere"], "weight": "days"},
     ],
 )
 def test_targets_weights_and_held_out_rows_are_those_of_the_pooled_table(more):

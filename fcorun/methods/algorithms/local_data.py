@@ -61,7 +61,7 @@ class LocalData:
         return jnp.asarray(self.client_number, jnp.int32)
 
     @property
-    def n_rows(self) -> jax.Array:
+    def n_rows(self) -> jax.Array | int:
         """The number of the client's rows of positive weight, an int32.
 
         ``len(data.whole.y)`` is that of the largest client: the rows of smaller ones are padded.

@@ -114,6 +114,7 @@ class Quadratic(NamedTuple):
         curvature, linear: (r,).
         constant: ().
         full_passes: 1, the number of passes over a client's whole data, as in a Batch.
+        n_rows: the number of rows of positive weight, an int32, as of a Batch.
     """
 
     basis: Vector | None
@@ -121,6 +122,7 @@ class Quadratic(NamedTuple):
     linear: jax.Array
     constant: jax.Array
     full_passes: jax.Array | int = 1
+    n_rows: jax.Array | int = 0
 
     @property
     def counts(self) -> Counts:

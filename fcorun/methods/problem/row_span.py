@@ -41,6 +41,7 @@ def decompose_losses(
     curvatures = np.zeros((clients, largest_rank), dtype)
     linear = np.zeros((clients, largest_rank), dtype)
     constants = np.zeros(clients, dtype)
+    n_rows = np.zeros(clients, np.int32)
     for m, rows in enumerate(data.train.local_client_slices):
         y = data.train.y[rows].astype(np.float64)
         if data.train.offset is not None:  # the linear predictor is to approach the rest
@@ -51,13 +52,14 @@ def decompose_losses(
         curvatures[m, :rank] = curvature
         linear[m, :rank] = slope
         constants[m] = constant
+        n_rows[m] = len(y) if data.train.weight is None else np.count_nonzero(data.train.weight[rows] > 0)
     parameters, start = {}, 0
     for name, shape in shapes.items():
         stop = start + int(np.prod(shape))
         parameters[name] = bases[..., start:stop].reshape(*bases.shape[:2], *shape)
         start = stop
     full_passes = np.ones(clients, np.int32)
-    return Quadratic(Vector(parameters), curvatures, linear, constants, full_passes)  # type: ignore[arg-type]
+    return Quadratic(Vector(parameters), curvatures, linear, constants, full_passes, n_rows)  # type: ignore[arg-type]
 
 
 def can_decompose(objective: Objective, data: FederatedData, size: int) -> bool:

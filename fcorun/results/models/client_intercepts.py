@@ -31,11 +31,12 @@ def fit_intercepts(experiment: PreparedExperiment, data: FederatedData, solution
     target = rows.y.astype(np.float64)
     weight = rows.objective_weights(experiment.settings.client_weighting)
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, _fit(objective, prediction, target, weight, rows.known_client, data.n_clients))
+        fitted = _fit(objective, prediction, target, weight, client=rows.known_client, n_clients=data.n_clients)
+        return jax.tree.map(np.asarray, fitted)
 
 
 @partial(jax.jit, static_argnames=("objective", "n_clients"))
-def _fit(objective, prediction, y, weight, client, n_clients) -> ClientIntercepts:
+def _fit(objective, prediction, y, weight, *, client, n_clients) -> ClientIntercepts:
     fitted = objective.fit_client_intercepts(prediction, y, weight, client, n_clients)
     return fitted._replace(values=fitted.for_rows(jnp.arange(n_clients)))
 

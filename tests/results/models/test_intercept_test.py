@@ -57,12 +57,12 @@ def test_the_centres_of_breast_cancer_have_the_deviance_difference_of_r(tmp_path
     test = compare_intercepts(experiment, load_data(experiment), np.ones(7))
     assert test is not None
     np.testing.assert_allclose([test.statistic, test.degrees], [137.6891, 3], rtol=1e-6)
-    record = run(composed("algo=centralized", *table), tmp_path / "run")
+    record = run(composed("algo=newton", *table), tmp_path / "run")
     remark = "the clients' intercepts differ (likelihood ratio 137.7 with 3 degrees of freedom, p below 0.001)"
     assert remark in record.status["reason"]
     assert "objective.client_intercepts" in record.status["reason"]
     assert any(remark in text for text in find_warnings(infer(record, InferenceOptions())))
-    own = run(composed("algo=centralized", *table, "objective.client_intercepts=true"), tmp_path / "own")
+    own = run(composed("algo=newton", *table, "objective.client_intercepts=true"), tmp_path / "own")
     assert "intercepts differ" not in str(own.status.get("reason"))
 
 

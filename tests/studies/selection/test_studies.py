@@ -84,7 +84,11 @@ def test_force_leaves_no_file_of_another_study(force):
     identity = "other" if force else study.identity
     results = ("fits/fold1.npz", "predictions.csv", "roc.csv", "roc.png", "decision.pdf", "clients.csv")
     files = {"selection.json": json.dumps({"identity": identity}), "notes.txt": "", "report_short.html": ""}
-    files |= {"report.html": "", "refit/summary.json": "", "refit/status.json": json.dumps({"identity": "a"})}
+    files |= {
+        "report.html": "",
+        "refit/summary.json": "",
+        "refit/status.json": json.dumps({"identity": "a", "status": "done"}),
+    }
     for name, text in (files | dict.fromkeys(results, "")).items():
         path = Path("out", name)
         path.parent.mkdir(parents=True, exist_ok=True)
