@@ -237,6 +237,11 @@ def locate_user_class(target: str, key: str) -> type:
 def _load_class(import_module: Callable[[], ModuleType], target: str, key: str) -> type:
     """Return the dataclass at a dotted path from its module. Raises UserError, naming ``key``."""
     module_name, _, class_name = target.rpartition(".")
+    if not module_name or not all(map(str.isidentifier, target.split("."))):
+        raise UserError(
+            f"`{key}={target}` is not the dotted path of a class: give package.module.Class, which Python can import "
+            "from this folder"
+        )
     try:
         module = import_module()
     except UserError as error:

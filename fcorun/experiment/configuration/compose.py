@@ -34,6 +34,7 @@ from fcorun.base.records.formats import describe_yaml_error
 from fcorun.base.trust import class_path, locate_user_class, public_path
 from fcorun.experiment.configuration.key_docs import read_choice
 from fcorun.experiment.configuration.search_path import (
+    OWN_VALUES,
     find_choices,
     packaged_config_dir,
     read_yaml,
@@ -89,12 +90,13 @@ def translate_folder(arguments: Sequence[str]) -> list[str]:
 def normalize_overrides(arguments: Sequence[str]) -> list[str]:
     r"""Return the arguments of the command line in the form that Hydra takes.
 
-    -m is moved to the front, and ``+experiment=NAME`` becomes ``experiment=NAME``. Two kinds of values are put into
-    quotes: an IPv6 address, which Hydra would read as a list, and a network path of Windows (``\\server\share``), of
-    whose two leading backslashes Hydra would drop one.
+    -m is moved to the front and other options to the end, since Hydra takes overrides in one piece only, and
+    ``+experiment=NAME`` becomes ``experiment=NAME``. Two kinds of values are put into quotes: an IPv6 address, which
+    Hydra would read as a list, and a network path of Windows (``\\server\share``), of whose two leading backslashes
+    Hydra would drop one.
 
     Raises UserError for a value of a group that is no name, for a strength that is given twice, for a list of files as
-    ``data.path``, and for Hydra's option that runs the content of a pickle.
+    ``data.path``, for a number that Python does not read, and for Hydra's option that runs the content of a pickle.
     """
     given_keys = {override_key(text) for text in arguments if not text.endswith("=null")}
     if {"reg.strength", "reg.relative"} <= given_keys:
@@ -102,17 +104,27 @@ def normalize_overrides(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         if argument.startswith("--experimental-rerun"):
             raise UserError("--experimental-rerun reads a pickle, which may hold any program: give the keys again")
+        if re.search(r"[\d_]{4300}", argument):
+            raise UserError(f"{argument[:40]}...: a number of {len(argument)} letters is too long: give fewer digits")
         if re.fullmatch(r"\+{0,2}data\.path=\[.*\]", argument, re.DOTALL):
             raise UserError(f"{argument}: `data.path` is one file: join the tables into one, with a column that names "
                             "each row's client (`data.client`); rows that stay apart need fcorun plan")  # fmt: skip
         if match := _GROUP_OVERRIDE.fullmatch(argument):
             _check_group(match[1], match[2], argument)
     normalized = []
-    for argument in sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun")):
+    for argument in sorted(arguments, key=_place_in_command):
         argument = re.sub(r"^(hosts\.address)=(\[.*\]:\d*)$", r'\1="\2"', argument)
         argument = re.sub(r"^([\w.+]+)=(\\\\[^\"',]*[^\"',\\])$", r'\1="\2"', argument)
         normalized.append(re.sub(r"^\+{1,2}(?=experiment=)", "", argument))
     return normalized
+
+
+def _place_in_command(argument: str) -> int:
+    """Return the place of an argument among those that Hydra takes: -m, overrides, and then options and the rest."""
+    if argument in ("-m", "--multirun"):
+        return 0
+    is_override = not argument.startswith("-") and ("=" in argument or argument.startswith("~"))
+    return 1 if is_override else 2
 
 
 def _check_group(group: str, text: str, argument: str) -> None:
@@ -232,7 +244,8 @@ def _read_numbers_of_environment(values: dict[str, Any], written: Any) -> None:
     """Replace texts that are a variable of the environment, ``${oc.env:NAME}``, by the value that an override has."""
     for key, value in values.items():
         if isinstance(value, dict):
-            _read_numbers_of_environment(value, written[key])
+            if isinstance(written[key], dict):  # else it is a reference to another mapping, which has its own turn
+                _read_numbers_of_environment(value, written[key])
         elif isinstance(value, str) and _VARIABLE.fullmatch(str(written[key])) and NOT_READ_AS_TEXT.fullmatch(value):
             values[key] = OverridesParser.create().parse_override(f"{key}={value}").value()
 
@@ -245,7 +258,10 @@ def resolve_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     natural: dict[str, Any] = {}
     for section in ("data", "algo"):
         plugin = values.get(section)
-        natural |= (plugin.get("natural") or {}) if isinstance(plugin, Mapping) else {}
+        advised = (plugin.get("natural") or {}) if isinstance(plugin, Mapping) else {}
+        if not isinstance(advised, Mapping):
+            raise UserError(f"`{section}.natural={advised}` must be a mapping: give {{KEY: VALUE}}, or leave it out")
+        natural |= advised
     return {
         field.name: natural.get(field.name, field.default)
         for field in fields(Settings)
@@ -256,6 +272,8 @@ def resolve_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 def sweep_name(*, _root_: DictConfig) -> str:
     """Return the folder of a sweep below outputs: beside its figure, or else named after its overrides."""
     if _root_.get("figure"):
+        if not OmegaConf.is_dict(_root_.figure):
+            raise UserError(f"figure={_root_.figure} must be a mapping: give experiment=NAME of a figure's file")
         return f"figures/{_root_.figure.get('runs') or _root_.hydra.runtime.choices.experiment}/runs"
     data = str(_root_.hydra.runtime.choices.data)
     overrides = list(_root_.hydra.overrides.task)
@@ -428,6 +446,8 @@ _COMMUNICATION = ("topology", "uplink", "downlink", "clock")
 _NO_VARIABLE = re.compile(r"Environment variable '(\w+)' not found")
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*?)=(.*)'")
 _UNNAMED = re.compile(r"Interpolation key '(\w+)\.name' not found")
+_RAISED = re.compile(r"^\w+ raised while resolving interpolation: ")
+_NOT_MERGED = re.compile(r"^In '(.*)': ConfigTypeError raised while composing config:")
 _INPUT_ERRORS = (UserError, HydraException, OmegaConfBaseException, YAMLError)
 
 
@@ -454,6 +474,8 @@ def describe_hydra_error(error: BaseException) -> str:
     if isinstance(error, OverrideParseException):
         if advised := _advise_quotes(str(error.override)):
             return f"{error.override}: letters such as these need quotes within quotes: {advised}"
+        if lines[0].startswith("LexerNoViableAltException"):
+            return f"{error.override}: this is not KEY=VALUE, or a value with such letters needs quotes"
         return f"{error.override}: {lines[0]}"
     if isinstance(error, MarkedYAMLError):
         return describe_yaml_error(error)
@@ -461,7 +483,11 @@ def describe_hydra_error(error: BaseException) -> str:
         return f"the file of {match[1]} has no name: give it the line name: NAME"
     if key := find_unknown_key(error):
         return _describe_unknown_key(error, key)
-    return lines[0] + (f" ({lines[1]})" if len(lines) > 1 else "")
+    sentence = _RAISED.sub("a reference, ${...}, cannot be resolved: ", lines[0])
+    if match := _NOT_MERGED.search(sentence):
+        file = "config.yaml" if match[1] == OWN_VALUES else f"{match[1]}.yaml"
+        return f"{file} has a list where fcorun has a mapping of keys: write KEY: VALUE, as fcorun --cfg job shows it"
+    return sentence + (f" ({lines[1]})" if len(lines) > 1 else "")
 
 
 def _advise_quotes(override: str) -> str:

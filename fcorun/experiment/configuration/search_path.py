@@ -20,7 +20,7 @@ from fcorun.base.system.files import cache_dir, write_atomically
 from fcorun.base.trust import find_plugin_packages
 
 _CONFIG_FILE = "config.yaml"
-_OWN_VALUES = "own_values"  # the file with the values of a user's own config.yaml
+OWN_VALUES = "own_values"  # the file with the values of a user's own config.yaml
 
 # A context, not an argument: Hydra makes the plug-in that adds the folder to its search path, and passes it nothing.
 _USER_CONFIG_DIR: ContextVar[Path | None] = ContextVar("user_config_dir", default=None)
@@ -76,13 +76,13 @@ def own_defaults_dir() -> Path | None:
     for entry in config["defaults"]:
         group = next(iter(entry)) if isinstance(entry, dict) else ""
         if group == "experiment":
-            defaults.append(_OWN_VALUES)
+            defaults.append(OWN_VALUES)
         defaults.append({group: choices[group]} if group in choices else entry)
     # a data set and an algorithm choose other plug-ins by overrides, and the last override counts
     defaults += [{f"override {group}": name} for group, name in choices.items() if group not in ("data", "experiment")]
     content = {
         f"{_CONFIG_FILE}": yaml_text(config | {"defaults": defaults}),
-        f"{_OWN_VALUES}.yaml": "# @package _global_\n" + yaml_text(own),
+        f"{OWN_VALUES}.yaml": "# @package _global_\n" + yaml_text(own),
     }
     target = cache_dir(f"own_defaults/{hashlib.sha256(repr(content).encode()).hexdigest()[:16]}")
     for name, text in content.items():
@@ -148,6 +148,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(values, dict):
         raise UserError(f"{path} holds no mapping of keys to values: write a line KEY: VALUE for each key")
+    if not isinstance(values.get("defaults", []), list):
+        raise UserError(f"{path}: defaults must be a list: write a line '- override /GROUP: NAME' for each choice")
     return values
 
 

@@ -59,7 +59,8 @@ def _run_command(command_line: list[str]) -> None:
             f"{examples}  fcorun --help                                        choices, and keys by what they are for"
         )
         return
-    is_completing = arguments[0] in ("-sc", "--shell-completion") and any("query=" in word for word in arguments)
+    asks_completion = arguments[0] in ("-sc", "--shell-completion")
+    is_completing = asks_completion and any("query=" in word for word in arguments)
     if is_completing:
         config_dir, words = commands.split_config_dir(os.environ.get("COMP_LINE", "").split(" "))
         if not Path(config_dir or "").is_dir():
@@ -72,6 +73,8 @@ def _run_command(command_line: list[str]) -> None:
     if arguments[0] in commands.COMMANDS:
         sys.exit(commands.main(command_line))
     try:
+        if asks_completion and not re.search(r"\b(query|install|uninstall)=", " ".join(arguments)):
+            raise UserError(f"{arguments[0]} needs a shell: give install=bash, install=zsh or install=fish")
         if not re.search("[=~]|^-", arguments[0]):
             suggestion = suggest_name(arguments[0], commands.COMMANDS)
             raise UserError(f"'{arguments[0]}' is neither KEY=VALUE nor a command: {suggestion}")

@@ -49,6 +49,29 @@ def test_two_files_of_a_table_are_refused():
         normalize_overrides(["data.path=[a.csv,b.csv]"])
 
 
+def test_a_file_whose_defaults_are_no_list_is_named(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("defaults: newton\n")
+    with use_config_dir(tmp_path), fails("mine.yaml: defaults must be a list"):
+        normalize_overrides(["experiment=mine"])
+
+
+def test_a_list_in_place_of_a_mapping_is_named(tmp_path):
+    (tmp_path / "config.yaml").write_text("algo: [newton]\n")
+    with fails("config.yaml has a list where fcorun has a mapping of keys"):
+        compose(["data=lasso"], tmp_path)
+
+
+def test_a_number_that_python_does_not_read_is_refused():
+    with fails("seed=9999", "a number of 5005 letters is too long"):
+        normalize_overrides([f"seed={'9' * 5000}"])
+
+
+def test_overrides_may_stand_on_both_sides_of_an_option():
+    arguments = ["data=lasso", "--cfg", "job", "reg=l2", "-m", "~clock"]
+    assert normalize_overrides(arguments) == ["-m", "data=lasso", "reg=l2", "~clock", "--cfg", "job"]
+
+
 def test_an_error_of_a_program_is_no_error_of_a_user_that_was_handled_before_it():
     def fail():
         try:
