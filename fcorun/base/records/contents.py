@@ -192,6 +192,7 @@ _Section = TypedDict(
     {"name": Required[str], "class": str, "title": str | None, "natural": dict[str, Any] | None},
     total=False,
 )
+SECTION_KEYS = frozenset(_Section.__annotations__)
 
 
 class _DataSection(_Section, total=False):

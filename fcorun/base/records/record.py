@@ -160,8 +160,10 @@ class Record:
     def _written_config(self) -> dict[str, Any]:
         config = formats.read_yaml(self.folder / contents.CONFIG.name)
         data = config.get("data")
-        is_of_fcorun = not isinstance(data, dict) or str(data.get("class", "fcorun.")).startswith("fcorun.")
-        declared = config if is_of_fcorun else {**config, "data": {}}  # a user's data set may have other options
+        declared = config
+        if isinstance(data, dict) and not str(data.get("class", "fcorun.")).startswith("fcorun."):
+            shared = {key: data[key] for key in contents.SECTION_KEYS & data.keys()}
+            declared = {**config, "data": shared}  # a user's data set may have other options
         contents.CONFIG.check(declared, self.folder)
         return config
 

@@ -146,6 +146,20 @@ def test_one_damaged_record_is_named_and_the_others_are_shown(capsys):
     assert err.endswith("and 2 more like these\n")
 
 
+def test_other_options_of_a_data_set_of_a_user_are_no_damage(capsys):
+    record = fake_record(
+        "run", fake_config(data__class="mine.Mine", data__keep=3)
+    )  # a number, in a class of the user's
+    record.check()
+    assert record.config["data"]["keep"] == 3
+    for command in ("results", "report"):
+        assert main([command, "run"]) == 0
+        assert capsys.readouterr().err == ""
+    fake_record("bad", fake_config(data__class="mine.Mine", data__name=3))
+    assert main(["results", "bad"]) == 2
+    assert "bad/config.yaml is damaged (data.name must be text)" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_one_damaged_record_or_study_is_named_on_the_page_of_the_others(capsys):
     fake_record("runs/first")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fcorun import Record
 from fcorun.interface.cli.commands.new_command import KINDS
 from fcorun.results.scores import score as score_shelf
 
@@ -43,6 +44,16 @@ def test_a_new_score_passes_its_checks_once_its_package_is_installed(call, monke
     finally:
         monkeypatch.undo()
         score_shelf.all_scores.cache_clear()
+
+
+@pytest.mark.slow
+def test_a_run_on_a_new_data_set_has_a_record_that_each_command_reads(call, fcorun):
+    assert call("new", "data", "own_rows")[0] == 0
+    fcorun("--config-dir", "myconf", "data=own_rows", "rounds=2", "hydra.run.dir=run")
+    assert Record(Path("run")).config["data"]["samples"] == 32
+    for command in ("results", "report"):
+        code, _, err = call(command, "run")
+        assert (code, err) == (0, "")
 
 
 def test_an_option_of_a_new_plug_in_is_explained_by_help(call):
