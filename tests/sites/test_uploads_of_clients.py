@@ -1,4 +1,4 @@
-"""Rules on sets of rows hold for each client where answers tell the uploads of single clients."""
+"""Rules on sets of rows hold for each client where answers tell the uploads or other sums of single clients."""
 
 import numpy as np
 import pandas as pd
@@ -13,10 +13,14 @@ from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.trial import try_plan
 from fcorun.sites.site.acceptance import open_checked_site
 from fcorun.sites.site.site import Site
+from fcorun.sites.tables.summed_sets import least_effective_number
+from fcorun.studies.selection.selection_result import SelectOptions
 
 META = ("algo=meta_analysis", "data.standardize=none", "data.validation=0", "rounds=1")
 COHORT = ("algo=fedavg", "algo.client_lr=0.01", "clients_per_round=1", "data.standardize=none", "data.validation=0")
 WHOLE = ("algo=fedavg", "algo.client_lr=0.01", "clients_per_round=null", "data.standardize=none", "data.validation=0")
+POOLED = (*WHOLE, "data.standardize=pooled")  # means of features by client
+MEAN = (*WHOLE, "data.missing=mean")  # and of columns with gaps
 
 
 @pytest.fixture(autouse=True)
@@ -62,12 +66,35 @@ def test_a_coefficient_of_one_row_of_a_client_would_tell_the_residual_of_the_row
     assert open_clinic(plan_of(*META)).table.constant == set()
 
 
-@pytest.mark.parametrize("words", [META, COHORT])
+@pytest.mark.parametrize("words", [META, COHORT, POOLED, MEAN])
 def test_a_number_that_one_row_of_a_client_has_is_refused(words):
     write_site(visits=in_wards(4, 1, 2, 8, 0) + in_wards(0, 0, 1, 4, 0))
     with fails("few training rows outweigh all others in the column 'visits'"):
         open_clinic(plan_of(*words))
     open_clinic(plan_of(*WHOLE))
+
+
+def test_a_large_number_of_one_ward_would_be_told_by_its_sums():
+    """The attack on sums by client: another ward's numbers hide the outlier from a rule on the whole site."""
+    lab = np.concatenate([np.linspace(900, 1100, 40), np.linspace(4.9, 5.1, 39), [400.0]])
+    write_site(lab=lab)
+    assert least_effective_number(lab) > 20
+    assert least_effective_number(lab[40:]) < 3
+    assert lab[40:].sum() - 39 * 5 == pytest.approx(400)
+    gram = plan_of("algo=gram", "data.standardize=none", "data.validation=0")
+    selection = Plan.from_experiment(gram.experiment, options=SelectOptions(folds=2, points=2, by="clients"))
+    for plan in (plan_of(*POOLED), plan_of(*MEAN), selection):
+        with fails("few training rows outweigh all others in the column 'lab'"):
+            open_clinic(plan)
+    open_clinic(gram)
+
+
+@pytest.mark.parametrize("words", [POOLED, MEAN])
+def test_a_level_of_one_row_of_a_client_is_not_told_by_the_means_of_the_client(words):
+    floor = np.resize(["north", "south"], 80).astype(object)
+    floor[[3, 43, 44, 45, 46]] = "attic"
+    write_site(floor=floor)
+    assert open_clinic(plan_of(*words)).table.rare_levels("floor") == {"attic", "south"}
 
 
 @pytest.mark.parametrize("words", [META, COHORT])

@@ -86,7 +86,7 @@ def check_dominance(plan: Plan, table: SiteTable) -> None:
             columns[str(getattr(options, role))] = numbers, f"plan without data.{role}"
     obstacles = Obstacles()
     least = table.policy.min_cell
-    sums = table.list_sums(table.uploads_by_client)
+    sums = table.list_sums(table.sums_by_client)
     for rows, mask in zip(ROWS, table.masks, strict=True):
         is_training = rows == ROWS[0]
         for name, (cells, cure) in columns.items():

@@ -54,6 +54,7 @@ class SiteTable:
         rarer_counts: the training rows of the rarer value of each column of two values, as the file has them.
         constant: the columns that a rare value made constant.
         uploads_by_client: whether answers tell the uploads of single clients.
+        holds_clients_out: whether the folds of a selection hold out whole clients.
     """
 
     options: Sites
@@ -66,6 +67,7 @@ class SiteTable:
     rarer_counts: Mapping[str, int] = field(default_factory=dict)
     constant: frozenset[str] = frozenset()
     uploads_by_client: bool = False
+    holds_clients_out: bool = False
 
     @property
     def clients(self) -> list[str]:
@@ -125,8 +127,8 @@ class SiteTable:
     def rare_levels(self, name: str) -> set[str]:
         """Return the levels of a column that are coded as ``OTHER``: those of fewer than ``policy.min_cell`` rows.
 
-        Where these levels together have fewer rows, too, the next rarest levels join them. Where answers tell the
-        uploads of single clients, a level is rare if a client has fewer rows, but some.
+        Where these levels together have fewer rows, too, the next rarest levels join them. Where sums of single clients
+        leave, a level is rare if a client has fewer rows, but some.
         """
         return self._rare_levels[name]
 
@@ -139,7 +141,7 @@ class SiteTable:
 
         def has_few(names: Sequence[str]) -> bool:
             counts = self.count_rows(np.isin(levels, names))[:, 0]
-            if not self.uploads_by_client:
+            if not self.sums_by_client:
                 counts = counts.sum(keepdims=True)
             return bool(((counts > 0) & (counts < self.policy.min_cell)).any())
 
@@ -179,6 +181,12 @@ class SiteTable:
         index = self.client_rows.client_index
         counts = [np.bincount(index[mask & selected], minlength=len(self.clients)) for mask in self.masks]
         return np.stack(counts, axis=1)
+
+    @property
+    def sums_by_client(self) -> bool:
+        """True if sums over the training rows of single clients leave, or those of all but a client of a fold."""
+        tells_means = self.options.standardize == "pooled" or self.options.missing in ("mean", "indicator")
+        return tells_means or self.holds_clients_out or self.uploads_by_client
 
     def list_sums(self, by_client: bool) -> SummedSets:
         """Return the sets of training rows whose sums leave or are differences, of each client if ``by_client``."""
@@ -280,11 +288,12 @@ def read_site_table(
         client_rows=client_rows,
         keep=tuple(site.keep or ()),
         uploads_by_client=uploads_by_client,
+        holds_clients_out=holds_clients_out,
     )
     if has_targets and draw_folds is not None:
         with obstacles.noting():
             site_table = replace(site_table, fold=draw_folds(site_table))
-    site_table = _hide_rare_values(site_table, holds_clients_out)
+    site_table = _hide_rare_values(site_table)
     obstacles.add(_find_gaps(site_table))
     obstacles.add(_find_small_sets(site_table, has_targets))
     for check in checks:
@@ -294,7 +303,7 @@ def read_site_table(
     return site_table
 
 
-def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
+def _hide_rare_values(table: SiteTable) -> SiteTable:
     """Return the table without rare values of columns of two values: sums over the rows tell rows of a rare value.
 
     A column with fewer than ``policy.min_cell`` rows of one value, but some, in a set of training rows has the more
@@ -303,13 +312,10 @@ def _hide_rare_values(table: SiteTable, holds_clients_out: bool) -> SiteTable:
     rare cells. Where sums of single clients leave, or those of all but the clients that a fold holds out, a value that
     few rows of a client have is rare, too.
     """
-    options = table.options
     least = table.policy.min_cell
     frame = table.rows.frame
     training = table.masks[0]
-    by_client = options.standardize == "pooled" or options.missing in ("mean", "indicator")
-    by_client = by_client or holds_clients_out or table.uploads_by_client
-    sets = table.list_sums(by_client)
+    sets = table.list_sums(table.sums_by_client)
     mended = {}
     rarer_counts = {}
     constant = set()
