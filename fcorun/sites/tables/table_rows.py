@@ -294,8 +294,7 @@ def read_site_table(
         with obstacles.noting():
             site_table = replace(site_table, fold=draw_folds(site_table))
     site_table = _hide_rare_values(site_table)
-    obstacles.add(_find_gaps(site_table))
-    obstacles.add(_find_small_sets(site_table, has_targets))
+    obstacles.add([*_find_gaps(site_table), *_find_small_sets(site_table, has_targets)])
     for check in checks:
         with obstacles.noting():
             check(site_table)
