@@ -123,6 +123,31 @@ def test_each_set_is_a_union_of_cells(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
+def test_each_cell_is_a_set(seed):
+    """A server has the sum of each cell by subtraction: of rows of weight 0 within one fold of one client, too."""
+    rng = np.random.default_rng(seed)
+    n = 300
+    sets = SummedSets(rng.random(n) < 0.9, rng.integers(0, 3, n), rng.integers(0, 4, n), rng.random(n) < 0.7)
+    listed = {rows.tobytes() for rows, _ in sets.list_sets(np.ones(n, bool))}
+    cells = (sets.client * 4 + sets.fold) * 2 + sets.has_weight
+    for cell in np.unique(cells[sets.training]):
+        assert (sets.training & (cells == cell)).tobytes() in listed
+
+
+def test_a_row_of_weight_0_in_a_fold_would_be_told_by_the_difference_of_four_sums():
+    """The sums of a fold, without weights and with them, are differences, and so are those of its rows of weight 0."""
+    column = SplineColumn("age", n_knots=4, knots=KNOTS[4])
+    ages = np.concatenate([np.linspace(21, 89, 100), [25.0] * 20, np.linspace(70, 80, 10)])
+    fold = np.concatenate([np.arange(100) % 2, np.repeat([0, 1], 10), [0], np.ones(9, int)])
+    table = read_table(make_frame(ages).assign(weight=np.repeat([1.0, 0.0], [100, 30])), 4, weight="weight")
+    check_curve(table, column)  # ten rows of weight 0 lie beyond a knot, one of which is in the first fold
+    with fails("few training rows of this site, or of a client or fold here"):
+        check_curve(replace(table, fold=fold), column)
+    fold[-10:] = np.arange(10) % 2
+    check_curve(replace(table, fold=fold), column)
+
+
+@pytest.mark.parametrize("seed", range(5))
 def test_functions_that_single_out_a_row_have_the_largest_share_of_it(seed):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(30, 3)) * [1.0, 1e3, 1e-3]

@@ -72,7 +72,8 @@ class SummedSets:
             yield from self._divide(group & self.has_weight)
             if (group & ~self.has_weight).any():
                 yield from self._divide(group)
-                yield SummedSet(group & ~self.has_weight, True)
+                for unweighted in self._divide(group & ~self.has_weight):
+                    yield unweighted._replace(is_difference=True)
 
     def _divide(self, group: Bool[np.ndarray, " N"]) -> Iterator[SummedSet]:
         """Yield a group of rows, and those of the group in each fold and outside."""
