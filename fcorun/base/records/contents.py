@@ -205,6 +205,9 @@ class _DataSection(_Section, total=False):
     offset: str | None
     client: str | None
     keep: list[str] | None
+    encoding: str | None
+    file_encoding: str | None
+    sheet: str | None
 
 
 class _RecordConfig(TypedDict, total=False):
