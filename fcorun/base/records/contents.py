@@ -6,7 +6,7 @@ file is read, so that nobody who uses the value needs to look at its type. A key
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -28,7 +28,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.metrics import Metric
 from fcorun.base.records import formats
 
-# A mark of Annotated: a number that is not negative, or a list as long as another value of its mapping says
+# A mark of Annotated: a number that is not negative, or lists as long as another value of their mapping says
 NOT_NEGATIVE = "not negative"
 PER_FEATURE = "per feature"
 Count = Annotated[int, NOT_NEGATIVE]
@@ -112,9 +112,9 @@ class Standardization(TypedDict, total=False):
     """The standardization of the features."""
 
     by: Required[str]
-    mean_: _PerFeature
-    var_: _PerFeature
-    scale_: _PerFeature
+    mean_: list[float]
+    var_: list[float]
+    scale_: list[float]
 
 
 class DataSummary(TypedDict, total=False):
@@ -136,7 +136,7 @@ class DataSummary(TypedDict, total=False):
     scale: float
     first_index: int | None
     units: bool
-    standardized: Standardization | None
+    standardized: Annotated[Standardization | None, PER_FEATURE]
     limits: tuple[_PerFeature, _PerFeature] | None
     cutoff_factors: _PerFeature
     outcome: list[OutcomeRow]
@@ -420,11 +420,23 @@ def _find_unequal_length(values: Mapping[str, Any], prefix: str, names: list[str
     """Return which list has not one item for each of the ``features`` of its mapping, where that says how many."""
     n_features = values.get("features")
     for name in names if isinstance(n_features, int) else ():
-        lists = values.get(name) or []
-        for items in lists if lists and isinstance(lists[0], list) else [lists]:
-            if items and len(items) != n_features:
-                return f"{prefix}{name} has {len(items)} items for {n_features} features"
+        for key, items in _name_lists(values.get(name), name):
+            if len(items) != n_features:
+                return f"{prefix}{key} has {len(items)} items for {n_features} features"
     return ""
+
+
+def _name_lists(value: Any, name: str) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the lists of a mapping with their keys, those of a list, or a list itself; an empty one says nothing."""
+    if isinstance(value, dict):
+        for key, items in value.items():
+            if isinstance(items, list):
+                yield f"{name}.{key}", items
+    elif value and isinstance(value[0], list):
+        for items in value:
+            yield name, items
+    elif value:
+        yield name, value
 
 
 def _describe_type(hint: Any) -> str:

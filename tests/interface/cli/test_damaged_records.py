@@ -17,6 +17,7 @@ from fcorun.interface.cli.commands import main
 # What takes the place of a value: other types, huge and negative numbers, empty texts and lists.
 WRONG_VALUES: list[Any] = [None, [], {}, "", "x", -1, 1.5, 1e308, 10**400, True, [1], {"a": 1}, [["b"]], float("nan")]
 LEFT_OUT = object()  # in place of a value, with its key
+FIRST_ALONE = object()  # in place of a list, its first item; of another value, a list of it
 COLUMNS = ["age", "dose"]
 
 
@@ -60,6 +61,9 @@ def replace_value(values: Any, keys: tuple, new: Any) -> Any:
         holder = holder[key]
     if new is LEFT_OUT:
         del holder[keys[-1]]
+    elif new is FIRST_ALONE:
+        old = holder[keys[-1]]
+        holder[keys[-1]] = old[:1] if isinstance(old, list) else [old]
     else:
         holder[keys[-1]] = new
     return copy
@@ -70,9 +74,9 @@ def check_sentences(file: Path, commands: list[list[str]], capsys) -> None:
     content = file.read_text()
     is_json = file.suffix == ".json"
     values = json.loads(content) if is_json else yaml.safe_load(content)
-    wrong_values = [*WRONG_VALUES, LEFT_OUT]
+    wrong_values = [*WRONG_VALUES, LEFT_OUT, FIRST_ALONE]
     for number, keys in enumerate(list_keys(values)):
-        new = wrong_values[(7 * number) % len(wrong_values)]  # each in its turn: 7 and 15 have no common divisor
+        new = wrong_values[(7 * number) % len(wrong_values)]  # each in its turn: 7 and 16 have no common divisor
         damaged = replace_value(values, keys, new)
         file.write_text(json.dumps(damaged) if is_json else yaml.safe_dump(damaged))
         for command in commands:
@@ -94,6 +98,22 @@ def test_no_value_of_a_record_is_an_error_without_a_sentence(words, fcorun, caps
     commands = [["results", "made"], ["predict", "made", "t.csv"], ["scores", "made", "--samples", "200"]]
     for name in ("status.json", "summary.json", "encoding.json", "config.yaml"):
         check_sentences(Path("made", name), commands, capsys)
+
+
+@pytest.mark.parametrize("name", ["mean_", "var_", "scale_", "all"])
+def test_a_standardization_of_other_features_is_told(name, capsys):
+    scaling = {"by": "pooled", "mean_": [0.0, 1.0], "var_": [1.0, 4.0], "scale_": [1.0, 2.0]}
+    names = ["mean_", "var_", "scale_"] if name == "all" else [name]
+    file = fake_record("run").folder / "summary.json"
+    summary = json.loads(file.read_text())
+    file.write_text(json.dumps(summary | {"data": {"features": 2, "standardized": scaling}}))
+    Record(Path("run")).check()
+    file.write_text(
+        json.dumps(summary | {"data": {"features": 2, "standardized": scaling | {k: [1.0] for k in names}}})
+    )
+    assert main(["results", "run"]) == 2
+    sentence = f"run/summary.json is damaged (data.standardized.{names[0]} has 1 items for 2 features)"
+    assert sentence in capsys.readouterr().err
 
 
 @pytest.mark.slow
