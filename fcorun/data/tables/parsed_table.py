@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate, suggest_name
-from fcorun.data.tables.cells import coerce_numbers, has_numpy_numbers, to_level_names
+from fcorun.data.tables.cells import coerce_numbers, has_numpy_numbers, parse_numbers, to_level_names
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.infer_kind import infer_kind
 
@@ -108,17 +108,20 @@ class ParsedTable:
 def mask_codes(frame: Any, codes: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Make gaps, in place, of the cells that hold a code for missing values, and return the codes found by column.
 
-    Numbers are compared as numbers, text as text.
+    A cell and a code that are both numbers are compared as numbers, -9.0 with -9 and 09 with 9, all else as text.
     """
     found = {}
     for name, column_codes in codes.items():
         column = frame[name]
         if has_numpy_numbers(column):
-            cells = column.to_numpy()
-            is_code = {code: cells == number for code, number in _parse_codes(column_codes).items()}
+            numbers = column.to_numpy()
+            is_code = {}
         else:
             cells = to_level_names(column)
+            numbers = parse_numbers(column.astype(str), errors="coerce").to_numpy(float)
             is_code = {code: cells == code for code in column_codes}
+        for code, number in _parse_codes(column_codes).items():
+            is_code[code] = (numbers == number) | is_code.get(code, False)
         held = [code for code, mask in is_code.items() if mask.any()]
         if held:
             found[name] = held

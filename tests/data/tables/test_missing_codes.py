@@ -145,6 +145,23 @@ def test_codes_are_gaps_in_all_columns_or_in_one(tmp_path, name):
     assert any("no cell holds '77', which data.na gives" in text for text in load(path, na=["-9", "77"]).warnings)
 
 
+@pytest.mark.parametrize("na", [["9", "-9"], {"sex": ["9"], "wgt": ["-9"]}])
+def test_a_code_is_a_gap_however_its_number_is_written(tmp_path, na):
+    table = patients(sex=np.resize(["01", "02"], N).astype(object), wgt=WEIGHTS.astype(int).astype(str).astype(object))
+    table.loc[3, ["sex", "wgt"]] = ["09", "-9.0"]
+    table.loc[4, "wgt"] = "NA"
+    path = save(tmp_path, "t.csv", table)
+    data = load(path, na=na)
+    assert data.features.gaps == {"sex": 1, "wgt": 2}
+    assert {"sex=02", "wgt"} < set(data.features.names)
+    assert "sex=09" not in data.features.names
+    assert not any("no cell holds" in text for text in data.warnings)
+    kinds = {column.name: column for column in not_none(data.features.encoding).columns}
+    new_rows = read_dataframe(path, kinds=kinds, options=Table(path, "y", missing="mean", na=na).file_options)[0]
+    assert np.flatnonzero(new_rows["sex"].isna()).tolist() == [3]
+    assert np.flatnonzero(new_rows["wgt"].isna()).tolist() == [3, 4]
+
+
 def test_codes_of_text_among_numbers_decimal_commas_and_in_the_target(tmp_path):
     lines = "".join(f"{'unbekannt' if i == 4 else f'{i},5'};{i};{i / 8}\n".replace(".", ",") for i in range(N))
     (tmp_path / "t.csv").write_text("lab;patient;y\n" + lines)
