@@ -8,6 +8,7 @@ from helpers import composed, fails
 from fcorun.base.records.record import Record
 from fcorun.experiment.prepare import prepare
 from fcorun.results.models.estimator import load_model
+from fcorun.results.models.predict import predict
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
@@ -95,6 +96,41 @@ def test_intercepts_are_in_the_records_of_the_sites_alone(tmp_path):
     for row in rows.itertuples():
         probability = models[int(row.client[1])].predict_proba(table.iloc[[row.row - 1]])[0, 1]
         assert row.probability == pytest.approx(probability, rel=1e-9)
+
+    frame = pd.read_csv("c.csv").head(2)
+    predictions, warnings = predict(kept["c"], frame, np.array(["c0", "new"], object))
+    assert predictions["intercept"].tolist() == ["client", "mean of this site"]
+    assert any("the mean of the clients' intercepts of this site" in text for text in warnings)
+
+
+@pytest.mark.parametrize("clinic", ["a", "c"])  # of one client, or of two, whose mean the rows would take
+def test_a_client_of_one_class_whose_rows_no_site_can_predict_is_refused(clinic):
+    """Held-out rows of such a client would take the mean intercept of all clients, which no site knows."""
+    frame = pd.read_csv(f"{clinic}.csv")
+    frame.assign(ill=frame["ill"].where(frame["clinic"] != f"{clinic}0", 0)).to_csv(f"{clinic}.csv", index=False)
+    with fails(f"client '{clinic}0' with training rows of one class alone has no finite intercept"):
+        sites_of(plan_of())[clinic].read_table()
+
+
+def test_counts_that_are_all_0_have_no_finite_intercept_and_numbers_have_one():
+    frame = pd.read_csv("c.csv")
+    frame.assign(ill=frame["ill"].where(frame["clinic"] != "c0", 0)).to_csv("c.csv", index=False)
+    numbers = ("data.task=regression", "data.positive=null")
+    with fails("client 'c0' with training rows of targets of 0 alone"):
+        sites_of(plan_of(*numbers, "objective=poisson"))["c"].read_table()
+    sites_of(plan_of(*numbers, "objective=least_squares"))["c"].read_table()
+
+
+def test_a_client_of_one_class_outside_of_a_fold_is_refused():
+    frame = pd.read_csv("a.csv")
+    frame["part"] = np.arange(90) % 2 + 1
+    frame["ill"] = (frame["part"] == 1) & (np.arange(90) % 3 == 0)
+    for name in LEVELS:
+        frame.assign(ill=frame["ill"].astype(int), clinic=f"{name}0").to_csv(f"{name}.csv", index=False)
+    marked = ("data.fold=part", "data.fold_names=['1','2']", "data.validation=0")
+    plan = plan_of(*marked, options=SelectOptions(folds=2, points=2))
+    with fails("client 'a0' with training rows of one class alone outside of fold 1 has no finite intercept"):
+        sites_of(plan)["a"].read_table()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.intercepts import ClientIntercepts
+from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays, compute_predictions
 from fcorun.results.models.intercept_test import warn_of_client_differences
 
@@ -39,6 +40,15 @@ def fit_intercepts(experiment: PreparedExperiment, data: FederatedData, solution
 def _fit(objective, prediction, y, weight, *, client, n_clients) -> ClientIntercepts:
     fitted = objective.fit_client_intercepts(prediction, y, weight, client, n_clients)
     return fitted._replace(values=fitted.for_rows(jnp.arange(n_clients)))
+
+
+def has_finite_intercepts(
+    objective: Objective, y: np.ndarray, weight: np.ndarray, client: np.ndarray, n_clients: int
+) -> np.ndarray:
+    """Return whether the targets of each client's rows, (n,), give it a finite intercept, (M,)."""
+    with jax.enable_x64(True):
+        fitted = _fit(objective, np.zeros(len(y)), y, weight, client=client, n_clients=n_clients)
+        return np.asarray(fitted.finite)
 
 
 def add_client_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> Arrays:

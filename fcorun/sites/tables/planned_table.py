@@ -17,9 +17,10 @@ from fcorun.data.tables.splits import SPLITS
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.robust import Huber, Quantile
+from fcorun.results.models.client_intercepts import has_finite_intercepts
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.site_options import Obstacles, SiteOptions, for_owner_alone
+from fcorun.sites.plan.site_options import Obstacles, OwnTableError, SiteOptions, for_owner_alone
 from fcorun.sites.tables.fold_rules import check_folds, draw_row_folds
 from fcorun.sites.tables.summed_sets import least_effective_number
 from fcorun.sites.tables.table_description import describe_table
@@ -45,6 +46,8 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
         checks.append(check_events)
     if plan.experiment.algo.has_personal_models:
         checks.append(check_classes_of_trained_clients)
+    if plan.experiment.objective.client_intercepts:
+        checks.append(partial(check_intercepts, plan))
     if plan.infer is not None and plan.infer.cluster == "group":
         checks.append(check_groups)
     return read_site_table(
@@ -180,6 +183,33 @@ def check_events(table: SiteTable) -> None:
     if table.masks[0].any() and not events[:, 0].any():
         raise UserError("all training rows of this site are censored, so that they have no part in a partial "
                         "likelihood: leave the site out")  # fmt: skip
+
+
+def check_intercepts(plan: Plan, table: SiteTable) -> None:
+    """Raise OwnTableError for a client whose training rows, or those outside of a fold, give no finite intercept.
+
+    Its rows would take the mean of the intercepts of all clients, which no site knows.
+    """
+    y = table.rows.y
+    if table.options.target_task.has_classes:
+        y = np.unique(y, return_inverse=True)[1]
+    elif y.dtype.kind != "f":  # labels in place of numbers, which have an error of their own
+        return
+    weight = np.ones(len(y)) if table.rows.weight is None else table.rows.weight
+    training = table.masks[0]
+    sets = [(training, "")]
+    if table.fold is not None:
+        for k in range(int(table.fold.max(initial=-1)) + 1):
+            sets.append((training & (table.fold != k), f" outside of fold {k + 1}"))
+    index = table.client_rows.client_index
+    for rows, where in sets:
+        weights = np.where(rows, weight, 0.0)
+        finite = has_finite_intercepts(plan.experiment.objective, y.astype(float), weights, index, len(table.clients))
+        if not finite.all():
+            targets = "one class" if table.options.target_task.has_classes else "targets of 0"
+            fault = (f"with training rows of {targets} alone{where} has no finite intercept, and its rows no "
+                     "prediction: leave the client out, or plan objective.client_intercepts=false")  # fmt: skip
+            raise OwnTableError(f"client '{table.clients[int(finite.argmin())]}' {fault}", f"a client {fault}")
 
 
 def check_groups(table: SiteTable) -> None:
