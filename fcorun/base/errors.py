@@ -14,6 +14,7 @@ from typing import Any
 
 FEW_EVENTS = 5  # events, or rows of a class: scores of fewer say little about a model
 
+_LONGEST_NAME = 100  # letters of a name in a list
 _SHOWN = 3  # names or rows that a warning lists
 
 _REMEDIES = {
@@ -192,7 +193,14 @@ def suggest_name(name: object, valid: Iterable[str]) -> str:
     valid = sorted(valid)
     close = get_close_matches(str(name), valid, n=1)
     suggestion = f"did you mean '{close[0]}'? " if close else ""
-    return f"{suggestion}(valid: {', '.join(name or 'an empty text' for name in valid) or 'none'})"
+    return f"{suggestion}(valid: {', '.join(_shorten_name(name) for name in valid) or 'none'})"
+
+
+def _shorten_name(name: str) -> str:
+    """Return a name in a list, the beginning of a very long one, as of a column in another encoding."""
+    if len(name) > _LONGEST_NAME:
+        return f"{name[:_LONGEST_NAME]}..."
+    return name or "an empty text"
 
 
 def warn_similar_names(kind: str, names: Iterable) -> list[str]:

@@ -208,13 +208,14 @@ class _DataSection(_Section, total=False):
     encoding: str | None
     file_encoding: str | None
     sheet: str | None
+    missing: str
 
 
 class _RecordConfig(TypedDict, total=False):
     """The keys of a record's configuration that are read without the classes of its plug-ins."""
 
     algo: _Section
-    data: _DataSection
+    data: Required[_DataSection]
     reg: _Section
     objective: _Section
     mirror: _Section

@@ -153,8 +153,15 @@ class Record:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration, without the tracker and the hosts, which belong to one invocation."""
-        return {key: value for key, value in self._written_config.items() if key not in ("tracker", "hosts")}
+        """The resolved configuration, without the tracker and the hosts, which belong to one invocation.
+
+        Raises UserError for a damaged file.
+        """
+        try:
+            written = self._written_config
+        except formats.yaml.YAMLError as error:
+            raise UserError(f"{self.folder} has a damaged configuration ({error}): {contents.CONFIG.cure}") from error
+        return {key: value for key, value in written.items() if key not in ("tracker", "hosts")}
 
     @cached_property
     def _written_config(self) -> dict[str, Any]:
@@ -222,10 +229,10 @@ class Record:
         if not self.summary_or_empty:
             contents.SUMMARY.check_file(self.folder)
         try:
-            _ = self._written_config
+            _ = self.config
         except FileNotFoundError:  # of a run that failed before it began
             pass
-        except (OSError, formats.yaml.YAMLError) as error:
+        except OSError as error:
             raise UserError(f"{self.folder} has a damaged configuration ({error}): {contents.CONFIG.cure}") from error
         _ = self.rows
 

@@ -1,13 +1,15 @@
 """Workbooks of Excel, .xlsx, as data frames."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
-from fcorun.base.errors import UserError, suggest_name, word
+from fcorun.base.errors import UserError, first_line, suggest_name, word
 from fcorun.data.tables.cells import MISSING_TOKENS, find_missing_tokens
 from fcorun.data.tables.column_roles import check_unique_names
 from fcorun.data.tables.columns import Column
@@ -17,6 +19,15 @@ _LARGEST_EXACT = 2**53  # whole numbers up to which a float has all
 _FIRST_ROWS = 20  # among which the names of the columns are looked for
 _MAX_EMPTY = 1_000_000  # cells of a sheet, nearly all of which may be empty
 _LEAST_FILLED = 0.02  # the share of cells with values in a larger sheet
+
+
+@contextmanager
+def _explain_damaged_parts() -> Iterator[None]:
+    """Raise ValueError in place of the errors of openpyxl for parts of a workbook that are no XML, or another one's."""
+    try:
+        yield
+    except (ElementTree.ParseError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"a part of the workbook is damaged: {first_line(error)}") from error
 
 
 def read_excel(
@@ -43,8 +54,11 @@ def read_excel(
         raise UserError(f"{where} needs openpyxl: pip install 'fcorun[xlsx]', or save it as .csv") from error
     table_warnings = []
     with warnings.catch_warnings(action="ignore"), file.open("rb") as content:  # styles are ignored
-        book: Any = load_workbook(content, read_only=True, data_only=True, keep_links=False)
+        with _explain_damaged_parts():
+            book: Any = load_workbook(content, read_only=True, data_only=True, keep_links=False)
         sheets = {sheet.title: sheet for sheet in book.worksheets}
+        if not sheets:
+            raise UserError(f"{where}: the file has no sheet of cells; give one with data")
         name = next(iter(sheets))
         if options.sheet in sheets:
             name = options.sheet
@@ -54,7 +68,8 @@ def read_excel(
         elif len(sheets) > 1:
             table_warnings.append(word(f"of {len(sheets)} sheets the first, '{name}', is read: `data.sheet=NAME` reads "
                                        "another"))  # fmt: skip
-        header, *rows = read_cells(sheets[name], where) or [[]]
+        with _explain_damaged_parts():
+            header, *rows = read_cells(sheets[name], where) or [[]]
     check_unique_names([str(cell) for cell in header if cell is not None], where)
     names = [f"Unnamed: {i}" if cell is None else str(cell) for i, cell in enumerate(header)]
     frame: Any = pd.DataFrame(rows, columns=names, dtype=object)

@@ -41,7 +41,7 @@ TEXT_ENDINGS = (".csv", ".tsv")
 NAMED_COLUMN_ENDINGS = (*TEXT_ENDINGS, PARQUET_ENDING, ".xlsx")
 ENDINGS = (*NAMED_COLUMN_ENDINGS, ".npz", *HDF5_ENDINGS, *LIBSVM_ENDINGS)
 # base classes of the errors that the readers raise for a damaged or mislabelled file
-READ_ERRORS = (ValueError, OSError, EOFError, KeyError, NotImplementedError, Warning, zlib.error, zipfile.BadZipFile)
+READ_ERRORS = (ValueError, OSError, EOFError, KeyError, RuntimeError, Warning, zlib.error, zipfile.BadZipFile)
 UTF_8_HINT = "save it as UTF-8; if it is of an older Windows, iconv -f windows-1252 -t utf-8 OLD > NEW does"
 # where ``FileOptions`` are a user's to give
 ENCODING_HINT = "give `data.encoding=windows-1252` if it is of an older Windows, or save it as UTF-8"

@@ -256,14 +256,19 @@ def embed_drawing(svg: bytes, caption: str) -> Markup:
     return _element("drawing", Markup(f"<svg{text}"), caption)
 
 
-def read_csv(path: Path, column: str | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a CSV; [] if the file is missing, cannot be read, is damaged, or lacks the ``column``."""
+def read_csv(path: Path, *columns: str) -> list[dict[str, Any]]:
+    """Return the rows of a CSV; [] if the file is missing, cannot be read, is damaged, or lacks one of the columns."""
     try:
         rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
     except (OSError, ValueError, csv.Error):
         return []
     is_damaged = any(None in row or None in row.values() for row in rows)  # a line is longer or shorter than the header
-    return [] if is_damaged or (rows and column is not None and column not in rows[0]) else rows
+    return [] if is_damaged or (rows and not set(columns) <= rows[0].keys()) else rows
+
+
+def read_scores(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of scores.csv of a record or a selection; [] as ``read_csv``."""
+    return read_csv(folder / "scores.csv", "set", "model", "client", "n")
 
 
 def read_lines(path: Path) -> list[str]:

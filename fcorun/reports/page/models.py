@@ -20,6 +20,7 @@ from fcorun.reports.page.elements import (
     parse_float,
     read_csv,
     read_lines,
+    read_scores,
 )
 from fcorun.reports.pictures import coefficient_picture
 from fcorun.reports.pictures.coefficient_picture import ModelView
@@ -27,7 +28,7 @@ from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.picture import Picture, find_pictures
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
-from fcorun.results.models.coefficients import load_coefficients, name_intercepts, nonzero_rows
+from fcorun.results.models.coefficients import COLUMNS, load_coefficients, name_intercepts, nonzero_rows
 from fcorun.results.score_intervals.intervals import compute_intervals
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, ScoreIntervals, ScoreOptions
 
@@ -48,7 +49,7 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
     ``records`` has the name and the record of each run. ``with_intervals`` adds the titled pictures of the model, and
     the picture and the sentences of ``fcorun infer``.
     """
-    models = [(name, record, read_csv(record.folder / "coefficients.csv")) for name, record in records]
+    models = [(name, record, read_csv(record.folder / "coefficients.csv", *COLUMNS)) for name, record in records]
     models = [model for model in models if model[2]]
     shown = models[:MAX_MODELS]
     drawings = [
@@ -135,7 +136,7 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
 
     Returns [] without scores.
     """
-    scores = [{"run": name} | row for name, record in records for row in read_csv(record.folder / "scores.csv")]
+    scores = [{"run": name} | row for name, record in records for row in read_scores(record.folder)]
     overall = [row for row in scores if not row["client"]]
     if not overall:
         return []

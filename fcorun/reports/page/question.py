@@ -19,6 +19,7 @@ from fcorun.reports.page.table_model import FittedTableModel, format_share, hide
 from fcorun.reports.run_table import format_number
 from fcorun.results.models.inference_table import format_p
 
+_GAP_COLUMNS = ("column", "client", "outcome", "rows", "missing", "p_value")  # of missing.csv, for any outcome
 _MAX_CLIENTS = 30  # more are in a table that opens on demand
 _SET_NAMES = {"train": "for training", "validation": "for validation", "test": "for the test"}
 _FILLS = {
@@ -223,7 +224,7 @@ def _gap_table(model: FittedTableModel) -> str:
 
 def missing_by_outcome(model: FittedTableModel) -> list[str]:
     """Return a table of all clients' gaps by outcome, and one by client that opens on demand; empty without gaps."""
-    rows = read_csv(model.record.folder / MISSING_FILE)
+    rows = read_csv(model.record.folder / MISSING_FILE, *_GAP_COLUMNS)
     all_clients_rows = _all_clients_rows(model)
     if not all_clients_rows:
         return []
@@ -248,7 +249,7 @@ def gaps_look_unrelated(model: FittedTableModel) -> bool:
 
 def _all_clients_rows(model: FittedTableModel) -> list[dict[str, Any]]:
     """Return the rows of missing.csv on all clients together."""
-    return [row for row in read_csv(model.record.folder / MISSING_FILE) if not row["client"]]
+    return [row for row in read_csv(model.record.folder / MISSING_FILE, *_GAP_COLUMNS) if not row["client"]]
 
 
 def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_events: bool, *, by_client: bool) -> str:
@@ -265,10 +266,10 @@ def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_eve
         cells = [f"{missing:.0f} of {row['rows']} ({format_share(missing, parse_float(row['rows']))})"]
         for group in groups:
             if has_events:
-                part, whole = parse_float(row[f"missing_among_{group}"]), parse_float(row[group])
+                part, whole = parse_float(row.get(f"missing_among_{group}")), parse_float(row.get(group))
                 cells.append(f"{part:.0f} of {whole:.0f} ({format_share(part, whole)})" if whole else "no row")
             else:
-                cells.append(format_number(parse_float(row[f"mean_where_{group}"])))  # "" for an empty cell
+                cells.append(format_number(parse_float(row.get(f"mean_where_{group}"))))  # "" for an empty cell
         cells.append(format_p(parse_float(row["p_value"])) if row["p_value"] else "")
         name = model.label(row["column"])
         if row["outcome"] and model.has_coefficients_by_class:

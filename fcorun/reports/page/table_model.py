@@ -13,12 +13,17 @@ from fcorun.base.records.record import REFIT_FOLDER, STABILITY_FILE, Record
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.label_file import label_column, label_features
 from fcorun.data.tasks import Task, find_task, find_tasks
-from fcorun.reports.page.elements import parse_float, read_csv
+from fcorun.reports.page.elements import parse_float, read_csv, read_scores
 from fcorun.reports.page.models import find_intervals, interval_columns
 from fcorun.results.inference.methods import INTERVALS_FILE
-from fcorun.results.models.coefficients import find_ratio_name
+from fcorun.results.models.coefficients import COLUMNS, find_ratio_name
 from fcorun.results.score_intervals.score_table import ScoreIntervals
 
+# those of inference.csv that the page reads
+_INTERVAL_COLUMNS = (
+    *("feature", "method", "p_value", "p_holm"),
+    *(f"{name}{kind}" for name in ("low", "estimate", "high") for kind in ("", "_standardized")),
+)
 HELD_OUT_SETS = {"test": "test rows", "validation": "validation rows", "out_of_fold": "out of fold"}
 
 
@@ -110,12 +115,12 @@ class FittedTableModel:
     @cached_property
     def coefficients(self) -> list[dict[str, Any]]:
         """The rows of coefficients.csv."""
-        return read_csv(self.record.folder / "coefficients.csv")
+        return read_csv(self.record.folder / "coefficients.csv", *COLUMNS)
 
     @cached_property
     def intervals(self) -> list[dict[str, Any]]:
         """The rows of inference.csv."""
-        return read_csv(self.record.folder / INTERVALS_FILE)
+        return read_csv(self.record.folder / INTERVALS_FILE, *_INTERVAL_COLUMNS)
 
     @cached_property
     def held_out_scores(self) -> list[dict[str, Any]]:
@@ -123,7 +128,7 @@ class FittedTableModel:
 
         Scores with an interval have columns NAME_low and NAME_high.
         """
-        rows = [row for folder in self._folders for row in read_csv(folder / "scores.csv")]
+        rows = [row for folder in self._folders for row in read_scores(folder)]
         columns = {}
         for intervals in self.score_intervals:
             columns |= interval_columns(intervals)
@@ -149,7 +154,7 @@ class FittedTableModel:
         if self.data.get("outcome"):
             return list(self.data["outcome"])
         rows = []
-        for score in read_csv(self.record.folder / "scores.csv"):
+        for score in read_scores(self.record.folder):
             counts: dict[str, Any] = {"set": score["set"], "client": score["client"], "rows": int(score.get("n") or 0)}
             events = parse_float(score.get("events") or counts["rows"] * parse_float(score.get("prevalence")))
             rows.append(counts if events != events else counts | {"events": round(events)})

@@ -182,6 +182,23 @@ def name_client_intercept(client: str) -> str:
     return f"(intercept of {client})"
 
 
+def count_outputs(weights: tuple[int, ...], bias: tuple[int, ...], data_summary: Mapping[str, Any]) -> int:
+    """Return the number of outputs of a linear model: 1, or the number of classes.
+
+    Raises ValueError for shapes of ``weights`` and ``bias`` that no model of these data has, as in a damaged record.
+
+    Args:
+        data_summary: the section ``data`` of a summary.
+    """
+    classes = data_summary.get("classes") or []
+    size = int(np.prod(weights))
+    outputs, rest = divmod(size, int(data_summary["features"]))
+    cuts = len(classes) - 1
+    if rest or outputs not in (1, len(classes) or 1) or len(bias) > 1 or int(np.prod(bias)) not in (1, outputs, cuts):
+        raise ValueError(f"weights of the shape {weights} and a bias of the shape {bias} are of other data")
+    return outputs
+
+
 def build_coefficients(
     solution: Mapping[str, np.ndarray],
     data_summary: Mapping[str, Any],
@@ -191,6 +208,8 @@ def build_coefficients(
 ) -> Coefficients:
     """Return the coefficients of a linear model with these parameters.
 
+    Raises ValueError as ``count_outputs``.
+
     Args:
         data_summary: the section ``data`` of a summary.
         has_path_axis: parameters have a leading axis, the models of a path.
@@ -199,7 +218,7 @@ def build_coefficients(
     path = weights.shape[:has_path_axis]
     parameter_shape = weights.shape[has_path_axis:]
     n_features = int(data_summary["features"])
-    outputs = int(np.prod(parameter_shape)) // n_features
+    outputs = count_outputs(parameter_shape, np.shape(solution.get("bias", 0.0))[has_path_axis:], data_summary)
     shape = parameter_shape[:-1] if outputs > 1 else parameter_shape
     classes = [str(label) for label in data_summary.get("classes") or []]
     bias = None

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from fcorun.base.config import build_plugin
 from fcorun.base.errors import UserError, find_spelling
-from fcorun.base.records.formats import READ_ERRORS, yaml
+from fcorun.base.records.formats import READ_ERRORS
 from fcorun.base.records.record import PERSONAL, SHARED, Record
 from fcorun.base.trust import locate
 from fcorun.data.tables.scaling import ClientScalings, Scaling
@@ -23,7 +23,7 @@ from fcorun.methods.objectives.objective import Objective, add_intercept, is_lin
 from fcorun.methods.objectives.robust import Huber, Quantile
 from fcorun.results.model_outputs import class_probabilities, expected_targets
 from fcorun.results.models.client_intercepts import CLIENT_INTERCEPTS
-from fcorun.results.models.coefficients import personal_only
+from fcorun.results.models.coefficients import count_outputs, personal_only
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 
@@ -186,7 +186,9 @@ def _read_model(record: Record, client: str | None, trust: str | Path | None) ->
         if client in clients:
             m = clients.index(client)
             params = {name: values[m] for name, values in record.personal.items() if name != "client"}
-    except (*READ_ERRORS, TypeError, yaml.YAMLError) as error:
+        if is_linear_model(type(objective)):
+            count_outputs(np.shape(params["weights"]), np.shape(params.get("bias", 0.0)), data)
+    except (*READ_ERRORS, TypeError) as error:
         lost = "its summary.json, config.yaml, solution.npz or personal.npz is lost, damaged or too old"
         raise UserError(f"{folder} cannot predict: {lost}; run it again with `force=true`") from error
     if objective.client_intercepts and intercepts is None:

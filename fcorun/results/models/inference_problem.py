@@ -11,7 +11,7 @@ import numpy as np
 
 from fcorun.base.config import Index
 from fcorun.base.errors import UserError, word
-from fcorun.base.records.formats import READ_ERRORS, yaml
+from fcorun.base.records.formats import READ_ERRORS
 from fcorun.base.records.record import Record, is_refit_of_adaptive_lasso, is_refit_of_stability
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.in_memory import InMemoryTable
@@ -186,7 +186,7 @@ def load_inference_problem(record: Record, data: Dataset | None = None) -> Infer
     try:
         experiment = prepare({**record.config, "dry_run": False})
         fingerprint = record.summary["data"]["fingerprint"]
-    except (*READ_ERRORS, TypeError, yaml.YAMLError) as error:
+    except (*READ_ERRORS, TypeError) as error:
         raise UserError(f"{record.folder}: its config.yaml or summary.json is lost or damaged: run it again") from error
     if experiment.settings.frozen:
         raise UserError(f"{record.folder} trains some parameters only (frozen): its problem is another one")

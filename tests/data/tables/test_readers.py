@@ -3,14 +3,17 @@
 import bz2
 import gzip
 import sys
+import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
 from helpers import fails, not_none
 from table_files import CLIENT, SORTED, X, Y, frame, price_table, save
 
+from fcorun.base.errors import UserError
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.readers import read_dataframe
 
@@ -205,6 +208,48 @@ def test_the_first_sheet_of_an_xlsx_is_read(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with fails("data.path=", "cannot be read as .xlsx"):
         price_table(str(path)).load()
+
+
+@pytest.mark.parametrize(
+    ("part", "damage"),
+    [
+        ("docProps/core.xml", (b"<", b"")),  # no XML
+        ("xl/styles.xml", (b"fontId", b"fobtId")),  # an attribute that openpyxl does not know
+        ("xl/_rels/workbook.xml.rels", (b"sheet1", b"sheet2")),  # a sheet that is not there
+    ],
+)
+def test_an_xlsx_with_a_damaged_part_is_refused(tmp_path, part, damage):
+    pytest.importorskip("openpyxl", reason="NOT TESTED: .xlsx needs openpyxl, pip install 'fcorun[xlsx]'")
+    path = tmp_path / "t.xlsx"
+    frame().to_excel(path, index=False)
+    with zipfile.ZipFile(path) as book:
+        parts = {name: book.read(name) for name in book.namelist()}
+    assert damage[0] in parts[part]
+    parts[part] = parts[part].replace(*damage)
+    with zipfile.ZipFile(path, "w") as book:
+        for name, content in parts.items():
+            book.writestr(name, content)
+    with pytest.raises(UserError, match=r"t.xlsx: (cannot be read as .xlsx \(a part|the file has no sheet of cells)"):
+        price_table(str(path)).load()
+
+
+def test_an_hdf5_file_with_a_damaged_list_of_arrays_is_refused():
+    with h5py.File("t.h5", "w") as file:
+        file["X"] = X
+        file["y"] = Y
+    content = Path("t.h5").read_bytes()
+    assert b"SNOD" in content
+    Path("t.h5").write_bytes(content.replace(b"SNOD", b"SNOX"))  # the signature of a symbol table
+    with fails("data.path=t.h5: cannot be read as .h5 ("):
+        Table("t.h5").load()
+
+
+def test_a_very_long_name_of_a_column_is_shown_in_part(tmp_path):
+    path = save(tmp_path, "t.csv", frame(**{"x" * 9000: 1}))
+    with pytest.raises(UserError, match=r"data.target=cost: there is no such column") as refusal:
+        price_table(path, target="cost").load()
+    assert "x" * 100 + "..." in str(refusal.value)
+    assert len(str(refusal.value)) < 1000
 
 
 def test_an_xlsx_without_openpyxl_names_the_package_to_install(tmp_path, monkeypatch):

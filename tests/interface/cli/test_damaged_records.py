@@ -151,6 +151,67 @@ def test_no_value_of_a_plan_or_policy_is_an_error_without_a_sentence(fcorun, cap
             assert "Error" not in capsys.readouterr().err
 
 
+def write_record(fcorun) -> None:
+    """Write t.csv, and the record "made" of a run on it."""
+    write_table()
+    assert fcorun(*OPTIONS, *ILL, "reg=none", "algo=newton", "rounds=2", "out=made")[0] == 0
+
+
+def test_parameters_of_another_shape_are_no_model(fcorun, capsys):
+    write_record(fcorun)
+    weights = np.zeros(4)  # age, dose and two levels of sex
+    solutions: list[dict[str, np.ndarray]] = [
+        {},
+        {"weights": np.zeros((60, 4))},
+        {"weights": np.zeros((0, 3))},
+        {"weights": np.zeros(5)},
+        {"weights": weights, "bias": np.zeros(0)},
+        {"weights": weights, "bias": np.zeros((60, 3))},
+    ]
+    for solution in solutions:
+        np.savez("made/solution.npz", **solution)
+        assert main(["predict", "made", "t.csv"]) == 2
+        assert "made cannot predict: its summary.json, config.yaml, solution.npz" in capsys.readouterr().err
+        for command in (["plot", "made"], ["report", "made", "--force"]):
+            assert main(command) in (0, 2)
+            assert "Error" not in capsys.readouterr().err
+
+
+def test_tables_of_a_page_without_their_columns_are_left_out(fcorun, capsys):
+    write_record(fcorun)
+    for name, cut in (("coefficients.csv", "value_original"), ("scores.csv", ",n,"), ("scores.csv", "client")):
+        path = Path("made", name)
+        content = path.read_text()
+        assert cut in content
+        for damaged in (content.replace(cut, ",x,"), "\N{LATIN SMALL LETTER U WITH DIAERESIS}" + content):
+            path.write_text(damaged, encoding="latin-1")
+            for options in ([], ["--short"]):
+                assert main(["report", "made", "--force", "--out", "page.html", *options]) == 0
+                assert capsys.readouterr().err == ""
+        path.write_text(content)
+    Path("made/scores.csv").write_bytes(b"\xff")
+    assert main(["scores", "made"]) == 2
+    assert "made/scores.csv is damaged" in capsys.readouterr().err
+
+
+def test_a_configuration_that_is_damaged_is_named_by_commands_for_one_record(fcorun, capsys):
+    write_record(fcorun)
+    content = Path("made/config.yaml").read_text()
+    damages = {
+        "x: [": "has a damaged configuration",
+        "seed: 0": "made/config.yaml is damaged (data is missing)",
+        content.replace("file_encoding: null", "file_encoding: [x]"): "(data.file_encoding must be text or null)",
+    }
+    for damaged, sentence in damages.items():
+        Path("made/config.yaml").write_text(damaged)
+        for command in (["infer", "made", "data.path=t.csv"], ["predict", "made", "t.csv"]):
+            assert main(command) == 2
+            assert sentence in capsys.readouterr().err
+    Path("made/config.yaml").unlink()
+    assert main(["predict", "made", "t.csv"]) == 2
+    assert "made/config.yaml is not there: give a folder that has it" in capsys.readouterr().err
+
+
 def test_one_damaged_record_is_named_and_the_others_are_shown(capsys):
     fake_record("runs/first")
     fake_record("runs/second", fake_config(seed=1))

@@ -31,6 +31,12 @@ def main(argv: Sequence[str]) -> int:
     except UserError as error:
         print(escape_controls(f"fcorun: {error}"), file=sys.stderr)
         return 2
+    except FileNotFoundError as error:
+        sentence = str(error)
+        if error.filename:
+            sentence = f"{error.filename} is not there: give a folder that has it, or run it again with force=true"
+        print(escape_controls(f"fcorun: {sentence}"), file=sys.stderr)
+        return 2
     except OSError as error:
         print(escape_controls(f"fcorun: {error}"), file=sys.stderr)
         return 1
