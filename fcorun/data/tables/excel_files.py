@@ -109,11 +109,12 @@ def read_cells(sheet: Any, where: str) -> list[list[Any]]:
             raise UserError(f"{where}: the sheet '{sheet.title}' has {n_values:,} values in {n_rows:,} rows and "
                             f"{n_columns:,} columns or more: delete the cells far from the table, or save the table "
                             "alone")  # fmt: skip
-    del rows[n_rows:]
-    if rows:
-        filled = [[str(cell) for cell in cells if cell is not None] for cells in rows[:_FIRST_ROWS]]
-        check_first_row([(i + 1, cells) for i, cells in enumerate(filled) if cells], where)
-    return [cells + [None] * (n_columns - len(cells)) for cells in rows]
+    rows = [cells + [None] * (n_columns - len(cells)) for cells in rows[:n_rows]]
+    filled = [(i + 1, cells) for i, cells in enumerate(rows[:_FIRST_ROWS]) if any(cell is not None for cell in cells)]
+    if filled:
+        texts = [(number, ["" if cell is None else str(cell) for cell in cells]) for number, cells in filled]
+        check_first_row(texts, where)
+    return rows
 
 
 def _plain_cell(value: Any) -> Any:

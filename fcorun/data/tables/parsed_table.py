@@ -70,18 +70,24 @@ def find_character_encoding(encoding: str | None) -> str | None:
     return None
 
 
-def check_first_row(rows: Sequence[tuple[int, Sequence[str]]], where: str) -> None:
+def check_first_row(rows: Sequence[tuple[int, Sequence[str]]], where: str, fitting: Sequence[int] = ()) -> None:
     """Raise UserError, which begins with ``where``, if the names of the columns are in a later row than the first.
 
-    Names have letters, and there are at least twice as many as cells of a title before them. ``rows`` are the first
-    rows of a file: the number of each, from 1, and its cells that are not empty.
+    Names have letters, there are at least twice as many as cells of a title before them, and most rows below have as
+    many cells. ``rows`` are the first rows of a file: the number of each, from 1, and its cells, "" for empty ones.
+    ``fitting`` are the numbers of rows that are known to be no names.
     """
-    least = max(2 * len(rows[0][1]), 2)
-    for number, cells in rows[1:]:
-        if len(cells) >= least and all(any(map(str.isalpha, cell)) for cell in cells):
-            title = ", ".join(rows[0][1])[:_SHOWN]
-            raise UserError(f"{where}: row {number} seems to name the columns ({abbreviate(cells)}), and '{title}' in "
-                            f"row {rows[0][0]} is before it: delete the rows before the names")  # fmt: skip
+    title = list(filter(None, map(str.strip, rows[0][1])))
+    least = max(2 * len(title), 2)
+    for i, (number, cells) in enumerate(rows[1:], start=1):
+        names = list(filter(None, map(str.strip, cells)))
+        if number in fitting or len(names) < least or not all(any(map(str.isalpha, name)) for name in names):
+            continue
+        below = [len(others) >= len(cells) for _, others in rows[i + 1 :]]
+        if 2 * sum(below) >= len(below):
+            raise UserError(f"{where}: row {number} seems to name the columns ({abbreviate(names)}), and "
+                            f"'{', '.join(title)[:_SHOWN]}' in row {rows[0][0]} is before it: delete the rows before "
+                            "the names")  # fmt: skip
 
 
 @dataclass

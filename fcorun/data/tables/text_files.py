@@ -7,8 +7,8 @@ import gzip
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from fcorun.data.tables.parsed_table import (
 
 _FIRST_BYTES = 4096
 _FIRST_ROWS = 1000  # which usually show a cell that is no plain number
-_FIRST_LINES = 20  # among which the names of the columns are looked for
+_FIRST_ROWS_OF_NAMES = 20  # among which the names of the columns are looked for
 _SEPARATORS = (",", ";", "\t")
 _UTF_8 = "utf-8-sig"  # with or without a mark
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
@@ -234,22 +234,35 @@ def examine_text_file(path: Path, ending: str, encoding: str | None, where: str)
     file = TextFile(path, find_encoding(path, encoding, where))
     with file.open_lines() as content:
         numbered = ((i, line.rstrip("\r\n")) for i, line in enumerate(content) if line.strip())
-        lines = list(islice(numbered, _FIRST_LINES))
-    separator = None
-    if lines and (declared := re.fullmatch('"?sep=(.)"?', lines[0][1])):
+        number, first_line = next(numbered, (0, ""))
+    separator = find_separator(first_line, ending)
+    if declared := re.fullmatch('"?sep=(.)"?', first_line):
         separator = declared[1]
-        file = replace(file, skipped=[lines.pop(0)[0]])
-    if not lines:
-        return file
-    separator = separator or find_separator(lines[0][1], ending)
-    rows = [(lines[0][0] + 1, _filled_cells(lines[0][1], separator))]
-    for i, line in lines[1:]:  # below a title, the separator of the title says nothing
-        rows.append((i + 1, max((_filled_cells(line, each) for each in _SEPARATORS), key=len)))
+        file = replace(file, skipped=[number])
+    rows = _read_first_rows(file, separator)
+    if not rows:
+        return replace(file, separator=separator)
+    header = rows[0][1]
     check_first_row(rows, where)
-    with file.open_lines() as content:
-        below = (line for i, line in enumerate(content) if line.strip() and i not in file.skipped)
-        header = next(csv.reader(below, delimiter=separator), [])
+    fitting = [number for number, cells in rows if len(cells) == len(header) > 1]
+    for other in _SEPARATORS:  # the separator of a title says nothing about the rows below
+        check_first_row([rows[0], *_read_first_rows(file, other)[1:]], where, fitting)
     return replace(file, separator=separator, header=header)
+
+
+def _read_first_rows(file: TextFile, separator: str) -> list[tuple[int, list[str]]]:
+    """Return the first rows of a file that are not blank: the line in which each begins, from 1, and its cells."""
+    rows = []
+    with file.open_lines() as content, suppress(csv.Error):  # a cell is too long, as after a quote that never ends
+        reader = csv.reader(content, delimiter=separator)
+        number = 1
+        for cells in reader:
+            if separator.join(cells).strip() and number - 1 not in file.skipped:
+                rows.append((number, cells))
+            number = reader.line_num + 1
+            if len(rows) == _FIRST_ROWS_OF_NAMES:
+                break
+    return rows
 
 
 def find_separator(header: str, ending: str) -> str:
@@ -287,8 +300,3 @@ def is_utf8(path: Path) -> bool:
             return sum(not line.isascii() for line in content) > 0  # all lines are read
     except UnicodeDecodeError:
         return False
-
-
-def _filled_cells(line: str, separator: str) -> list[str]:
-    """Return the cells of a line that are not empty."""
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), []) if cell.strip()]

@@ -60,6 +60,31 @@ def test_rows_above_the_names_of_columns_are_refused(tmp_path, title, separator)
         price_table(str(path)).load()
 
 
+@pytest.mark.parametrize(
+    "notes",
+    [
+        ["pain; nausea; fever; rash", "none", "none"],
+        ["pain; nausea; fever; rash"] * 3,
+        ['"Admitted at night.\nfever, rash, cough, nausea, pain, chills"', "none", '"no; pain"'],
+        ["pain\tnausea\tfever\trash", "", "none"],
+    ],
+)
+@pytest.mark.parametrize("end", ["", "0\n"])  # a row that ends early
+def test_notes_with_other_separators_are_no_names_of_columns(tmp_path, notes, end):
+    path = tmp_path / "t.csv"
+    path.write_text("y,note\n" + "".join(f"{i},{note}\n" for i, note in enumerate(notes)) + end)
+    table = read_dataframe(str(path))[0]
+    assert table.columns.tolist() == ["y", "note"]
+    assert table["note"].fillna("").tolist()[:3] == [note.strip('"') for note in notes]
+
+
+def test_a_quote_that_never_ends_is_no_traceback(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('u,"price\n' + "1,2\n" * 100_000)
+    with fails("t.csv: cannot be read as .csv", "mend or rename the file"):
+        price_table(str(path)).load()
+
+
 def test_a_column_without_a_name_but_with_values_is_still_refused(tmp_path):
     path = tmp_path / "t.csv"
     frame().to_csv(path)
