@@ -148,6 +148,18 @@ def test_where_no_test_is_defined():
     assert warn_of_client_differences(*cox, {"weights": np.ones(2)}) == ""
 
 
+@pytest.mark.parametrize(
+    "options", [("algo=newton",), ("algo=dlsa",), ("algo=fedavg", "batch_size=16"), ("algo=ditto",)]
+)
+def test_the_options_that_a_remark_names_run_when_typed(options, tmp_path):
+    remark = warn_of_client_differences(*given(TARGETS["regression"], *options), {"weights": np.ones(2)})
+    cure = remark.split(": ")[1].removesuffix(" gives each client its own").split()
+    experiment, _ = given(TARGETS["regression"], *options, *cure)
+    assert experiment.objective.client_intercepts
+    record = run(experiment.config, tmp_path / "run")
+    assert record.status["status"] == "done"
+
+
 def test_clients_that_differ_by_chance_are_not_remarked():
     y = TARGETS["regression"] - LEVEL
     remarks = warn_of_client_differences(*given(y), {"weights": np.ones(2)})
