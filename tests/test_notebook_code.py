@@ -176,6 +176,22 @@ def test_an_array_that_is_a_class_attribute_counts(notebook):
     assert "Mine.w = numpy.array([9.0, 9.0], 'float64')" in code_of(notebook)
 
 
+def test_a_frozen_object_is_a_comment_of_one_line_without_places_in_memory(notebook):
+    notebook.run("@dataclass(frozen=True)\nclass Law:\n    rule: object\n    means: object\n    names: frozenset\n"
+                 "    def draw(self): return 1")  # fmt: skip
+    notebook.run("def rule(value):\n    return value")
+    law = "Law(rule, np.zeros((2, 1)), frozenset({'b', 'a', 'ab'}))"
+    notebook.run(CELLS[2].replace('source = "ours"', f'source = "ours"\n    laws = ({law},)'))
+    kept = code_of(notebook)
+    (line,) = [line for line in kept.splitlines() if line.startswith("# Mine.laws")]
+    names = "frozenset({'a', 'b', 'ab'})"
+    assert line == f"# Mine.laws = (Law(rule=<function rule>, means=[[0.0], [0.0]], names={names}),)"
+    exec(compile(kept, "notebook.py", "exec"), {"__name__": "a_notebook"})
+    notebook.run("def rule(value):\n    return value")  # at another place
+    notebook.run(CELLS[2].replace('source = "ours"', f'source = "ours"\n    laws = ({law},)'))
+    assert code_of(notebook) == kept
+
+
 def test_a_local_name_is_no_global(notebook):
     notebook.run("value = object()")
     assert "value =" not in code_of(notebook)

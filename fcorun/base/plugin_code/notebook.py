@@ -9,6 +9,7 @@ import builtins
 import cmath
 import inspect
 import linecache
+import re
 import sys
 from dataclasses import dataclass, field, fields, is_dataclass
 from textwrap import dedent
@@ -22,6 +23,7 @@ from fcorun.base.plugin_code.changed_globals import names_read_by
 
 NOTEBOOK_FILE = "notebook.py"  # the name of the text in a record
 _MAX_ENTRIES = 10_000  # of an array that is a constant
+_ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")  # of an object in memory, in its repr
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -121,7 +123,7 @@ class NotebookCode:
             elif _is_frozen(
                 value
             ):  # such as Traits: its class is in the source, and names behind its values may change
-                statements.append(f"# {name}.{attribute} = {value!r}")
+                statements.append(f"# {name}.{attribute} = {_describe_frozen(value)}")
             elif attribute != "_abc_impl" and not _is_shown_by_source(value):
                 statements.append(f"{name}.{attribute} = {self._constant(value, f'{name}.{attribute}')}")
         return statements
@@ -220,6 +222,19 @@ def _is_frozen(value: Any) -> bool:
     if isinstance(value, tuple) and value:
         return all(map(_is_frozen, value))
     return is_dataclass(value) and not isinstance(value, type) and value.__dataclass_params__.frozen  # type: ignore
+
+
+def _describe_frozen(value: Any) -> str:
+    """Return a frozen object, or a value in it, as a line of text that is the same in each process."""
+    if _is_plain(value):
+        return _to_text(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_describe_frozen, value))}{',' * (len(value) == 1)})"
+    if _is_frozen(value):
+        values = [f"{own.name}={_describe_frozen(getattr(value, own.name))}" for own in fields(value)]
+        return f"{type(value).__qualname__}({', '.join(values)})"
+    text = _to_text(np.asarray(value).tolist()) if _is_small_array(value) else repr(value)
+    return _ADDRESS.sub("", " ".join(text.splitlines()))
 
 
 def _is_shown_by_source(value: Any) -> bool:
