@@ -102,11 +102,11 @@ def check_whole_batches(experiment: PreparedExperiment, schedule: Schedule) -> N
     if not experiment.objective.has_client_losses or isinstance(experiment.algo, Baseline):
         return
     if schedule.full_batch_steps is None:
-        raise UserError(f"{_describe_client_losses(experiment)}, which a minibatch does not have: give "
+        raise UserError(f"{describe_client_losses(experiment)}, which a minibatch does not have: give "
                         f"`batch_size=null` instead of {experiment.settings.batch_size}")  # fmt: skip
 
 
-def _describe_client_losses(experiment: PreparedExperiment) -> str:
+def describe_client_losses(experiment: PreparedExperiment) -> str:
     """Return a clause on losses that compare all rows of a client."""
     if experiment.objective.client_intercepts:
         return "`objective.client_intercepts=true` takes all rows of a client"
@@ -368,7 +368,7 @@ def explain_need_of_all_rows(experiment: PreparedExperiment) -> str:
     if algo.has_personal_models:
         return f"`algo={name}` has personal models, which are measured on rows in memory"
     if experiment.objective.has_client_losses:
-        return _describe_client_losses(experiment)
+        return describe_client_losses(experiment)
     if experiment.topology.has_nodes:
         return f"`topology={experiment.names['topology']}` measures the model of each client on all rows"
     settings = experiment.settings

@@ -133,6 +133,12 @@ def test_a_client_of_one_class_outside_of_a_fold_is_refused():
         sites_of(plan)["a"].read_table()
 
 
+def test_a_minibatch_is_refused_for_the_intercepts_and_not_for_the_objective():
+    with fails("a plan for sites: objective.client_intercepts=true takes all rows of a client, which a minibatch does "
+               "not have: give batch_size=null"):  # fmt: skip
+        plan_of("algo=fedavg", "algo.client_lr=0.1", "reg=l2", "batch_size=5")
+
+
 @pytest.mark.parametrize(
     ("overrides", "options", "sentence"),
     [

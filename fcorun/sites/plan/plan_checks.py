@@ -13,6 +13,7 @@ from fcorun.data.datasets.sites import Sites
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import replace_plugins
+from fcorun.experiment.requirements import describe_client_losses
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.communication.contracts import Identity, Star
@@ -80,8 +81,9 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"{data.task}: give another objective, or data.event where targets are times to events": (
             data.task not in objective.tasks
         ),
-        f"objective={names['objective']} compares all rows of a client, which a minibatch does not have: give "
-        "batch_size=null": objective.has_client_losses and settings.batch_size is not None,
+        f"{describe_client_losses(experiment)}, which a minibatch does not have: give batch_size=null": (
+            objective.has_client_losses and settings.batch_size is not None
+        ),
         "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),
         "reg.per_client gives clients numbers by their order, which sites do not know: leave it out": bool(
             experiment.reg.per_client
