@@ -330,14 +330,11 @@ def _finish_jobs(
 def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
     """Assess the optimality gap of a run that aims at the optimum, and describe a large one.
 
-    The gap follows from a solver on all rows, where the steps of the run were resolved for it; of rows that stay at
-    sites, from the duality gap at the end, if the run measured that.
+    The gap follows from a solver on all rows, where the steps of the run were resolved for it, or where the run ended
+    by its algorithm's own certificate; of rows that stay at sites, from the duality gap at the end, if the run measured
+    that.
     """
     if job.divergence_round or not aims_at_optimum(job.experiment):
-        return
-    if job.convergence:
-        name = job.experiment.algo.certificate  # type: ignore[union-attr]
-        job.certificate = {"kind": name, "value": job.rows[-1][name], "certified": True, "near": True}
         return
     objectives = (job.rows[0]["objective"], job.rows[-1]["objective"])
     duality_gap = job.rows[-1].get("gap", np.inf)
@@ -345,13 +342,14 @@ def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
     resolved = job.resolved_values or {}
     has_resolved_steps = "least" in resolved and any(name.startswith("algo.") for name in resolved)
     if data.train.stays_at_sites:
-        if "gap" not in job.rows[-1] and not job.experiment.settings.reference:  # which measures the distance
-            job.add_reason(describe_unknown_gap(job.experiment, data))
-        elif not np.isfinite(duality_gap) and "gap" in job.rows[-1]:
+        if "gap" not in job.rows[-1]:
+            if not (job.convergence or job.experiment.settings.reference):  # which measure the distance
+                job.add_reason(describe_unknown_gap(job.experiment, data))
+        elif not np.isfinite(duality_gap):
             away = isinstance(data.train, SiteRows) and data.train.absences.entries
             why = "was not measured at the end, where a site was away" if away else "is not finite"
             job.add_reason(f"how near the optimum it ended is not known: its duality gap {why}")
-        elif np.isfinite(duality_gap):
+        else:
             gap = summarize_duality_gap(objectives, duality_gap)
             job.certificate = asdict(gap)
             if not (gap.near or job.stopped):
@@ -360,14 +358,17 @@ def _assess_gap(job: Job, data: FederatedData, solution: PyTree) -> None:
                     f"the objective ended at most {duality_gap:.3g} above the optimum, by its duality gap: {advice}"
                 )
         return
-    if not np.isfinite(objectives[1]) or not has_resolved_steps:
+    if not np.isfinite(objectives[1]) or not (has_resolved_steps or job.convergence):
         return
     if data.train.why_not_in_memory:
-        job.add_reason("how near the optimum it ended is not judged, for that takes all rows in memory")
+        if not job.convergence:
+            job.add_reason("how near the optimum it ended is not judged, for that takes all rows in memory")
     else:
-        gap = assess_gap(job.experiment, data, solution, objectives, resolved["least"], duality_gap=duality_gap)
+        least = resolved.get("least", 0.0)
+        gap = assess_gap(job.experiment, data, solution, objectives, least, duality_gap=duality_gap)
         job.certificate = asdict(gap)
-        job.add_reason(gap.describe(job.experiment, data, falling=falling))
+        if gap.near is False or not job.convergence:  # where no bound decides, the algorithm's certificate stands
+            job.add_reason(gap.describe(job.experiment, data, falling=falling))
 
 
 def _save_checkpoints(

@@ -167,7 +167,7 @@ class RunHistory:
             return False
         row = self.rows[-1]
         rounding = float(np.finfo(settings.precision).eps) ** _CERTIFICATE_ROUNDING
-        return row[name] <= rounding * abs(row["objective"])  # NaN before the first round
+        return 0 <= row[name] <= rounding * abs(row["objective"])  # NaN before the first round
 
     def end_converged(self) -> None:
         """End a run that has converged, and note its certificate."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from helpers import ragged
 
+import fcorun
 from fcorun import run
 from fcorun.engine.engine import Engine
 from fcorun.experiment.prepare import prepare
@@ -25,12 +26,38 @@ def test_newton_ends_at_a_decrement_of_rounding_and_the_record_says_so(tmp_path)
     assert decrement.iloc[-1] <= 1e-18
     assert (decrement.iloc[1:-1] > 1e-20).all()
     assert record.summary["convergence"].startswith(f"ended in round {record.summary['round']}: ")
+    assert record.summary["certificate"]["kind"] == "duality gap"  # of the pooled rows, not of the run itself
     assert record.summary["certificate"]["near"]
     assert record.status["reason"] == ""
     for name, values in record.solution.items():
         np.testing.assert_allclose(values, complete.solution[name], rtol=1e-10, atol=1e-12)
     n_rows = len(record.metrics)
     assert record.metrics["objective"].tolist() == complete.metrics["objective"].tolist()[:n_rows]
+
+
+@pytest.mark.filterwarnings("ignore::fcorun.ExperimentWarning")
+@pytest.mark.parametrize("scale", [1.0, 3e5])
+def test_a_run_ends_early_at_the_optimum_alone(scale, tmp_path):
+    """Income in its own unit leaves the solver of float32 far from the optimum of age and year, without moving."""
+    rng = np.random.default_rng(0)
+    income, age, year = rng.standard_normal((3, 200))
+    y = (rng.uniform(size=200) < 1 / (1 + np.exp(-income - 0.8 * age))).astype(int)
+    x = np.stack([scale * (4 + income), 60 + 12 * age, 2021 + year] if scale > 1 else [income, age, year], axis=1)
+    objectives = {}
+    for precision in ("float32", "float64"):
+        data = fcorun.from_arrays(x, y, np.arange(200) % 4, task="binary", standardize="none", validation=0.0)
+        experiment = fcorun.Experiment(data=data, algorithm=fcorun.Newton(), regularizer=fcorun.L1(strength=1e-4),
+                                       rounds=15, eval_every=5, precision=precision)  # fmt: skip
+        record = experiment.run(tmp_path / precision)
+        objectives[precision] = record.metrics["objective"].iloc[-1]
+        assert ("convergence" in record.summary) == (scale == 1)
+        if scale == 1:
+            assert record.summary["certificate"]["kind"] == "duality gap"
+            assert record.summary["certificate"]["near"]
+    if scale == 1:
+        assert objectives["float32"] == pytest.approx(objectives["float64"], rel=1e-6)
+    else:
+        assert objectives["float32"] > 1.01 * objectives["float64"]
 
 
 def test_the_last_round_of_the_user_comes_first(tmp_path):

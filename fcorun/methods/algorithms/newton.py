@@ -11,7 +11,13 @@ from fcorun.base.config import Count, NonNegative, Positive
 from fcorun.base.metrics import Metric
 from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm
 from fcorun.methods.problem.inner_solvers import StoppingRule
-from fcorun.methods.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric
+from fcorun.methods.problem.penalized_quadratic import (
+    bound_model_decrease,
+    hessian,
+    minimize_model,
+    pack_symmetric,
+    unpack_symmetric,
+)
 
 _DECREASE = 1e-4  # the share of the predicted decrease that Armijo's rule requires
 
@@ -27,8 +33,9 @@ class Newton(Algorithm):
     The solution is the proposed point. For losses without a bound on their curvature, where a proposal may be far off,
     it is the last accepted point.
 
-    The squared decrement d'Hd of the last direction d, with the Hessian H, is twice the distance of the accepted
-    point's objective from the minimum, up to terms of higher order. It is noise squared once a run has converged, and
+    The squared decrement is twice the decrease that the model allows from the accepted point to its minimum, which is
+    d'Hd without psi: twice the distance of the objective from the minimum, up to terms of higher order. It has
+    what the server's solver leaves, too (``bound_model_decrease``). It is noise squared once a run has converged, and
     the run ends there.
     """
 
@@ -68,9 +75,9 @@ class Newton(Algorithm):
             minimum = minimize_model(problem, gradient, matrix, v, StoppingRule(self.iterations, 0.0, self.tolerance))
             direction = minimum - v
             decrease = gradient.dot(direction) + problem.psi(minimum) - problem.psi(v)
-            flat = ravel_pytree(direction)[0]
+            decrement = bound_model_decrease(problem, gradient, matrix, v, minimum)
             return {"w": v, "direction": direction, "t": self.step * jnp.ones_like(loss), "value": value,
-                    "decrease": decrease, "decrement": flat @ matrix @ flat}  # fmt: skip
+                    "decrease": decrease, "decrement": decrement}  # fmt: skip
 
         def halve():
             return server | {"t": server["t"] / 2}

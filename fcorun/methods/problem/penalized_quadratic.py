@@ -84,6 +84,52 @@ def minimize_model(problem: Problem, gradient: Vector, matrix: jax.Array, start:
     return Vector({**start, **minimizer, **unravel_others(flat_others - newton_step - eliminated @ move)})
 
 
+def bound_model_decrease(
+    problem: Problem, gradient: Vector, matrix: jax.Array, start: Vector, minimum: Vector
+) -> jax.Array:
+    """Return a bound on twice the decrease from ``start`` to the least value of the model of ``minimize_model``.
+
+    It holds however near the minimum the solver has come: for any convex psi, a subgradient s of the model m at v has
+    m(v) - min m <= s' matrix^-1 s / 2. A step of proximal gradient of length t from ``minimum`` to v has
+    s = (minimum - v) / t + matrix (v - minimum). Slopes below eps |minimum| / t do not move ``minimum``, as those of a
+    small feature beside a large one, and are added to s. Parameters that psi holds at 0 are left out.
+
+    Args:
+        minimum: the result of ``minimize_model``.
+    """
+    names = () if isinstance(problem.regularizer, NoRegularizer) else problem.regularized
+    origin, unravel = ravel_pytree(start)
+    u = ravel_pytree(minimum)[0]
+    eps = jnp.finfo(u.dtype).eps
+    slopes = ravel_pytree(gradient)[0] + matrix @ (u - origin)
+    marks = {name: jnp.full_like(values, name in names, bool) for name, values in start.items()}
+    has_psi = ravel_pytree(Vector(marks))[0]
+    curvature = _bound_largest_eigenvalue(jnp.where(jnp.outer(has_psi, has_psi), matrix, 0))
+    curvature = jnp.where(curvature > 0, curvature, 1)
+    after_step = unravel(u - jnp.where(has_psi, slopes / curvature, 0))
+    proxes = {name: problem.regularizer.prox(after_step[name], 1 / curvature) for name in names}  # counted as none
+    v = ravel_pytree(Vector({**after_step, **proxes}))[0]
+    subgradient = jnp.where(has_psi, curvature * (u - v), slopes) + matrix @ (v - u)
+    hidden = jnp.where(has_psi, eps * curvature * jnp.abs(u), 0)
+    subgradient += jnp.where(subgradient < 0, -hidden, hidden)
+
+    is_free = ~has_psi | (u != 0) | (v != 0)
+    free_matrix = jnp.where(jnp.outer(is_free, is_free), matrix, 0)
+    subgradient = jnp.where(is_free, subgradient, 0)
+    solution = _solve(free_matrix, subgradient)
+    rest = subgradient - free_matrix @ solution
+    diagonal = jnp.diagonal(free_matrix)
+    rest_squared = jnp.sum(rest**2 / jnp.where(diagonal > 0, diagonal, eps)) / _smallest_curvature(u)
+    left = jnp.abs(subgradient @ solution) + rest_squared
+
+    move = v - origin
+    quadratic = move @ matrix @ move
+    psi_of_start = problem.psi(start)
+    linear = ravel_pytree(gradient)[0] @ move + problem.psi(unravel(v)) - psi_of_start
+    rounding = 4 * eps * jnp.abs(psi_of_start)  # of the difference of two values of psi
+    return jnp.maximum(quadratic, -2 * linear - quadratic - rounding) + left
+
+
 def _fista(problem: Problem, slopes: jax.Array, matrix: jax.Array, start: Vector, stop: StoppingRule) -> Vector:
     """Minimize <slopes, v - start> + (v - start)' matrix (v - start) / 2 + psi(v) over the parameters of psi."""
     origin, unravel = ravel_pytree(start)
@@ -137,7 +183,7 @@ def _solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
         x, residual, direction, squared, count = state
         product = scale * (matrix @ (scale * direction))
         curvature = direction @ product
-        positive = curvature > size * eps**0.75 * (direction @ direction)
+        positive = curvature > _smallest_curvature(right) * (direction @ direction)
         length = jnp.where(positive, squared / jnp.where(positive, curvature, 1), 0)
         residual = residual - length * product
         new_squared = jnp.where(positive, residual @ residual, 0)
@@ -149,6 +195,11 @@ def _solve(matrix: jax.Array, right: jax.Array) -> jax.Array:
 
     start = (jnp.zeros_like(right), scaled_right, scaled_right, scaled_right @ scaled_right, 0)
     return scale * lax.while_loop(proceeds, step, start)[0]
+
+
+def _smallest_curvature(vector: jax.Array) -> float:
+    """Return the curvature of a matrix with diagonal 1 that counts as rounding of 0, of ``vector``'s size and type."""
+    return len(vector) * float(jnp.finfo(vector.dtype).eps) ** 0.75
 
 
 def invert_positive(matrix: jax.Array) -> jax.Array:

@@ -13,8 +13,10 @@ from fcorun.base.config import numeric_fields
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.optimum import resolve_strength
 from fcorun.experiment.prepare import prepare
+from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.problem import penalized_quadratic, solver
-from fcorun.methods.problem.problem import Vector
+from fcorun.methods.problem.inner_solvers import StoppingRule
+from fcorun.methods.problem.problem import Problem, Vector
 from fcorun.methods.problem.solver import gather_rows
 
 SIZES = (12, 20, 16, 30)
@@ -165,3 +167,37 @@ def test_too_many_parameters_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("fcorun.experiment.requirements.MAX_PARAMETERS", 6)
     with fails("sends Hessians, of at most 6 parameters, and data=table has 7"):
         load_data(prepare(ragged(tmp_path, "algo=newton")))
+
+
+def model_of(weights, gradient, curvatures, strength, dtype):
+    """Return the arguments of the model of a problem without an intercept: quadratic, with psi the l1 norm."""
+    shapes = {"weights": (len(weights),)}
+    problem = Problem(fcorun.LeastSquares(intercept=False), fcorun.L1(strength=strength), Euclidean(), shapes)
+    start, slopes = (Vector(weights=jnp.asarray(values, dtype)) for values in (weights, gradient))
+    return problem, slopes, jnp.diag(jnp.asarray(curvatures, dtype)), start
+
+
+def test_the_decrement_has_the_decrease_of_psi_at_a_kink():
+    """From w = 1e-4 to the kink at 0, (v - w)^2 / 2 + |v| falls by |w| - w^2 / 2, of which d'Hd = w^2 has little."""
+    with jax.enable_x64(True):
+        problem, slopes, matrix, start = model_of([1e-4], [0.0], [1.0], 1.0, "float64")
+        minimum = penalized_quadratic.minimize_model(problem, slopes, matrix, start, StoppingRule(100, 0.0, 1e-12))
+        bound = penalized_quadratic.bound_model_decrease(problem, slopes, matrix, start, minimum)
+    assert minimum["weights"].tolist() == [0.0]
+    assert float(bound) == pytest.approx(2 * (1e-4 - 1e-8 / 2), rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e5])
+def test_the_decrement_counts_what_the_solver_of_the_model_leaves(scale, dtype):
+    """Steps of 1 / scale^2 leave the first feature in place: twice the decrease is (|g| - strength)^2."""
+    with jax.enable_x64(dtype == "float64"):
+        problem, slopes, matrix, start = model_of([0.02, 0.0], [-0.3, 0.0], [1.0, scale**2], 0.1, dtype)
+        left = penalized_quadratic.bound_model_decrease(problem, slopes, matrix, start, start)
+        solved = Vector(weights=jnp.asarray([0.22, 0.0], dtype))
+        found = penalized_quadratic.bound_model_decrease(problem, slopes, matrix, start, solved)
+    assert float(left) >= 0.99 * 0.2**2
+    assert float(found) >= 0.99 * 0.2**2
+    if scale == 1:
+        assert float(left) <= 2 * 0.2**2
+        assert float(found) == pytest.approx(0.2**2, rel=1e-5)
