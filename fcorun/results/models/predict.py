@@ -36,11 +36,10 @@ def predict(
     ``prediction`` (a number, or the label of a class; of times to events the linear predictor), ``probability_LABEL``
     of each class, and with ``at`` ``survival_at_TIME``, the probability of no event up to it, and ``baseline_hazard``,
     the client whose hazard it is by. For a record with personal models, ``model`` is personal or shared. For
-    standardize=per_client, ``scaling`` is client (of the row's client) or mean (of all clients; of a record that a site
-    keeps, "mean of this site"). Where clients have intercepts of their own, so is ``intercept``. The column
-    ``warnings`` flags rows whose prediction is doubtful: levels, clients and numbers that training did not have, and
-    gaps that were filled. The column is omitted if no row
-    is doubtful.
+    standardize=per_client, ``scaling`` is client (of the row's client) or mean (of all clients; of a site's record,
+    "mean of this site"). Where clients have intercepts of their own, so is ``intercept``. The column ``warnings`` flags
+    rows whose prediction is doubtful: levels, clients and numbers that training did not have, and gaps that were
+    filled. The column is omitted if no row is doubtful.
 
     Args:
         record: a record that is done.
@@ -86,8 +85,7 @@ def predict(
     predictions = pd.concat([pd.DataFrame(leading), repeated_columns.reset_index(drop=True), predictions], axis=1)
     if with_model:
         predictions["model"] = np.where(np.isin(known_client, with_model), "personal", "shared")
-    mean = "mean of this site" if "sites" in record.summary["data"] else "mean"
-    _tell_client_from(mean, predictions, known_client, scaling=with_scaling, intercept=clients_with_intercepts(record))
+    _tell_client_from_mean(predictions, record, known_client)
     if (known_client == "").any() and record.has_personal_models_at_sites and personal_only(record.rows):
         names = f" ({_quote(with_model)})" if with_model else ""
         raise UserError(f"{record.folder} has no shared model, and each client's personal model is at its site: give "
@@ -104,9 +102,11 @@ def predict(
     return predictions, warnings
 
 
-def _tell_client_from(mean: str, predictions: Any, known_client: np.ndarray, **clients_by_column: list[str]) -> None:
-    """Add a column for each list of clients that is not empty: "client" for their rows, ``mean`` for others."""
-    for name, clients in clients_by_column.items():
+def _tell_client_from_mean(predictions: Any, record: Record, known_client: np.ndarray) -> None:
+    """Add the columns of scalings and intercepts, if clients have them: client for their rows, mean for others."""
+    mean = "mean of this site" if "sites" in record.summary["data"] else "mean"
+    with_scaling = [str(name) for name in record.scaling.get("client", ())]
+    for name, clients in {"scaling": with_scaling, "intercept": clients_with_intercepts(record)}.items():
         if clients:
             predictions[name] = np.where(np.isin(known_client, clients), "client", mean)
 
