@@ -112,6 +112,19 @@ def test_a_level_or_a_class_that_one_row_of_a_client_has_is_not_told(words):
     open_clinic(plan_of(*WHOLE, *binary))
 
 
+def test_few_held_out_rows_of_a_class_of_a_client_are_allowed_since_no_upload_tells_them():
+    split = np.resize(["train"] * 3 + ["validation"], 80)
+    row = np.arange(80) % 40
+    ill = np.where((row % 4 == 0) | (row == 3) | (row == 7), "yes", "no")  # two of ten validation rows of each ward
+    write_site(ill=ill, split=split)
+    binary = ("data.target=ill", "data.task=binary", "data.positive=yes", "data.ignore=[cost]", "data.split=split")
+    for words in (META, COHORT):
+        words = tuple(word for word in words if "validation" not in word)
+        site = open_clinic(plan_of(*words, *binary))
+        is_event = site.table.masks[1] & (site.table.rows.y == "yes")
+        assert site.table.count_rows(is_event)[:, 1].tolist() == [2, 2]
+
+
 def test_two_rows_that_outweigh_the_others_in_a_fit_of_a_client_are_not_sent(tmp_path):
     """Two of 40 residuals in each ward are large: at the fit of ward A the rows count as 3.9, those of both as 9."""
     frame = write_site()

@@ -513,11 +513,12 @@ def _find_small_sets(table: SiteTable, has_targets: bool) -> Iterator[UserError]
         if not has_targets or table.labels is None:
             break
         labels, number = np.unique(table.labels[mask], return_inverse=True)
-        client = table.client_rows.client_index[mask] if table.uploads_by_client else np.zeros(mask.sum(), np.int64)
+        by_client = table.uploads_by_client and rows == ROWS[0]  # held-out rows are in no upload
+        client = table.client_rows.client_index[mask] if by_client else np.zeros(mask.sum(), np.int64)
         counts = np.zeros((len(labels), len(table.clients)), np.int64)
         np.add.at(counts, (number, client), 1)
         for label in labels[((counts > 0) & (counts < minimum)).any(axis=1)].tolist():
-            of_client = " of a client" if table.uploads_by_client else ""
+            of_client = " of a client" if by_client else ""
             few = (f"has fewer than {minimum} {rows} rows{of_client}, the least that policy.min_cell of this site "
                    "allows: leave the site out, hold out other rows, or have the site's owner allow fewer, min_cell in "
                    "the file of policy=FILE")  # fmt: skip
