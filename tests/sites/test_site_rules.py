@@ -412,6 +412,16 @@ def test_real_tables_pass(file, overrides):
         pytest.fail(str(error))
 
 
+def test_codes_of_missing_values_are_none_of_groups_and_splits():
+    """As in a table of all rows, where the names of groups are text as it is written."""
+    patients = [f"{number:02}" for number in range(30)] * 2
+    change(patient_no=patients, visit=np.where(np.arange(60) % 30 % 4 < 3, "train", "validation"))
+    plan = plan_of("data.group=patient", "data.split=visit", "algo=gram")
+    site = check(plan, rename={"patient_no": "patient"}, na=["9", "train"])
+    assert site.table.rows.group.tolist() == patients
+    assert site.table.n_rows.tolist() == [[46, 14, 0]]
+
+
 def test_a_held_out_target_that_outweighs_all_others_is_refused():
     change(cost=first(1, values=(98765.0, 1.0)), split=first(20, values=("validation", "train")))
     with fails("few validation rows outweigh all others in the column 'cost'"):

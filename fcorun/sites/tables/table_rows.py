@@ -391,9 +391,8 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles, options: FileOptions) -
     ending = detect_ending(file, where)
     if ending not in NAMED_COLUMN_ENDINGS:
         raise UserError(f"{where}: the columns of a site have names: give one of {', '.join(NAMED_COLUMN_ENDINGS)}")
-    target, client = (own_names.get(str(name), name) for name in (roles.target, roles.client))
-    repeated_names = [own_names.get(name, name) for name in site.keep or () if name != roles.client]
-    text_columns = repeated_names if client is None else [client, *repeated_names]
+    target = own_names.get(str(roles.target), roles.target)
+    text_columns = [own_names.get(name, name) for name in replace(roles, keep=site.keep).text_columns]
     check_file_options(options, ending)
     parsed = read_named_columns(
         file, ending, target, text_columns, where=where, options=options, encoding_hint=ENCODING_HINT
