@@ -42,6 +42,8 @@ class Measurements:
             not depend on them.
         seed_kind: the seeds in words, such as "seeds of data".
         lost_seeds_notes: a note for each algorithm that has lost seeds, which diverged or failed.
+        converged: by algorithm, the seeds of the runs that ended where their algorithm's certificate was rounding: more
+            rounds would have changed nothing.
     """
 
     grid: RunTable
@@ -50,13 +52,17 @@ class Measurements:
     grid_rows: Sequence[MetricRows] = ()
     seed_kind: str = "seeds"
     lost_seeds_notes: dict[str, str] = field(default_factory=dict)
+    converged: dict[str, set[Any]] = field(default_factory=dict)
 
 
 def collect_measurements(inputs: FigureInputs) -> Measurements:
     """Collect the measurements that the claims of a figure are about."""
     runs: dict[str, list[tuple[Any, MetricRows]]] = {}
+    converged: dict[str, set[Any]] = {}
     for algo, record in zip(inputs.tuned.frame["algo"], inputs.tuned_records, strict=True):
         runs.setdefault(algo, []).append((inputs.seeds_of(record), record.rows))
+        if record.summary.get("convergence"):
+            converged.setdefault(algo, set()).add(inputs.seeds_of(record))
     return Measurements(
         grid=inputs.grid,
         tuned=fco.add_averages(inputs) if inputs.figure.draw == "averaging" else inputs.tuned,
@@ -64,6 +70,7 @@ def collect_measurements(inputs: FigureInputs) -> Measurements:
         grid_rows=[record.rows for record in inputs.grid_records],
         seed_kind=inputs.tuned.seed_kind,
         lost_seeds_notes=inputs.lost_seeds_notes,
+        converged=converged,
     )
 
 
@@ -215,7 +222,10 @@ def _measure(claim: Claim, algo: str, measurements: Measurements) -> tuple[SeedV
         if axis == "largest":
             values = {None: _largest_good_value(claim, algo, amount, measurements)}
         else:
-            values = {seed: _value_after(claim.metric, rows, axis, amount, algo) for seed, rows in runs}
+            values = {}
+            for seed, rows in runs:
+                stands_still = seed in measurements.converged.get(algo, ())
+                values[seed] = _value_after(claim.metric, rows, axis, amount, algo, stands_still=stands_still)
     elif claim.at == "share":
         values = {None: _share_at_target(claim, algo, measurements.grid)}
     elif claim.at == "worst":
@@ -230,15 +240,16 @@ def _measure(claim: Claim, algo: str, measurements: Measurements) -> tuple[SeedV
     return values, values
 
 
-def _value_after(metric: str, rows: MetricRows, axis: str, amount: float, algo: str) -> float:
+def _value_after(metric: str, rows: MetricRows, axis: str, amount: float, algo: str, *, stands_still: bool) -> float:
     """Return a metric at the last evaluation that took no more than ``amount``; of a baseline, at its solution.
 
-    Returns NaN if the run ended before, or if its first evaluation had taken more.
+    Returns NaN if the run ended before, unless it ``stands_still`` at its end, or if its first evaluation had taken
+    more.
     """
     if is_baseline_row(rows[-1]):
         return rows[-1].get(metric, float("nan"))
     amounts = x_values(rows, axis, algo)
-    if amounts[-1] < amount:
+    if amounts[-1] < amount and not stands_still:
         return np.nan
     within = [row for row, so_far in zip(rows, amounts, strict=True) if so_far <= amount]
     return within[-1].get(metric, float("nan")) if within else float("nan")

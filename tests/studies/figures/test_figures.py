@@ -172,6 +172,26 @@ def test_a_share_of_points_counts_each_point_once():
     assert measure(["done", "done", "done", "diverged"]) == "0"
 
 
+@pytest.mark.parametrize(("summary", "holds"), [({"convergence": "ended"}, "yes"), ({}, "not measured")])
+def test_a_run_that_ended_converged_stands_still_after_its_end(summary, holds):
+    """A run that a target stopped, or that was shorter, says nothing of later rounds."""
+    rows = [{"round": r, "bytes_up": 8 * r, "support_f1": 0.2 * r} for r in range(4)]
+    table = RunTable(pd.DataFrame({"algo": ["a"], "data": "x", "status": "done", "tail_support_f1": [0.6]}))
+    inputs: Any = SimpleNamespace(
+        figure=Figure("t"),
+        grid=table,
+        tuned=table,
+        grid_records=[],
+        tuned_records=[SimpleNamespace(rows=rows, summary=summary)],
+        seeds_of=lambda record: None,
+        lost_seeds_notes={},
+    )
+    for amount in ({"rounds": 100}, {"bytes": 1e9}):
+        late = Figure("t", claims=[claim(at=amount)])
+        (row,) = claims.check_claims("fig", late, claims.collect_measurements(inputs))
+        assert row["holds"] == holds
+
+
 def test_a_claim_about_less_than_the_first_evaluation_took_is_unknown():
     rows = [{"round": r, "bytes_up": 8 * r, "grad_evals": 10 * (r + 1), "support_f1": 0.6} for r in range(3)]
     assert checked(claim(at={"grad_evals": 9}), rows=rows)["measured"] == "support_f1 after 9 grad_evals unknown"
