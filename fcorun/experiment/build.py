@@ -41,6 +41,7 @@ from fcorun.experiment.requirements import (
 )
 from fcorun.methods.algorithms.algorithm import Algorithm, ProblemConstants
 from fcorun.methods.clocks.clock import NoClock
+from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.objectives.objective import LinearModel, Objective
 from fcorun.methods.problem.curvature import bound_pooled_smoothness, curvature_bounds
@@ -226,8 +227,16 @@ def build_problem(experiment: PreparedExperiment, data: FederatedData) -> Proble
     if regularizer.depends_on_data:
         weights = data.train.objective_weights(experiment.settings.client_weighting)
         regularizer = bind_regularizer(regularizer, experiment.objective, data, weights, names["reg"])
+    levels: tuple[int, ...] = ()
+    references: tuple[int, ...] = ()
+    encoding = data.features.encoding
+    if encoding is not None and ("bias" in shapes or isinstance(experiment.objective, Cox)):  # which take a shift
+        number = {name: index for index, name in enumerate(data.features.names)}
+        levels = tuple(number[name] for name in encoding.level_features if name in number)
+        first_levels = dict.fromkeys(encoding.reference_of_feature.values())
+        references = tuple(number[name] for name in first_levels if name in number)
     problem = Problem(experiment.objective, regularizer, experiment.mirror, shapes, data.features.scale,
-                      n_clients=data.n_clients)  # fmt: skip
+                      n_clients=data.n_clients, levels=levels, references=references)  # fmt: skip
     for name in problem.regularized:
         if name not in shapes:
             raise UserError(f"`reg.apply_to`: `objective={names['objective']}` has no parameter '{name}'; "

@@ -47,6 +47,17 @@ class Encoding:
         curves = [column for column in self.columns if column.makes_curve]
         return {name: column.name for column in curves for name in column.value_features}
 
+    @property
+    def reference_of_feature(self) -> dict[str, str]:
+        """The first level of each column whose features add up to one, by the names of all of these features."""
+        columns = [column for column in self.columns if column.adds_up_to_one]
+        return {name: column.features[0] for column in columns for name in column.features}
+
+    @property
+    def level_features(self) -> tuple[str, ...]:
+        """The names of the features of columns of levels."""
+        return tuple(name for column in self.columns if column.has_levels for name in column.features)
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Encoding":
         """Return the encoding that ``to_dict`` returned. Raises KeyError, TypeError or ValueError for anything else."""

@@ -1,10 +1,12 @@
 """Algorithms of one round, whose clients fit their own losses: the base class, DLSA and meta-analysis."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcorun.base.config import Count, NonNegative
@@ -113,8 +115,9 @@ class MetaAnalysis(LocalFitAlgorithm):
     dispersion by Pearson's residuals if the loss is not that log-likelihood itself. With a ridge, the inverse is that
     of Hessian plus ridge. A client has no estimate of its dispersion, and no weight, if its rows exceed its effective
     number of parameters by half a row or less, or if its residuals are only rounding. The result is NaN if no client
-    has a weight. Weights of rows count as relative ones. Of collinear columns, such as all levels of a text column with
-    the intercept, a client leaves out the last.
+    has a weight. Weights of rows count as relative ones. The levels of a text column are compared with its first one,
+    the same at all clients. Of other collinear columns a client leaves out the last, and not the intercept. Without a
+    ridge, what a level that it leaves out depends on has no estimate, either: it would not mean the same elsewhere.
 
     Messages are averaged by their weights in F, so that each client fills a row of its own of a table of M rows, which
     suits tens of clients. Only this row counts in ``bytes_up``. Runs are in float64, whatever ``precision`` says.
@@ -182,7 +185,8 @@ class MetaAnalysis(LocalFitAlgorithm):
     def _estimate(self, problem: Problem, fit: Vector, data: LocalData) -> tuple[Vector, Vector]:
         """Return a client's estimates and their variances.
 
-        A coefficient that the ones before determine is 0, and its variance infinite.
+        References, and coefficients that the intercept and those before determine, are 0. The variances of these are
+        infinite, and those of coefficients that the rows do not tell apart from a level.
         """
         batch, objective = data.whole, problem.objective
         assert isinstance(batch, Batch)
@@ -192,12 +196,13 @@ class MetaAnalysis(LocalFitAlgorithm):
         names = problem.objective.regularized
         ridges = Vector({name: 0 * values + (self.ridge if name in names else 0) for name, values in fit.items()})
         ridge = ravel_pytree(ridges)[0]
-        inverse = invert_positive(matrix + jnp.diag(ridge))
+        inverse = _invert_contrasts(problem, matrix + jnp.diag(ridge), fit)
         variance = jnp.diagonal(inverse) / n_rows
         determined = jnp.isfinite(variance)
         inverse = jnp.where(jnp.isfinite(inverse), inverse, 0)
         slope = ravel_pytree(problem.gradient(fit, batch))[0]
         estimate = unravel(jnp.where(determined, inverse @ (matrix @ flat - slope), 0))  # a last Newton step
+        variance = jnp.where(_is_confounded(problem, matrix, inverse, fit), jnp.inf, variance)
         if getattr(objective, "is_log_likelihood", False):
             return estimate, unravel(variance)
 
@@ -212,6 +217,41 @@ class MetaAnalysis(LocalFitAlgorithm):
         dispersion = n_rows * square / curvature / residual_rows  # by Pearson's residuals first / curvature
         is_known = (residual_rows > 0.5) & (square > rounding)  # half, since a whole row has rounding
         return estimate, unravel(variance * jnp.where(is_known, dispersion, jnp.inf))
+
+
+def _invert_contrasts(problem: Problem, matrix: jax.Array, w: Vector) -> jax.Array:
+    """Return the inverse of a Hessian (p, p) without the references of levels, by ``invert_positive``.
+
+    Parameters of no feature, as the intercept, come first: of features that determine one, the last is left out.
+    """
+    is_reference = _mark_features(w, problem.references)
+    is_feature = _mark_features(w, range(w["weights"].shape[0]))
+    order = np.argsort(is_feature, kind="stable")
+    kept = jnp.where(is_reference[:, None] | is_reference[None], 0, matrix)
+    place = np.argsort(order)
+    return invert_positive(kept[order][:, order])[place][:, place]
+
+
+def _is_confounded(problem: Problem, matrix: jax.Array, inverse: jax.Array, w: Vector) -> jax.Array:
+    """Return which parameters (p,) a level that is left out depends on, as of a client without rows of the reference.
+
+    Args:
+        matrix: the Hessian (p, p).
+        inverse: that of the parameters that are determined, 0 for the others.
+    """
+    is_level = _mark_features(w, problem.levels) & ~_mark_features(w, problem.references)
+    size = jnp.sqrt(jnp.diagonal(matrix))
+    is_left_out = is_level & (jnp.diagonal(inverse) == 0)
+    dependence = jnp.abs(inverse @ matrix) * size[:, None]  # of each column on those that are determined
+    depends = dependence > float(jnp.finfo(matrix.dtype).eps) ** 0.25 * size[None]
+    return (depends & is_left_out[None]).any(axis=1)
+
+
+def _mark_features(w: Vector, features: Iterable[int]) -> np.ndarray:
+    """Return a mask of the parameters (p,) that belong to these features."""
+    masks = [np.zeros(values.shape, bool) for values in w.values()]
+    masks[list(w).index("weights")][list(features)] = True
+    return np.concatenate([mask.ravel() for mask in masks])
 
 
 class CombinedEstimates(NamedTuple):

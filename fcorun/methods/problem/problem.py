@@ -233,6 +233,8 @@ class Problem:
         curvature: (l, L), bounds on the curvature of each client's loss, computed only for algorithms that need them.
         key_bits: the bits of the round's key, from which ``key`` is derived, or None.
         accessed: a set to which "server_key" is added when ``key`` is read, or None.
+        levels, references: the numbers of the features that are levels of text columns, and of the levels among them
+            that clients which fit alone compare the others with.
     """
 
     objective: Objective
@@ -245,6 +247,8 @@ class Problem:
     curvature: tuple[float, float] | None = None
     key_bits: KeyBits | None = None
     accessed: set[str] | None = field(default=None, compare=False, repr=False)
+    levels: tuple[int, ...] = ()
+    references: tuple[int, ...] = ()
 
     @property
     def key(self) -> jax.Array:

@@ -40,6 +40,7 @@ from fcorun.results.models.inference_table import (
 
 HETEROGENEOUS = 0.1  # of p values of Cochran's Q, a test of little power: below, clients count as different
 NO_ESTIMATE = "no client has an estimate"
+REFERENCE = "reference"
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +84,7 @@ class MetaAnalysisTable(InferenceTable):
 
     Attributes:
         clients: the estimates of the clients.
+        references: the level that each level of a text column is compared with, by the names of both.
         weights: the weight of each client in each coefficient (M, q); they add up to 1, or are 0.
         tau2: the variance between clients by DerSimonian and Laird (q,), in the units of the features.
         cochran_q, q_p_value: Cochran's Q and the p value of the hypothesis that the clients do not differ (q,).
@@ -90,6 +92,7 @@ class MetaAnalysisTable(InferenceTable):
     """
 
     clients: ClientEstimates
+    references: Mapping[str, str]
     weights: np.ndarray
     tau2: np.ndarray
     cochran_q: np.ndarray
@@ -177,7 +180,10 @@ def build_meta_table(clients: ClientEstimates, coefficients: Coefficients, level
     estimate = np.where(is_known, estimate, np.nan)
     error = np.where(is_known, precision, np.nan) ** -0.5
     low, high, p_value = intervals(Estimates(estimate, np.diag(error**2), np.inf, np.diag(error**2)), level)
-    curves = Encoding(coefficients.columns).curve_of_feature
+    encoding = Encoding(coefficients.columns)
+    curves = encoding.curve_of_feature
+    references = _find_references(clients, encoding)
+    is_reference = np.isin(clients.names, [*references.values()])
     is_feature = np.array([not name.startswith(INTERCEPT) for name in clients.names])
     is_tested = is_feature & is_known & ~np.isin(clients.names, [*curves])
     p_holm = np.full(len(estimate), np.nan)
@@ -204,7 +210,7 @@ def build_meta_table(clients: ClientEstimates, coefficients: Coefficients, level
         n=nothing,
         events=nothing,
         has_two_values=np.zeros(len(estimate), bool),  # its forest plot is per unit of each feature
-        method=tuple(np.where(is_known, method, NO_ESTIMATE).tolist()),
+        method=tuple(np.where(is_reference, REFERENCE, np.where(is_known, method, NO_ESTIMATE)).tolist()),
         ratio_name=coefficients.ratio_name,
         outcome=coefficients.classes[0] if len(coefficients.classes) == 1 else "",
         level=level,
@@ -212,12 +218,30 @@ def build_meta_table(clients: ClientEstimates, coefficients: Coefficients, level
         labels=tuple(displayed.get(name, name) for name in clients.names) if coefficients.feature_labels else (),
         curve_of_feature=curves,
         clients=clients,
+        references=references,
         weights=precisions / (1 + precisions * tau2 * is_random) / np.where(is_known, precision, 1),
         tau2=np.where(is_known, tau2, np.nan),
         cochran_q=np.where(is_known, q, np.nan),
         q_p_value=np.where(count > 1, chi2.sf(q, np.maximum(count - 1, 1)), np.nan),
         i2=np.where(is_known, i2, np.nan),
     )
+
+
+def _find_references(clients: ClientEstimates, encoding: Encoding) -> dict[str, str]:
+    """Return the reference of each other level by their names in ``clients``; a reference has no estimate.
+
+    Without an intercept no level is one, since each has a coefficient of its own.
+    """
+    has_estimate = dict(zip(clients.names, ~np.isnan(clients.standard_errors).all(axis=0), strict=True))
+    references = {}
+    for name in clients.names:
+        feature, separator, class_name = name.partition(": ")
+        reference = encoding.reference_of_feature.get(name)
+        if reference is None and feature in encoding.reference_of_feature:  # of one of several classes
+            reference = encoding.reference_of_feature[feature] + separator + class_name
+        if reference is not None and reference != name and not has_estimate[reference]:
+            references[name] = reference
+    return references
 
 
 def describe_meta(table: MetaAnalysisTable) -> list[str]:
@@ -229,6 +253,8 @@ def describe_meta(table: MetaAnalysisTable) -> list[str]:
         lines.append(f"the estimates of clients differ most in {table.features[most]}: I2 {table.i2[most]:.0%}, tau2 "
                      f"{table.tau2[most]:.3g}, Q {table.cochran_q[most]:.4g} with p "
                      f"{format_p(table.q_p_value[most])}")  # fmt: skip
+    if table.references:
+        lines.append(f"reference: {', '.join(dict.fromkeys(table.references.values()))}")
     return [
         *lines,
         f"source: {parse_source(SOURCES[META_ANALYSIS]).text}",
@@ -247,6 +273,15 @@ def find_meta_warnings(table: MetaAnalysisTable) -> list[str]:
             "intervals of fixed effects leave that out; `algo.effects=random` includes it"
         ))  # fmt: skip
     missing = np.isnan(clients.standard_errors)
+    has_fit = ~missing.all(axis=1)
+    missing[:, np.isin(clients.names, [*table.references.values()])] = False  # a reference has none by definition
+    for reference in dict.fromkeys(table.references.values()):
+        is_compared = [table.references.get(name) == reference for name in clients.names]
+        has_none = missing[:, is_compared].all(axis=1) & has_fit
+        if has_none.any():
+            named = abbreviate([name for name, is_out in zip(clients.clients, has_none, strict=True) if is_out])
+            sentences.append(f"the rows of {named} do not compare levels with {reference}, the reference, for want of "
+                             "its rows or of those of another level: their contrasts with it are left out")  # fmt: skip
     if missing.any():
         lacking = [f"{name} ({n} of {len(clients.clients)})"
                    for name, n in zip(table.features, missing.sum(axis=0), strict=True) if n]  # fmt: skip

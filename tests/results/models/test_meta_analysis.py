@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import composed, fails, not_none
 from inferred_records import patients
@@ -162,3 +163,80 @@ def test_a_plan_of_intervals_is_refused():
 
     experiment = prepare(composed("algo=meta_analysis", "data=lasso", "reg=none"))
     assert "plan without --infer" in not_none(explain_no_intervals(experiment))
+
+
+# Levels of text columns: contrasts with one reference, the same at all clients.
+
+
+def graded_record(folder, *overrides, missing=None):
+    """Return the record of y = 50 + effect of grade + noise at three hospitals; ``stage`` has no effect.
+
+    Hospital C has no rows of the grade ``missing``. Effects are those of R's ``lm``, grade a as the reference.
+    """
+    n = 240
+    rng = np.random.default_rng(4)
+    table = pd.DataFrame({"hospital": np.repeat(["A", "B", "C"], n // 3), "grade": rng.choice([*"abc"], n),
+                          "stage": rng.choice(["I", "II", "III"], n)})  # fmt: skip
+    if missing is not None:
+        is_missing = (table["hospital"] == "C") & (table["grade"] == missing)
+        table.loc[is_missing, "grade"] = "b"
+    table["y"] = 50 + table["grade"].map({"a": 0.0, "b": 2.0, "c": 6.0}) + rng.normal(0, 1, n)
+    folder.mkdir()
+    table.to_csv(folder / "graded.csv", index=False)
+    given = [f"data.path={folder / 'graded.csv'}", "data.target=y", "data.client=hospital", "data.validation=0"]
+    return run(composed("algo=meta_analysis", "data=table", *given, *overrides), folder / "run"), table
+
+
+def contrasts(table, columns=("grade", "stage")):
+    """Return the least squares coefficients and variances of contrasts with the first levels, by name."""
+    x = pd.get_dummies(table[list(columns)], prefix_sep="=", drop_first=True).assign(intercept=1).astype(float)
+    inverse = np.linalg.inv(x.T @ x)
+    fit = inverse @ x.T @ table["y"]
+    variance = ((table["y"] - x.to_numpy() @ fit.to_numpy()) ** 2).sum() / (len(x) - x.shape[1]) * np.diag(inverse)
+    return dict(zip(x.columns, zip(fit, variance, strict=True), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("standardize", ["none", "pooled"])
+def test_levels_are_compared_with_one_reference_at_all_clients(standardize, tmp_path):
+    record, data = graded_record(tmp_path / "levels", f"data.standardize={standardize}")
+    table = table_of(record)
+    by_client = [contrasts(part) for _, part in data.groupby("hospital")]
+    for feature in ("grade=b", "grade=c", "stage=II", "stage=III"):
+        fits, variances = np.array([each[feature] for each in by_client]).T
+        expected = (fits / variances).sum() / (1 / variances).sum()
+        assert table[feature]["estimate"] == pytest.approx(expected, rel=1e-6)
+        assert table[feature]["standard_error"] == pytest.approx((1 / variances).sum() ** -0.5, rel=1e-6)
+    assert min(table["stage=II"]["p_value"], table["stage=III"]["p_value"]) > 0.01  # it has no effect
+    assert "estimate" not in table["grade=a"]
+    assert table["(intercept)"]["estimate"] > 40
+    text = (record.folder / "inference.txt").read_text()
+    assert "reference: grade=a, stage=I" in text
+    assert "4 tests of no association: 2 with p below 0.05" in text
+    assert "stage=I " not in str(record.status.get("reason"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("standardize", ["none", "pooled"])
+def test_a_client_without_rows_of_the_reference_has_no_part_in_its_contrasts(standardize, tmp_path):
+    record, data = graded_record(tmp_path / "levels", f"data.standardize={standardize}", missing="a")
+    table = table_of(record)
+    by_client = [contrasts(part) for hospital, part in data.groupby("hospital") if hospital != "C"]
+    for feature in ("grade=b", "grade=c"):
+        fits, variances = np.array([each[feature] for each in by_client]).T
+        expected = (fits / variances).sum() / (1 / variances).sum()
+        assert table[feature]["estimate"] == pytest.approx(expected, rel=1e-6)
+    assert np.isnan(read_estimates(record).estimates[2][[0, 1, 2, 6]]).all()  # grade and the intercept
+    assert np.isfinite(read_estimates(record).estimates[2][[4, 5]]).all()  # stage
+    reason = str(record.status["reason"])
+    assert "the rows of C do not compare levels with grade=a, the reference" in reason
+    assert "stage=I," not in reason
+
+
+@pytest.mark.slow
+def test_a_client_without_rows_of_another_level_has_its_other_contrasts(tmp_path):
+    record, _ = graded_record(tmp_path / "levels", missing="c")
+    estimates = read_estimates(record).estimates[2]
+    assert estimates[1] == pytest.approx(2, abs=0.8)
+    assert np.isnan(estimates[2])
+    assert "grade=c (1 of 3)" in str(record.status["reason"])
