@@ -130,6 +130,17 @@ class Quantile(LinearModel):
     def conjugate(self, u, y):
         return u * y + self.smoothing * u**2 / 2
 
+    def remark_on_targets(self, y):
+        quantile = np.quantile(y, self.level, method="inverted_cdf")
+        below = np.mean(y < quantile)
+        up_to = np.mean(y <= quantile)
+        n_equal = int((y == quantile).sum())
+        if n_equal == 1 or min(self.level - below, up_to - self.level) <= _TOLERATED_SHARE:
+            return []
+        return [word(f"{n_equal:,} of {len(y):,} training targets equal {quantile:g}, their quantile of "
+                     f"`objective.level={self.level:g}`: {below:.1%} of the targets are below it and {up_to:.1%} at or "
+                     "below it, and no `objective.smoothing` gives a share between")]  # fmt: skip
+
     def final_warning(self, final):
         smoothed = final.get("train_smoothed", 0.0)
         coverage = final.get("train_coverage", self.level)
@@ -142,5 +153,5 @@ class Quantile(LinearModel):
         if max(deviation, smoothed / 10) > _TOLERATED_SHARE:
             return word(f"{share}, and {smoothed:.1%} of the residuals are within `objective.smoothing="
                         f"{self.smoothing:g}`: lower `objective.smoothing`, unless these are no more rows than the "
-                        "model has coefficients")  # fmt: skip
+                        "model has coefficients, or have equal targets, which no smoothing parts")  # fmt: skip
         return ""

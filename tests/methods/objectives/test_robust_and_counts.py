@@ -149,6 +149,20 @@ def test_the_default_smoothing_keeps_the_share_below_a_regression_quantile(level
     assert "give more rounds" in objective.final_warning({"train_coverage": level - 0.06, "train_smoothed": 0.04})
 
 
+def test_equal_targets_at_the_quantile_are_counted_and_no_smoothing_is_said_to_part_them():
+    days = np.r_[np.linspace(1, 6.9, 80), np.full(15, 7.0), np.linspace(8, 30, 5)]
+    (remark,) = Quantile(0.9).remark_on_targets(days)
+    assert remark == (
+        "15 of 100 training targets equal 7, their quantile of objective.level=0.9: 80.0% of the targets are below it "
+        "and 95.0% at or below it, and no objective.smoothing gives a share between"
+    )
+    assert Quantile(0.945).remark_on_targets(days) == []  # half a row from the share up to 7
+    assert Quantile(0.5).remark_on_targets(days) == []
+    assert Quantile(0.925).remark_on_targets(np.arange(10.0)) == []  # one row in ten is no tie
+    warning = Quantile(0.9, 0.1).final_warning({"train_coverage": 0.95, "train_smoothed": 0.15})
+    assert warning.endswith("model has coefficients, or have equal targets, which no smoothing parts")
+
+
 def test_targets_outside_the_support_are_refused(tmp_path):
     y = np.arange(20.0)
     for name, bad, words in (
