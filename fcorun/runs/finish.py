@@ -387,6 +387,7 @@ def _add_final_warnings(job: Job, separation_warning: str = "", coefficients: Co
         return
     if not job.stopped:
         job.add_reason(job.describe_missed_targets())
+        job.add_reason(job.describe_stalled_certificate())
     near = (job.certificate or {}).get("near")
     if _has_risen(job):
         has_advice = near is False  # that of a large gap

@@ -33,6 +33,8 @@ from fcorun.runs.several_hosts import run_rounds
 # a certificate of the objective counts as rounding below this power of the precision's epsilon, relative to the
 # objective: epsilon itself would leave errors of its root in the coefficients, and its square is noise
 _CERTIFICATE_ROUNDING = 1.25
+_STALLED = 1e-6  # a certificate above this share of the objective that stands still is told
+_EVALUATIONS_OF_STALL = 4  # over which it has not halved
 _PAUSE = 1.0  # seconds between two lines of progress
 _SHARE = 0.05  # the largest share of the time that writing progress takes
 
@@ -162,11 +164,10 @@ class RunHistory:
 
         With ``stop`` the user's targets count instead.
         """
-        name, settings = getattr(self.experiment.algo, "certificate", ""), self.experiment.settings
-        if not name or settings.stop is not None:
+        name, row = self._certificate, self.rows[-1]
+        if not name:
             return False
-        row = self.rows[-1]
-        rounding = float(np.finfo(settings.precision).eps) ** _CERTIFICATE_ROUNDING
+        rounding = float(np.finfo(self.experiment.settings.precision).eps) ** _CERTIFICATE_ROUNDING
         return 0 <= row[name] <= rounding * abs(row["objective"])  # NaN before the first round
 
     def end_converged(self) -> None:
@@ -176,6 +177,33 @@ class RunHistory:
         self.stopped = True
         self.convergence = (f"ended in round {row['round']}: the {label}, {row[name]:.2g}, is rounding in "
                             f"{self.experiment.settings.precision}")  # fmt: skip
+
+    @property
+    def _certificate(self) -> str:
+        """The name of the certificate that ends the run; empty without one, or with ``stop``."""
+        return "" if self.experiment.settings.stop is not None else getattr(self.experiment.algo, "certificate", "")
+
+    def describe_stalled_certificate(self) -> str:
+        """Return a sentence on a certificate that no longer falls, far above rounding; empty for others.
+
+        Rounding of the features' sizes then keeps the run from the optimum, and more rounds do not help.
+        """
+        name = self._certificate
+        if not name or self.stopped or len(self.rows) < _EVALUATIONS_OF_STALL:
+            return ""
+        values = [row[name] for row in self.rows[-_EVALUATIONS_OF_STALL:]]
+        last = self.rows[-1]
+        if not values[-1] > _STALLED * abs(last["objective"]) or values[-1] < min(values[:-1]) / 2:
+            return ""
+        cures = []
+        if self.experiment.settings.precision == "float32":
+            cures.append("`precision=float64`")
+        if getattr(self.experiment.data, "standardize", "") == "none":
+            cures.append("`data.standardize=pooled`")
+        advice = f": {' or '.join(cures)} may help" if cures else ""
+        label = self.experiment.metrics[name].label
+        return word(f"the {label} is {values[-1]:.2g} after {last['round']} rounds and no longer falls, so that the "
+                    f"run may be far from the optimum{advice}")  # fmt: skip
 
     def _describe_unresolved_gap(self) -> str:
         """Return a sentence on a duality gap that is rounding, and a target below rounding; empty otherwise.

@@ -60,6 +60,27 @@ def test_a_run_ends_early_at_the_optimum_alone(scale, tmp_path):
         assert objectives["float32"] > 1.01 * objectives["float64"]
 
 
+@pytest.mark.filterwarnings("ignore::fcorun.ExperimentWarning")
+@pytest.mark.parametrize(("standardize", "precision", "cures"), [
+    ("none", "float32", 'precision="float64" or standardize="pooled" may help'),
+    ("pooled", "float32", ""),
+    ("none", "float64", ""),
+])  # fmt: skip
+def test_a_run_whose_certificate_stands_still_says_so(standardize, precision, cures, tmp_path):
+    """Year beside the intercept is beyond float32 in its own unit."""
+    rng = np.random.default_rng(0)
+    age, year = rng.normal(60, 12, 200), rng.integers(2020, 2023, 200)
+    y = (rng.uniform(size=200) < 1 / (1 + np.exp(60 / 12 - age / 12))).astype(int)
+    data = fcorun.from_arrays(np.stack([age, year], axis=1), y, np.arange(200) % 4, task="binary",
+                              standardize=standardize, validation=0.0)  # fmt: skip
+    experiment = fcorun.Experiment(data=data, algorithm=fcorun.Newton(), regularizer=fcorun.NoRegularizer(),
+                                   rounds=40, eval_every=5, precision=precision)  # fmt: skip
+    record = experiment.run(tmp_path / "run")
+    assert ("convergence" in record.summary) == (not cures)
+    assert ("the squared Newton decrement is" in record.status["reason"]) == bool(cures)
+    assert cures in record.status["reason"]
+
+
 def test_the_last_round_of_the_user_comes_first(tmp_path):
     record = run(config(tmp_path, "rounds=2"), tmp_path / "run")
     assert record.summary["round"] == 2
