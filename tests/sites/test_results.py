@@ -19,6 +19,7 @@ from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.server.trial import try_plan
 from fcorun.sites.site.acceptance import accept, open_site, result_folder
+from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_results import pack_result, predict_held_out
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
@@ -168,6 +169,29 @@ def test_a_result_without_pooled_means_is_kept(tmp_path):
     sites["a"].result_folder = tmp_path / "kept"
     run_plan(plan, InProcessConnections(sites), tmp_path / "out")
     assert "standardized" not in FittedRecord(tmp_path / "kept").summary["data"]
+
+
+def test_codes_of_missing_values_of_a_site_are_gaps_in_rows_to_predict(tmp_path, fcorun):
+    """-9 would be a number of the model; the record that the site keeps has the options of the site's file."""
+    rows = pd.read_csv("b.csv")
+    rows.assign(years=rows.pop("age").where(rows.index > 20, -9)).to_csv("b.csv", index=False, encoding="utf-16")
+    plan = plan_of("algo=gram", "rounds=1", "data.missing=mean", "data.only=[age,bmi]")
+    sites = sites_of(plan)
+    options = SiteOptions("b.csv", rename={"years": "age"}, na={"years": ["-9"]}, encoding="utf-16")
+    sites["b"] = Site(plan, options, result_folder=tmp_path / "kept")
+    run_plan(plan, InProcessConnections(sites), tmp_path / "out")
+    new = pd.DataFrame({"age": [50, -9], "bmi": [25.5, 24.0], "note": ["dès", "là"]})
+    new.to_csv("new.csv", index=False, encoding="utf-16")
+    new.assign(age=[50, None]).to_csv("gaps.csv", index=False, encoding="utf-16")
+    predictions = []
+    for file in ("new.csv", "gaps.csv"):
+        code, _, errors = fcorun("predict", "kept", file, "--out", "predicted.csv", "--force")
+        assert code == 0, errors
+        predictions.append(pd.read_csv("predicted.csv")["prediction"].to_numpy())
+    np.testing.assert_array_equal(*predictions)
+    code, _, errors = fcorun("report", "kept")
+    assert code == 0, errors
+    assert SiteOptions("b.xlsx", sheet="2024", client="ward").for_predictions() == {"client": "ward", "sheet": "2024"}
 
 
 @pytest.mark.slow

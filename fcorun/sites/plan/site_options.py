@@ -55,6 +55,18 @@ class SiteOptions:
             na = {own_names.get(name, name): codes for name, codes in na.items()}
         return FileOptions(na, self.encoding, self.sheet, na_is_missing=missing != "refuse")
 
+    def for_predictions(self) -> dict[str, Any]:
+        """Return the options of a table, by their names there, that rows to predict share with the site's file.
+
+        These are the column of clients, the codes of missing values by the shared names of columns, and the form of
+        the file.
+        """
+        na = self.na
+        if isinstance(na, dict):
+            na = {(self.rename or {}).get(name, name): codes for name, codes in na.items()}
+        options = {"client": self.client, "na": na, "file_encoding": self.encoding, "sheet": self.sheet}
+        return {name: value for name, value in options.items() if value is not None}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the options as they are written; those of the file, which are newer, where they are given."""
         options = asdict(self)

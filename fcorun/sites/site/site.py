@@ -307,8 +307,7 @@ class Site:
         self.personal = self._last_personal_models()
         if self.result_folder is not None:
             config = self.plan.config_of(self.points[0])
-            if self.options.client is not None:  # the site's own column of clients, by which predictions know them
-                config = {**config, "data": {**config["data"], "client": self.options.client}}
+            config = {**config, "data": {**config["data"], **self.options.for_predictions()}}
             write_result(
                 self.result_folder,
                 contents,
