@@ -59,7 +59,7 @@ def decompose_losses(
         parameters[name] = bases[..., start:stop].reshape(*bases.shape[:2], *shape)
         start = stop
     full_passes = np.ones(clients, np.int32)
-    return Quadratic(Vector(parameters), curvatures, linear, constants, full_passes, n_rows)  # type: ignore[arg-type]
+    return Quadratic(Vector(parameters), curvatures, linear, constants, full_passes=full_passes, n_rows=n_rows)  # type: ignore[arg-type]
 
 
 def can_decompose(objective: Objective, data: FederatedData, size: int) -> bool:
