@@ -260,6 +260,16 @@ def test_the_server_tells_how_wide_the_cells_of_counts_are():
     assert 0.5 <= float(finest.rsplit(" in 'age'", 1)[0].rsplit(" ", 1)[1]) < width < 20
 
 
+def test_a_single_cell_of_counts_is_told_to_be_as_wide_as_the_range():
+    """A site joins all bins where few rows are in each, and counts in one bin do not tell how many were joined."""
+    tables = frames()
+    for table in tables.values():
+        table["age"] = table["age"].mask(table.index < 20)
+    options = options_of(only=["age"], missing="median", ranges={"age": [0, 100_000]}, validation=0.0)
+    (warning,) = agree(options, describe(options, save(tables))).warnings
+    assert "to a width of 1e+05 in 'age'" in warning
+
+
 def _change(site: str, **columns):
     """Return a function that gives the table of a site other columns."""
 

@@ -226,13 +226,18 @@ def _make_encoding(
 
 
 def _measure_cells(histograms: Sequence[Histogram], points: Sequence[float]) -> float:
-    """Return the largest distance of neighbouring cells of a site's counts around one of these numbers."""
+    """Return the largest distance of neighbouring cells of a site's counts around one of these numbers.
+
+    A single cell may hold the rows of the whole range.
+    """
     widths = [0.0]
     for histogram in histograms:
         middles = (histogram.edges[:-1] + histogram.edges[1:])[histogram.counts > 0] / 2
-        gaps = np.diff(middles, append=middles[-1:] + histogram.edges[1] - histogram.edges[0])
+        gaps = np.diff(middles)
+        if len(middles) == 1:
+            gaps = histogram.edges[-1:] - histogram.edges[0]
         if len(gaps):
-            first = np.clip(np.searchsorted(middles, points) - 1, 0, max(len(gaps) - 2, 0))
+            first = np.clip(np.searchsorted(middles, points) - 1, 0, len(gaps) - 1)
             widths.append(float(gaps[first].max()))
     return max(widths)
 
