@@ -11,7 +11,7 @@ from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.metrics import RANKING_METRICS
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.methods.objectives.objective import divides_rows, is_linear_model
+from fcorun.methods.objectives.objective import LinearModel, is_linear_model
 from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 # The threshold of ``threshold=``: the probability at which a row is assigned to the positive class.
@@ -197,7 +197,7 @@ def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Ma
     all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(data.train.y))
     if penalized and not (all_right and data.train.x.shape[1] < len(data.train.y)):
         return ""
-    feature, n_tied = _find_separating_feature(data)
+    feature, n_tied = _find_separating_feature(objective, data)  # type: ignore[arg-type]
     findings = []
     if all_right:
         findings.append("every training row is classified right")
@@ -251,17 +251,22 @@ def is_penalized(experiment: PreparedExperiment) -> bool:
     return experiment.objective.ridge > 0 or (experiment.applies_regularizer and not without_psi)
 
 
-def _find_separating_feature(data: FederatedData) -> tuple[str, int]:
+def _find_separating_feature(objective: LinearModel, data: FederatedData) -> tuple[str, int]:
     """Return the feature that separates two classes with the fewest tied rows, and their number; else "" and 0.
 
-    The values of such a feature for one class are nowhere above those for the other, and not all the same. Rows are
-    tied if they have a value of both classes. Rows that are not in memory are not searched.
+    The values of such a feature for one class are nowhere above those for the other, and not all the same; without an
+    intercept they are on the two sides of 0. Rows are tied if they have a value of both classes. Rows that are not in
+    memory are not searched.
     """
     x = data.train.x
     if len(data.classes) != 2 or data.train.why_not_in_memory or x.size > _MAX_SIZE:
         return "", 0
     first, second = x[data.train.y == 0], x[data.train.y == 1]
-    columns = np.flatnonzero(divides_rows(first, second))
+    client = data.train.known_client
+    is_found = [
+        model.divides_rows(x, data.train.y == 0, client) for model in (objective, objective.with_known_intercepts)
+    ]
+    columns = np.flatnonzero(np.all(is_found, axis=0))
     if not len(columns):
         return "", 0
     first_min, first_max = first.min(axis=0), first.max(axis=0)

@@ -48,6 +48,30 @@ def test_perfect_separation(tmp_path, complete):
     assert "perfect separation" not in reason(tmp_path / "none", "reg=none", "algo.max_iterations=200")
 
 
+def test_a_threshold_other_than_0_separates_no_classes_without_an_intercept(tmp_path):
+    """Values of 5 to 7 and of 7 to 9 have a finite coefficient, and signs by class have none."""
+    values = 7 + np.where(RARE, 1, -1) * (0.1 + RNG.random(60))
+    options = ("objective.intercept=false", "reg=none", "algo.max_iterations=500")
+    for centre, is_named in ((0, False), (7, True)):
+        x = np.column_stack([X, values - centre])
+        sentence = reason(tmp_path / str(centre), *options, x=x)
+        assert ("feature 'x3' alone separates" in sentence) == is_named
+        assert "no finite coefficient" not in sentence
+
+
+def test_a_threshold_of_each_client_separates_classes_next_to_its_intercept(tmp_path):
+    """A marker whose threshold differs by client, of all rows, and of clients that do not agree."""
+    client = np.repeat(np.arange(3), SIZES)
+    is_above = np.arange(60) % 12 == 0  # some of the events
+    marker = 5 * client + is_above
+    opposite = 5 * client + np.where(client == 1, -1, 1) * is_above
+    options = ("objective.client_intercepts=true", "reg=none", "batch_size=null")
+    sentence = reason(tmp_path, *options, x=np.column_stack([X[:, :1], marker, opposite]))
+    assert "no finite coefficient of 'x1': a class lies on one side" in sentence
+    shared = reason(tmp_path / "shared", "reg=none", x=np.column_stack([X[:, :1], marker, opposite]))
+    assert "no finite coefficient" not in shared
+
+
 @pytest.mark.parametrize(
     ("letter", "leaks"),
     [

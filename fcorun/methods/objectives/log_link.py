@@ -13,7 +13,7 @@ from jax.scipy.special import xlogy
 from fcorun.base.config import Positive
 from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
-from fcorun.methods.objectives.objective import LinearModel, divides_rows
+from fcorun.methods.objectives.objective import LinearModel
 
 
 def extended_exp(p: jax.Array, ceiling: float | None) -> jax.Array:
@@ -132,11 +132,19 @@ class Poisson(LogLink):
                      "positive numbers")]  # fmt: skip
 
     def unbounded_features(self, x, y, client):
-        if y.all():
-            return super().unbounded_features(x, y, client)
-        value = x[y > 0][0]  # of all rows with a positive count, whose means must stay as they are
-        is_shared = (x[y > 0] == value).all(axis=0) & (self.intercept | (value == 0))
-        return is_shared & divides_rows(x[y > 0], x[y == 0])
+        is_highest = np.ones(x.shape[1], bool)
+        is_lowest = np.ones(x.shape[1], bool)
+        for rows in self.rows_by_intercept(client):
+            positive = x[rows[y[rows] > 0]]
+            zero = x[rows[y[rows] == 0]]
+            if not len(positive):  # without a finite intercept, whatever the coefficients
+                continue
+            # of all rows with a positive count, whose means must stay as they are
+            value = positive[0] if self.intercept else np.zeros_like(positive[0])
+            is_shared = (positive == value).all(axis=0)
+            is_highest &= is_shared & (zero <= value).all(axis=0)
+            is_lowest &= is_shared & (zero >= value).all(axis=0)
+        return is_highest != is_lowest  # both are constant
 
     def exponent(self, prediction, y):
         return prediction

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.methods.objectives.objective import LinearModel, divides_rows, logistic_conjugate
+from fcorun.methods.objectives.objective import LinearModel, logistic_conjugate
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Logistic(LinearModel):
     unbounded_reason = "a class lies on one side of its values"
 
     def unbounded_features(self, x, y, client):
-        return np.any([divides_rows(x[y == k], x[y != k]) for k in np.unique(y)], axis=0)
+        return np.any([self.divides_rows(x, y == k, client) for k in np.unique(y)], axis=0)
 
     def second_derivative_bounds(self, outputs):
         return 0.0, 0.25 if outputs == 1 else 0.5  # softmax: Boehning (Ann. Inst. Stat. Math. 1992)

@@ -276,6 +276,35 @@ class LinearModel(Objective):
         """
         return np.zeros(x.shape[1], bool)
 
+    def rows_by_intercept(self, client: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " k"]]:
+        """Return the numbers of the rows of each client if clients have intercepts of their own; else of all rows."""
+        if not self.client_intercepts:
+            return [np.arange(len(client))]
+        order = np.argsort(client, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(client[order])) + 1)
+
+    def divides_rows(
+        self, x: Float[np.ndarray, " n d"], is_first: Bool[np.ndarray, " n"], client: Int[np.ndarray, " n"]
+    ) -> Bool[np.ndarray, " d"]:
+        """Return the features whose values in the first rows are nowhere above those in the others, or nowhere below.
+
+        They (d,) vary. With intercepts of clients this is so among the rows of each client, on the same side at all;
+        without an intercept the values are on the two sides of 0.
+        """
+        is_above = np.ones(x.shape[1], bool)
+        is_below = np.ones(x.shape[1], bool)
+        for rows in self.rows_by_intercept(client):
+            first = x[rows[is_first[rows]]]
+            others = x[rows[~is_first[rows]]]
+            if not self.intercept:
+                zero = np.zeros((1, x.shape[1]), x.dtype)
+                first = np.concatenate([first, zero])
+                others = np.concatenate([others, zero])
+            if len(first) and len(others):  # else the intercept alone is not finite, whatever the coefficients
+                is_above &= others.max(axis=0) <= first.min(axis=0)
+                is_below &= first.max(axis=0) <= others.min(axis=0)
+        return is_above != is_below  # both are constant
+
     @abstractmethod
     def second_derivative_bounds(self, outputs: int) -> tuple[float, float]:
         """Return bounds on the second derivative of an example's loss in its prediction; inf for no upper bound.
@@ -337,14 +366,6 @@ def add_intercept(prediction: Values, intercept: Values) -> Values:
     if prediction.ndim < intercept.ndim:
         prediction = prediction[:, None]
     return prediction + intercept
-
-
-def divides_rows(first: Float[np.ndarray, " m d"], second: Float[np.ndarray, " n d"]) -> Bool[np.ndarray, " d"]:
-    """Return the features whose values in one set of rows are nowhere above those in the other, and that vary, (d,)."""
-    highest = first.max(axis=0), second.max(axis=0)
-    lowest = first.min(axis=0), second.min(axis=0)
-    varies = np.minimum(*lowest) < np.maximum(*highest)
-    return varies & ((highest[0] <= lowest[1]) | (highest[1] <= lowest[0]))
 
 
 def score_names(objective: Objective, outputs: int) -> tuple[str, ...]:

@@ -386,7 +386,8 @@ def _check_finite_coefficients(problem: InferenceProblem, parameters: np.ndarray
     features = parameters[parameters < problem.n_features]
     rows = rows.take(rows.weight > 0)
     client = np.zeros(len(rows.y), int) if rows.client is None else rows.client
-    is_unbounded = problem.objective.unbounded_features(rows.x[:, : len(features)], rows.y, client)
+    objective = replace(problem.objective, client_intercepts=problem.experiment.objective.client_intercepts)
+    is_unbounded = objective.unbounded_features(rows.x[:, : len(features)], rows.y, client)
     if is_unbounded.any():
         names = [problem.feature_names[number] for number in features[is_unbounded]]
         raise UserError(f"the data determine no finite coefficient of {abbreviate(names)}: "

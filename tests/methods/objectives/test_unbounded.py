@@ -39,24 +39,29 @@ def test_what_no_data_determine_is_found_in_every_task(case):
     assert found.tolist() == [*expected, False]
 
 
-@pytest.mark.parametrize("objective", [Logistic(), Poisson()])
-def test_a_linear_program_finds_the_same_features(objective):
-    """The oracle of Konis (2007): a direction of coefficient and intercept along which no row's loss rises."""
+@pytest.mark.parametrize("options", [{}, {"intercept": False}, {"client_intercepts": True}])
+@pytest.mark.parametrize("kind", [Logistic, Poisson])
+def test_a_linear_program_finds_the_same_features(kind, options):
+    """The oracle of Konis (2007): a direction of coefficient and intercepts along which no row's loss rises."""
     rng = np.random.default_rng(0)
+    objective = kind(**options)
+    client = np.array([0, 1, 0, 1, 0, 1])
     found = []
-    for _ in range(40):
-        x, y = rng.integers(0, 3, 6) * 1.0, rng.integers(0, 2, 6)
-        if len(set(y)) < 2:
+    for _ in range(200):
+        x, y = rng.integers(-1, 2, 6) * 1.0, rng.integers(0, 2, 6)
+        if len(set(y[client == 0])) < 2 or len(set(y[client == 1])) < 2:
             continue
-        design = np.column_stack([x, np.ones(6)])
+        design = np.column_stack([x, *(np.isin(np.arange(6), rows) for rows in objective.rows_by_intercept(client))])
+        if not objective.intercept:
+            design = design[:, :1]
         falls = np.where(y[:, None] > 0, -design, design)  # the change of a row's loss is at most 0
         equal = design[y > 0] if isinstance(objective, Poisson) else None
-        bounds = [(-1, 1), (-9, 9)]
+        bounds = [(-1, 1), *[(-9, 9)] * (design.shape[1] - 1)]
         program = linprog(
             falls.sum(axis=0), falls, np.zeros(6), equal, None if equal is None else 0 * equal[:, 0], bounds
         )
         found.append(program.fun < -1e-9)
-        assert objective.unbounded_features(x[:, None], y, ONE_CLIENT[:6])[0] == found[-1]
+        assert objective.unbounded_features(x[:, None], y, client)[0] == found[-1]
     assert len(set(found)) == 2
 
 
