@@ -77,7 +77,7 @@ def combined_estimates(is_known: bool = True) -> MetaAnalysisTable:
     clients = ClientEstimates(
         names=("age", "dose", "ward=icu", "(intercept)"), clients=("a", "b", "c", "d"),
         estimates=rng.normal(0.3, 0.2, (4, 4)), standard_errors=errors, deviation=np.ones(4), effects="random",
-        ridge=0.0, n_rows=400,
+        ridge=0.0, n_rows=400, client_rows=np.full(4, 100.0),
     )  # fmt: skip
     names = ("age", "dose", "ward=icu")
     return build_meta_table(

@@ -1,6 +1,7 @@
 """The record of a meta-analysis: R's numbers of each coefficient, units, clients without an estimate, infer."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,8 @@ def test_infer_describes_the_meta_analysis_with_no_option_of_another_model():
     record = meta_record(Path("run"))
     clients = read_estimates(record)
     assert clients.estimates.shape == (12, 5)
+    assert (clients.client_rows == 20).all()
+    assert "intervals are too narrow" in str(record.status["reason"])
     found = compute_record_intervals(record, InferenceOptions())
     assert found.table.title.startswith("meta-analysis, fixed effects, 95 % intervals, 12 clients, 240 rows")
     written = [row["estimate"] for row in table_of(record).values()]
@@ -139,7 +142,8 @@ def test_clients_without_an_estimate_and_coefficients_of_nobody_are_named():
         deviation=np.array([2.0, 1, 1, nan]),
         effects="fixed",
         ridge=0.1,
-        n_rows=40,
+        n_rows=80,
+        client_rows=np.array([40.0, 40]),
     )
     table = build_meta_table(clients, coefficients(("a", "b", "c")))
     np.testing.assert_allclose(table.estimate, [2, nan, 2, 0])
@@ -152,6 +156,11 @@ def test_clients_without_an_estimate_and_coefficients_of_nobody_are_named():
     warnings = find_meta_warnings(table)
     assert "b (2 of 2), c (1 of 2)" in warnings[0]
     assert "algo.ridge=0.1" in warnings[1]
+    small = replace(clients, client_rows=np.array([32.0, 32]))  # of 3 and of 2 estimates
+    warnings = find_meta_warnings(build_meta_table(small, coefficients(("a", "b", "c"))))
+    assert warnings[1].startswith("x: a client with fewer than 30 rows more than estimates knows its variances poorly")
+    unknown = replace(clients, client_rows=np.full(2, nan))  # of an older record
+    assert len(find_meta_warnings(build_meta_table(unknown, coefficients(("a", "b", "c"))))) == 2
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.to_rows()]
     assert "cochran_q" in meta_analysis_table([{key: "" if v is None else str(v) for key, v in row.items()}
                                                for row in rows])  # fmt: skip
@@ -238,5 +247,6 @@ def test_a_client_without_rows_of_another_level_has_its_other_contrasts(tmp_path
     record, _ = graded_record(tmp_path / "levels", missing="c")
     estimates = read_estimates(record).estimates[2]
     assert estimates[1] == pytest.approx(2, abs=0.8)
+    assert "too narrow" not in str(record.status["reason"])  # of 80 rows a client
     assert np.isnan(estimates[2])
     assert "grade=c (1 of 3)" in str(record.status["reason"])
