@@ -165,13 +165,21 @@ def check_metric(metric: str | None, experiment: PreparedExperiment) -> None:
 
 
 def check_declared_metrics(experiment: PreparedExperiment) -> None:
-    """Refuse metrics of the algorithm whose columns metrics.csv has already. Raises UserError."""
+    """Refuse metrics of the algorithm whose columns metrics.csv has already, and a certificate that is none of them.
+
+    Raises UserError.
+    """
     known = {*COUNTERS, *get_args(CurveAxis), *CATALOGUE}
     known |= {metric.name for metric in custom_metrics(experiment.objective.metrics)}
     for name in experiment.algorithm_metrics:
         if name in known or name.startswith((PERSONAL_PREFIX, TEST_PREFIX)):
             raise UserError(f"`algo={experiment.names['algo']}` declares the metric '{name}', a name that fcorun uses "
                             "itself: give it another name")  # fmt: skip
+    certificate = getattr(experiment.algo, "certificate", "")
+    falling = [metric.name for metric in getattr(experiment.algo, "declared_metrics", ()) if metric.higher is False]
+    if certificate and certificate not in falling:
+        raise UserError(f"`algo={experiment.names['algo']}` has certificate = '{certificate}', which its "
+                        f"declared_metrics lack: declare Metric('{certificate}', ..., higher=False)")  # fmt: skip
 
 
 def check_axis(x: str, experiment: PreparedExperiment) -> None:

@@ -153,6 +153,30 @@ def test_names_that_are_taken_are_refused(name, monkeypatch):
         prepare(timed())
 
 
+@pytest.mark.parametrize(("name", "higher"), [("consensus", None), ("consensus", True), ("consenus", False)])
+def test_a_certificate_is_a_declared_metric_that_falls(name, higher, monkeypatch):
+    monkeypatch.setattr(TimedFedAvg, "declared_metrics", (Metric("consensus", higher=higher),))
+    monkeypatch.setattr(TimedFedAvg, "certificate", name)
+    with fails(f"algo=timed has certificate = '{name}'", f"declare Metric('{name}', ..., higher=False)"):
+        prepare(timed())
+    monkeypatch.setattr(TimedFedAvg, "certificate", "consensus")
+    monkeypatch.setattr(TimedFedAvg, "declared_metrics", (Metric("consensus", higher=False),))
+    prepare(timed())
+
+
+def negative(self, problem, server, clients):
+    return {"consensus": jnp.full((), -1.0)}
+
+
+def test_a_negative_certificate_ends_no_run(monkeypatch, tmp_path):
+    monkeypatch.setattr(TimedFedAvg, "declared_metrics", (Metric("consensus", higher=False),))
+    monkeypatch.setattr(TimedFedAvg, "metrics", negative)
+    monkeypatch.setattr(TimedFedAvg, "certificate", "consensus")
+    record = run(timed("local_steps=2", "local_epochs=null"), tmp_path / "run")
+    assert record.rows[-1]["consensus"] == -1
+    assert "convergence" not in record.summary
+
+
 @pytest.mark.slow
 def test_figures_and_plots_take_monotone_metrics_alone(records):
     catalogue = prepare(timed()).metrics

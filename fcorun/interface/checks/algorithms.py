@@ -594,6 +594,22 @@ def _require_optimum(case: AlgorithmCase, reg: str, cohort: str, *options: str) 
                          f"({half:.2g} after half of the rounds): {advice}")  # fmt: skip
 
 
+def check_certificate(case: AlgorithmCase) -> None:
+    """Require that a run ends by the algorithm's certificate at the optimum alone, in either precision."""
+    name = case.algorithm.certificate
+    skip_unless(name, "it declares no certificate")
+    for precision in ("float32", "float64"):
+        config = case.config("rounds=30", "eval_every=1", "reference=true", f"precision={precision}")
+        with tempfile.TemporaryDirectory() as folder:
+            record = run(config, Path(folder, "run"))
+            last = record.rows[-1]
+            ended = "convergence" in record.summary
+        gap = last["suboptimality"] / max(abs(last["objective"]), float(np.finfo(precision).tiny))
+        require(not ended or gap <= 1e-5,
+                f"the certificate '{name}' ends a run in {precision} in round {last['round']}, whose objective should "
+                f"be the optimum to 1e-5 and is {gap:.2g} above, relative to its size")  # fmt: skip
+
+
 CHECKS = find_checks(__name__)
 
 

@@ -162,6 +162,14 @@ class Falling(Rising):
     sign = -1.0
 
 
+class Hasty(Mine):
+    declared_metrics = (Metric("cost", higher=False),)
+    certificate = "cost"
+
+    def metrics(self, problem, server, clients):
+        return {"cost": 0 * server.norm()}
+
+
 KEY = jax.random.PRNGKey(3)
 
 
@@ -254,6 +262,7 @@ def case(user_module, tmp_path):
             "run 4 of a grid of 4 should diverge, since its client_lr",
         ),
         ("Bursting", algorithms.check_grid_equals_single_runs, "run 1 of a grid of 4 should not diverge, and does in"),
+        ("Hasty", algorithms.check_certificate, "the certificate 'cost' ends a run in float32 in round"),
         ("Falling", algorithms.check_declared_metrics, "'cost' is declared monotone and should never fall, and is"),
     ],
 )
