@@ -155,7 +155,8 @@ def build_table(inference: Inference) -> InferenceTable:
             trained_p_values[terms] = p_values[terms]  # whatever the units
             is_tested[terms[1:]] = False
             is_tested[terms[0]] &= np.isfinite(p_values[terms[0]])
-            joint_tests[parameters.numbers[terms]] = _describe_joint_test(inference, curve, p_values[terms])
+            tested = _name_tested_terms(curve, names, [problem.feature_names[k] for k in parameters.numbers[terms]])
+            joint_tests[parameters.numbers[terms]] = _describe_joint_test(inference, tested, p_values[terms])
     p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
     trained_intercept_is_centred = feature_scaling(problem.data) is not None
     has_standardized = is_feature | trained_intercept_is_centred
@@ -199,12 +200,22 @@ def build_table(inference: Inference) -> InferenceTable:
     )
 
 
-def _describe_joint_test(inference: Inference, curve: str, p_values: np.ndarray) -> str:
-    """Return what stands after the method of a curve's terms: of what their p values (k,) are, or why they are nan."""
+def _name_tested_terms(curve: str, names: list[str], tested: list[str]) -> str:
+    """Return a phrase on the terms of a curve with these names that a joint test is of."""
+    if len(tested) == len(names):
+        return f"all {len(names)} terms of {curve}"
+    return f"terms of {curve}: {', '.join(tested)}"
+
+
+def _describe_joint_test(inference: Inference, tested: str, p_values: np.ndarray) -> str:
+    """Return what stands after the method of a curve's terms: of what their p values (k,) are, or why they are nan.
+
+    ``tested`` says of which terms they are.
+    """
     if np.isfinite(p_values).all():
-        return f"; p value of all terms of {curve}"
+        return f"; p value of {tested}"
     clusters = "rows" if inference.n_clusters is None else f"{inference.n_clusters} clusters"
-    return f"; no p value: {clusters} do not determine the covariance of the {len(p_values)} terms of {curve}"
+    return f"; no p value: {clusters} do not determine the covariance of {tested}"
 
 
 def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
@@ -303,10 +314,11 @@ def describe(inference: Inference, table: InferenceTable) -> list[str]:
         sources.append(SOURCES["imputations"])
     if sources:
         lines.append(f"source: {'; '.join(parse_source(text).text for text in sources)}")
-    method_of_curve = {table.curve_of_feature.get(name): text for name, text in zip(names, table.method, strict=False)}
-    for curve in dict.fromkeys(table.curve_of_feature.values()):
-        p_value_of_curve = method_of_curve[curve].partition("; ")[2] or "no term was selected"
-        lines.append(f"{curve} is a curve: {p_value_of_curve}")
+    p_value_of_curve = dict.fromkeys(table.curve_of_feature.values(), "no term was selected")
+    for name, method in zip(names, table.method, strict=False):
+        if name in table.curve_of_feature and "; " in method:
+            p_value_of_curve[table.curve_of_feature[name]] = method.partition("; ")[2]
+    lines += [f"{curve} is a curve: {text}" for curve, text in p_value_of_curve.items()]
     lines.append(count_tests(table.p_value, table.p_holm, 1 - table.level))
     return lines
 

@@ -341,19 +341,31 @@ def test_linearization_errors_that_are_all_unknown_are_a_warning(monkeypatch):
     assert "could not be checked" in inference_table._warn_of_curvature(inference)
 
 
+def test_a_curve_of_which_a_half_selects_some_terms_names_these():
+    options = ("reg=l1", "reg.strength=0.3", "data.splines={age: 5}", "data.standardize=pooled")
+    inference = infer(record_of(*options, weights=np.zeros(9)), InferenceOptions(method="split", seed=1))
+    table = build_table(inference)
+    terms = [text for name, text in zip(table.features, table.method, strict=True) if name.startswith("age")]
+    tested = "Wald on the second half; p value of terms of age: age, age'''"
+    assert terms == [tested, "not selected", "not selected", tested]
+    assert "age is a curve: p value of terms of age: age, age'''" in describe(inference, table)
+    inference = infer(record_of(*options, weights=np.zeros(9)), InferenceOptions(method="split", seed=2))
+    assert "age is a curve: p value of terms of age: age" in describe(inference, build_table(inference))
+
+
 def test_a_curve_has_one_test_and_none_where_clusters_do_not_determine_it():
     record = record_of("reg=none", "data.splines={age: 5}", weights=np.zeros(9))
     inference = infer(record, InferenceOptions())
     table = build_table(inference)
     terms = [row for row, name in enumerate(table.features) if name.startswith("age")]
-    assert {table.method[row] for row in terms} == {"Wald; p value of all terms of age"}
+    assert {table.method[row] for row in terms} == {"Wald; p value of all 4 terms of age"}
     assert np.isfinite(table.p_holm[terms]).tolist() == [True, False, False, False]
     assert describe(inference, table)[-1].startswith("5 tests of no association: ")
     of_four = patients().assign(site=CLIENTS.astype("U1")).query("site < 'e'")
     few = record_of("reg=none", "data.splines={age: 5}", frame=of_four, weights=np.zeros(9))
     inference = infer(few, InferenceOptions(cluster="client"))
     table = build_table(inference)
-    reason = "no p value: 4 clusters do not determine the covariance of the 4 terms of age"
+    reason = "no p value: 4 clusters do not determine the covariance of all 4 terms of age"
     assert f"age is a curve: {reason}" in describe(inference, table)
     assert all(table.method[row] == f"Wald; {reason}" for row in terms)
     assert not np.isfinite([table.p_value[terms], table.p_holm[terms]]).any()
