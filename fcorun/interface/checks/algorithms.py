@@ -45,6 +45,7 @@ from fcorun.interface.checks.property_check import (
     require,
     require_close,
     require_finite,
+    require_same_records,
     skip_unless,
 )
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, LocalData, Traits
@@ -405,22 +406,6 @@ def check_resuming(case: AlgorithmCase) -> None:
         log = (resumed.folder / "run.log").read_text(encoding="utf-8")
         require("resumes after round 2" in log, "a run that was interrupted after round 2 should resume from there")
         require_same_records("a run resumed after round 2", resumed, case.uninterrupted)
-
-
-def require_same_records(name: str, actual: Record, expected: Record) -> None:
-    """Raise Violation for two records with different numbers."""
-    for record in (actual, expected):
-        status = record.status
-        require(status["status"] == "done", f"{name} should be done and is {status['status']}: {status['reason']}")
-    for row, expected_row in zip(actual.rows, expected.rows, strict=True):
-        for metric, value in expected_row.items():
-            if metric != "seconds":
-                require_finite(f"{metric} after round {expected_row['round']}", value)
-                require_close(f"{metric} of {name}, after round {expected_row['round']},", row[metric], value)
-    parameters = actual.solution | actual.personal
-    for parameter, value in (expected.solution | expected.personal).items():
-        same = np.array_equal(parameters[parameter], value)
-        require(same, f"'{parameter}' of {name} should be the same to the last bit and differs")
 
 
 def check_grid_equals_single_runs(case: AlgorithmCase) -> None:

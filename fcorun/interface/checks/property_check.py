@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fcorun.base.errors import describe_error
+from fcorun.base.records.record import Record
 
 # Tests a property of a subject, and returns a remark for the user or None. Raises Violation, NotApplicable, or any
 # exception of the plug-in.
@@ -128,3 +129,19 @@ def _report_largest_excess(
     if wanted == found:  # they differ in later digits
         wanted, found = (f"{value:.17g}" for value in values)
     raise Violation(f"{name} {relation} {wanted} and is {found}{entry}")
+
+
+def require_same_records(name: str, actual: Record, expected: Record) -> None:
+    """Raise Violation for two records with different numbers."""
+    for record in (actual, expected):
+        status = record.status
+        require(status["status"] == "done", f"{name} should be done and is {status['status']}: {status['reason']}")
+    for row, expected_row in zip(actual.rows, expected.rows, strict=True):
+        for metric, value in expected_row.items():
+            if metric != "seconds":
+                require_finite(f"{metric} after round {expected_row['round']}", value)
+                require_close(f"{metric} of {name}, after round {expected_row['round']},", row[metric], value)
+    parameters = actual.solution | actual.personal
+    for parameter, value in (expected.solution | expected.personal).items():
+        same = np.array_equal(parameters[parameter], value)
+        require(same, f"'{parameter}' of {name} should be the same to the last bit and differs")
