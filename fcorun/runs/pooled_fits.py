@@ -174,6 +174,7 @@ def prepare_tables(experiment: PreparedExperiment, data: FederatedData) -> GapMo
         rows=rows,
         penalty=Penalty.none(n_parameters),
         theta=np.zeros(n_parameters),
+        has_intercept_of_client=np.ones(data.n_clients, bool),
         gap=None,
     )
     return prepare_imputations(unpenalized, experiment.settings.imputations)

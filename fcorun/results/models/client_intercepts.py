@@ -80,9 +80,16 @@ def difference_from_mean(solution: Arrays, client: np.ndarray | None) -> np.ndar
     return np.where(is_known, values[np.where(is_known, client, 0)] - solution["bias"], 0)
 
 
+def find_finite_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> np.ndarray:
+    """Return which clients have a finite intercept, (M,); of a model without such intercepts, or at sites, all."""
+    if not experiment.objective.client_intercepts or data.train.stays_at_sites:
+        return np.ones(data.n_clients, bool)
+    return np.asarray(fit_intercepts(experiment, data, solution).finite)
+
+
 def explain_infinite_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> str:
     """Return a clause on the clients without a finite intercept; empty if each has one."""
-    finite = fit_intercepts(experiment, data, solution).finite
+    finite = find_finite_intercepts(experiment, data, solution)
     if finite.all():
         return ""
     names = abbreviate([f"'{data.client_names[m]}'" for m in np.flatnonzero(~finite)])

@@ -35,7 +35,7 @@ from fcorun.methods.regularizers.l2 import ElasticNet
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 from fcorun.results.inference.solution import Penalty
 from fcorun.results.inference.sums import DerivativeSums, ModelRows
-from fcorun.results.models.client_intercepts import CLIENT_INTERCEPTS, explain_infinite_intercepts
+from fcorun.results.models.client_intercepts import CLIENT_INTERCEPTS, find_finite_intercepts
 from fcorun.results.models.coefficients import INTERCEPT, feature_names, name_client_intercept
 
 OBJECTIVES = (LeastSquares, Logistic, Poisson, Gamma)  # losses of rows
@@ -57,6 +57,8 @@ class InferenceProblem:
         rows: the training rows, without a row where they stay at their sites.
         penalty: psi and the ridge as penalties of the parameters, of which intercepts are the last ones.
         theta: the record's own parameters (p,).
+        has_intercept_of_client: which clients have a finite intercept (M,); the rows of others, of one class alone or
+            without counts, have weight 0, since they tell nothing about the coefficients.
         gap: the duality gap of parameters (p,) with a given objective F + psi, or None if the problem has none.
         has_chosen_features: whether the record is the refit of a stability selection, whose features its rows chose.
         has_adaptive_weights: whether the record is the refit of an adaptive lasso, whose weights its rows chose.
@@ -68,6 +70,7 @@ class InferenceProblem:
     rows: ModelRows
     penalty: Penalty
     theta: np.ndarray
+    has_intercept_of_client: np.ndarray
     gap: Callable[[np.ndarray, float], float] | None
     has_chosen_features: bool = False
     has_adaptive_weights: bool = False
@@ -76,7 +79,8 @@ class InferenceProblem:
     def intercept_names(self) -> tuple[str, ...]:
         """The names of the intercepts, the last parameters: that of all clients, or of each one; empty without any."""
         if self.experiment.objective.client_intercepts and not self.data.train.stays_at_sites:
-            return tuple(map(name_client_intercept, self.data.client_names))
+            names = np.array(self.data.client_names, object)[self.has_intercept_of_client]
+            return tuple(map(name_client_intercept, names))
         return (INTERCEPT,) if self.objective.intercept else ()
 
     @property
@@ -253,12 +257,18 @@ def make_problem(
         theta = np.concatenate([np.ravel(record.solution[name]) for name in names]).astype(np.float64)
     except READ_ERRORS as error:
         raise UserError(f"{record.folder} has lost its solution.npz, or it is damaged: run it again") from error
-    infinite = ""
-    if problem.objective.client_intercepts and not at_sites:
-        infinite = explain_infinite_intercepts(experiment, data, record.solution)
-    if infinite:
-        raise UserError(f"{record.folder}: {infinite}, which intervals of all parameters would need: run it without "
-                        "these rows, and then infer")  # fmt: skip
+    finite = find_finite_intercepts(experiment, data, record.solution)
+    if not finite.all():
+        stays = np.append(np.ones(n_features, bool), finite)
+        weight = rows.weight * finite[np.asarray(rows.client)]
+        if not weight.any():
+            raise UserError(f"{record.folder}: no client has a finite intercept, so that no coefficient can be "
+                            "estimated: run it with `objective.client_intercepts=false`")  # fmt: skip
+        total = weight.sum()
+        rows = rows._replace(x=rows.x[:, stays], weight=weight / total)
+        # as F, which is now a mean of fewer rows
+        penalty = Penalty(penalty.l1[stays] / total, penalty.ridge[stays] / total)
+        theta = theta[stays]
     return InferenceProblem(
         experiment=experiment,
         data=data,
@@ -266,6 +276,7 @@ def make_problem(
         rows=rows,
         penalty=penalty,
         theta=theta,
+        has_intercept_of_client=finite,
         gap=None if at_sites else _make_gap(problem, batch),
         has_chosen_features=is_refit_of_stability(record),
         has_adaptive_weights=is_refit_of_adaptive_lasso(record),

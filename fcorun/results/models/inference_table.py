@@ -30,7 +30,7 @@ from fcorun.results.inference.methods import (
 )
 from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.models.inference import MIN_COUNT, Inference
-from fcorun.results.models.inference_problem import feature_scaling
+from fcorun.results.models.inference_problem import InferenceProblem, feature_scaling
 from fcorun.results.models.intercept_test import warn_of_client_differences
 from fcorun.results.models.multiple_imputation import explain_no_imputation
 
@@ -382,6 +382,7 @@ def find_warnings(inference: Inference) -> list[str]:
         )
     weights = problem.theta[: problem.n_features]
     sentences.append(warn_of_client_differences(problem.experiment, problem.data, {"weights": weights}))
+    sentences.append(_warn_of_infinite_intercepts(problem))
     sentences += [_warn_of_constants(inference), _warn_of_events(inference), _warn_of_sparse_indicators(inference)]
     if options.method == "debiased":
         if 2 * n_parameters > inference.n_rows:
@@ -402,6 +403,16 @@ def find_warnings(inference: Inference) -> list[str]:
             )
     sentences.append(_warn_of_filled_gaps(inference))
     return list(filter(None, sentences))
+
+
+def _warn_of_infinite_intercepts(problem: InferenceProblem) -> str:
+    """Return a warning that names the clients without a finite intercept, whose rows are left out."""
+    infinite = [f"'{problem.data.client_names[m]}'" for m in np.flatnonzero(~problem.has_intercept_of_client)]
+    if not infinite:
+        return ""
+    targets = "one class" if problem.data.classes else "targets of 0"
+    return (f"no finite intercept for {abbreviate(infinite)}, with rows of {targets} alone: these rows tell nothing "
+            "about the coefficients, and are not counted here")  # fmt: skip
 
 
 def _warn_of_constants(inference: Inference) -> str:

@@ -12,7 +12,7 @@ from fcorun import compose, run
 from fcorun.results.models.estimator import load_model
 from fcorun.results.models.inference import infer
 from fcorun.results.models.inference_problem import InferenceOptions
-from fcorun.results.models.inference_table import build_table
+from fcorun.results.models.inference_table import build_table, find_warnings
 from fcorun.results.models.predict import predict
 
 BREAST = Path("/work/shared/data/medical/breast.csv")
@@ -122,8 +122,24 @@ def test_a_client_of_one_class_is_named_and_changes_no_coefficient():
     np.testing.assert_allclose(record.solution["weights"], without["weights"], rtol=1e-6)
     assert "no finite intercept for 'd', with rows of one class alone" in record.status["reason"]
     np.testing.assert_allclose(record.solution["client_intercepts"][3], without["bias"], rtol=1e-6)
-    with fails("no finite intercept for 'd'", "run it without these rows"):
-        infer(record, InferenceOptions())
+
+
+@pytest.mark.parametrize("penalty", [("reg=none",), ("reg=l1", "reg.strength=0.01")])
+def test_a_client_of_one_class_changes_no_interval(penalty):
+    frame = outcomes()
+    new_rows = frame[frame["clinic"] == "a"].assign(clinic="d", ill=1)
+    tables = []
+    for factor, rows in ((1, frame), (240 / 300, pd.concat([frame, new_rows]))):
+        strength = [f"reg.strength={0.01 * factor}"] if "reg=l1" in penalty else []
+        record = record_of("data.standardize=none", *penalty, *strength, frame=rows)
+        inference = infer(record, InferenceOptions())
+        tables.append(build_table(inference))
+    expected, table = tables
+    assert table.features == expected.features
+    np.testing.assert_allclose(table.estimate, expected.estimate, rtol=1e-6)
+    np.testing.assert_allclose(table.standard_error, expected.standard_error, rtol=1e-6)
+    warning = "no finite intercept for 'd', with rows of one class alone: these rows tell nothing"
+    assert any(warning in line for line in find_warnings(inference))
 
 
 def test_intervals_are_those_of_the_joint_model():
