@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import fails
+from helpers import SHARED, fails
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
@@ -89,7 +89,7 @@ def test_the_calibration_slope_is_the_coefficient_of_the_linear_predictor():
     assert np.isnan(score_survival(scored_times(-abs(times), p, client))["calibration_slope"])
 
 
-BREAST = Path("/work/shared/data/medical/breast.csv")
+BREAST = SHARED / "data" / "medical" / "breast.csv"
 # R's coxph(Surv(time, rfs) ~ ... + strata(centre), ties = "breslow") without GBSG
 COX = {"age": 6.41785049e-03, "meno": -1.80505664e-02, "grade": 3.86492257e-01, "nodes": 8.36942325e-02,
        "pgr": -1.45611692e-04, "er": 3.18886948e-06, "hormon": -1.43397781e-02}  # fmt: skip

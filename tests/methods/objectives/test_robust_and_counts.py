@@ -1,11 +1,9 @@
 """Poisson, gamma, Huber and quantile regression: certified optima equal scikit-learn's; refused targets."""
 
-from pathlib import Path
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import fails, flat, ragged
+from helpers import SHARED, fails, flat, ragged
 from sklearn.linear_model import GammaRegressor, HuberRegressor, PoissonRegressor, QuantileRegressor
 from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson_deviance
 
@@ -123,7 +121,7 @@ def test_the_default_smoothing_keeps_the_share_of_a_sample_quantile(level, rows)
 
 # The coefficients of quantreg at level 0.9 of weight (kg) on age, height and head circumference of R's mice::boys; its
 # share is 0.9031. A tenth of the spread as width had 0.805.
-BOYS = Path("/work/shared/data/medical/boys_c.csv")
+BOYS = SHARED / "data" / "medical" / "boys_c.csv"
 QUANTREG = [3.2142023360, 0.1571497921, -0.0542826006, -1.7604550712]
 
 

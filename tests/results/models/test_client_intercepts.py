@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import fails
+from helpers import SHARED, fails
 
 from fcorun import compose, run
 from fcorun.results.models.estimator import load_model
@@ -15,7 +15,7 @@ from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.results.models.inference_table import build_table, find_warnings
 from fcorun.results.models.predict import predict
 
-BREAST = Path("/work/shared/data/medical/breast.csv")
+BREAST = SHARED / "data" / "medical" / "breast.csv"
 INTERCEPTS = "objective.client_intercepts=true"
 
 

@@ -1,11 +1,9 @@
 """The likelihood-ratio test of the clients' intercepts: R's number, closed forms, other solvers, refusals."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import composed
+from helpers import SHARED, composed
 from scipy.stats import f_oneway
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
@@ -17,7 +15,7 @@ from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.results.models.inference_table import find_warnings
 from fcorun.results.models.intercept_test import InterceptTest, compare_intercepts, warn_of_client_differences
 
-BREAST = Path("/work/shared/data/medical/breast.csv")
+BREAST = SHARED / "data" / "medical" / "breast.csv"
 RNG = np.random.default_rng(0)
 SITES = np.repeat([*"abcd"], 60)
 X = RNG.standard_normal((240, 2))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import composed, fails, not_none
+from helpers import SHARED, composed, fails, not_none
 from inferred_records import patients
 
 from fcorun import run
@@ -24,7 +24,7 @@ from fcorun.results.models.meta_analysis import (
     read_estimates,
 )
 
-BREAST = Path("/work/shared/data/medical/breast.csv")
+BREAST = SHARED / "data" / "medical" / "breast.csv"
 # rma of R's metafor, method="FE" and "DL", on glm's fits of the four centres of BREAST, by feature:
 # estimate and its error, fixed; estimate and its error, random; tau2; Q; I2 in %
 METAFOR = {
