@@ -15,11 +15,13 @@ from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.intercepts import ClientIntercepts
+from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays, compute_predictions
 from fcorun.results.models.intercept_test import warn_of_client_differences
 
 CLIENT_INTERCEPTS = "client_intercepts"
+_ENOUGH_OF_A_CLASS = 10  # rows of a client's smaller class
 
 
 def fit_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> ClientIntercepts:
@@ -97,6 +99,29 @@ def explain_infinite_intercepts(experiment: PreparedExperiment, data: FederatedD
     return f"no finite intercept for {names}, with rows of {targets} alone"
 
 
+def warn_of_small_clients(objective: Objective, data: FederatedData) -> str:
+    """Return a sentence on coefficients of two classes that many small clients make too large; "" for none.
+
+    With an intercept for each of many small clients, estimates are inconsistent (Neyman and Scott 1948): in matched
+    pairs they approach twice the coefficients.
+    """
+    if not isinstance(objective, Logistic) or not objective.client_intercepts:
+        return ""
+    second = data.train.y == 1
+    client = data.train.known_client
+    counts = np.stack([np.bincount(client[rows], minlength=data.n_clients) for rows in (~second, second)])
+    smaller = counts.min(axis=0)
+    informative = smaller[smaller > 0]
+    if not len(informative) or np.median(informative) >= _ENOUGH_OF_A_CLASS:
+        return ""
+    least = int(np.median(informative))
+    rows = "1 row" if least == 1 else f"{least} rows"
+    return (
+        f"half of the clients have at most {rows} of their smaller class, and an intercept of each makes the "
+        "coefficients too large (in matched pairs twice), which conditional logistic regression does not"
+    )
+
+
 def warn_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> str:
     """Return sentences on clients without a finite intercept, and on rows of clients that have none; or "".
 
@@ -112,6 +137,8 @@ def warn_intercepts(experiment: PreparedExperiment, data: FederatedData, solutio
             f"{clause}: their rows tell nothing about the coefficients, and "
             "predictions for them take the mean of the other clients' intercepts"
         )
+    if clause := warn_of_small_clients(experiment.objective, data):
+        sentences.append(clause)
     held_out = [rows for name, rows in data.splits.items() if name != "train"]
     if any(rows.client is None or ((rows.client < 0) | (rows.client >= data.n_clients)).any() for rows in held_out):
         sentences.append(

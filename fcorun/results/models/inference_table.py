@@ -28,6 +28,7 @@ from fcorun.results.inference.methods import (
     WITH_ADAPTIVE_WEIGHTS,
     find_sources,
 )
+from fcorun.results.models.client_intercepts import warn_of_small_clients
 from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.models.inference import MIN_COUNT, Inference
 from fcorun.results.models.inference_problem import InferenceProblem, feature_scaling
@@ -383,6 +384,7 @@ def find_warnings(inference: Inference) -> list[str]:
     weights = problem.theta[: problem.n_features]
     sentences.append(warn_of_client_differences(problem.experiment, problem.data, {"weights": weights}))
     sentences.append(_warn_of_infinite_intercepts(problem))
+    sentences.append(warn_of_small_clients(problem.experiment.objective, problem.data))
     sentences += [_warn_of_constants(inference), _warn_of_events(inference), _warn_of_sparse_indicators(inference)]
     if options.method == "debiased":
         if 2 * n_parameters > inference.n_rows:

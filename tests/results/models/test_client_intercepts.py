@@ -124,6 +124,20 @@ def test_a_client_of_one_class_is_named_and_changes_no_coefficient():
     np.testing.assert_allclose(record.solution["client_intercepts"][3], without["bias"], rtol=1e-6)
 
 
+def test_pairs_as_clients_are_remarked_where_coefficients_are_read():
+    """The coefficient of matched pairs approaches twice the right one, which nothing said."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 2))
+    case = rng.random(100) < 1 / (1 + np.exp(x[:, 0] - x[:, 1]))  # of two rows with one case, the second
+    frame = pd.DataFrame({"clinic": np.repeat(np.arange(100), 2), "age": x.ravel()})
+    frame["ill"] = np.stack([~case, case], axis=1).ravel().astype(int)
+    record = record_of(frame=frame)
+    assert record.solution["weights"].item() > 1.5
+    words = "half of the clients have at most 1 row of their smaller class"
+    assert words in record.status["reason"]
+    assert any(words in sentence for sentence in find_warnings(infer(record, InferenceOptions())))
+
+
 @pytest.mark.parametrize("penalty", [("reg=none",), ("reg=l1", "reg.strength=0.01")])
 def test_a_client_of_one_class_changes_no_interval(penalty):
     frame = outcomes()
