@@ -80,13 +80,18 @@ def check_sentences(file: Path, commands: list[list[str]], capsys) -> None:
         damaged = replace_value(values, keys, new)
         file.write_text(json.dumps(damaged) if is_json else yaml.safe_dump(damaged))
         for command in commands:
-            code = main(command)
-            err = capsys.readouterr().err
-            words = f"{command[0]} with {keys} of {file} as {new!r}: {err}"
-            assert code in (0, 2), words  # 1 is a failure that nobody foresaw
-            assert "Error" not in err.replace("UserError", ""), words
-            assert "Traceback" not in err, words
+            require_sentence(command, f"{keys} of {file} as {new!r}", capsys)
     file.write_text(content)
+
+
+def require_sentence(command: list[str], changed: str, capsys) -> None:
+    """Run a command, and require that it ends well or with a sentence."""
+    code = main(command)
+    err = capsys.readouterr().err
+    words = f"{' '.join(command)} with {changed}: {err}"
+    assert code in (0, 2), words  # 1 is a failure that nobody foresaw
+    assert "Error" not in err.replace("UserError", ""), words
+    assert "Traceback" not in err, words
 
 
 @pytest.mark.slow
@@ -239,6 +244,16 @@ def test_other_options_of_a_data_set_of_a_user_are_no_damage(capsys):
     fake_record("bad", fake_config(data__class="mine.Mine", data__name=3))
     assert main(["results", "bad"]) == 2
     assert "bad/config.yaml is damaged (data.name must be text)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_no_value_of_a_plan_with_its_own_digest_is_an_error_without_a_sentence(fcorun, capsys, monkeypatch):
+    """A plan that was changed is refused by its digest; one that somebody made so, by its values."""
+    write_table()
+    plan = ("algo=newton", "data=sites", "data.target=time", "data.ignore=[ill,event]", "data.missing=mean", "rounds=2")
+    assert fcorun("plan", *plan, "--out", "study.yaml")[0] == 0
+    monkeypatch.setattr("fcorun.sites.plan.plan._check_digest", lambda content, digest, where: None)
+    check_sentences(Path("study.yaml"), [["site", "check", "study.yaml", "data.path=t.csv"]], capsys)
 
 
 @pytest.mark.slow
