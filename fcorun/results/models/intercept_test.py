@@ -123,6 +123,8 @@ def compare_intercepts(
         return InterceptTest(statistic, degrees, np.inf)
     residual_degrees = n_rows - own.n_parameters
     dispersion = n_rows * own.pearson / residual_degrees
+    if dispersion <= np.finfo(float).eps * np.mean(np.square(rows.y)):  # an exact fit, whose rest is rounding
+        return None
     return InterceptTest(statistic / dispersion / degrees, degrees, residual_degrees)
 
 
