@@ -108,7 +108,7 @@ def test_runs_stop_at_targets_on_the_metrics(tmp_path):
     assert "worked_seconds" in record.status["reason"]
     assert ">= 0.5" in record.status["reason"]
     record = run(timed(stop={"consensus": 1e-9}), tmp_path / "consensus")
-    assert record.rows[-1]["round"] == 0  # all clients start at one point
+    assert record.rows[-1]["round"] > 0  # all clients start at one point, which says nothing of the run
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def assert_alike(pooled, remote, rtol):
         np.testing.assert_allclose(remote.solution[name], values, rtol=0, atol=rtol * largest)
     assert {name for name in pooled.metrics if not name.startswith("personal_")} <= set(remote.metrics)
     for name, values in remote.metrics.items():
-        np.testing.assert_allclose(values, pooled.metrics[name], rtol=max(rtol, 1e-12), err_msg=name)
+        np.testing.assert_allclose(values, pooled.metrics[name], rtol=max(rtol, 1e-12), atol=1e-20, err_msg=name)
     np.testing.assert_allclose(remote.work, pooled.work, rtol=0 if rtol == 0 else 0.02)  # of solvers that iterate
 
 

@@ -317,7 +317,7 @@ def test_filled_gaps_are_warned_of_where_they_may_depend_on_the_outcome(p_value,
     write_intervals(folder)
     (folder / "inference.txt").write_text("warning: gaps in 'dead' were filled in\n")
     assert "Gaps in &#39;dead&#39; were filled in" in build_short_page([folder], load_records(folder))
-    gaps = {"column": "sex", "client": "", "outcome": "yes", "p_value": p_value}
+    gaps = {"column": "sex", "client": "", "outcome": "yes", "rows": 20, "missing": 2, "p_value": p_value}
     (folder / "missing.csv").write_text(csv_text([gaps, gaps | {"client": "Bern", "p_value": 0.01}]))
     text = build_short_page([folder], load_records(folder))
     assert ("Gaps in &#39;dead&#39; were filled in" in text) == is_shown

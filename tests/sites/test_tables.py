@@ -99,7 +99,7 @@ def test_targets_weights_and_held_out_rows_are_those_of_the_pooled_table(more):
     options = options_of(standardize="pooled", **more)
     route = go(options, save(tables))
     if "elsewhere" in (options.ignore or ()):  # a pooled table must have the columns to ignore
-        options = options_of(standardize="pooled", **more | {"ignore": ["ill", "days"]})
+        options = options_of(standardize="pooled", **more | {"ignore": ["ill", "log_days"]})
     assert_same_data(route, options)
 
 

@@ -85,9 +85,10 @@ def require_close(name: str, actual: Any, expected: Any, rtol: float = 0.0, atol
     actual = np.asarray(actual)
     expected = np.asarray(expected)
     require(actual.shape == expected.shape, f"{name} should have the shape {expected.shape} and has {actual.shape}")
+    is_equal = (actual == expected) | (np.isnan(actual.astype(float)) & np.isnan(expected.astype(float)))
     with np.errstate(invalid="ignore"):
         excess = np.abs(actual.astype(float) - expected) - atol - rtol * np.abs(expected)
-    _report_largest_excess(name, "should be", np.where(actual == expected, 0.0, excess), actual, expected)
+    _report_largest_excess(name, "should be", np.where(is_equal, 0.0, excess), actual, expected)
 
 
 def require_at_least(name: str, actual: Any, least: Any, slack: Any = 0.0) -> None:

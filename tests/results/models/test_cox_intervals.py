@@ -149,5 +149,5 @@ def test_errors_of_a_model_need_a_likelihood():
 def test_a_feature_that_orders_all_events_is_refused():
     frame = survivors()
     frame["noise"] = -frame["stay"].rank()
-    with fails("order all events", "reg=l1"):
+    with fails("no finite coefficient of noise", "reg=l1"):
         infer(cox_record("reg=none", frame=frame), InferenceOptions())

@@ -116,7 +116,7 @@ def test_each_share_mixes_the_lasso_with_a_refit_by_scikit_learn(task):
 @pytest.mark.slow
 def test_the_refit_is_a_record_that_says_what_it_is(monkeypatch):
     drawn = []
-    monkeypatch.setattr("fcorun.runs.finish._begin_pictures", lambda job, _: drawn.append(job.rows) or [])
+    monkeypatch.setattr("fcorun.runs.finish._begin_pictures", lambda job, *_: drawn.append(job.rows) or [])
     settings = settings_of("regression", "data.validation=0.2", "reg.factors={x5:0}", "data.standardize=pooled")
     selection = select(settings, SelectOptions(folds=2, points=3, relax=[0.25], range=[0.1, 0.5]), "out")
     record = RunRecord(not_none(selection.record).folder)
