@@ -91,7 +91,11 @@ def find_finite_intercepts(experiment: PreparedExperiment, data: FederatedData, 
 
 def explain_infinite_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> str:
     """Return a clause on the clients without a finite intercept; empty if each has one."""
-    finite = find_finite_intercepts(experiment, data, solution)
+    return name_infinite_intercepts(data, find_finite_intercepts(experiment, data, solution))
+
+
+def name_infinite_intercepts(data: FederatedData, finite: np.ndarray) -> str:
+    """Return a clause that names the clients whose intercept is not ``finite``, (M,); empty if each is."""
     if finite.all():
         return ""
     names = abbreviate([f"'{data.client_names[m]}'" for m in np.flatnonzero(~finite)])

@@ -28,7 +28,7 @@ from fcorun.results.inference.methods import (
     WITH_ADAPTIVE_WEIGHTS,
     find_sources,
 )
-from fcorun.results.models.client_intercepts import warn_of_small_clients
+from fcorun.results.models.client_intercepts import name_infinite_intercepts, warn_of_small_clients
 from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.models.inference import MIN_COUNT, Inference
 from fcorun.results.models.inference_problem import InferenceProblem, feature_scaling
@@ -409,12 +409,8 @@ def find_warnings(inference: Inference) -> list[str]:
 
 def _warn_of_infinite_intercepts(problem: InferenceProblem) -> str:
     """Return a warning that names the clients without a finite intercept, whose rows are left out."""
-    infinite = [f"'{problem.data.client_names[m]}'" for m in np.flatnonzero(~problem.has_intercept_of_client)]
-    if not infinite:
-        return ""
-    targets = "one class" if problem.data.classes else "targets of 0"
-    return (f"no finite intercept for {abbreviate(infinite)}, with rows of {targets} alone: these rows tell nothing "
-            "about the coefficients, and are not counted here")  # fmt: skip
+    clause = name_infinite_intercepts(problem.data, problem.has_intercept_of_client)
+    return clause and f"{clause}: these rows tell nothing about the coefficients, and are not counted here"
 
 
 def _warn_of_constants(inference: Inference) -> str:
