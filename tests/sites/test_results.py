@@ -189,6 +189,14 @@ def test_codes_of_missing_values_of_a_site_are_gaps_in_rows_to_predict(tmp_path,
         assert code == 0, errors
         predictions.append(pd.read_csv("predicted.csv")["prediction"].to_numpy())
     np.testing.assert_array_equal(*predictions)
+    pd.read_csv("new.csv", encoding="utf-16").to_csv("new.csv", index=False)
+    code, _, errors = fcorun("predict", "out", "new.csv", "data.na=[-9]", "--out", "predicted.csv", "--force")
+    assert code == 0, errors
+    assert "codes of missing values" not in errors
+    np.testing.assert_array_equal(pd.read_csv("predicted.csv")["prediction"], predictions[0])
+    code, _, errors = fcorun("predict", "out", "new.csv", "--out", "predicted.csv", "--force")
+    assert "codes of missing values, such as -9, are read as numbers: give data.na=[-9]" in errors
+    assert pd.read_csv("predicted.csv")["prediction"][1] != predictions[0][1]
     code, _, errors = fcorun("report", "kept")
     assert code == 0, errors
     assert SiteOptions("b.xlsx", sheet="2024", client="ward").for_predictions() == {"client": "ward", "sheet": "2024"}

@@ -41,8 +41,8 @@ def read_excel(
 ) -> ParsedTable:
     """Read a sheet: the one that ``options`` name, else the first, with a warning about more sheets.
 
-    Errors of formulas are gaps. Tokens such as NA are treated as in ``read_csv_text``. Among known ``kinds``, of new
-    rows, the first sheet stands for one that is not there.
+    Errors of formulas are gaps. Tokens such as NA are treated as in ``read_csv_text``. The first sheet stands for one
+    that is optional and not there.
 
     Raises UserError where openpyxl is not installed, for a sheet that is not there, and as ``read_cells`` does.
     """
@@ -62,7 +62,7 @@ def read_excel(
         name = next(iter(sheets))
         if options.sheet in sheets:
             name = options.sheet
-        elif options.sheet is not None and not kinds:
+        elif options.sheet is not None and "sheet" not in options.optional:
             raise UserError(f"`data.sheet={options.sheet}`: {file.name} has no such sheet; "
                             f"{suggest_name(options.sheet, sheets)}")  # fmt: skip
         elif len(sheets) > 1:

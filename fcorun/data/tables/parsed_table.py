@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fcorun.base.config import build
 from fcorun.base.errors import UserError, abbreviate, suggest_name
 from fcorun.data.tables.cells import coerce_numbers, has_numpy_numbers, parse_numbers, to_level_names
 from fcorun.data.tables.columns import Column
@@ -27,17 +28,35 @@ class FileOptions:
         encoding: the encoding of the characters of a file of text that is not UTF-8.
         sheet: the sheet of a workbook; None: the first one.
         na_is_missing: whether the text NA, as R writes it, is a missing value among levels, too.
+        optional: the options that say nothing about a file without such columns, codes or sheets: for new rows those
+            of the record's own file.
     """
 
     na: Codes = None
     encoding: str | None = None
     sheet: str | None = None
     na_is_missing: bool = False
+    optional: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.encoding is not None and not is_character_encoding(self.encoding):
             raise UserError(f"`data.encoding={self.encoding}` is no encoding of characters: give utf-8, utf-16, "
                             "latin-1 or windows-1252, or leave `data.encoding` out")  # fmt: skip
+
+    @classmethod
+    def for_new_rows(cls, record_data: Mapping[str, Any], **given: Any) -> "FileOptions":
+        """Return how rows to predict are read: as ``given``, and else as the file of a record.
+
+        ``record_data`` is the section data of the record's configuration. Raises UserError for values of other types.
+        """
+        values = {
+            "na": record_data.get("na"),
+            "encoding": record_data.get("file_encoding") or find_character_encoding(record_data.get("encoding")),
+            "sheet": record_data.get("sheet"),
+            "na_is_missing": record_data.get("missing", "refuse") != "refuse",
+        }
+        optional = tuple(values.keys() - given.keys())
+        return replace(build(cls, values | given, "data"), optional=optional)
 
     def codes_by_column(self, columns: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
         """Return the codes of missing values of each column; ``names`` are columns of names, of clients for example.
@@ -48,10 +67,10 @@ class FileOptions:
             codes = list(map(str, self.na or ()))
             return {name: codes for name in columns if codes and name not in names}
         for name in self.na:
-            if name not in columns:
+            if name not in columns and "na" not in self.optional:
                 raise UserError(f"`data.na` names '{name}', which is no column of the file: "
                                 f"{suggest_name(name, columns)}")  # fmt: skip
-        return {name: list(map(str, codes)) for name, codes in self.na.items()}
+        return {name: list(map(str, codes)) for name, codes in self.na.items() if name in columns}
 
 
 def is_character_encoding(name: str) -> bool:

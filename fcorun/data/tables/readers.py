@@ -100,10 +100,10 @@ def explain_damage(where: str, ending: str, encoding_hint: str = UTF_8_HINT) -> 
 
 
 def check_file_options(options: FileOptions, ending: str) -> None:
-    """Raise UserError for an option of files of another format."""
+    """Raise UserError for an option of files of another format, unless the option is optional."""
     for option, endings in (("sheet", (".xlsx",)), ("encoding", TEXT_ENDINGS), ("na", NAMED_COLUMN_ENDINGS)):
         value = getattr(options, option)
-        if value is not None and ending not in endings:
+        if value is not None and ending not in endings and option not in options.optional:
             raise UserError(f"`data.{option}={value}` is for {', '.join(endings)}, and the file is {ending}: leave "
                             f"`data.{option}` out")  # fmt: skip
 
@@ -284,8 +284,9 @@ def read_named_columns(
     codes = options.codes_by_column(list(frame.columns), text_columns)
     table.missing_tokens = add_codes(table.missing_tokens, mask_codes(frame, codes))
     found = {code for column_codes in table.missing_tokens.values() for code in column_codes}
-    if unused := sorted({code for column_codes in codes.values() for code in column_codes} - found):
-        quoted = abbreviate([f"'{code}'" for code in unused])
+    unused = {code for column_codes in codes.values() for code in column_codes} - found
+    if unused and "na" not in options.optional:
+        quoted = abbreviate([f"'{code}'" for code in sorted(unused)])
         table.warnings.append(word(f"no cell holds {quoted}, which `data.na` gives: check how the file writes gaps"))
     unnamed = [name for name in frame.columns if name.startswith("Unnamed: ") and is_missing(frame[name]).all()]
     return replace(table, frame=frame.drop(columns=unnamed))
@@ -322,6 +323,7 @@ def read_dataframe(
 
     file = find_file(path, "")
     ending = detect_ending(file, path)
+    check_file_options(options, ending)
     clients: Any = None
     with explain_damage(path, ending):
         if ending in LIBSVM_ENDINGS:
@@ -333,7 +335,9 @@ def read_dataframe(
             clients = pd.Series(arrays["client"]) if "client" in arrays else None
         else:
             text_columns = [name for name in (client, *keep) if name is not None and name not in (kinds or {})]
-            table = read_named_columns(file, ending, None, text_columns, where=path, kinds=kinds, options=options)
+            table = read_named_columns(
+                file, ending, None, text_columns, where=path, kinds=kinds, options=options, encoding_hint=ENCODING_HINT
+            )
             frame = table.frame
             if warnings is not None:
                 warnings += [f"{path}: {warning}" for warning in table.warnings]

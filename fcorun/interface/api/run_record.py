@@ -21,6 +21,7 @@ from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import Dataset
 from fcorun.data.tables.cells import read_names
+from fcorun.data.tables.parsed_table import FileOptions, mask_codes
 from fcorun.interface.api.progress import ExperimentWarning
 from fcorun.interface.api.python_words import (
     check_folder,
@@ -417,6 +418,8 @@ def _warn(sentences: Iterable[str]) -> None:
 def _to_frame(rows: object, record: Record) -> "pd.DataFrame":
     """Return rows as a DataFrame, with columns as text where these are the names of the record's features.
 
+    Cells of a DataFrame with the record's codes of missing values (``na``) are gaps.
+
     Raises UserError for anything but a DataFrame or an array (n, d).
     """
     import pandas as pd
@@ -427,6 +430,9 @@ def _to_frame(rows: object, record: Record) -> "pd.DataFrame":
         if rows.columns.nlevels > 1 or not rows.columns.is_unique:
             raise UserError("the columns of the rows have several levels, or one name twice: give each one name")
         named = rows.rename(columns=str)  # as from_frame does
+        data = record.config["data"]
+        names = [data.get("client"), *(data.get("keep") or ())]
+        mask_codes(named, FileOptions.for_new_rows(data).codes_by_column(list(named.columns), names))
         columns = list_feature_columns(record)
         return named if columns and named.columns.is_unique and set(columns) <= set(named.columns) else rows
     if not isinstance(rows, (np.ndarray, list)) or np.ndim(rows) != 2:

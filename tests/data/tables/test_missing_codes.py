@@ -9,7 +9,7 @@ import pytest
 from helpers import fails, not_none
 from table_files import save
 
-from fcorun import from_frame
+from fcorun import L2, Experiment, Newton, from_frame
 from fcorun.base.config import build
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.data_warnings import (
@@ -18,6 +18,7 @@ from fcorun.data.tables.data_warnings import (
     warn_missing_codes,
     warn_serial_dates,
 )
+from fcorun.data.tables.parsed_table import FileOptions
 from fcorun.data.tables.readers import read_dataframe
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -243,3 +244,40 @@ def test_huge_numbers_are_named_before_training(tmp_path, value):
     (warning,) = [text for text in load(save(tmp_path, "t.csv", table)).warnings if "no training copes" in text]
     assert f"'wgt' has {value:g} in row 7: no training copes with such numbers" in warning
     assert warn_huge_numbers(np.array([[1e17], [2.0]])) == []
+
+
+def test_codes_of_a_record_may_be_absent_from_new_rows_and_given_ones_may_not(tmp_path):
+    """Codes of the record name its outcome, too; what is given replaces the record's codes, characters and sheet."""
+    path = save(tmp_path, "new.csv", patients(wgt=with_codes(WEIGHTS, -1)).drop(columns="y"))
+    record_data = {"na": {"y": ["-9"], "wgt": ["-9"]}, "missing": "mean", "sheet": "2023", "encoding": "outputs/run"}
+    warnings: list[str] = []
+    frame = read_dataframe(path, options=FileOptions.for_new_rows(record_data), warnings=warnings)[0]
+    assert frame["wgt"][3] == -1
+    assert not warnings
+    options = FileOptions.for_new_rows(record_data, na=[-1, 77])
+    frame = read_dataframe(path, options=options, warnings=warnings)[0]
+    assert np.flatnonzero(frame["wgt"].isna()).tolist() == [3]
+    assert warnings == [f"{path}: no cell holds '77', which data.na gives: check how the file writes gaps"]
+    with fails("data.na names 'y', which is no column of the file"):
+        read_dataframe(path, options=FileOptions.for_new_rows(record_data, na={"y": [-9]}))
+    with fails("data.sheet=2024 is for .xlsx, and the file is .csv: leave data.sheet out"):
+        read_dataframe(path, options=FileOptions.for_new_rows(record_data, sheet=2024))
+    with fails("data.na=-9 must be a list: give data.na=[-9]"):
+        FileOptions.for_new_rows(record_data, na=-9)
+    (tmp_path / "new.csv").write_bytes("wgt,ort\n70,Zürich\n".encode("latin-1"))
+    with fails("give data.encoding=windows-1252"):
+        read_dataframe(path, options=FileOptions.for_new_rows(record_data))
+    options = FileOptions.for_new_rows(record_data, encoding="latin-1")
+    assert read_dataframe(path, options=options)[0]["ort"].tolist() == ["Zürich"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::fcorun.ExperimentWarning")
+def test_codes_are_gaps_in_rows_that_python_predicts(tmp_path):
+    frame = patients(wgt=with_codes(WEIGHTS, -9))
+    data = from_frame(frame, "y", clients=1, na=[-9], missing="mean")
+    record = Experiment(algorithm=Newton(), data=data, regularizer=L2(0.1), rounds=2).run(tmp_path / "run")
+    new = frame.drop(columns="y").head(5)
+    gaps = new.assign(wgt=new["wgt"].replace(-9, np.nan))
+    assert record.predict(new)["prediction"].equals(record.predict(gaps)["prediction"])
+    assert new["wgt"][3] == -9

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import track
@@ -23,6 +23,34 @@ BASELINE_HELP = (
     "the client whose baseline hazard the risks of clients without one are by, with --at; default: that of all "
     "training rows together"
 )
+
+
+READING_OPTIONS = ("na", "encoding", "sheet")  # how a file is read
+
+
+def read_data_keys(texts: Sequence[str], names: Sequence[str], help_text: str) -> dict[str, Any]:
+    """Return the values of texts ``data.NAME=VALUE`` by their names; that of ``path`` is text as it is given.
+
+    Raises UserError, which ends with ``help_text``, for names that are not among ``names``, and for other texts.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    from fcorun.experiment.configuration.compose import describe_hydra_error
+
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        name = key.removeprefix("data.")
+        if not equals or not key.startswith("data.") or name not in names:
+            raise UserError(f"'{text}' is none of {help_text}")
+        values[name] = value
+        if name != "path":
+            try:
+                values[name] = OverridesParser.create().parse_override(text).value()
+            except HydraException as error:
+                raise UserError(f"{describe_hydra_error(error)}; {help_text}") from error
+    return values
 
 
 def word_with_dashes(*names: str) -> Callable[[str], str]:

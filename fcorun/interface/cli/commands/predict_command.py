@@ -1,7 +1,7 @@
 """fcorun predict: predictions of a record's model for new rows."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,16 @@ from fcorun.data.tables.column_roles import is_prediction_column
 from fcorun.experiment.configuration.search_path import user_class_paths
 from fcorun.interface.cli.commands.common_command import (
     BASELINE_HELP,
+    READING_OPTIONS,
     TABLE_WRITERS,
     CommandParser,
     check_output_file,
+    read_data_keys,
     word_with_dashes,
+)
+
+_OPTIONS_HELP = (
+    "the keys by which NEW is read, if not as the record's file: data.na=[-9] data.encoding=latin-1 data.sheet=NAME"
 )
 
 
@@ -31,6 +37,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "rows", metavar="NEW", help="new rows: .csv .tsv .parquet .xlsx, .npz or HDF5 (X, client), LIBSVM"
     )
+    parser.add_argument("options", nargs="*", default=[], metavar="KEY=VALUE", help=_OPTIONS_HELP)
     parser.add_argument("--client", metavar="COLUMN", help="the column that names clients; default: the record's")
     parser.add_argument("--keep", metavar="COLUMN", action="append", default=[],
                         help="a column of NEW to repeat in the predictions, such as a record's number; default: those "
@@ -42,7 +49,8 @@ def run(argv: Sequence[str]) -> int:
     trust_help = "import classes that the record names, and that are neither fcorun's nor your own, from DIR"
     parser.add_argument("--trust", metavar="DIR", help=trust_help)
     parser.add_output_options("write the predictions (.csv, .parquet)")
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_intermixed_args(argv)
+    given = read_data_keys(arguments.options, READING_OPTIONS, _OPTIONS_HELP)
     check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
     record = find_record(arguments.record)
     if (record.folder / "mask.nii.gz").is_file() and not arguments.rows.endswith(".npz"):
@@ -50,6 +58,7 @@ def run(argv: Sequence[str]) -> int:
                         "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
 
     from fcorun.data.tables.encoding import read_columns
+    from fcorun.data.tables.parsed_table import FileOptions
     from fcorun.data.tables.readers import read_dataframe
     from fcorun.results.models.predict import predict
 
@@ -71,19 +80,9 @@ def run(argv: Sequence[str]) -> int:
         keep,
         first_index=data.get("first_index"),
         warnings=file_warnings,
-        options=_read_file_options(record.config["data"]),
+        options=FileOptions.for_new_rows(record.config["data"], **given),
     )
-    if arguments.client and clients is None:
-        raise UserError(
-            f"--client {arguments.client}: there is no such column in {arguments.rows}; leave it out, or give another"
-        )
-    for name in arguments.keep:
-        if name in frame:
-            continue
-        if name == client_column:
-            raise UserError(f"--keep {name}: the predictions name the clients anyway: leave it out")
-        suggestion = suggest_name(name, list(map(str, frame.columns)))
-        raise UserError(f"--keep {name}: there is no such column in {arguments.rows}; {suggestion}")
+    _check_columns(arguments, frame, clients is not None, client_column)
     with words_of(word_with_dashes("at", "baseline")):
         predictions, warnings = predict(
             record, frame, clients, arguments.rows, arguments.keep, at=arguments.at, baseline=arguments.baseline
@@ -99,20 +98,28 @@ def run(argv: Sequence[str]) -> int:
         formulas = filter(None, [describe_formulas({arguments.out.name: content})])
         warnings = [f"{arguments.out}: {len(predictions)} predictions", *warnings, *formulas]
     warnings += _describe_thresholds(arguments.record, record)
+    if kinds and not data.get("limits") and given.get("na", record.config["data"].get("na")) is None:
+        warnings.append(
+            "codes of missing values, such as -9, are read as numbers: give data.na=[-9] if the rows have some"
+        )
     for line in warnings:
         print(escape_controls(f"fcorun: {line}"), file=sys.stderr)
     return 0
 
 
-def _read_file_options(section: Mapping[str, Any]) -> Any:
-    """Return how the record's file was read, which new rows share; ``section`` is data of its configuration."""
-    from fcorun.base.config import check_value
-    from fcorun.data.tables.parsed_table import Codes, FileOptions, find_character_encoding
-
-    na = check_value(section.get("na"), Codes, "data.na")
-    encoding = section.get("file_encoding") or find_character_encoding(section.get("encoding"))
-    missing = section.get("missing", "refuse")
-    return FileOptions(na, encoding, section.get("sheet"), na_is_missing=missing != "refuse")
+def _check_columns(arguments: Any, frame: Any, has_clients: bool, client_column: str | None) -> None:
+    """Raise UserError for columns that ``--client`` and ``--keep`` name, and that the file does not have."""
+    if arguments.client and not has_clients:
+        raise UserError(
+            f"--client {arguments.client}: there is no such column in {arguments.rows}; leave it out, or give another"
+        )
+    for name in arguments.keep:
+        if name in frame:
+            continue
+        if name == client_column:
+            raise UserError(f"--keep {name}: the predictions name the clients anyway: leave it out")
+        suggestion = suggest_name(name, list(map(str, frame.columns)))
+        raise UserError(f"--keep {name}: there is no such column in {arguments.rows}; {suggestion}")
 
 
 def _round_for_screen(predictions: Any) -> Any:

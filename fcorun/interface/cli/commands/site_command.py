@@ -11,7 +11,7 @@ from typing import Any
 
 from fcorun.base.config import build
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.interface.cli.commands.common_command import CommandParser
+from fcorun.interface.cli.commands.common_command import READING_OPTIONS, CommandParser, read_data_keys
 from fcorun.interface.cli.terminal import Terminal
 
 _NOTICE_SECONDS = 10.0
@@ -22,7 +22,6 @@ _OVERLAP = "overlap="
 _POLICY = "policy="
 _SERVER_CLASS = "fcorun.sites.server.kit_study.StudyServer"  # of jobs
 _SITE_CLASS = "fcorun.sites.server.kit_study.StudySite"
-_READING = ("na", "encoding", "sheet")  # how the file is read
 _OPTIONS_HELP = (
     "the site's own keys: data.path=FILE data.client=COLUMN data.rename={THEIRS: SHARED} data.keep=[ID] "
     "data.na=[-9] data.encoding=latin-1 data.sheet=NAME policy=FILE"
@@ -349,32 +348,14 @@ def _read_fingerprints(texts: Sequence[str]) -> dict[str, str]:
 
 def _read_site_keys(texts: Sequence[str]) -> tuple[Any, Any]:
     """Return the options and the policy of a site from KEY=VALUE texts. Raises UserError for other keys."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
     from fcorun.sites.plan.policy import Policy
     from fcorun.sites.plan.site_options import SiteOptions
 
-    values: dict[str, Any] = {}
-    policy = None
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"'{text}' is not KEY=VALUE: {_OPTIONS_HELP}")
-        if key == "policy":
-            policy = value
-            continue
-        name = key.removeprefix("data.")
-        if not key.startswith("data.") or name not in ("path", "client", "rename", "keep", *_READING):
-            raise UserError(f"{key} is no key of a site, whose own keys are data.path, data.client, data.rename, "
-                            f"data.keep, data.{', data.'.join(_READING)} and policy; all others are in the "
-                            "plan")  # fmt: skip
-        values[name] = value
-        if name != "path":
-            try:
-                values[name] = OverridesParser.create().parse_override(text).value()
-            except HydraException as error:
-                raise UserError(f"{text} cannot be read: {_OPTIONS_HELP}") from error
+    policies = [text for text in texts if text.startswith(_POLICY)]
+    keys = [text for text in texts if text not in policies]
+    help_text = f"{_OPTIONS_HELP}; all others are in the plan"
+    values = read_data_keys(keys, ("path", "client", "rename", "keep", *READING_OPTIONS), help_text)
     if "path" not in values:
         raise UserError("data.path is missing: give the file of the site, data.path=FILE")
+    policy = policies[-1].removeprefix(_POLICY) if policies else None
     return build(SiteOptions, values, "data"), Policy.read(policy)
