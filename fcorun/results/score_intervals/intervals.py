@@ -74,9 +74,9 @@ def bootstrap(
 ) -> Bootstrap:
     """Return the scores of one or two models on the same rows, and percentile intervals of them or their difference.
 
-    Rows are sorted by group. A sample draws as many units of each group as the group has. Of two models, both
-    have the same samples. Groups with fewer than MIN_UNITS units have no intervals. A difference of scores that depend
-    on no model, as the prevalence, is left out.
+    Rows are sorted by group. A sample draws as many units of each group as the group has, within clients (``Units``).
+    Of two models, both have the same samples. Groups with fewer than MIN_UNITS units have no intervals. A difference of
+    scores that depend on no model, as the prevalence, is left out.
 
     Args:
         models: the rows with the predictions of one model, or of each of two models.
@@ -85,7 +85,7 @@ def bootstrap(
         options: the level of the intervals, and the number of samples.
         rng: the generator of the samples.
     """
-    units = Units(unit_names(models[0], resample), groups)
+    units = Units(unit_names(models[0], resample), groups, models[0].client)
     scored = [rows.to_scored_rows(groups) for rows in models]
     shelf = all_scores()
 
@@ -134,19 +134,35 @@ def bootstrap(
 class Units:
     """The units that a bootstrap draws with replacement, separately in each group: rows, groups of data, or clients.
 
+    Within a group, a sample has as many units of each client as the client has. Clients with fewer than MIN_UNITS units
+    are drawn together, since a client with one unit would be the same in all samples. So are units with rows of
+    several clients, and clients that are units themselves.
+
     Attributes:
         row_unit: the unit of each row, (n,), from 0 to U - 1. A unit has rows of one group: equal names in two groups
             are two units.
         counts: the number of units of each group, (G,).
     """
 
-    def __init__(self, names: Shaped[np.ndarray, " n"], groups: RowGroups):
+    def __init__(self, names: Shaped[np.ndarray, " n"], groups: RowGroups, clients: Shaped[np.ndarray, " n"]):
         number = np.unique(names, return_inverse=True)[1].astype(np.int64)
-        pair = groups.row_group * (int(number.max()) + 1) + number  # so that the units of a group are adjacent
-        _, first_row, self.row_unit = np.unique(pair, return_index=True, return_inverse=True)
-        self.counts = np.bincount(groups.row_group[first_row])
-        self._unit_count = np.repeat(self.counts, self.counts)
-        self._unit_start = np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+        pair = groups.row_group * (int(number.max()) + 1) + number
+        _, first_row, row_unit = np.unique(pair, return_index=True, return_inverse=True)
+        unit_group = groups.row_group[first_row]
+        self.counts = np.bincount(unit_group)
+        client = np.unique(clients, return_inverse=True)[1].astype(np.int64)
+        unit_client = client[first_row]
+        together = int(client.max()) + 1  # the number of those that are not drawn within a client
+        has_other_client = client != unit_client[row_unit]
+        unit_client[row_unit[has_other_client]] = together
+        first_stratum = unit_group * (together + 1)
+        _, stratum, sizes = np.unique(first_stratum + unit_client, return_inverse=True, return_counts=True)
+        unit_client[sizes[stratum] < MIN_UNITS] = together
+        _, stratum, sizes = np.unique(first_stratum + unit_client, return_inverse=True, return_counts=True)
+        position = np.argsort(np.argsort(stratum, kind="stable"))  # so that the units of a stratum are adjacent
+        self.row_unit = position[row_unit]
+        self._unit_count = np.repeat(sizes, sizes)
+        self._unit_start = np.repeat(np.cumsum(sizes) - sizes, sizes)
 
     def draw_weights(self, rng: np.random.Generator, n_samples: int) -> Float[np.ndarray, "B n"]:
         """Draw how often each row is in each of ``n_samples`` samples: multinomial counts of the rows' units."""
@@ -328,9 +344,10 @@ class Tabulation:
         """Return what is computed of held-out rows, in one line."""
         names = [name for name in np.unique(rows.client).tolist() if name]
         clients = f" of {len(names)} client{'s' if len(names) > 1 else ''}" if names else ""
+        within = " within clients" if len(names) > 1 and self.resample != "clients" else ""
         options = self.options
         return (f"{len(rows):,} {describe_split(rows)} rows{clients}, {100 * options.level:g} % intervals: percentiles "
-                f"of {options.samples:,} bootstrap samples of {self.resample}, seed {self.seed}")  # fmt: skip
+                f"of {options.samples:,} bootstrap samples of {self.resample}{within}, seed {self.seed}")  # fmt: skip
 
     def sentences(self) -> list[str]:
         """Return the warnings, a sentence each."""
