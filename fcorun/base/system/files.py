@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -225,6 +226,7 @@ def state_dir(name: str) -> Path:
 
 _RETRIES = 20
 _RETRY_SECONDS = 0.05
+_IDLE_SECONDS = 1.0  # of a temporary file whose process was killed: a process that begins anew takes longer
 
 
 def write_atomically(path: Path, content: bytes | str, durable: bool = False, private: bool = False) -> None:
@@ -233,7 +235,7 @@ def write_atomically(path: Path, content: bytes | str, durable: bool = False, pr
     With ``durable`` the file is on the disk when the function returns, and outlasts a power cut. A ``private`` file can
     be read by its owner alone.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = choose_temporary(path)
     with defer_interruption(), name_file_in_errors(path):
         try:
             write_new(temporary, content.encode() if isinstance(content, str) else content, durable, private)
@@ -249,6 +251,19 @@ def write_atomically(path: Path, content: bytes | str, durable: bool = False, pr
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def choose_temporary(path: Path, idle_seconds: float = _IDLE_SECONDS) -> Path:
+    """Return a new name beside ``path`` for its content until that is whole.
+
+    Temporary files of ``path`` that killed processes have left are removed: those not written to for ``idle_seconds``.
+    """
+    temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.tmp")
+    with suppress(OSError):
+        for name in filter(temporary.fullmatch, os.listdir(path.parent)):
+            if time.time() - path.with_name(name).lstat().st_mtime > idle_seconds:
+                path.with_name(name).unlink()
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
 def write_new(path: Path, content: bytes, durable: bool = False, private: bool = False) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.base.system.files import cache_dir, file_digest
+from fcorun.base.system.files import cache_dir, choose_temporary, file_digest
 from fcorun.base.system.machine import free_host_memory
 from fcorun.data.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype, widen
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
@@ -28,6 +27,7 @@ _MEMORY_SHARE = 0.25  # rows that take more of the free memory stay on disk
 _MANY_CELLS = 5e7
 _MANY_COLUMNS = 20_000
 _MANY_CHARACTERS = 5e8
+_IDLE_SECONDS = 3600.0  # of a file of rows in the cache whose process was killed
 _MASKS = ("validation", "test")  # arrays that mark held-out rows
 _MAX_DENSE_NUMBERS = 2e9  # of a LIBSVM file
 
@@ -340,7 +340,7 @@ def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Ite
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     file = cache_dir("rows") / f"{name}.npy"
     if not file.exists():
-        temporary = file.with_name(f".{file.name}.{uuid.uuid4().hex}.tmp")
+        temporary = choose_temporary(file, _IDLE_SECONDS)
         try:
             with temporary.open("wb") as out:
                 header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -96,3 +97,15 @@ def test_a_digest_that_cannot_be_cached_is_computed(function, tmp_path, monkeypa
     monkeypatch.setattr(files, function, fail)
     Path("rows").write_bytes(b"abc")
     assert files.file_digest(Path("rows")) == hashlib.sha256(b"abc").hexdigest()
+
+
+def test_the_next_write_removes_what_a_killed_process_has_left_of_the_file():
+    second_ago = time.time() - 2
+    names = (".answer.0123456789abcdef.tmp", ".answer.csv.0123456789abcdef.tmp", "answer.tmp")
+    for name in names:
+        Path(name).write_text("a part")
+        os.utime(name, (second_ago, second_ago))
+    living = Path(".answer.fedcba9876543210.tmp")
+    living.write_text("is being written")
+    write_atomically(Path("answer"), "whole")
+    assert {path.name for path in Path().iterdir()} == {"answer", living.name, *names[1:]}

@@ -186,6 +186,20 @@ def test_a_large_file_is_digested_once(monkeypatch):
     assert len(read) == 2
 
 
+def test_rows_that_a_killed_process_began_to_write_leave_the_cache(monkeypatch):
+    table: dict = write_parquet(frame())
+    monkeypatch.setenv("FCORUN_CACHE", "cache")
+    Table(**table, resident=False).load()
+    (rows,) = Path("cache", "rows").iterdir()
+    rows.unlink()
+    old, new = (rows.with_name(f".{rows.name}.{digit * 16}.tmp") for digit in "01")
+    for temporary in (old, new):
+        temporary.touch()
+    os.utime(old, (0, 0))
+    Table(**table, resident=False).load()
+    assert set(rows.parent.iterdir()) == {rows, new}
+
+
 def test_blocks_are_of_a_few_rows(monkeypatch):
     cache_blocks, blocks = array_files.cache_blocks, []
 
