@@ -195,7 +195,8 @@ class Study:
         folder = self.folder
         force = self.experiment.settings.force
         existing = read_json(folder / self.study_file)
-        files = [path.name for path in folder.iterdir() if path.name != LOCK_FILE] if folder.is_dir() else []
+        # a killed process may have left the lock, and temporary files, before the study's first file
+        files = [path.name for path in folder.glob("*") if path.name != LOCK_FILE and path.suffix != ".tmp"]
         if files and not existing:
             raise UserError(
                 f"`out={folder}` has a file {min(files)} that is not of such a study; choose another folder"

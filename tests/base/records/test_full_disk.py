@@ -80,5 +80,6 @@ def test_a_study_that_a_full_disk_kept_from_beginning_can_begin_again(monkeypatc
         refuse(patch, errno.ENOSPC, SELECTION_FILE)
         with pytest.raises(WriteError), study.claim():
             pass
+    (study.folder / f".{SELECTION_FILE}.0123456789abcdef.tmp").touch()  # as a killed process leaves it
     with study.claim():
         assert (study.folder / SELECTION_FILE).exists()
