@@ -414,6 +414,9 @@ class RunFolder:
         """
         with contextlib.suppress(OSError):
             os.utime(self.path / "status.json")
+            if self.lock is None and (self.path / LOCK_FILE).exists():  # of a process killed after the end of the run
+                self.lock = try_lock(self.path)
+                self.release()
 
     def _first_record_file(self) -> str:
         """Return the name of the first existing file that a run would replace; empty if there is none."""

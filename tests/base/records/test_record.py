@@ -233,6 +233,18 @@ def test_a_record_whose_process_was_killed_is_interrupted():
 
 
 @pytest.mark.slow
+def test_the_lock_of_a_process_that_was_killed_after_the_end_of_its_run_goes_with_the_next_look():
+    record = run(small(), "here")
+    lock = record.folder / ".lock"
+    lock.touch()
+    RunFolder(record.folder, record.status["identity"]).touch()
+    assert not lock.exists()
+    with filelock.FileLock(lock):
+        RunFolder(record.folder, record.status["identity"]).touch()
+        assert lock.exists()  # another process is about to end
+
+
+@pytest.mark.slow
 def test_a_record_whose_lock_is_held_is_running():
     seen = []
 
