@@ -383,6 +383,24 @@ def test_a_kill_after_the_record_and_before_the_end_lets_the_same_command_end_th
     assert asked.count("end") == 2
 
 
+@pytest.mark.slow
+def test_a_trial_that_was_killed_before_its_comparison_is_compared_by_the_same_command(tmp_path, monkeypatch):
+    def kill(*_):
+        raise Killed
+
+    plan = plan_of()
+    with monkeypatch.context() as patch:
+        patch.setattr("fcorun.sites.server.trial.compare_intervals", kill)
+        with pytest.raises(Killed):
+            try_plan(plan, sites_of(plan), tmp_path)
+    metrics = (tmp_path / "metrics.csv").read_bytes()
+    _, comparison = try_plan(plan, sites_of(plan), tmp_path)
+    assert comparison.difference < 1e-14
+    assert (tmp_path / "metrics.csv").read_bytes() == metrics
+    with fails("holds this trial already"):
+        try_plan(plan, sites_of(plan), tmp_path)
+
+
 def test_a_plan_that_the_owner_has_not_accepted_is_not_built(tmp_path):
     plan = plan_of()
     text = plan.to_text()

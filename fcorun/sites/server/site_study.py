@@ -36,12 +36,14 @@ def run_plan(
     folder: str | Path,
     watch: Watcher | None = None,
     log: Log = lambda line: None,
+    *,
+    marks_end: bool = True,
 ) -> FittedRecord:
     """Compute the experiment of a plan with connected sites, and return its record in ``folder``.
 
     The record of a selection is that of its refit, and ``log`` is called with warnings about the data, and with lines
-    about the choice. Raises UserError, which names the site, if a site refuses or is lost, and for a folder that holds
-    another run.
+    about the choice. A run whose end is not marked is asked of the sites again by the next command. Raises UserError,
+    which names the site, if a site refuses or is lost, and for a folder that holds another run.
     """
     if not connections.sites:
         raise UserError("no site is connected: give the tables of the sites, or a kit")
@@ -86,7 +88,8 @@ def run_plan(
             of = None if rows.away is None else rows.absences.evaluated  # the sites that have the last model
             connections.ask("result", pack_result(record), of=of, away=rows.away)
         connections.ask("end", away=rows.away)
-        write_atomically(mark, plan.digest)
+        if marks_end:
+            write_atomically(mark, plan.digest)
     if sums is not None:
         sums.forget()
     return record

@@ -11,6 +11,7 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.records.formats import read_json
 from fcorun.base.records.record import SELECTION_FILE
+from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import Rows
@@ -24,7 +25,7 @@ from fcorun.sites.plan.messages.message_kind import list_kinds
 from fcorun.sites.plan.messages.table_messages import Load
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.server.site_intervals import compare_intervals
-from fcorun.sites.server.site_study import run_plan
+from fcorun.sites.server.site_study import END_MARK, run_plan
 from fcorun.sites.site.site import Site
 from fcorun.sites.site.site_batch import SharedPrograms, resolve_numbers
 from fcorun.sites.tables.fold_encoding import pool_cells
@@ -108,18 +109,20 @@ def try_plan(
 ) -> tuple[FittedRecord, Comparison]:
     """Compute a plan with all sites in this process, and compare the result with that of the pooled rows.
 
+    The end is marked when both have been compared, so that the command of a trial that was killed before compares them.
     Raises UserError if the folder holds a finished trial.
     """
     folder = Path(folder)
     finished = UserError(f"{folder} holds this trial already: read its record, or give another folder, out=DIR")
-    if plan.select is not None:
-        if read_json(folder / SELECTION_FILE).get("status") == "done":
-            raise finished
+    mark = folder / END_MARK
+    if not mark.exists():
         for path in (folder / FITS).glob("*"):  # of an interrupted trial, whose sites are gone
             path.unlink()
+    elif mark.read_text(encoding="utf-8") == plan.digest:
+        raise finished
     programs = share_programs(sites)
     starts = RecordedStarts(mask_sites(sites) if plan.is_masked else sites, plan.digest[:16])
-    record = run_plan(plan, starts, folder, watch, log)
+    record = run_plan(plan, starts, folder, watch, log, marks_end=False)
     if not starts.points:
         raise finished
     first = next(iter(sites.values()))
@@ -127,18 +130,19 @@ def try_plan(
     encoding = Agreement.from_message(first.requests[Load.name]).encoding
     recoded = find_other_codes([site.table for site in sites.values()], encoding)
     if plan.select is not None:
-        comparison = _compare_selections(plan, sites, data, starts, folder)
-        return record, replace(comparison, recoded=recoded)
-    pairs = _pair_models(plan, sites, data, record, programs)
-    models = (np.concatenate([np.ravel(values) for values in model]) for model in zip(*pairs, strict=True))
-    comparison = Comparison(
-        all(np.array_equal(pooled, of_sites, equal_nan=True) for pooled, of_sites in pairs),
-        relative_difference(*models),
-        starts.bytes_sent,
-        gap=record.rows[-1].get("gap"),
-        intervals=compare_intervals(plan, record, data),
-        recoded=recoded,
-    )
+        comparison = replace(_compare_selections(plan, sites, data, starts, folder), recoded=recoded)
+    else:
+        pairs = _pair_models(plan, sites, data, record, programs)
+        models = (np.concatenate([np.ravel(values) for values in model]) for model in zip(*pairs, strict=True))
+        comparison = Comparison(
+            all(np.array_equal(pooled, of_sites, equal_nan=True) for pooled, of_sites in pairs),
+            relative_difference(*models),
+            starts.bytes_sent,
+            gap=record.rows[-1].get("gap"),
+            intervals=compare_intervals(plan, record, data),
+            recoded=recoded,
+        )
+    write_atomically(mark, plan.digest)
     return record, comparison
 
 
