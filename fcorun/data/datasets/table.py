@@ -59,7 +59,7 @@ from fcorun.data.tables.imputation.missing_by_outcome import compare_gaps
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
 from fcorun.data.tables.parsed_table import Codes, FileOptions, find_character_encoding
-from fcorun.data.tables.readers import detect_ending, explain_damage, find_file, read_table
+from fcorun.data.tables.readers import detect_ending, explain_damage, find_file, read_table, telling_of_long_reading
 from fcorun.data.tables.scaling import Scaling, standardize_per_client
 from fcorun.data.tables.splits import (
     DEFAULT_VALIDATION,
@@ -186,8 +186,9 @@ class Table(Dataset):
         Clients are numbered in this order, those without training rows after the others; a held-out row may have none.
         """
         options = self.file_options
-        rows = read_table(self.path, self.roles, record=self.encoding, resident=self.resident, options=options)
-        return self.to_federated_data(rows)
+        with telling_of_long_reading(self._where):
+            rows = read_table(self.path, self.roles, record=self.encoding, resident=self.resident, options=options)
+            return self.to_federated_data(rows)
 
     def memory_needed(self) -> tuple[float, str]:
         """Return the bytes of the columns of a Parquet file that are read into memory."""

@@ -1,8 +1,10 @@
 """Files of arrays (.npz, HDF5, folders of .npy files, LIBSVM), and features that stay on disk, of Parquet files too."""
 
+import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import cache_dir, choose_temporary, file_digest
-from fcorun.base.system.machine import free_host_memory
+from fcorun.base.system.machine import format_gib, free_host_memory
 from fcorun.data.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype, widen
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.data.tables.columns import NumberColumn
@@ -30,6 +32,8 @@ _MANY_CHARACTERS = 5e8
 _IDLE_SECONDS = 3600.0  # of a file of rows in the cache whose process was killed
 _MASKS = ("validation", "test")  # arrays that mark held-out rows
 _MAX_DENSE_NUMBERS = 2e9  # of a LIBSVM file
+_POINTER_BYTES = 8  # of a cell of text
+_NAME_BYTES = 58  # of a name of one letter, such as that of a client, which is an object of Python
 
 
 def stays_on_disk(n_bytes: int, resident: bool | str) -> bool:
@@ -267,15 +271,19 @@ def estimate_bytes(file: Path) -> int:
 def least_bytes(file: Path, columns: Collection[str] | None) -> int:
     """Return the least memory of these columns of a Parquet file, of all if ``columns`` is None.
 
-    Raises ValueError for a damaged file.
+    Texts in ``columns`` are names of clients, groups and the like. Raises ValueError for a damaged file.
     """
     from pyarrow import parquet, types
 
     row_bytes = 0
     for field in parquet.read_schema(file):
         if columns is None or field.name in columns:
-            has_width = types.is_integer(field.type) or types.is_floating(field.type)
-            row_bytes += field.type.bit_width // 8 if has_width else 1
+            if types.is_integer(field.type) or types.is_floating(field.type):
+                row_bytes += field.type.bit_width // 8
+            elif types.is_boolean(field.type):
+                row_bytes += 1
+            else:
+                row_bytes += _POINTER_BYTES if columns is None else _NAME_BYTES
     return parquet.read_metadata(file).num_rows * row_bytes
 
 
@@ -341,7 +349,10 @@ def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Ite
     file = cache_dir("rows") / f"{name}.npy"
     if not file.exists():
         temporary = choose_temporary(file, _IDLE_SECONDS)
+        n_bytes = shape[0] * shape[1] * dtype.itemsize
         try:
+            if shutil.disk_usage(file.parent).free < n_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             with temporary.open("wb") as out:
                 header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(out, header)
@@ -351,9 +362,8 @@ def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Ite
         except OSError as error:
             if error.errno is None:  # of a damaged file, which h5py or pyarrow reads
                 raise
-            size = shape[0] * shape[1] * dtype.itemsize / 2**30
-            raise UserError(f"{size:.3g} GiB of rows cannot be written to {file.parent} ({error.strerror}): set "
-                            "FCORUN_CACHE=FOLDER to another folder") from error  # fmt: skip
+            raise UserError(f"{format_gib(n_bytes)} of rows cannot be written to {file.parent} ({error.strerror}): "
+                            "set FCORUN_CACHE=FOLDER to another folder") from error  # fmt: skip
         finally:
             temporary.unlink(missing_ok=True)
     return np.load(file, mmap_mode="r")

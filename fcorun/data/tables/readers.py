@@ -1,6 +1,8 @@
 """The readers of tables by the ending of the file: rows to train on, and data frames of new rows for predictions."""
 
 import sys
+import threading
+import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from fcorun.base.errors import UserError, abbreviate, first_line, word
+from fcorun.base.system.machine import format_gib
 from fcorun.data.tables.array_files import (
     ARRAY_FOLDER,
     ARRAY_NAMES,
@@ -46,6 +50,7 @@ UTF_8_HINT = "save it as UTF-8; if it is of an older Windows, iconv -f windows-1
 # where ``FileOptions`` are a user's to give
 ENCODING_HINT = "give `data.encoding=windows-1252` if it is of an older Windows, or save it as UTF-8"
 _NO_OPTIONS = FileOptions()
+_SILENT_SECONDS = 30.0  # after which a table that is still being read is told of
 
 
 def find_file(path: str, option: str = "data.path=", endings: Sequence[str] = ENDINGS, *, arrays: bool = False) -> Path:
@@ -200,6 +205,27 @@ def _tell_size(file: Path, ending: str, where: str) -> None:
         print(word(f"{where}: reading {size}, {advice}"), file=sys.stderr, flush=True)
 
 
+@contextmanager
+def telling_of_long_reading(where: str) -> Iterator[None]:
+    """Print each half minute that a table is still being read, and how much memory this process has by then."""
+    ended = threading.Event()
+    begin = time.monotonic()
+
+    def tell() -> None:
+        while not ended.wait(_SILENT_SECONDS):
+            seconds = time.monotonic() - begin
+            memory = format_gib(psutil.Process().memory_info().rss)
+            print(word(f"{where}: still being read after {seconds:.0f} s, with {memory} of memory"), file=sys.stderr)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles) -> ParsedRows:
     """Return the rows of a table with named columns.
 
@@ -325,7 +351,7 @@ def read_dataframe(
     ending = detect_ending(file, path)
     check_file_options(options, ending)
     clients: Any = None
-    with explain_damage(path, ending):
+    with telling_of_long_reading(path), explain_damage(path, ending):
         if ending in LIBSVM_ENDINGS:
             x = read_libsvm(file, path, first_index)[0]
             frame = pd.DataFrame(np.pad(x, ((0, 0), (0, max(n_features - x.shape[1], 0)))))

@@ -24,6 +24,7 @@ from fcorun.data.tables.readers import (
     find_file,
     parse_columns,
     read_named_columns,
+    telling_of_long_reading,
 )
 from fcorun.data.tables.splits import ClientRows, HoldOut
 from fcorun.data.tasks.task import whole_as_integers
@@ -394,9 +395,10 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles, options: FileOptions) -
     target = own_names.get(str(roles.target), roles.target)
     text_columns = [own_names.get(name, name) for name in replace(roles, keep=site.keep).text_columns]
     check_file_options(options, ending)
-    parsed = read_named_columns(
-        file, ending, target, text_columns, where=where, options=options, encoding_hint=ENCODING_HINT
-    )
+    with telling_of_long_reading(where):
+        parsed = read_named_columns(
+            file, ending, target, text_columns, where=where, options=options, encoding_hint=ENCODING_HINT
+        )
     names = parsed.frame.columns.tolist()
     for site_name, shared in rename.items():
         if site_name not in names:

@@ -2,18 +2,24 @@
 
 import bz2
 import gzip
+import re
 import sys
+import time
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from helpers import fails, not_none
+from pyarrow import parquet
 from table_files import CLIENT, SORTED, X, Y, frame, price_table, save
 
 from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import load_dataset
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.readers import read_dataframe
 
@@ -178,12 +184,10 @@ def test_a_wide_table_and_a_long_one_are_told_before_they_are_read(tmp_path, mon
 
 
 def test_a_parquet_beyond_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    from fcorun.data.datasets.dataset import load_dataset
-
     path = save(tmp_path, "t.parquet", frame(u=np.arange(6, dtype=np.float32)))
     table = price_table(path, resident=True)
-    assert table.memory_needed()[0] == 6 * (4 + 8 + 8 + 1 + 8)
-    assert price_table(path, resident=False).memory_needed()[0] == 6 * (1 + 8)
+    assert table.memory_needed()[0] == 6 * (4 + 8 + 8 + 8 + 8)
+    assert price_table(path, resident=False).memory_needed()[0] == 6 * (58 + 8)
     monkeypatch.setattr("fcorun.data.datasets.dataset.free_host_memory", lambda: 100)
     monkeypatch.setattr(Table, "load", lambda self: pytest.fail("it was read"))
     with fails(f"data.path={path} needs at least", "are free; give fewer rows, features or clients, or memory=GIB"):
@@ -278,3 +282,50 @@ def test_two_columns_with_the_same_name_are_refused(tmp_path, name):
         "u.1",
         "w",
     )
+
+
+def test_a_table_that_takes_long_is_told_of_while_it_is_read(tmp_path, monkeypatch, capsys):
+    """A thread tells it, so that no reader of a library can be silent."""
+    path = save(tmp_path, "t.csv")
+    price_table(path).load()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("fcorun.data.tables.readers._SILENT_SECONDS", 0.05)
+    monkeypatch.setattr("fcorun.data.datasets.table.read_table", lambda path, *_, **__: time.sleep(0.2) or fail())
+    with fails("end"):
+        price_table(path).load()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) >= 2
+    assert all(
+        re.fullmatch(rf"data\.path={path}: still being read after 0 s, with [\d.]+ GiB of memory", text)
+        for text in lines
+    )
+
+
+def fail() -> None:
+    raise UserError("end")
+
+
+@pytest.mark.slow
+def test_many_rows_in_a_small_parquet_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    """A hundred million equal rows take less than two megabytes in the file, and four gigabytes in memory."""
+    n_rows = 10**6
+    names = dict.fromkeys(["u", "v", "w", "price"], np.ones(n_rows))
+    group = pa.table(names | {"site": pa.array(["a"] * n_rows)})
+    path = str(tmp_path / "t.parquet")
+    with parquet.ParquetWriter(path, group.schema) as file:
+        for _ in range(100):
+            file.write_table(group, row_group_size=n_rows)
+    assert Path(path).stat().st_size < 2e6
+    monkeypatch.setattr("pandas.read_parquet", lambda *_, **__: pytest.fail("it was read"))
+    monkeypatch.setattr("fcorun.data.datasets.dataset.free_host_memory", lambda: 2**30)
+    size = "with 100,000,000 rows of 5 columns needs at least"
+    for resident, needed in ((True, "3.73 GiB"), (False, "6.15 GiB")):
+        with fails(f"data.path={path} {size} {needed} of memory", "give fewer rows, features or clients"):
+            load_dataset(price_table(path, resident=resident), "fingerprint", None, 0, 1)
+
+
+def test_rows_on_disk_for_which_the_cache_has_no_space_are_refused_before_they_are_written(tmp_path, monkeypatch):
+    path = save(tmp_path, "t.parquet")
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=100))
+    with fails("GiB of rows cannot be written to", "(No space left on device)", "set FCORUN_CACHE=FOLDER"):
+        price_table(path, resident=False).load()
