@@ -74,6 +74,12 @@ class Features:
         return f"Features({names or 'without names'})"
 
 
+def varies_within_clients(x: np.ndarray, client: np.ndarray) -> np.ndarray:
+    """Return which features of rows (n, d) have two values at a client, (d,); ``client`` (n,) are the rows' clients."""
+    _, first, number = np.unique(client, return_index=True, return_inverse=True)
+    return np.any([column != column[first][number] for column in x.T], axis=1)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class FederatedData:
     """Data of M clients, which may differ in size.
@@ -123,8 +129,7 @@ class FederatedData:
         rows = None if self.train.stays_at_sites else self.train.resident
         if rows is None or not self.target_task.has_events:
             return np.ones(self.train.x.shape[1:], bool)
-        _, first, client = np.unique(rows.known_client, return_index=True, return_inverse=True)
-        return np.any([column != column[first][client] for column in rows.x.T], axis=1)
+        return varies_within_clients(rows.x, rows.known_client)
 
     def informative_features(self, x: np.ndarray) -> np.ndarray:
         """Return features of training rows (n, d) with 0 for those that the loss does not depend on.

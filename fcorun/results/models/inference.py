@@ -11,7 +11,7 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.records.record import Record
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
-from fcorun.data.datasets.dataset import Dataset
+from fcorun.data.datasets.dataset import Dataset, varies_within_clients
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.log_link import Poisson
 from fcorun.methods.objectives.logistic import Logistic
@@ -32,6 +32,7 @@ from fcorun.results.models.inference_problem import (
     InferenceProblem,
     KeptParameters,
     choose_parameters,
+    feature_curvature,
     load_inference_problem,
     resolve_options,
 )
@@ -250,12 +251,18 @@ def infer_from_sums(
     if not deviation.any():
         raise UserError("all features are constant, so that no coefficient can be estimated: check the data")
     candidates = deviation > 0
+    curvature = feature_curvature(problem, sums)
     if problem.has_baseline_hazards:  # a feature must vary in the risk set of an event
-        curvature = np.diagonal(sums.derivatives(np.zeros(len(deviation))).hessian)
-        candidates = (curvature > _NO_CURVATURE * deviation**2) & problem.data.is_informative
+        candidates = (np.diagonal(curvature.matrix) > _NO_CURVATURE * deviation**2) & problem.data.is_informative
         if not candidates.any():
             raise UserError("no feature varies among the rows of a client that are at risk at an event, so that no "
                             "coefficient can be estimated: check `data.event` and `data.client`")  # fmt: skip
+    elif problem.has_client_intercepts and isinstance(sums, PooledSums):
+        rows = sums.rows.take(sums.rows.weight > 0)
+        candidates = varies_within_clients(rows.x[:, : problem.n_features], rows.client)
+        if not candidates.any():
+            raise UserError("no feature varies within a client with a finite intercept, so that no coefficient can "
+                            "be estimated: run it with `objective.client_intercepts=false`")  # fmt: skip
     own = problem.theta
     if selection is not None:
         own = selection.theta
@@ -264,7 +271,7 @@ def infer_from_sums(
             raise UserError("`method=split`: the first half selects no feature that varies in the second: give a "
                             "record with a smaller `reg.strength`")  # fmt: skip
     indicators = count_indicators(sums, problem.objective, problem.n_features)
-    parameters = choose_parameters(problem, candidates, indicators.counts.at_high)
+    parameters = choose_parameters(problem, candidates, indicators.counts.at_high, curvature)
     restricted = sums.restrict(parameters.numbers)
     n_rows = indicators.counts.rows
     gap = None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,12 +34,13 @@ from fcorun.methods.regularizers.l1 import L1
 from fcorun.methods.regularizers.l2 import ElasticNet
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 from fcorun.results.inference.solution import Penalty
-from fcorun.results.inference.sums import DerivativeSums, ModelRows
+from fcorun.results.inference.sums import DerivativeSums, ModelRows, RowSums
 from fcorun.results.models.client_intercepts import CLIENT_INTERCEPTS, find_finite_intercepts
 from fcorun.results.models.coefficients import INTERCEPT, feature_names, name_client_intercept
 
 OBJECTIVES = (LeastSquares, Logistic, Poisson, Gamma)  # losses of rows
 WITH_INTERVALS = (*OBJECTIVES, Cox)
+_NO_CURVATURE = 1e-8  # of indicators whose sum does not vary, relative to their own; less than 1 / rows
 SHRUNK_BY_RIDGE = (
     "`objective.ridge` shrinks the coefficients, and no interval here corrects that: give `objective.ridge=0`, or "
     "`reg=l1`"
@@ -78,10 +79,15 @@ class InferenceProblem:
     @property
     def intercept_names(self) -> tuple[str, ...]:
         """The names of the intercepts, the last parameters: that of all clients, or of each one; empty without any."""
-        if self.experiment.objective.client_intercepts and not self.data.train.stays_at_sites:
+        if self.has_client_intercepts:
             names = np.array(self.data.client_names, object)[self.has_intercept_of_client]
             return tuple(map(name_client_intercept, names))
         return (INTERCEPT,) if self.objective.intercept else ()
+
+    @property
+    def has_client_intercepts(self) -> bool:
+        """Return whether the last parameters are the intercepts of clients, which at sites the losses eliminate."""
+        return self.experiment.objective.client_intercepts and not self.data.train.stays_at_sites
 
     @property
     def has_intercept(self) -> bool:
@@ -113,9 +119,9 @@ class InferenceProblem:
 class KeptParameters:
     """A choice of parameters, in which each prediction stays as it is.
 
-    If the levels of a column add up to 1 in every row, the level with the most rows becomes the reference: its
-    coefficient moves into the intercept or the baseline hazards, and those of the other levels become differences from
-    it.
+    Where levels of a column are one another's complements in all rows that tell something (``find_complements``), the
+    level with the most rows becomes their reference: its coefficient moves into the intercepts or the baseline hazards,
+    and those of the other levels become differences from it.
 
     Attributes:
         numbers: the numbers of the parameters that stay (q,).
@@ -133,7 +139,61 @@ class KeptParameters:
         return DerivativeSums(sums.loss, sums.gradient[self.numbers], hessian)
 
 
-def choose_parameters(problem: InferenceProblem, candidates: np.ndarray, level_rows: np.ndarray) -> KeptParameters:
+class FeatureCurvature(NamedTuple):
+    """What the rows tell of the features beside the intercepts, from the Hessian of F at 0.
+
+    Attributes:
+        matrix: the Hessian in the features' weights, at the best intercepts for these weights, (d, d). Its diagonal
+            entry is 0 of a feature that is constant at each intercept, or in each risk set.
+        mean: the mean of each feature at each intercept, with the rows' weights in the Hessian, (d, k).
+        error: the largest error of an entry, 0 unless masks round it.
+    """
+
+    matrix: np.ndarray
+    mean: np.ndarray
+    error: float
+
+
+def feature_curvature(problem: InferenceProblem, sums: RowSums) -> FeatureCurvature:
+    """Return what the rows tell of the features beside the intercepts, which is one pass over the rows."""
+    hessian = sums.derivatives(np.zeros(len(problem.theta))).hessian
+    n_features = problem.n_features
+    n_intercepts = len(problem.intercept_names)
+    cross = hessian[:n_features, n_features : n_features + n_intercepts]
+    # no row has two intercepts, so that the Hessian in the intercepts is diagonal; 0 is that of a client without rows
+    weight = np.diagonal(hessian)[n_features : n_features + n_intercepts]
+    mean = cross / np.maximum(weight, np.finfo(float).tiny)
+    return FeatureCurvature(hessian[:n_features, :n_features] - mean @ cross.T, mean, sums.loss_error)
+
+
+def find_complements(curvature: np.ndarray, error: float = 0.0) -> list[np.ndarray]:
+    """Return the sets of levels that each need a reference, as positions.
+
+    Two levels are compared where rows of both have an intercept, or a risk set, in common: their entry is not 0.
+    The sets are those that no comparison connects, and whose indicators add up to a constant at each intercept, or in
+    each risk set, so that the curvature of their sum is 0.
+
+    Args:
+        curvature: the ``FeatureCurvature.matrix`` of the indicators of levels that are not constant, (k, k).
+        error: the largest error of an entry.
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    size = np.sqrt(np.diagonal(curvature))
+    is_compared = np.abs(curvature) > _NO_CURVATURE * np.outer(size, size) + error
+    n_sets, set_of_level = connected_components(is_compared, directed=False)
+    complements = []
+    for number in range(n_sets):
+        levels = np.flatnonzero(set_of_level == number)
+        of_set = curvature[np.ix_(levels, levels)]
+        if np.abs(of_set.sum()) <= _NO_CURVATURE * np.trace(of_set) + error * of_set.size:
+            complements.append(levels)
+    return complements
+
+
+def choose_parameters(
+    problem: InferenceProblem, candidates: np.ndarray, level_rows: np.ndarray, curvature: FeatureCurvature
+) -> KeptParameters:
     """Return the parameters that stay of ``candidates``, a mask of the features (d,).
 
     ``level_rows`` (d,) has the number of rows of each level.
@@ -147,6 +207,8 @@ def choose_parameters(problem: InferenceProblem, candidates: np.ndarray, level_r
         mean = scaling.mean
         factor = scaling.factor
     full_map = np.eye(len(problem.theta))
+    if problem.has_intercept:  # a feature that varies at no intercept adds a constant to each
+        full_map[n_features:, :n_features] = np.where(candidates, 0.0, curvature.mean.T)
     references: dict[int, int] = {}
     has_reference = problem.has_intercept or problem.has_baseline_hazards
     columns = ()
@@ -156,15 +218,20 @@ def choose_parameters(problem: InferenceProblem, candidates: np.ndarray, level_r
     for column in columns:
         if not column.adds_up_to_one:
             continue
-        group = [number[name] for name in column.features]
-        if not candidates[group].all():
-            continue
-        reference = max(group, key=lambda level: level_rows[level])  # of equal numbers the first level
-        others = [level for level in group if level != reference]
-        references |= dict.fromkeys(others, reference)
-        full_map[others, reference] = -factor[reference] / factor[others]
-        if problem.has_intercept:
-            full_map[n_features:, reference] = factor[reference] * (1 - mean[group].sum())
+        levels = np.array([number[name] for name in column.features])
+        levels = levels[candidates[levels]]
+        of_indicators = curvature.matrix[np.ix_(levels, levels)] / np.outer(factor[levels], factor[levels])
+        for complements in find_complements(of_indicators, curvature.error):
+            group = levels[complements].tolist()
+            reference = max(group, key=lambda level: level_rows[level])  # of equal numbers the first level
+            others = [level for level in group if level != reference]
+            references |= dict.fromkeys(others, reference)
+            full_map[others, reference] = -factor[reference] / factor[others]
+            if problem.has_intercept:
+                total = mean[group].sum()
+                # how many of the levels a row has, at each intercept: 1, or 0 where other levels are all there is
+                n_levels = np.rint(total + (curvature.mean[group] / factor[group, None]).sum(axis=0))
+                full_map[n_features:, reference] = factor[reference] * (n_levels - total)
     stays = np.ones(len(problem.theta), bool)
     stays[:n_features] = candidates
     stays[[*references.values()]] = False

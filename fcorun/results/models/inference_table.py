@@ -241,7 +241,11 @@ def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
 def _method_column(inference: Inference, withheld: np.ndarray) -> np.ndarray:
     """Return the method of each parameter, or why it has no interval; ``withheld`` are reasons of estimates, (p,)."""
     options = inference.options
-    without = "constant within risk sets" if inference.problem.has_baseline_hazards else "constant"
+    without = "constant"
+    if inference.problem.has_baseline_hazards:
+        without = "constant within risk sets"
+    elif inference.problem.has_client_intercepts:
+        without = "constant within clients"
     column = np.full(len(withheld), "not selected" if options.method == "split" else without, object)
     column[np.flatnonzero(inference.deviation == 0)] = "constant"
     column[[*inference.parameters.references.values()]] = "reference"
@@ -385,7 +389,12 @@ def find_warnings(inference: Inference) -> list[str]:
     sentences.append(warn_of_client_differences(problem.experiment, problem.data, {"weights": weights}))
     sentences.append(_warn_of_infinite_intercepts(problem))
     sentences.append(warn_of_small_clients(problem.experiment.objective, problem.data))
-    sentences += [_warn_of_constants(inference), _warn_of_events(inference), _warn_of_sparse_indicators(inference)]
+    sentences += [
+        _warn_of_constants(inference),
+        _warn_of_several_references(inference),
+        _warn_of_events(inference),
+        _warn_of_sparse_indicators(inference),
+    ]
     if options.method == "debiased":
         if 2 * n_parameters > inference.n_rows:
             sentences.append(
@@ -420,8 +429,28 @@ def _warn_of_constants(inference: Inference) -> str:
     names = [name for number, name in enumerate(problem.feature_names) if number not in estimated]
     if not names or inference.options.method == "split":
         return ""
-    where = "among the rows of a client that are at risk" if problem.has_baseline_hazards else "in all rows"
+    where = "in all rows"
+    if problem.has_baseline_hazards:
+        where = "among the rows of a client that are at risk"
+    elif problem.has_client_intercepts:
+        where = "in all rows of a client"
     return f"no coefficient of {abbreviate(names)}: one value {where} determines none"
+
+
+def _warn_of_several_references(inference: Inference) -> str:
+    """Return a warning that names the levels of a column which have no reference in common; "" for none."""
+    names = inference.problem.feature_names
+    encoding = inference.problem.data.features.encoding
+    compared: dict[str, list[str]] = {}
+    for level, reference in inference.parameters.references.items():
+        compared.setdefault(names[reference], []).append(names[level])
+    sentences = []
+    for column in () if encoding is None else encoding.columns:
+        sets = [f"{abbreviate(compared[name])} with {name}" for name in column.features if name in compared]
+        if len(sets) > 1:
+            sentences.append(f"no client has rows that compare all levels of '{column.name}': the coefficients compare "
+                             f"{'; '.join(sets)}; two levels of different references are not compared")  # fmt: skip
+    return "; ".join(sentences)
 
 
 def _warn_of_events(inference: Inference) -> str:

@@ -195,3 +195,25 @@ def test_the_centres_of_breast_cancer_are_those_of_r():
 def test_what_has_no_intercepts_of_clients_is_refused_by_name(overrides, sentence):
     with fails(sentence):
         record_of(*overrides)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("standardize", ["none", "pooled"])
+def test_a_level_of_one_client_does_not_take_the_reference_of_the_others_away(standardize):
+    """Clinic c has only ward z: beside its intercept nothing tells what the ward does, as glm(ill ~ clinic + ward)."""
+    frame = outcomes()
+    frame["ward"] = np.where(np.arange(240) % 3 == 0, "x", "y")
+    frame.loc[frame["clinic"] == "c", "ward"] = "z"
+    options = (f"data.standardize={standardize}",)
+    inference = infer(record_of(*options, frame=frame), InferenceOptions())
+    table = pd.DataFrame(build_table(inference).to_rows(), columns=build_table(inference).columns)
+    table = table.set_index("feature")
+    assert table["method"][["ward=x", "ward=y", "ward=z"]].tolist() == ["Wald", "reference", "constant within clients"]
+    frame["x"] = (frame.pop("ward") == "x").astype(int)
+    by_hand = build_table(infer(record_of(*options, frame=frame), InferenceOptions()))
+    for name, same in (("age", "age"), ("treated", "treated"), ("x", "ward=x")):
+        np.testing.assert_allclose(table["estimate"][same], by_hand.estimate[by_hand.features.index(name)], rtol=1e-7)
+    assert inference.distance is not None
+    assert inference.distance.excess < 1e-9
+    assert any("no coefficient of ward=z: one value in all rows of a client" in line
+               for line in find_warnings(inference))  # fmt: skip

@@ -151,3 +151,55 @@ def test_a_feature_that_orders_all_events_is_refused():
     frame["noise"] = -frame["stay"].rank()
     with fails("no finite coefficient of noise", "reg=l1"):
         infer(cox_record("reg=none", frame=frame), InferenceOptions())
+
+
+def sites_of_wards() -> pd.DataFrame:
+    """Return patients of six sites: three of the wards a, b and c, one of ward d alone, and two of e and f."""
+    rng = np.random.default_rng(5)
+    wards = {"A": "abc", "B": "abc", "C": "abc", "D": "d", "E": "ef", "F": "ef"}
+    frame = pd.DataFrame({"site": np.repeat([*wards], 40)})
+    frame["ward"] = np.concatenate([rng.choice([*levels], 40) for levels in wards.values()])
+    frame["age"] = rng.normal(60, 10, 240).round(1)
+    hazard = frame["ward"].map({"a": 0.0, "b": 0.5, "c": 1.0, "d": 0.0, "e": 0.3, "f": -0.3})
+    hazard += 0.03 * (frame["age"] - 60)
+    event, censoring = rng.exponential(size=240) / np.exp(hazard), 2 * rng.exponential(size=240)
+    frame["stay"] = np.minimum(event, censoring).round(4)
+    return frame.assign(dead=(event <= censoring).astype(int), patient=0, died=0, visits=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("standardize", ["none", "pooled"])
+def test_levels_are_compared_with_a_level_of_their_own_strata_as_coxph_does(standardize):
+    """The numbers are those of R, coxph(Surv(stay, dead) ~ ward + age + strata(site), ties="breslow", robust=TRUE)."""
+    frame = sites_of_wards()
+    record = cox_record("reg=none", f"data.standardize={standardize}", frame=frame, n_features=7)
+    table = table_of(record)
+    expected = {
+        "ward=b": (0.6085797650, 0.31460188859),
+        "ward=c": (1.0816638481, 0.23708167641),
+        "ward=e": (1.0651516120, 0.29972753758),
+        "age": (0.0100113273, 0.00751260125),
+    }
+    estimated = table.loc[[*expected], ["estimate", "standard_error"]].astype(float)
+    np.testing.assert_allclose(estimated, [*expected.values()], rtol=1e-8)
+    assert table["method"][["ward=a", "ward=d", "ward=f"]].tolist() == ["reference", "constant within risk sets",
+                                                                         "reference"]  # fmt: skip
+    sentences = "\n".join(find_warnings(infer(record, InferenceOptions())))
+    assert "compare ward=b, ward=c with ward=a; ward=e with ward=f" in sentences
+    of_model = table_of(record, errors="model")["standard_error"][[*expected]].astype(float)
+    np.testing.assert_allclose(of_model, [0.299313840, 0.262959089, 0.307985853, 0.008187375], rtol=1e-7)
+    penalized = ("reg=l1", "reg.strength=0.0005", f"data.standardize={standardize}")
+    debiased = table_of(cox_record(*penalized, frame=frame, n_features=7))
+    for name, (estimate, error) in expected.items():
+        assert abs(float(debiased["estimate"][name]) - estimate) < 0.05 * error
+    assert debiased["method"].tolist().count("reference") == 2
+
+
+def test_levels_of_rows_without_a_weight_do_not_take_the_reference_away():
+    frame = survivors()
+    frame["w"] = np.where(frame["ward"] == "eye", 0.0, 1.0)
+    table = table_of(cox_record("reg=none", "data.weight=w", frame=frame))
+    without = table_of(cox_record("reg=none", frame=frame[frame["ward"] != "eye"].drop(columns="w"), n_features=4))
+    assert table["method"][["ward=eye", "ward=icu"]].tolist() == ["constant", "reference"]
+    heart, icu = float(table["estimate"]["ward=heart"]), float(without["estimate"]["ward=icu"])
+    np.testing.assert_allclose(heart, -icu, rtol=1e-8)
