@@ -18,6 +18,7 @@ from fcorun.base.metrics import from_summaries
 from fcorun.base.records import record
 from fcorun.base.records.formats import read_text
 from fcorun.base.records.record import Record
+from fcorun.base.records.sweep_settings import load_settings
 from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import Dataset
 from fcorun.data.tables.cells import read_names
@@ -37,6 +38,7 @@ from fcorun.reports.page.write import REPORT_FILE, key_comments
 from fcorun.reports.pictures.forest import draw_forest, make_files
 from fcorun.reports.pictures.layout import style_context
 from fcorun.reports.pictures.run_curves import RunView, draw
+from fcorun.reports.run_table import RunTable
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.models.inference_table import InferenceTable
 from fcorun.results.models.meta_analysis import compute_record_intervals
@@ -345,13 +347,18 @@ class Sweep:
         return [RunRecord(folder) for folder in self.record_folders]
 
     @cached_property
+    def _runs(self) -> RunTable:
+        """The runs, averaged over the ``tail_rounds`` of this sweep, whatever finished records were made with."""
+        return build_table(self.records, load_settings(self.folder).tail_rounds)
+
+    @cached_property
     def table(self) -> "pd.DataFrame":
         """The table of the runs.
 
         The columns are the keys that vary, the status, each metric at the end, at its best and averaged over the last
         rounds, seconds and other counters.
         """
-        return build_table(self.records).frame
+        return self._runs.frame
 
     @property
     def best(self) -> RunRecord:
@@ -361,7 +368,7 @@ class Sweep:
         with a seed is the best. Raises UserError if no point is done with a finite value of the metric, or if runs are
         on different problems, which do not compare.
         """
-        runs = build_table(self.records)
+        runs = self._runs
         metric = runs.resolve_metric(self.metric)
         points = runs.best_points(metric)
         points = points[points["seeds"] > 0]

@@ -278,7 +278,8 @@ def _run_figure(
     # a job whose configuration could not be composed has no algorithm in its record, so that failures are the rest
     failed = Counter(algo for algo, _ in jobs) - done - diverged
     seed_records = [record for record in seed_records if record.status.get("status") == "done"]
-    all_runs = build_table([*grid_records, *seed_records])  # together, for the columns of the grid
+    tail_rounds = load_settings(folder / "runs").tail_rounds  # today's: finished records keep those of their own day
+    all_runs = build_table([*grid_records, *seed_records], tail_rounds)  # together, for the columns of the grid
     return FigureInputs(
         figure,
         metric,
@@ -308,8 +309,9 @@ def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> Ru
     if not results.exists() or results.stat().st_mtime < started - 1:
         raise UserError(f"the runs of {folder} are missing, for the reasons above")
     # the folder may hold further runs, of an earlier version of the figure
-    records = [Record(folder / name) for name in load_settings(folder).runs]
-    return build_table([record for record in records if record.status], root=folder)
+    settings = load_settings(folder)
+    records = [Record(folder / name) for name in settings.runs]
+    return build_table([record for record in records if record.status], settings.tail_rounds, root=folder)
 
 
 def _list_seed_jobs(

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from helpers import fails
@@ -90,6 +91,30 @@ def test_claims_about_a_metric_of_a_users_objective(user_module):
     assert row["measured"].startswith("val_absolute_error ")
     written = [(result.folder / name).stat().st_mtime_ns for name in ("table.csv", "claims.csv", "figure.png")]
     assert written == sorted(written)  # numbers before pictures
+
+
+@pytest.mark.slow
+def test_a_figure_whose_tail_is_edited_averages_finished_runs_anew():
+    """Records keep the average over the rounds of their own day; the figure's file says over which it is today."""
+    measured = []
+    for tail_rounds in (5, 1):
+        write(
+            "experiment/own.yaml",
+            "defaults: [override /algo: fedavg]\n"
+            "metric: objective\n"
+            "figure: {title: Mine, draw: bars, panels: [objective], claims: "
+            "[{says: small, algo: fedavg, metric: objective, below: [1e9]}]}\n",
+        )
+        given = (*(text for text in SMALL if not text.startswith("tail_rounds")), "eval_every=1")
+        text = Path("myconf/experiment/own.yaml").read_text()
+        Path("myconf/experiment/own.yaml").write_text(f"{text}tail_rounds: {tail_rounds}\n")
+        with use_config_dir("myconf"):
+            result = reproduce("own", Path("here"), run_sweep_command, overrides=given)
+        folder = next(path.parent for path in (result.folder / "runs").rglob("metrics.csv"))
+        objectives = pd.read_csv(folder / "metrics.csv")["objective"]
+        measured.append((result.rows[0]["measured"], f"objective {objectives[-tail_rounds:].mean():.4g}"))
+    assert [shown for shown, _ in measured] == [expected for _, expected in measured]
+    assert measured[0] != measured[1]
 
 
 @pytest.mark.slow
