@@ -54,6 +54,10 @@ class Measurements:
     lost_seeds_notes: dict[str, str] = field(default_factory=dict)
     converged: dict[str, set[Any]] = field(default_factory=dict)
 
+    def is_baseline(self, algo: str) -> bool:
+        """Return whether an algorithm is a solver of all rows, whose rows of metrics are iterates."""
+        return any(_is_of_solver(rows) for _, rows in self.runs.get(algo, []))
+
 
 def collect_measurements(inputs: FigureInputs) -> Measurements:
     """Collect the measurements that the claims of a figure are about."""
@@ -138,6 +142,9 @@ def _explain_incomparable(claim: Claim, measurements: Measurements) -> str:
     is_of_grid = _is_of_grid(claim)
     table = measurements.grid if is_of_grid else measurements.tuned
     algorithms = _list_algorithms(claim)
+    solvers = [name for name in algorithms if measurements.is_baseline(name)]
+    if claim.at == "reach" and solvers:
+        return f"{' and '.join(solvers)} takes iterations of a solver, not rounds: claim its metric at the end instead"
     runs = table.frame[table.frame["algo"].isin(algorithms)]
     differing = [key for key in table.function_keys(claim.metric) or () if runs[key].nunique(dropna=False) > 1]
     if differing:
@@ -193,16 +200,18 @@ def _describe_quantity(claim: Claim, measurements: Measurements) -> str:
 
 
 def _format_values(claim: Claim, bounds: tuple[SeedValues, SeedValues]) -> str:
-    """Return the median and the band over seeds of ``seed_band``; for rounds to a target, their bounds."""
+    """Return the median and the band over seeds of ``seed_band``, with the bounds of a value between evaluations."""
     lower, upper = (list(values.values()) for values in bounds)
     if not lower:
         return "unknown"
     if claim.at == "reach":
         return str(RoundsToTarget(lower[0], upper[0]))
-    if len(lower) < 2:
-        return _format_number(lower[0])
-    least, median, most = seed_band(lower)
-    return f"{_format_number(median)} [{_format_number(least)}, {_format_number(most)}]"
+    least, median, _ = seed_band(lower)
+    _, upper_median, most = seed_band(upper)
+    text = _format_number(median)
+    if upper_median != median and not np.isnan(median):
+        text += f" to {_format_number(upper_median)}, the evaluations around it,"
+    return text if len(lower) < 2 else f"{text} [{_format_number(least)}, {_format_number(most)}]"
 
 
 def _format_number(value: float) -> str:
@@ -212,7 +221,7 @@ def _format_number(value: float) -> str:
 
 
 def _measure(claim: Claim, algo: str, measurements: Measurements) -> tuple[SeedValues, SeedValues]:
-    """Return the lower and the upper bound, by seed, of the quantity of a claim: equal but for rounds to a target."""
+    """Return the lower and the upper bound, by seed, of the quantity of a claim: they differ between evaluations."""
     if claim.at == "reach":
         rounds = _fewest_rounds(claim, algo, measurements)
         return ({None: rounds.earliest}, {None: rounds.latest}) if rounds else ({}, {})
@@ -222,14 +231,15 @@ def _measure(claim: Claim, algo: str, measurements: Measurements) -> tuple[SeedV
         if axis == "largest":
             values = {None: _largest_good_value(claim, algo, amount, measurements)}
         else:
-            values = {}
+            bounds = {}
             for seed, rows in runs:
                 stands_still = seed in measurements.converged.get(algo, ())
-                values[seed] = _value_after(claim.metric, rows, axis, amount, algo, stands_still=stands_still)
+                bounds[seed] = _bounds_after(claim.metric, rows, axis, amount, algo, stands_still=stands_still)
+            return {seed: low for seed, (low, _) in bounds.items()}, {seed: high for seed, (_, high) in bounds.items()}
     elif claim.at == "share":
         values = {None: _share_at_target(claim, algo, measurements.grid)}
     elif claim.at == "worst":
-        evaluations = [row.get(claim.metric, np.nan) for _, rows in runs for row in rows if row["round"] > 0]
+        evaluations = [row.get(claim.metric, np.nan) for _, rows in runs for row in _list_evaluations(rows)]
         worst = np.min if measurements.grid.metrics[claim.metric].higher else np.max
         values = {None: float(worst(evaluations))} if evaluations else {}
     else:
@@ -240,19 +250,33 @@ def _measure(claim: Claim, algo: str, measurements: Measurements) -> tuple[SeedV
     return values, values
 
 
-def _value_after(metric: str, rows: MetricRows, axis: str, amount: float, algo: str, *, stands_still: bool) -> float:
-    """Return a metric at the last evaluation that took no more than ``amount``; of a baseline, at its solution.
+def _is_of_solver(rows: MetricRows) -> bool:
+    """Return whether the rows of a run are iterates of a baseline's solver."""
+    return bool(rows) and rows[-1]["round"] > 0 and is_baseline_row(rows[-1])
 
-    Returns NaN if the run ended before, unless it ``stands_still`` at its end, or if its first evaluation had taken
-    more.
+
+def _list_evaluations(rows: MetricRows) -> MetricRows:
+    """Return the evaluations of a run after its start; of a baseline, whose rows are iterates, its solution alone."""
+    return rows[-1:] if _is_of_solver(rows) else [row for row in rows if row["round"] > 0]
+
+
+def _bounds_after(
+    metric: str, rows: MetricRows, axis: str, amount: float, algo: str, *, stands_still: bool
+) -> tuple[float, float]:
+    """Return the values of a metric at the evaluations around ``amount``, the lower one first.
+
+    They are the last evaluation that took no more and the first that took no less, which may be one. A baseline has its
+    solution. Both are NaN if the run ended before, unless it ``stands_still`` at its end, or if its first evaluation
+    had taken more.
     """
-    if is_baseline_row(rows[-1]):
-        return rows[-1].get(metric, float("nan"))
+    values = [row.get(metric, np.nan) for row in rows]
     amounts = x_values(rows, axis, algo)
-    if amounts[-1] < amount and not stands_still:
-        return np.nan
-    within = [row for row, so_far in zip(rows, amounts, strict=True) if so_far <= amount]
-    return within[-1].get(metric, float("nan")) if within else float("nan")
+    if is_baseline_row(rows[-1]) or (amounts[-1] < amount and stands_still):
+        return values[-1], values[-1]
+    if not amounts[0] <= amount <= amounts[-1]:
+        return np.nan, np.nan
+    before, after = values[np.searchsorted(amounts, amount, "right") - 1], values[np.searchsorted(amounts, amount)]
+    return min(before, after), max(before, after)
 
 
 def _largest_good_value(claim: Claim, algo: str, key: str, measurements: Measurements) -> float:

@@ -137,8 +137,9 @@ def checked(one, tail=(0.6, 0.2), rows=(), others=None, *, metrics=CATALOGUE, x=
     )  # fmt: skip
     tuned = pd.DataFrame({"algo": ["a", *(others or {})], "data": "x", "status": "done",
                           "tail_support_f1": [tail[0], *(others or {}).values()]})  # fmt: skip
-    runs: dict[str, list[tuple[Any, Any]]] = {"a": [(None, list(rows))]}
-    measurements = claims.Measurements(RunTable(grid, metrics), RunTable(tuned, metrics), runs, [list(rows)] * 2)
+    counted = [{"bytes_up": 1} | row for row in rows]
+    runs: dict[str, list[tuple[Any, Any]]] = {"a": [(None, counted)]}
+    measurements = claims.Measurements(RunTable(grid, metrics), RunTable(tuned, metrics), runs, [counted] * 2)
     (row,) = claims.check_claims("fig", Figure("t", x=list(x), claims=[one]), measurements)
     return row
 
@@ -241,11 +242,16 @@ def test_rounds_are_known_as_closely_as_the_evaluations_lie(wanted, holds):
 
 
 def test_claims_at_equal_bytes():
-    """The last evaluation within the bytes counts; a run that sent less is not compared."""
+    """Between two evaluations the metric is known by their values; a run that sent less is not compared."""
     rows = [{"round": r, "bytes_up": 10 * r, "bytes_down": 10 * r, "grad_evals": r, "support_f1": r / 10}
             for r in range(10)]  # fmt: skip
     row = checked(claim(at={"bytes": 55}), rows=rows)
-    assert (row["measured"], row["holds"]) == ("support_f1 after 55 bytes 0.2", "no")
+    assert row["measured"] == "support_f1 after 55 bytes 0.2 to 0.3, the evaluations around it,"
+    assert (row["holds"], row["test"]) == ("no", "one number against another")
+    between = checked(claim(at={"bytes": 55}, above=[0.25]), rows=rows)
+    assert between["holds"] == "not distinguishable"
+    assert between["test"].endswith("; evaluations too far apart")
+    assert checked(claim(at={"bytes": 60}), rows=rows)["measured"] == "support_f1 after 60 bytes 0.3"
     assert checked(claim(at={"rounds": 7}), rows=rows)["holds"] == "yes"
     assert checked(claim(at={"bytes": 1e6}), rows=rows)["holds"] == "not measured"
     baseline_rows = [{"round": 9, "bytes_up": 0, "bytes_down": 0, "support_f1": 0.9}]
@@ -253,6 +259,15 @@ def test_claims_at_equal_bytes():
     tail = claim(above=["b"])
     assert checked(tail, others={"b": 0.5}, x=["bytes"])["test"].endswith("compares at equal bytes")
     assert "equal" not in checked(tail, others={"b": 0.5})["test"]
+
+
+def test_a_solver_counts_by_its_solution_and_not_by_its_iterates():
+    """A baseline's rows are iterates of its solver: none is the worst of its evaluations, and none is a round."""
+    iterates = [{"round": r, "bytes_up": 0, "bytes_down": 0, "support_f1": f1} for r, f1 in ((1, 0.1), (50, 0.9))]
+    assert checked(claim(at="worst", above=[0.3]), rows=iterates)["measured"] == "worst support_f1 0.9"
+    reach = checked(claim(at="reach", target=0.9, above=[], below=[100]), rows=iterates)
+    assert reach["holds"] == "not comparable"
+    assert reach["note"].startswith("a takes iterations of a solver, not rounds")
 
 
 def test_claims_about_the_largest_rate_that_is_good():
@@ -429,8 +444,8 @@ def test_single_clients_of_averaging_have_one_run_each():
 
 def test_rounds_to_a_target_are_of_the_fastest_point():
     """The point that is best at the end may be slower."""
-    fast = [{"round": r, "support_f1": min(0.6, r / 10)} for r in range(10)]
-    slow = [{"round": r, "support_f1": r / 9 if r > 8 else 0.0} for r in range(10)]
+    fast = [{"round": r, "bytes_up": 1, "support_f1": min(0.6, r / 10)} for r in range(10)]
+    slow = [{"round": r, "bytes_up": 1, "support_f1": r / 9 if r > 8 else 0.0} for r in range(10)]
     grid = pd.DataFrame({"algo": "a", "data": "x", "algo.client_lr": [1.0, 2.0, 3.0],
                          "status": ["done", "done", "diverged"], "tail_support_f1": [0.6, 1.0, 0.0]})  # fmt: skip
     measurements = claims.Measurements(
