@@ -180,14 +180,15 @@ def prepare_tables(experiment: PreparedExperiment, data: FederatedData) -> GapMo
     return prepare_imputations(unpenalized, experiment.settings.imputations)
 
 
-def complete_tables(experiment: PreparedExperiment, data: FederatedData) -> Iterator[FederatedData]:
+def complete_tables(gaps: GapModel) -> Iterator[FederatedData]:
     """Yield the data with the gaps of the training rows drawn by chained equations, once for each imputation.
 
-    Held-out rows keep the values that fill their gaps. Raises UserError for gaps that cannot be imputed.
+    Held-out rows keep the values that fill their gaps.
     """
-    settings, n_features = experiment.settings, data.train.x.shape[1]
-    for drawn in prepare_tables(experiment, data).draw(settings.imputations, settings.seed):
-        x = drawn.x[:, :n_features].astype(data.train.x.dtype)
+    settings = gaps.problem.experiment.settings
+    data = gaps.problem.data
+    for drawn in gaps.draw(settings.imputations, settings.seed):
+        x = drawn.x[:, : data.train.x.shape[1]].astype(data.train.x.dtype)
         yield replace(data, train=replace(data.train, x=x))
 
 
@@ -199,7 +200,8 @@ def run_imputed(job: Job, data: FederatedData, watch: Watcher) -> None:
     job.experiment, job.depends_on_seed = experiment, True
     programs = CompiledPrograms()
     fits = []
-    for table in complete_tables(experiment, data):
+    gaps = prepare_tables(experiment, data)
+    for table in complete_tables(gaps):
         fits.append(fit_table(experiment, table, len(fits) + 1, programs))
         job.run_folder.log(f"completed table {len(fits)} of {experiment.settings.imputations}: {fits[-1].state}")
     solution = average_solutions([fit.solution for fit in fits])
@@ -219,7 +221,7 @@ def run_imputed(job: Job, data: FederatedData, watch: Watcher) -> None:
     else:
         job.rows = [counters | job.experiment.metrics.sort(evaluate(experiment, data, solution))]
         files = {IMPUTATIONS_FILE: _tabulate(fits, data, experiment)}
-        job.add_reason(_describe(fits))
+        job.add_reason(_describe(fits, gaps))
     states = {state: sum(fit.state == state for fit in fits) for state in _STATES}
     sections = {"imputations": {"tables": len(fits), "ends": states}}
     times = {"compile": programs.compile_seconds, "steady": counters["seconds"], "batched_with": 1}
@@ -244,13 +246,15 @@ def _tabulate(fits: list[ImputedFit], data: FederatedData, experiment: PreparedE
     return columns_csv(columns | {f"fit{k + 1}": of_fit.tolist() for k, of_fit in enumerate(values)})
 
 
-def _describe(fits: list[ImputedFit]) -> str:
-    """Return the sentences on the model and on fits that have not converged."""
+def _describe(fits: list[ImputedFit], gaps: GapModel) -> str:
+    """Return the sentences on the model, on gaps in groups, and on fits that have not converged."""
     text = word(
         f"the model is the average of {len(fits)} fits to completed tables (gaps of training rows drawn by chained "
         f"equations, given the outcome); a coefficient is an average, and {IMPUTATIONS_FILE} has each fit; gaps of "
         "other rows are filled as `data.missing` says"
     )
+    if in_groups := gaps.describe_groups():
+        text += f"; {in_groups}"
     advice = {
         "falling": f"the objective was still falling at the end; {MORE_ROUNDS_ADVICE}",
         "not certified": word("a larger `algo.max_iterations` may help"),

@@ -16,7 +16,7 @@ from fcorun.interface.api.progress import ExperimentWarning
 from fcorun.interface.api.run_functions import run
 from fcorun.interface.api.run_record import RunRecord
 from fcorun.runs import pooled_fits
-from fcorun.runs.pooled_fits import complete_tables
+from fcorun.runs.pooled_fits import complete_tables, prepare_tables
 from fcorun.studies.selection.comparison import CompareOptions, plan_candidates
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.select_stable import plan_stability
@@ -48,7 +48,7 @@ def loop_over_tables(settings, *algorithm):
     experiment = prepare(settings)
     data = load_data(experiment)
     records = []
-    for k, table in enumerate(complete_tables(experiment, data)):
+    for k, table in enumerate(complete_tables(prepare_tables(experiment, data))):
         frames = []
         for split, rows in (("train", table.train), ("validation", not_none(table.validation))):
             frame = pd.DataFrame(rows.x, columns=[f"c{j}" for j in range(rows.x.shape[1])])

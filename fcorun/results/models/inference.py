@@ -164,6 +164,7 @@ class Inference:
         distance: the distance from the record's own parameters to the solution; None for "split".
         n_clusters: the number of clusters; None for independent rows.
         gap_counts: the imputed gaps of each column, for estimates that are pooled over imputations.
+        imputed_groups: how gaps of rows in groups are imputed, a sentence, or "".
         filled_gaps: the share of the training rows whose gap has one value, by column.
     """
 
@@ -179,6 +180,7 @@ class Inference:
     distance: RecordDistance | None
     n_clusters: int | None
     gap_counts: dict[str, int] = field(default_factory=dict)
+    imputed_groups: str = ""
     filled_gaps: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -231,7 +233,8 @@ def infer(record: Record, options: InferenceOptions, data: Dataset | None = None
                 start = inference.estimates.theta
                 fits.append(_fit_without_penalty(problem, options, parameters, filled, inference.n_rows, start=start))
             pooled = pool_estimates([estimates for _, estimates, _ in fits])
-            return replace(inference, estimates=pooled, gap_counts=gaps.gap_counts)
+            counts = gaps.gap_counts
+            return replace(inference, estimates=pooled, gap_counts=counts, imputed_groups=gaps.describe_groups())
         cells = problem.data.features.cells
         if cells is None:
             return inference

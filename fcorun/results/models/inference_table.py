@@ -412,7 +412,7 @@ def find_warnings(inference: Inference) -> list[str]:
                     f"another seed gives noticeably other intervals; give `imputations={advised}` or more"
                 )
             )
-    sentences.append(_warn_of_filled_gaps(inference))
+    sentences += [inference.imputed_groups, _warn_of_filled_gaps(inference)]
     return list(filter(None, sentences))
 
 

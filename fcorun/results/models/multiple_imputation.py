@@ -1,12 +1,12 @@
 """Multiple imputation of the gaps in a record's training rows, for intervals of its coefficients."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fcorun.base.errors import UserError, word
+from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.imputation.chained_equations import IncompleteColumn, impute
@@ -45,6 +45,22 @@ class GapModel:
     def gap_counts(self) -> dict[str, int]:
         """The number of training rows with a gap in each column that has any."""
         return {column.name: int(column.is_gap.sum()) for column in self.columns}
+
+    def describe_groups(self) -> str:
+        """Return how the gaps of rows in groups are drawn, in words, or "" without groups of several rows."""
+        group = self.problem.data.train.group
+        if group is None or len(np.unique(group)) == len(group):
+            return ""
+        by_group = [f"'{column.name}'" for column in self.columns if column.group is not None]
+        by_row = [f"'{column.name}'" for column in self.columns if column.group is None]
+        sentences = []
+        if by_group:
+            sentences.append(f"gaps in {abbreviate(by_group)}, constant within each group of `data.group`, are drawn "
+                             "once a group")  # fmt: skip
+        if by_row:
+            sentences.append(f"gaps in {abbreviate(by_row)} are drawn in each row, as if the rows of a group of "
+                             "`data.group` were independent")  # fmt: skip
+        return word("; ".join(sentences))
 
     def draw(self, imputations: int, seed: int) -> Iterator[ModelRows]:
         """Yield the rows with the gaps filled by each of ``imputations`` draws, which depend on the seed alone."""
@@ -89,7 +105,8 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
     mean = np.where(is_number, x.mean(axis=0), 0.0)
     deviation = np.where(is_number & (x.std(axis=0) > 0), x.std(axis=0), 1.0)
     x = (x - mean) / deviation  # levels stay 0 and 1
-    columns = [_read_column(column, cells, x) for column in incomplete]
+    group = problem.data.train.group
+    columns = [_share_values(_read_column(column, cells, x), x, group) for column in incomplete]
     y = problem.rows.y
     offset = problem.rows.offset
     if isinstance(problem.objective, Poisson):
@@ -98,7 +115,8 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
         y = np.log(y)
     others = np.column_stack([y, offset])[:, [True, bool(offset.any())]]
     others = (others - others.mean(axis=0)) * reciprocal_or_zero(others.std(axis=0))
-    n_rows = min(int((~column.is_gap).sum()) for column in columns)
+    n_units = {column.name: int((~column.is_gap[column.unit_row]).sum()) for column in columns}
+    n_rows = min(n_units.values())
     n_clients = problem.data.n_clients
     clients = np.empty((len(x), 0))
     if 1 < n_clients <= _MAX_CLIENTS:
@@ -107,10 +125,12 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
         others = np.column_stack([others, clients])
     n_parameters = 1 + x.shape[1] + others.shape[1]
     for column in columns:
-        n_values = int((~column.is_gap).sum())
+        n_values = n_units[column.name]
         if n_values < n_parameters + _LEAST_ROWS:
-            raise UserError(f"{option}: column '{column.name}' has {n_values} values, too few for an imputation model "
-                            f"of {n_parameters} coefficients: leave it out of the record (`data.ignore`)")  # fmt: skip
+            of_groups = "" if column.group is None else " of groups"
+            raise UserError(f"{option}: column '{column.name}' has {n_values} values{of_groups}, too few for an "
+                            f"imputation model of {n_parameters} coefficients: leave it out of the record "
+                            "(`data.ignore`)")  # fmt: skip
         if column.levels is not None and len(column.levels) > _MAX_LEVELS:
             raise UserError(f"{option}: column '{column.name}' has gaps and {len(column.levels)} levels, more than "
                             f"{_MAX_LEVELS}: join its rare levels")  # fmt: skip
@@ -156,3 +176,18 @@ def _read_column(column: Column, cells: TrainingCells, x: np.ndarray) -> Incompl
         return IncompleteColumn(column.name, features, is_gap)
     codes = (values == distinct[1]).astype(int)
     return IncompleteColumn(column.name, features, is_gap, levels=distinct[:, None], codes=codes)
+
+
+def _share_values(column: IncompleteColumn, x: np.ndarray, group: np.ndarray | None) -> IncompleteColumn:
+    """Return a column whose groups share their values if no group has two values, and any group has one twice."""
+    if group is None:
+        return column
+    number = np.unique(group, return_inverse=True)[1]
+    values = x[:, column.features[0]] if column.codes is None else column.codes
+    value = np.unique(values, return_inverse=True)[1]
+    known = number[~column.is_gap]
+    n_groups = len(np.unique(known))
+    n_values = len(np.unique(known * (value.max() + 1) + value[~column.is_gap]))
+    if n_values > n_groups or n_groups == len(known):
+        return column
+    return replace(column, group=number)

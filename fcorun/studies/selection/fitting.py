@@ -56,7 +56,7 @@ from fcorun.results.models.relaxed import (
 )
 from fcorun.runs.batch import max_runs
 from fcorun.runs.job import RunFollower, RunHistory
-from fcorun.runs.pooled_fits import average_solutions, bind_client_problem, complete_tables
+from fcorun.runs.pooled_fits import average_solutions, bind_client_problem, complete_tables, prepare_tables
 from fcorun.studies.selection.path import RegularizationPath
 
 # saved by position: add new states at the end
@@ -359,7 +359,7 @@ def complete_subset(experiment: PreparedExperiment, subset: RowSubset) -> Iterat
     if not has_gaps(subset.data):
         yield subset
         return
-    for data in complete_tables(experiment, subset.data):
+    for data in complete_tables(prepare_tables(experiment, subset.data)):
         x = subset.x.copy()
         x[subset.train_rows] = data.train.x
         yield replace(subset, data=data, x=x)

@@ -74,6 +74,33 @@ def test_only_gaps_are_filled_and_draws_depend_on_the_random_numbers_alone():
     np.testing.assert_array_equal(impute(garbage, columns_of(x, codes, gaps), x[:, :1], np.random.default_rng(0)), one)
 
 
+@pytest.mark.parametrize("has_levels", [False, True])
+def test_rows_that_share_a_value_are_drawn_as_one_row_with_their_means(has_levels):
+    rng = np.random.default_rng(4)
+    group = rng.permutation(np.repeat(np.arange(40), 3))
+    shared = np.arange(40) % 3
+    x = np.column_stack([rng.normal(size=120), shared[group].astype(float)])
+    outcome = x.sum(axis=1, keepdims=True) + rng.normal(size=(120, 1))
+    is_gap = (group < 15) | (rng.random(120) < 0.2)
+    is_gap[[np.flatnonzero(group == number)[0] for number in range(15, 40)]] = False  # each of these has a value
+    garbage = np.where(is_gap[:, None] & [False, True], 9.0, x)
+    codes = {}
+    if has_levels:
+        codes = {"levels": np.array([[0.0], [1.0], [2.0]]), "codes": garbage[:, 1].astype(int)}
+    column = IncompleteColumn("sex", np.array([1]), is_gap, group=group, **codes)
+    drawn = impute(garbage, [column], outcome, np.random.default_rng(0))
+
+    def average(values):
+        return np.stack([values[group == number].mean(axis=0) for number in range(40)])
+
+    if has_levels:
+        codes["codes"] = shared
+    alone = IncompleteColumn("sex", np.array([1]), np.arange(40) < 15, **codes)
+    expected = impute(average(x), [alone], average(outcome), np.random.default_rng(0))
+    np.testing.assert_allclose(drawn[:, 1], expected[group, 1], rtol=1e-9)
+    np.testing.assert_array_equal(drawn[group >= 15], x[group >= 15])
+
+
 def ordinary_least_squares(x, y) -> Estimates:
     design = np.column_stack([x, np.ones(len(x))])
     inverse = np.linalg.inv(design.T @ design)

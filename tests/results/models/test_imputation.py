@@ -100,6 +100,29 @@ def test_classes_and_counts_have_imputations():
         assert np.isfinite(table.estimate[[method == "Wald" for method in table.method]]).all()
 
 
+def test_a_column_that_is_constant_within_groups_is_drawn_once_a_group():
+    frame = patients()
+    rng = np.random.default_rng(3)
+    frame["sex"] = np.where(frame["patient"] % 2 == 0, "F", "M")
+    frame.loc[rng.random(len(frame)) < 0.3, "sex"] = None
+    is_known = frame["sex"].notna().groupby(frame["patient"]).transform("any").to_numpy()
+    assert 0 < (~is_known).sum() < frame["sex"].isna().sum()
+    frame.loc[rng.random(len(frame)) < 0.2, "dose"] = np.nan
+    ignore = "data.ignore=[died,visits]"
+    record = record_of(*FILLED, "data.group=patient", ignore, frame=frame, weights=np.zeros(7))
+    inference = infer(record, InferenceOptions(imputations=3))
+    position = inference.problem.feature_names.index("sex=M")
+    for rows in prepare_imputations(inference.problem, 3).draw(3, 0):
+        is_male = rows.x[:, position].reshape(-1, 2)
+        np.testing.assert_array_equal(is_male[:, 0], is_male[:, 1])
+        np.testing.assert_array_equal(rows.x[is_known, position], frame["patient"][is_known] % 2)
+    (sentence,) = [text for text in find_warnings(inference) if "once a group" in text]
+    assert sentence == (
+        "gaps in 'sex', constant within each group of data.group, are drawn once a group; gaps in 'dose' are drawn in "
+        "each row, as if the rows of a group of data.group were independent"
+    )
+
+
 def test_the_text_names_gaps_and_few_imputations_are_warned_of():
     inference = pooled(imputations=2)
     (line,) = [line for line in describe(inference, build_table(inference)) if "Rubin" in line and "data sets" in line]

@@ -9,10 +9,14 @@ takes from rows are sums over rows: X'X, X'y and y'y, or the gradient and the He
 Coefficients have a normal prior distribution with mean 0, which counts as a tenth of a row: it decides about what no
 row tells, such as the coefficient of a level in whose rows the column is always missing. The prior of the intercept is
 flat.
+
+Rows that share a value, such as the sex of a patient with several visits, are one unit: the model of such a column has
+a row for each unit, with the means of the regressors, and draws once for each unit.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -33,6 +37,7 @@ class IncompleteColumn:
         is_gap: the mask of its gaps, (N,).
         levels: the features of each level, (L, f), in the units of the features; None: numbers.
         codes: the number of each row's level, anything in gaps, (N,); None: numbers.
+        group: the number of the group of each row, from 0, (N,), where the rows of a group share one value; else None.
     """
 
     name: str
@@ -40,6 +45,34 @@ class IncompleteColumn:
     is_gap: np.ndarray
     levels: np.ndarray | None = None
     codes: np.ndarray | None = None
+    group: np.ndarray | None = None
+
+    @cached_property
+    def unit(self) -> Int[np.ndarray, " N"]:
+        """The number of the unit of each row, which has one value: its group, or the row itself."""
+        if self.group is None:
+            return np.arange(len(self.is_gap))
+        return self.group
+
+    @cached_property
+    def unit_row(self) -> Int[np.ndarray, " U"]:
+        """A row of each unit, one with a value if the unit has any."""
+        values_first = np.argsort(self.is_gap, kind="stable")
+        return values_first[np.unique(self.unit[values_first], return_index=True)[1]]
+
+    def average(self, values: Float[np.ndarray, "N k"]) -> Float[np.ndarray, "U k"]:
+        """Return the mean of each unit's rows."""
+        if self.group is None:
+            return values
+        sums = np.zeros((len(self.unit_row), values.shape[1]))
+        np.add.at(sums, self.unit, values)
+        return sums / np.bincount(self.unit)[:, None]
+
+    def fill(self, x: Float[np.ndarray, "N d"], drawn: Float[np.ndarray, "u f"]) -> None:
+        """Write the values of units into the gaps of ``x``; ``drawn`` are those of the units without a value."""
+        values = x[np.ix_(self.unit_row, self.features)]
+        values[self.is_gap[self.unit_row]] = drawn
+        x[np.ix_(self.is_gap, self.features)] = values[self.unit[self.is_gap]]
 
 
 def impute(
@@ -61,20 +94,23 @@ def impute(
     x = x.copy()
     ordered = sorted(columns, key=lambda column: int(column.is_gap.sum()))
     for column in ordered:
-        donors = rng.choice(np.flatnonzero(~column.is_gap), int(column.is_gap.sum()))
-        x[np.ix_(column.is_gap, column.features)] = x[np.ix_(donors, column.features)]
+        is_missing = column.is_gap[column.unit_row]
+        donors = rng.choice(column.unit_row[~is_missing], int(is_missing.sum()))
+        column.fill(x, x[np.ix_(donors, column.features)])
     for _ in range(cycles):
         for column in ordered:
-            design = np.column_stack([np.ones(len(x)), np.delete(x, column.features, axis=1), others])
-            observed = design[~column.is_gap]
-            missing = design[column.is_gap]
+            regressors = np.column_stack([np.ones(len(x)), np.delete(x, column.features, axis=1), others])
+            design = column.average(regressors)
+            is_missing = column.is_gap[column.unit_row]
+            observed = design[~is_missing]
+            missing = design[is_missing]
+            rows = column.unit_row[~is_missing]
             if column.levels is None:
-                drawn = draw_numbers(observed, x[~column.is_gap, column.features[0]], missing, rng)
-                x[column.is_gap, column.features[0]] = drawn
+                column.fill(x, draw_numbers(observed, x[rows, column.features[0]], missing, rng)[:, None])
             else:
                 assert column.codes is not None
-                codes = draw_levels(observed, column.codes[~column.is_gap], len(column.levels), missing, rng)
-                x[np.ix_(column.is_gap, column.features)] = column.levels[codes]
+                codes = draw_levels(observed, column.codes[rows], len(column.levels), missing, rng)
+                column.fill(x, column.levels[codes])
     return x
 
 
