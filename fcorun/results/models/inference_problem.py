@@ -140,7 +140,7 @@ class KeptParameters:
 
 
 class FeatureCurvature(NamedTuple):
-    """What the rows tell of the features beside the intercepts, from the Hessian of F at 0.
+    """The Hessian of F at 0 in the features, and what it leaves to the intercepts.
 
     Attributes:
         matrix: the Hessian in the features' weights, at the best intercepts for these weights, (d, d). Its diagonal
