@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.config import AUTO, code_identifier, numeric_fields
-from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.errors import UserError, abbreviate, suggest_name
 from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.base.system.files import cached_by_key, interruptible_at_once
 from fcorun.base.system.machine import current_hosts, use_precision
@@ -21,6 +21,7 @@ from fcorun.data.tables.data_warnings import (
     warn_clients_without_events,
     warn_uninformative_features,
 )
+from fcorun.data.tables.scaling import explain_own_scale
 from fcorun.data.tasks import find_task
 from fcorun.engine.device_rows import SubsetView
 from fcorun.engine.engine import Engine, message_bytes
@@ -67,6 +68,8 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
         warnings += warn_class_like_target(data.train.y)
     if not data.train.stays_at_sites:
         warnings += experiment.objective.remark_on_targets(data.train.y)
+    if data.held_out_clients and (data.features.standardized or {}).get("by") == "per_client":
+        warnings.append(explain_own_scale(f"the rows of {abbreviate(data.held_out_clients)}"))
     if isinstance(experiment.reg, NoRegularizer):
         warnings += warn_undetermined_levels(experiment, data)
     if data.target_task.has_events and not data.train.stays_at_sites:

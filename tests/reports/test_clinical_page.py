@@ -330,6 +330,14 @@ def test_performance_is_of_held_out_rows():
     assert "0.9" not in text
 
 
+def test_clients_that_their_held_out_rows_standardize_are_named_where_the_scores_are():
+    folder = write_model()
+    arrays = {"client": ["Bern", "Lund"], "rows": [50, 0], "mean_": np.zeros((2, 5)), "var_": np.ones((2, 5))}
+    np.savez(folder / "scaling.npz", **arrays)
+    text = plain(main_sections(folder)["performance"].content)
+    assert "without training rows, the rows of Lund are standardized by the mean and deviation of their own" in text
+
+
 def test_scores_have_their_intervals():
     folder = write_model()
     row = {"set": "test", "model": "shared", "client": "", "n": 20, "auc": 0.8, "auc_low": 0.6, "auc_high": 0.9}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, word
 from fcorun.base.records.contents import SUMMARY
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.rows.rows import deviation_from_sums, sum_columns_by_client, sum_in_order
@@ -110,6 +110,11 @@ class ClientScalings:
         clients = tuple(np.asarray(values["client"]).astype(str).tolist())
         return cls(clients, values["rows"], values["mean_"], np.sqrt(values["var_"]))
 
+    @property
+    def clients_of_own_scale(self) -> tuple[str, ...]:
+        """The names of the clients without training rows, whose held-out rows standardize themselves."""
+        return tuple(np.array(self.clients, object)[self.n_rows == 0])
+
     def to_dict(self) -> dict[str, Any]:
         """Return the arrays of scaling.npz."""
         return {
@@ -146,7 +151,8 @@ def standardize_per_client(
     """Standardize ``x`` (N, d) by the mean and deviation of each client's training rows; constant features become 0.
 
     Held-out rows are standardized by the training rows of their client, or by all rows of a client without training
-    rows. Integers become float64; floats keep their dtype. ``names`` are those of the clients by index.
+    rows (``explain_own_scale``). Integers become float64; floats keep their dtype. ``names`` are those of the clients
+    by index.
     """
     scaled = np.empty(x.shape, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
     clients = []
@@ -167,6 +173,14 @@ def standardize_per_client(
         means.append(mean)
         deviations.append(deviation)
     return scaled, ClientScalings(tuple(clients), np.array(n_rows), np.array(means), np.array(deviations))
+
+
+def explain_own_scale(clients: str) -> str:
+    """Return a sentence on what scores of clients without training rows are of, which ``clients`` names in words."""
+    return word(f"`data.standardize=per_client`: without training rows, {clients} are standardized by the mean and "
+                "deviation of their own held-out rows: the scores are those of a new client all of whose rows are "
+                "known before one is predicted; `data.standardize=pooled` takes nothing from held-out "
+                "rows")  # fmt: skip
 
 
 def reciprocal_or_zero(values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fcorun.base.errors import FEW_EVENTS, describe_few_events
+from fcorun.base.errors import FEW_EVENTS, abbreviate, describe_few_events
+from fcorun.data.tables.scaling import ClientScalings, explain_own_scale
 from fcorun.reports.page.elements import collapsible, csv_table, html_table, paragraph, parse_float
 from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
@@ -51,6 +52,10 @@ def performance_blocks(model: FittedTableModel) -> list[str]:
     if model.selection and any(row["set"] == "out_of_fold" for row in rows):
         sentences[-1] += _NESTED if model.selection.get("nested") else _CHOSEN_ON_SAME_FOLDS
     sentences += describe_brackets(model)
+    if model.record.scaling:
+        names = ClientScalings.from_dict(model.record.scaling).clients_of_own_scale
+        if names:
+            sentences.append(f"{explain_own_scale(f'the rows of {abbreviate(names)}')}.")
     blocks = [score_table(model, rows), *(paragraph(text, "small") for text in sentences), client_scores(model)]
     blocks += curve_pictures(model.record.folder)
     if model.selection_folder:

@@ -28,7 +28,12 @@ _FILLS = {
     "indicator": "the mean of the training rows, and marked by a feature 'not recorded'",
 }
 # warnings that the tables and sentences of the page replace
-_TOLD_ELSEWHERE = ("gaps are filled", "text columns are coded", "of the classes ")
+_TOLD_ELSEWHERE = (
+    "gaps are filled",
+    "text columns are coded",
+    "of the classes ",
+    "data.standardize=per_client: without training rows",
+)
 _SIGNIFICANCE = 0.05
 
 

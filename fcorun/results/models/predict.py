@@ -12,6 +12,7 @@ from fcorun.base.records.record import Record
 from fcorun.data.tables.cells import require_finite_numbers
 from fcorun.data.tables.column_roles import is_prediction_column
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding, read_encoding
+from fcorun.data.tables.scaling import ClientScalings
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.results.models.client_intercepts import clients_with_intercepts
 from fcorun.results.models.coefficients import personal_only
@@ -92,6 +93,7 @@ def predict(
                         f"the record that the site keeps, and rows of its clients{names}")  # fmt: skip
     warnings = column_warnings + _warn_out_of_range(record, x, row_warnings) + survival_warnings
     warnings += _warn_unknown_clients(record, clients, known, row_warnings)
+    warnings += _warn_own_scales(record, clients, row_warnings)
     has_models = with_model or record.has_personal_models_at_sites
     if not has_models and any(name.startswith(PERSONAL_PREFIX) for name in record.summary["final"]):
         warnings.append(word("personal models were not saved (`save_personal=false`): the shared model predicts all"))
@@ -272,6 +274,22 @@ def _warn_unknown_clients(
     origin = f"of clients that the record does not know ({_quote(names)})" if names else "without a client"
     get = "gets" if len(rows) == 1 else "get"
     return [f"{begin} {origin} and {get} {' and '.join(substitutes)}"]
+
+
+def _warn_own_scales(record: Record, clients: np.ndarray, row_warnings: list[list[str]]) -> list[str]:
+    """Return a warning on rows of clients that are standardized by their held-out rows, and flag the rows."""
+    if not record.scaling:
+        return []
+    names = ClientScalings.from_dict(record.scaling).clients_of_own_scale
+    rows = np.flatnonzero(np.isin(clients.astype(str), names)).tolist()
+    for row in rows:
+        row_warnings[row].append(f"client '{clients[row]}' scaled by its held-out rows")
+    if not rows:
+        return []
+    verb = "is" if len(rows) == 1 else "are"
+    return [f"{describe_rows(rows)} of {len(clients)} {verb} of clients without training rows "
+            f"({_quote(list(dict.fromkeys(clients[rows])))}), and standardized by the means and deviations of the "
+            "held-out rows of these clients in the record"]  # fmt: skip
 
 
 def _warn_out_of_range(record: Record, x: Any, row_warnings: list[list[str]]) -> list[str]:

@@ -136,6 +136,12 @@ def compute_fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_ro
     return weights if by_rows else np.ones(len(weights))
 
 
+def holds_out_clients(data: FederatedData, subsets: Mapping[str, SubsetMasks]) -> bool:
+    """Return whether a subset is validated on rows of a client without a row that it trains on."""
+    client = data.train.known_client
+    return any(not np.isin(client[rows.validation], client[rows.train]).all() for rows in subsets.values())
+
+
 def name_held_out_clients(names: Sequence[str], fold_of_client: Int[np.ndarray, " M"]) -> dict[str, list[str]]:
     """Return the names of the clients that each fold (fold1, fold2, ...) holds out, for folds by clients."""
     held_out = {}

@@ -13,6 +13,7 @@ from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.metrics import RANKING_METRICS
 from fcorun.base.records.record import OUT_OF_FOLD, Record
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.tables.scaling import explain_own_scale
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule, check_threshold
 from fcorun.experiment.experiment import PreparedExperiment, describe_remaining_descent
 from fcorun.experiment.optimality_gap import OptimalityGap
@@ -44,6 +45,7 @@ from fcorun.studies.selection.folds import (
     check_subsets,
     compute_fold_weights,
     describe_subset,
+    holds_out_clients,
     list_marked_folds,
     name_held_out_clients,
     warn_about_classes,
@@ -109,6 +111,9 @@ class SelectionPlan(StudyPlan[Selection]):
         warnings = warn_about_choice(choice, study.path, own_fits, experiment.settings.rounds)
         subsets = {name: study.subsets[name] for name in folds}
         warnings += warn_about_classes(study.data, subsets, self.metric, float(choice.mean[choice.best_index]))
+        by_client = (study.data.features.standardized or {}).get("by") == "per_client"
+        if by_client and (self.held_out_clients is not None or holds_out_clients(study.data, subsets)):
+            warnings.append(explain_own_scale("the clients that a fold holds out"))
         nested = None
         chosen_by_fold = dict.fromkeys(folds, choice.chosen_index)
         if self.nested_folds is not None:
