@@ -41,6 +41,7 @@ from fcorun.studies.figures.spec import Figure, find_figure, load_figure, remove
 
 # the values of figure.draw and figure.verdicts that need suboptimality, also where figure.panels does not list it
 GAP_PICTURES = ("rates", "conditioning", "graph_race")
+SMALL_GAPS = ("few_rounds", "bytes_race", "graph_race")  # pictures and verdicts down to ``races.FLOOR``
 GAP_VERDICTS = ("bounds", "fixed_points", "conditioning", "few_rounds")
 SweepRunner = Callable[[list[str]], None]  # runs ``fcorun -m`` with these arguments, and reports failures
 ASSESSMENT_KEYS = {"metric", "tail_rounds"}  # outside the identity of runs, but they decide the best points and claims
@@ -471,7 +472,7 @@ def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
 
 
 def check_gap_metrics(figure: Figure, settings: Settings) -> None:
-    """Raise UserError if a metric of the figure needs reference=true or gap=true, and the settings lack it."""
+    """Raise UserError if a metric of the figure needs a setting that the settings lack: reference, gap or precision."""
     metrics = [*figure.panels, *(claim.metric for claim in figure.claims)]
     if figure.draw in GAP_PICTURES or figure.verdicts in GAP_VERDICTS:
         metrics.append("suboptimality")
@@ -480,6 +481,10 @@ def check_gap_metrics(figure: Figure, settings: Settings) -> None:
             raise UserError(f"figure: {name} {meaning}: give reference=true as well")
     if "gap" in metrics and not settings.gap:
         raise UserError("figure: gap is the duality gap, which takes time: give gap=true as well")
+    small_gaps = [name for name in (figure.draw, figure.verdicts) if name in SMALL_GAPS]
+    if small_gaps and settings.precision != "float64":
+        raise UserError(f"figure: {small_gaps[0]} compares gaps far below the rounding of float32: give "
+                        "precision=float64 as well")  # fmt: skip
 
 
 def check_accuracy(figure: Figure, experiment: PreparedExperiment) -> None:

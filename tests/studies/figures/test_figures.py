@@ -14,6 +14,7 @@ from helpers import fails
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import UserError
+from fcorun.base.config import Settings
 from fcorun.base.metrics import CATALOGUE, Metric
 from fcorun.experiment.configuration.compose import compose, packaged_config_dir
 from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
@@ -420,6 +421,15 @@ def test_pictures_and_verdicts_on_gaps_need_the_optimum(of_gaps):
     check_gap_metrics(Figure("t"), settings)
     with fails("figure: suboptimality is the gap to a reference optimum: give reference=true as well"):
         check_gap_metrics(Figure("t", **of_gaps), settings)
+
+
+@pytest.mark.parametrize("of_gaps", [{"draw": "graph_race"}, {"draw": "bytes_race"}, {"verdicts": "few_rounds"}])
+def test_pictures_of_gaps_below_the_rounding_of_float32_need_float64(of_gaps):
+    """A gap of -2e-7, which is rounding in float32, would count as one below 1e-13."""
+    figure = Figure("t", panels=["suboptimality", "density"], **of_gaps)
+    check_gap_metrics(figure, Settings(reference=True, precision="float64"))
+    with fails("compares gaps far below the rounding of float32: give precision=float64 as well"):
+        check_gap_metrics(figure, Settings(reference=True))
 
 
 @pytest.mark.parametrize("use", [{"draw": "personalised"}, {"verdicts": "personalised"}])
