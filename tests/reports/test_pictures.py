@@ -8,11 +8,12 @@ from fake_records import fake_config, fake_grid, fake_record, fake_rows
 from figure_checks import draw_checked_view, legend_of
 from helpers import not_none
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from fcorun import load_records
 from fcorun.reports.build_table import build_table
 from fcorun.reports.page.build_page import collect_curves
-from fcorun.reports.pictures.layout import curve_style
+from fcorun.reports.pictures.layout import curve_style, set_y_scale
 from fcorun.reports.pictures.picture import find_pictures
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of, draw_sweep, group_by_problem
 from fcorun.reports.pictures.structure import collect_points
@@ -146,3 +147,11 @@ def test_eight_curve_styles_differ_in_print_without_colours():
     first, last = (np.dot(to_rgb(one.colour), (0.3, 0.59, 0.11)) for one in (eight[1], eight[7]))
     assert eight[1].line_dash == eight[7].line_dash
     assert first - last > 0.2
+
+
+@pytest.mark.parametrize(("values", "scale"), [([4, 1, 0.3, -2], "linear"), ([40, 1, 1e-4, -4e-5], "log")])
+def test_values_below_zero_by_more_than_rounding_stay_on_the_axis(values, scale):
+    """A logarithmic axis would hide the better half of a negative log density."""
+    ax = Figure().subplots()
+    set_y_scale(ax, values)
+    assert ax.get_yscale() == scale

@@ -328,15 +328,20 @@ def set_x_ticks(ax: Any, x: str) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], integer=x in _INTEGER_AXES, min_n_ticks=1))
 
 
+_ROUNDING = 1e-5  # of differences of metrics in float32, as a share of the largest value
+
+
 def set_y_scale(ax: Any, values: Sequence[float], bounded: bool = False) -> None:
     """Set a logarithmic y axis with few, plain ticks if positive values span enough, else a linear one.
 
-    The axis of a ``bounded`` metric is linear, from 0 to 1.
+    The axis of a ``bounded`` metric is linear, from 0 to 1, and so is one with values below zero by more than rounding,
+    which a logarithm would hide.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     positive = [value for value in values if 0 < value < math.inf]
-    if bounded or not positive or max(positive) < 4 * min(positive):
+    has_negative = any(-math.inf < value < -_ROUNDING * max(positive, default=0) for value in values)
+    if bounded or has_negative or not positive or max(positive) < 4 * min(positive):
         ax.set_yscale("linear")
         if bounded:
             ax.set_ylim(-0.03, 1.03)

@@ -320,7 +320,7 @@ def _draw_lines(ax: Any, panel: Panel, content: MetricOverNumbers) -> None:
         rotation = 90 if len(tried) > _MAX_HORIZONTAL_TICKS else 0
         ax.set_xticks(tried, [f"{value:g}" for value in tried], rotation=rotation)
         ax.minorticks_off()
-    layout.set_y_scale(ax, drawn_values)
+    layout.set_y_scale(ax, drawn_values if content.view.table.metrics[content.view.metric].log else [])
     layout.set_y_label(ax, _metric_label(content.view))
 
 

@@ -111,7 +111,8 @@
     const values = (finished.length ? finished : traces).flatMap(trace => trace.y).filter(value => value !== null);
     const title = { text: curves.metrics[metric].label };
     const [least, largest] = rangeOf(values.filter(value => value > 0));
-    const suitsLog = curves.metrics[metric].log && largest > 4 * least;
+    const hasNegative = values.some(value => value < -1e-5 * Math.max(largest, 0)); // more than rounding
+    const suitsLog = curves.metrics[metric].log && largest > 4 * least && !hasNegative;
     if (state.yscale === "log" || (state.yscale === "auto" && suitsLog)) {
       const [low, high] = [Math.max(least, 2e-10 * largest), largest].map(Math.log10);
       if (!Number.isFinite(low)) return { title, type: "log" };
