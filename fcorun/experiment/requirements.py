@@ -53,18 +53,23 @@ def check_required_psi(plugins: dict[str, Any], names: dict[str, str]) -> None:
                         f"{' and '.join(free)} free: give {without}`reg.apply_to` with all parameters")  # fmt: skip
 
 
-def warn_unapplied_psi(experiment: PreparedExperiment, row: Mapping[str, float]) -> str:
-    """Return a warning if an algorithm of the user's computed no prox although its traits say that it applies psi.
+def warn_wrong_psi_sides(experiment: PreparedExperiment, row: Mapping[str, float]) -> str:
+    """Return a warning if an algorithm of the user's computed a prox although its traits say none, or the other way.
 
-    ``row`` is the last one of metrics.csv. An algorithm that needs another method of the regularizer is left out.
+    ``row`` is the last one of metrics.csv. An algorithm that needs another method of the regularizer may compute none.
     """
-    algo, name = experiment.algo, experiment.names["algo"]
-    if is_of_fcorun(algo) or isinstance(experiment.reg, NoRegularizer):
+    algo, name, psi = experiment.algo, experiment.names["algo"], f"`reg={experiment.names['reg']}`"
+    if is_of_fcorun(algo) or isinstance(experiment.reg, NoRegularizer) or row["round"] == 0:
         return ""
-    if not experiment.applies_regularizer or algo.traits.needs or row["round"] == 0 or row.get("prox_evals") != 0:
-        return ""
-    return (word(f"{name} computed no prox of `reg={experiment.names['reg']}`: problem.prox(w, step) applies psi, and "
-            "traits = Traits(psi_sides=()) says that an algorithm ignores it"))  # fmt: skip
+    n_proxes = row.get("prox_evals")
+    if n_proxes and not experiment.applies_regularizer:
+        return word(f"{name} computed proxes of {psi}, although its traits say that it ignores psi, so that a sweep "
+                    "runs it once for all strengths: name the sides that call problem.prox, as in traits = "
+                    "Traits(psi_sides=('server',))")  # fmt: skip
+    if n_proxes == 0 and experiment.applies_regularizer and not algo.traits.needs:
+        return word(f"{name} computed no prox of {psi}: problem.prox(w, step) applies psi, and traits = "
+                    "Traits(psi_sides=()) says that an algorithm ignores it")  # fmt: skip
+    return ""
 
 
 # Losses that compare all rows of a client, such as those at the best intercept of the client.

@@ -49,7 +49,7 @@ from fcorun.experiment.experiment import (
     minimized_metric,
 )
 from fcorun.experiment.optimality_gap import can_measure_movement, describe_movement, list_rates, measure_movement
-from fcorun.experiment.requirements import warn_unapplied_psi
+from fcorun.experiment.requirements import warn_wrong_psi_sides
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.objectives.objective import is_linear_model
@@ -381,7 +381,7 @@ def _add_final_warnings(job: Job, separation_warning: str = "", coefficients: Co
             job.add_reason(f"{name} is rounding: {precision} resolves {resolution:.1g} of the objective")
     job.add_reason(job.experiment.objective.final_warning(row))
     job.add_reason(_warn_of_zero_weights(job.experiment, row, coefficients))
-    job.add_reason(warn_unapplied_psi(job.experiment, row))
+    job.add_reason(warn_wrong_psi_sides(job.experiment, row))
     job.add_reason(separation_warning)
     if isinstance(job.experiment.algo, Baseline):
         return

@@ -32,7 +32,7 @@ from fcorun.algorithms import FedAvg, Traits
 
 @dataclass(frozen=True)
 class UserAlgorithm(FedAvg):
-    traits = Traits(psi_sides=("client",))
+    traits = Traits(psi_sides=SIDES)
 
     def local(self, problem, server, client, data):
         def step(w, batch):
@@ -47,9 +47,9 @@ class UserAlgorithm(FedAvg):
 """
 
 
-def user_config(tmp_path, user_module, body: str, *more: str) -> dict:
+def user_config(tmp_path, user_module, body: str, *more: str, sides: str = '("client",)') -> dict:
     """Return a configuration of FedAvg with another ``local``, on clients of 3, 7 and 10 rows in batches of 4."""
-    user_module("user_algorithm", USER_ALGORITHM.replace("BODY", body))
+    user_module("user_algorithm", USER_ALGORITHM.replace("BODY", body).replace("SIDES", sides))
     config = ragged(tmp_path, "algo=fedavg", "batch_size=4", "rounds=1", *more)
     config["algo"] |= {
         "class": "user_algorithm.UserAlgorithm",
@@ -96,6 +96,13 @@ def test_a_branch_counts_the_work_of_its_run(tmp_path, user_module):
     assert "user_algorithm computed no prox of reg=l1" in run(config, "near").status["reason"]
     assert record.metrics["bytes_down"].tolist() == [0, 3 * 5]
     assert record.metrics["bytes_up"].tolist() == [0, 3 * 7 * 8]
+
+
+@pytest.mark.slow
+def test_an_algorithm_that_says_it_ignores_psi_and_computes_proxes_is_named(tmp_path, user_module):
+    body = "problem.prox(data.steps(step, server), 0.1)"
+    record = run(user_config(tmp_path, user_module, body, sides="()"), "run")
+    assert "user_algorithm computed proxes of reg=l1, although its traits say" in record.status["reason"]
 
 
 # ---------------------------------------------------------------- counts, communication, refusals and remarks
