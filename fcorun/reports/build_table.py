@@ -21,6 +21,7 @@ from fcorun.base.metrics import (
 from fcorun.base.records.record import Record
 from fcorun.reports.run_table import DATA_SEED_KEYS, DataFrame, RunTable, is_number
 
+_ENDS_WITH_DIGEST = re.compile(r" \([0-9a-f]{8}\)$")  # the names that ``load_configs`` tells apart
 _KINDS = ("final", "best", "tail")
 
 
@@ -80,6 +81,7 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
         _distinct_titles(configs),
         tail_rounds=tail,
         cutoff=_common_value(summaries, "cutoff"),
+        renamed_data=[name for name in frame["data"].dropna().unique() if _ENDS_WITH_DIGEST.search(name)],
         has_stopped=any(summary.get("stopped") and not summary.get("convergence") for summary in summaries),
         reads_files=any(config.get("data.path") or config.get("data.root") for config in configs),
     )
@@ -177,10 +179,11 @@ def _is_certified(certificate: dict[str, Any]) -> bool | None:
 
 
 def load_configs(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return the flat configurations of records, with names that tell plug-ins of different code apart.
+    """Return the flat configurations of records, with names that tell plug-ins of different code or rows apart.
 
     If plug-ins of different code have one name, the digest of the code follows the name, "mine (1a2b3c4d)", or the
-    name of the class for one of fcorun's. Otherwise their runs would count as seeds of one another.
+    name of the class for one of fcorun's. Otherwise their runs would count as seeds of one another. Likewise the digest
+    of the rows follows the name of data whose rows differ although no option does, as of a file that was edited.
     """
     configs = []
     for record in records:
@@ -205,7 +208,22 @@ def load_configs(records: Sequence[Record]) -> list[dict[str, Any]]:
             for key in (f"{section}.name", f"{section}.title"):
                 if key in config:
                     config[key] = f"{config[key]} ({suffix})"
+    _name_changed_rows(records, configs)
     return configs
+
+
+def _name_changed_rows(records: Sequence[Record], configs: Sequence[dict[str, Any]]) -> None:
+    """Append the digest of the rows to the names of data that have other rows with the same options in some record."""
+    digests_of_data: dict[str, dict[int, str]] = {}  # by the options of the data, then by the index of the record
+    for i, (record, config) in enumerate(zip(records, configs, strict=True)):
+        digest = (record.summary_or_empty.get("data") or {}).get("fingerprint")
+        if digest:
+            options = repr([(key, value) for key, value in config.items() if key.startswith("data.")])
+            digests_of_data.setdefault(options, {})[i] = digest
+    for digests in digests_of_data.values():
+        if len(set(digests.values())) > 1:
+            for i, digest in digests.items():
+                configs[i]["data.name"] = f"{configs[i].get('data.name')} ({digest[:8]})"
 
 
 def sort_records(records: Iterable[Record], first: Sequence[str] = ()) -> list[Record]:

@@ -53,6 +53,7 @@ class RunTable:
         titles: the names of algorithms in pictures.
         tail_rounds: the number of rounds that tail averages are over, None if the records do not agree.
         cutoff: the value above which an entry counts as nonzero, None if the records do not agree.
+        renamed_data: the names of data of other rows or other code under one name, each with its digest.
         has_stopped: whether some run has met its target, so that its tail averages are its last values.
         reads_files: whether some data come from files, whose rows a seed of data only divides.
     """
@@ -62,6 +63,7 @@ class RunTable:
     titles: dict[str, str] = field(default_factory=dict)
     tail_rounds: int | None = None
     cutoff: float | None = None
+    renamed_data: Sequence[str] = ()
     has_stopped: bool = False
     reads_files: bool = False
 

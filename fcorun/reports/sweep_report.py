@@ -121,6 +121,10 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
     that had not converged, and seeds that change nothing.
     """
     lines = [str(edge) for edge in find_grid_edges(runs, metric)]
+    if runs.renamed_data:
+        names = ", ".join(runs.renamed_data)
+        lines.append(f"{names}: the rows or the code of these data changed between runs, which do not compare: "
+                     "force=true computes a command's runs anew, on today's rows")  # fmt: skip
     lines += _warn_points_within_band(runs, metric)
     frame = runs.frame
     if function_keys := runs.function_keys(metric):

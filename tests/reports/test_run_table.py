@@ -26,7 +26,7 @@ from fcorun.base.records.record import Record, RunFolder
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.reports.build_table import build_table, sort_records
-from fcorun.reports.sweep_report import write_sweep_report
+from fcorun.reports.sweep_report import build_best_table, write_sweep_report
 from fcorun.runs.finish import summarize
 from fcorun.runs.job import Job
 
@@ -355,3 +355,18 @@ def test_the_optimum_of_one_client_is_not_that_of_all():
         if folder == "s/one":
             file.write_text(json.dumps(json.loads(file.read_text()) | {"certificate": {"certified": True}}))
     assert build_table(load_records("s")).frame["above"].isna().all()
+
+
+def test_runs_on_rows_that_changed_do_not_compare():
+    """A file that was edited has other rows under the same options: its runs are on another problem."""
+    records = fake_grid("s")
+    for k, record in enumerate(records):
+        path = record.folder / "summary.json"
+        summary = json.loads(path.read_text())
+        path.write_text(json.dumps(summary | {"data": {"fingerprint": f"{k % 2:08}00000000"}}))
+    runs = build_table([Record(record.folder) for record in records])
+    name = records[0].flat_config["data.name"]
+    assert sorted(runs.renamed_data) == [f"{name} (0000000{k})" for k in (0, 1)]
+    assert "data" in runs.problem_keys("objective")
+    _, notes = build_best_table(runs, "objective")
+    assert any("the rows or the code of these data changed between runs" in note for note in notes)
