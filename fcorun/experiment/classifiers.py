@@ -12,6 +12,7 @@ from fcorun.base.metrics import RANKING_METRICS
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.objective import LinearModel, is_linear_model
+from fcorun.methods.problem.separation import Separation, find_separation
 from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 # The threshold of ``threshold=``: the probability at which a row is assigned to the positive class.
@@ -134,7 +135,7 @@ def check_threshold(
 # Warnings about a classifier at the end of a run: one class for all rows, perfectly separated classes.
 
 _ROUNDING = 1e-6  # the rounding of an accuracy, a mean in float32
-_MAX_SIZE = 2**24  # entries of the features that are searched for a separating one
+_CHECK_LEAKS = "check that no feature was recorded after the outcome, or because of it"
 
 
 def warn_constant_prediction(experiment: PreparedExperiment, data: FederatedData, row: Mapping[str, float]) -> str:
@@ -183,66 +184,42 @@ def warn_constant_scores(scores: Sequence[Mapping[str, Any]], classes: Sequence[
             "every row: judge the model by the loss and the bounds on the AUC in scores.csv",)  # fmt: skip
 
 
-def warn_separation(experiment: PreparedExperiment, data: FederatedData, row: Mapping[str, float]) -> str:
-    """Return a warning if the classes are separated perfectly, so that the size of coefficients means nothing.
-
-    Classes are separated if all training rows are classified right, or if a single feature separates two classes,
-    except for rows at a value that both classes have (quasi-complete). With a penalty the coefficients are finite, and
-    the warning is given only if all rows are right and there are fewer features than rows.
-    """
-    objective = experiment.objective
-    if data.train.stays_at_sites or not (is_linear_model(type(objective)) and hasattr(objective, "probabilities")):
-        return ""
-    penalized = is_penalized(experiment)
-    all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(data.train.y))
-    if penalized and not (all_right and data.train.x.shape[1] < len(data.train.y)):
-        return ""
-    feature, n_tied = _find_separating_feature(objective, data)  # type: ignore[arg-type]
-    findings = []
-    if all_right:
-        findings.append("every training row is classified right")
-    if feature:
-        finding = f"feature '{feature}' alone separates '{data.classes[0]}' from '{data.classes[1]}'"
-        if n_tied:
-            finding += f", except for {n_tied} of {len(data.train)} rows at the one value that both classes share"
-        findings.append(finding)
-    if not findings:
-        return ""
-    if penalized:
-        consequence = "the size of the coefficients depends on the penalty"
-    else:
-        consequence = word("without a penalty the coefficients grow with every round, and their size has no meaning: "
-                       "`objective.ridge=0.01` or `reg=l1` makes them finite")  # fmt: skip
-    kind = "perfect" if all_right or not n_tied else "quasi-complete"
-    return (f"{kind} separation: {' and '.join(findings)}; {consequence}; check that no feature was recorded after "
-            "the outcome, or because of it")  # fmt: skip
-
-
 def warn_unbounded_coefficients(experiment: PreparedExperiment, data: FederatedData, row: Mapping[str, float]) -> str:
-    """Return a warning about separated classes, or else about features without a finite coefficient, in any task."""
-    separation_warning = warn_separation(experiment, data, row) if data.classes else ""
-    return separation_warning or warn_unbounded_features(experiment, data)
+    """Return a warning about coefficients whose size the data do not determine, in any task; empty for none.
 
-
-def warn_unbounded_features(experiment: PreparedExperiment, data: FederatedData) -> str:
-    """Return a warning that names the features of which the data determine no finite coefficient; empty for none.
-
-    Each is looked at by itself, in rows that are in memory. With a penalty all coefficients are finite.
+    Without a penalty these are those that ``find_separation`` finds. With one all coefficients are finite, and the
+    warning is given only if all training rows are classified right and there are fewer features than rows.
     """
-    objective = experiment.objective
-    if is_penalized(experiment) or not is_linear_model(type(objective)) or data.train.why_not_in_memory:
+    objective, train = experiment.objective, data.train
+    if not isinstance(objective, LinearModel) or not is_linear_model(type(objective)) or train.stays_at_sites:
         return ""
-    if data.train.x.size > _MAX_SIZE or not experiment.has_shared_model:
-        return ""
-    is_unbounded = objective.unbounded_features(data.train.x, data.train.y, data.train.known_client)  # type: ignore
-    names = data.features.names or [f"x{k}" for k in range(data.train.x.shape[1])]
-    unbounded = [f"'{names[k]}'" for k in np.flatnonzero(is_unbounded)]
-    if not unbounded:
-        return ""
-    return word(f"the data determine no finite coefficient of {abbreviate(unbounded)}: "
-                f"{objective.unbounded_reason}; "  # type: ignore[attr-defined]
-                "the size of such a coefficient tells when the run ended, and has no meaning: `objective.ridge=0.01` "
-                "or `reg=l1` makes it finite")  # fmt: skip
+    all_right = "every training row is classified right"
+    is_all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(train.y))
+    if is_penalized(experiment):
+        if not is_all_right or train.x.shape[1] >= len(train.y):
+            return ""
+        return f"perfect separation: {all_right}; the size of the coefficients depends on the penalty; {_CHECK_LEAKS}"
+    separation = None
+    if experiment.has_shared_model and not train.why_not_in_memory:
+        present = train.objective_weights(experiment.settings.client_weighting) > 0
+        separation = find_separation(objective, train.x[present], train.y[present], train.known_client[present])
+    if separation is None:
+        if not is_all_right:
+            return ""
+        return word(f"perfect separation: {all_right}; without a penalty the coefficients may grow with every round: "
+                    f"`objective.ridge=0.01` or `reg=l1` makes them finite; {_CHECK_LEAKS}")  # fmt: skip
+    names = np.array(data.features.names or [f"x{k}" for k in range(train.x.shape[1])])
+    unbounded = [f"'{name}'" for name in names[separation.features]]
+    sentences = [word(f"the data determine no finite coefficient of {abbreviate(unbounded)}: "
+                      f"{objective.unbounded_reason}; the size of such a coefficient tells when the run ended, and has "
+                      "no meaning: `objective.ridge=0.01` or `reg=l1` makes it finite")]  # fmt: skip
+    if data.classes:
+        findings = [all_right] if is_all_right else []
+        findings += _describe_separating_feature(data, names, separation)
+        kind = "quasi-complete" if separation.n_overlapping else "perfect"
+        sentences.insert(0, f"{kind} separation{': ' if findings else ''}{' and '.join(findings)}")
+        sentences.append(_CHECK_LEAKS)
+    return "; ".join(sentences)
 
 
 def is_penalized(experiment: PreparedExperiment) -> bool:
@@ -251,28 +228,26 @@ def is_penalized(experiment: PreparedExperiment) -> bool:
     return experiment.objective.ridge > 0 or (experiment.applies_regularizer and not without_psi)
 
 
-def _find_separating_feature(objective: LinearModel, data: FederatedData) -> tuple[str, int]:
-    """Return the feature that separates two classes with the fewest tied rows, and their number; else "" and 0.
+def _describe_separating_feature(data: FederatedData, names: np.ndarray, separation: Separation) -> list[str]:
+    """Return a clause on the feature that alone separates two classes with the fewest tied rows; else none.
 
-    The values of such a feature for one class are nowhere above those for the other, and not all the same; without an
-    intercept they are on the two sides of 0. Rows are tied if they have a value of both classes. Rows that are not in
-    memory are not searched.
+    The values of such a feature for one class are nowhere above those for the other, and not all the same. Rows are
+    tied if they have a value of both classes.
     """
-    x = data.train.x
-    if len(data.classes) != 2 or data.train.why_not_in_memory or x.size > _MAX_SIZE:
-        return "", 0
+    if len(data.classes) != 2:
+        return []
+    x = data.train.x[:, separation.features]
     first, second = x[data.train.y == 0], x[data.train.y == 1]
-    client = data.train.known_client
-    is_found = [
-        model.divides_rows(x, data.train.y == 0, client) for model in (objective, objective.with_known_intercepts)
-    ]
-    columns = np.flatnonzero(np.all(is_found, axis=0))
-    if not len(columns):
-        return "", 0
-    first_min, first_max = first.min(axis=0), first.max(axis=0)
-    second_min, second_max = second.min(axis=0), second.max(axis=0)
-    highest_of_lower = np.minimum(first_max, second_max)[columns]
-    is_tied = (first_max == second_min) | (second_max == first_min)
-    n_tied = np.where(is_tied[columns], (x[:, columns] == highest_of_lower).sum(axis=0), 0)
-    column = int(columns[n_tied.argmin()])
-    return data.features.names[column] if data.features.names else f"x{column}", int(n_tied.min())
+    highest_of_lower = np.minimum(first.max(axis=0), second.max(axis=0))
+    lowest_of_higher = np.maximum(first.min(axis=0), second.min(axis=0))
+    separates = highest_of_lower <= lowest_of_higher
+    if not separates.any():
+        return []
+    n_tied = ((x == highest_of_lower) & (x == lowest_of_higher)).sum(axis=0)
+    column = np.where(separates, n_tied, len(x)).argmin()
+    clause = (
+        f"feature '{names[separation.features][column]}' alone separates '{data.classes[0]}' from '{data.classes[1]}'"
+    )
+    if n_tied[column]:
+        clause += f", except for {n_tied[column]} of {len(x)} rows at the one value that both classes share"
+    return [clause]

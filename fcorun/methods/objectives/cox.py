@@ -10,7 +10,7 @@ from jax import lax
 from jax.scipy.special import xlogy
 
 from fcorun.base.errors import UserError
-from fcorun.methods.objectives.objective import LinearModel
+from fcorun.methods.objectives.objective import LinearModel, Margins
 
 _NO_WEIGHT = -1e30  # the logarithm of a weight of 0, finite so that derivatives are
 
@@ -31,7 +31,7 @@ class Cox(LinearModel):
     convex = True
     is_log_likelihood = True
     tasks = ("survival",)
-    unbounded_reason = "each event has the largest of its values at risk, or each the smallest"
+    unbounded_reason = "alone or together they are largest at each event among the rows at risk, or smallest at each"
 
     intercept: bool = False
 
@@ -48,19 +48,25 @@ class Cox(LinearModel):
             raise ValueError("all training rows are censored, and a partial likelihood needs an event: check the "
                              "column of events, where 1 is an event")  # fmt: skip
 
-    def unbounded_features(self, x, y, client):
-        is_largest = np.ones(x.shape[1], bool)
-        is_smallest = np.ones(x.shape[1], bool)
-        for number in np.unique(client):
-            rows = client == number
-            order = np.argsort(-np.abs(y[rows]), kind="stable")
-            values = x[rows][order]
-            time = np.abs(y[rows])[order]
-            is_event = y[rows][order] > 0
-            at_risk = np.searchsorted(-time, -time[is_event], side="right") - 1  # the last row of the risk set
-            is_largest &= (values[is_event] == np.maximum.accumulate(values)[at_risk]).all(axis=0)
-            is_smallest &= (values[is_event] == np.minimum.accumulate(values)[at_risk]).all(axis=0)
-        return is_largest != is_smallest  # both are constant within risk sets
+    def margins(self, x, y, client):
+        """Return the differences of the rows at risk from an event, whose row must have the largest prediction of all.
+
+        The last event before a row takes the place of all earlier ones, by a chain from each event to the one before.
+        Events at equal times are in each other's risk set.
+        """
+        order = np.lexsort((-y, np.abs(y), client))  # by client and time, at equal times events first
+        x, y, client = x[order], y[order], client[order]
+        number = np.arange(len(y))
+        begins_client = np.diff(client, prepend=-1) != 0
+        begins_time = begins_client | (np.diff(np.abs(y), prepend=-1) != 0)
+        heads_risk_set = begins_time & (y > 0)
+        first_of_client = np.maximum.accumulate(np.where(begins_client, number, 0))
+        head = np.maximum.accumulate(np.where(heads_risk_set, number, -1))
+        head = np.where(heads_risk_set, np.append(-1, head[:-1]), head)
+        differences = x[head] - x
+        is_at_risk = head >= first_of_client
+        is_tied = (y > 0) & ~heads_risk_set
+        return Margins(falling=differences[is_at_risk & ~is_tied], fixed=differences[is_at_risk & is_tied])
 
     @property
     def has_curvature_bound(self):

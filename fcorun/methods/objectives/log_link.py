@@ -13,7 +13,7 @@ from jax.scipy.special import xlogy
 from fcorun.base.config import Positive
 from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
-from fcorun.methods.objectives.objective import LinearModel
+from fcorun.methods.objectives.objective import LinearModel, Margins
 
 
 def extended_exp(p: jax.Array, ceiling: float | None) -> jax.Array:
@@ -109,7 +109,9 @@ class Poisson(LogLink):
     convex = True
     is_log_likelihood = True
     exp_name = "mean"
-    unbounded_reason = "the count is 0 in every row on one side of the value that all others share"
+    unbounded_reason = (
+        "alone or together they have one value wherever the count is positive, and lie on one side of it where it is 0"
+    )
     metrics = (*LogLink.metrics, Metric("beyond", label="share of means beyond the ceiling", bounded=True))
 
     def check_targets(self, y, y_val):
@@ -131,20 +133,9 @@ class Poisson(LogLink):
                      "rate is a count with `data.offset`, the logarithm of its exposure, and `objective=gamma` is for "
                      "positive numbers")]  # fmt: skip
 
-    def unbounded_features(self, x, y, client):
-        is_highest = np.ones(x.shape[1], bool)
-        is_lowest = np.ones(x.shape[1], bool)
-        for rows in self.rows_by_intercept(client):
-            positive = x[rows[y[rows] > 0]]
-            zero = x[rows[y[rows] == 0]]
-            if not len(positive):  # without a finite intercept, whatever the coefficients
-                continue
-            # of all rows with a positive count, whose means must stay as they are
-            value = positive[0] if self.intercept else np.zeros_like(positive[0])
-            is_shared = (positive == value).all(axis=0)
-            is_highest &= is_shared & (zero <= value).all(axis=0)
-            is_lowest &= is_shared & (zero >= value).all(axis=0)
-        return is_highest != is_lowest  # both are constant
+    def margins(self, x, y, client):
+        design = self.add_intercept_columns(x, client)
+        return Margins(falling=-design[y == 0], fixed=design[y > 0])
 
     def exponent(self, prediction, y):
         return prediction

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.methods.objectives.objective import LinearModel, logistic_conjugate
+from fcorun.methods.objectives.objective import LinearModel, Margins, logistic_conjugate
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,21 @@ class Logistic(LinearModel):
     is_log_likelihood = True
     takes_client_intercepts = True
     tasks = ("binary", "multiclass")
-    unbounded_reason = "a class lies on one side of its values"
+    unbounded_reason = "alone or together they separate a class from others, but for rows at one value"
 
-    def unbounded_features(self, x, y, client):
-        return np.any([self.divides_rows(x, y == k, client) for k in np.unique(y)], axis=0)
+    def margins(self, x, y, client):
+        design = self.add_intercept_columns(x, client)
+        n_classes = y.max() + 1
+        if n_classes == 2:
+            return Margins(falling=np.where(y == 1, 1, -1)[:, None] * design, fixed=design[:0])
+        is_class = np.eye(n_classes)
+        falling = []
+        for k in range(n_classes):
+            others = y != k
+            contrast = is_class[y[others]] - is_class[k]
+            falling.append(design[others][:, :, None] * contrast[:, None])
+        falling = np.concatenate(falling).reshape(-1, design.shape[1] * n_classes)
+        return Margins(falling=falling, fixed=falling[:0])
 
     def second_derivative_bounds(self, outputs):
         return 0.0, 0.25 if outputs == 1 else 0.5  # softmax: Boehning (Ann. Inst. Stat. Math. 1992)
@@ -59,7 +70,15 @@ class OneVsRest(LinearModel):
     is_log_likelihood = True
     tasks = ("multiclass",)
     unbounded_reason = Logistic.unbounded_reason
-    unbounded_features = Logistic.unbounded_features
+
+    def margins(self, x, y, client):
+        design = self.add_intercept_columns(x, client)
+        n_classes = y.max() + 1
+        falling = np.zeros((n_classes, *design.shape, n_classes))
+        for k in range(n_classes):
+            falling[k, :, :, k] = np.where(y == k, 1, -1)[:, None] * design
+        falling = falling.reshape(-1, design.shape[1] * n_classes)
+        return Margins(falling=falling, fixed=falling[:0])
 
     def second_derivative_bounds(self, outputs):
         return 0.0, 0.25

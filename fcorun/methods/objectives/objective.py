@@ -4,13 +4,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Self, TypeVar
+from typing import Annotated, ClassVar, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from fcorun.base.config import NonNegative, PluginBase
 from fcorun.base.metrics import Metric
@@ -248,6 +248,17 @@ class Objective(PluginBase, ABC):
     # Optional, for client proxes in closed form: quadratic(features, y, weight=None), see LeastSquares.
 
 
+class Margins(NamedTuple):
+    """Sums of parameters that tell whether the loss of a row can rise.
+
+    Along a direction of the parameters (p,) no loss rises exactly if ``falling`` times the direction is nowhere
+    negative and ``fixed`` times the direction is 0. The coefficients are the first of the parameters.
+    """
+
+    falling: Float[np.ndarray, "falling p"]
+    fixed: Float[np.ndarray, "fixed p"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinearModel(Objective):
     """A linear model with predictions ``<x, weights> + bias``; more than two classes have one column of weights each.
@@ -255,7 +266,7 @@ class LinearModel(Objective):
     Attributes:
         intercept: whether the model has a bias.
         has_hessian: whether the loss has a positive second derivative in the prediction, which Newton's method needs.
-        unbounded_reason: a clause on what makes a feature one of ``unbounded_features``.
+        unbounded_reason: a clause on what makes coefficients of features infinite, see ``margins``.
         is_log_likelihood: whether the loss is a negative log-likelihood as it stands. Otherwise variances of estimates
             have a factor, the dispersion, which residuals estimate.
     """
@@ -266,44 +277,27 @@ class LinearModel(Objective):
 
     intercept: bool = True
 
-    def unbounded_features(
+    def margins(
         self, x: Float[np.ndarray, " n d"], y: Shaped[np.ndarray, " n"], client: Int[np.ndarray, " n"]
-    ) -> Bool[np.ndarray, " d"]:
-        """Return the features whose coefficient, with the intercept, lowers the loss the further it goes, (d,).
+    ) -> Margins:
+        """Return the sums of parameters that tell along which directions no row's loss rises.
 
-        The loss of no row rises along the coefficient, so that there is no finite optimum without a penalty (Albert and
-        Anderson, Biometrika 1984). By default there are none. Override ``unbounded_reason``, too.
+        ``y`` are targets, or numbers of classes without a gap. By default the loss of a row rises wherever its
+        prediction goes, as that of numbers does. Override ``unbounded_reason``, too.
         """
-        return np.zeros(x.shape[1], bool)
+        design = self.add_intercept_columns(x, client)
+        return Margins(falling=design[:0], fixed=design)
 
-    def rows_by_intercept(self, client: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " k"]]:
-        """Return the numbers of the rows of each client if clients have intercepts of their own; else of all rows."""
-        if not self.client_intercepts:
-            return [np.arange(len(client))]
-        order = np.argsort(client, kind="stable")
-        return np.split(order, np.flatnonzero(np.diff(client[order])) + 1)
-
-    def divides_rows(
-        self, x: Float[np.ndarray, " n d"], is_first: Bool[np.ndarray, " n"], client: Int[np.ndarray, " n"]
-    ) -> Bool[np.ndarray, " d"]:
-        """Return the features whose values in the first rows are nowhere above those in the others, or nowhere below.
-
-        They (d,) vary. With intercepts of clients this is so among the rows of each client, on the same side at all;
-        without an intercept the values are on the two sides of 0.
-        """
-        is_above = np.ones(x.shape[1], bool)
-        is_below = np.ones(x.shape[1], bool)
-        for rows in self.rows_by_intercept(client):
-            first = x[rows[is_first[rows]]]
-            others = x[rows[~is_first[rows]]]
-            if not self.intercept:
-                zero = np.zeros((1, x.shape[1]), x.dtype)
-                first = np.concatenate([first, zero])
-                others = np.concatenate([others, zero])
-            if len(first) and len(others):  # else the intercept alone is not finite, whatever the coefficients
-                is_above &= others.max(axis=0) <= first.min(axis=0)
-                is_below &= first.max(axis=0) <= others.min(axis=0)
-        return is_above != is_below  # both are constant
+    def add_intercept_columns(
+        self, x: Float[np.ndarray, " n d"], client: Int[np.ndarray, " n"]
+    ) -> Float[np.ndarray, " n p"]:
+        """Return the examples with a column of ones, or with an indicator of each client that has an intercept."""
+        if not self.intercept:
+            return x
+        indicators = np.ones((len(x), 1))
+        if self.client_intercepts:
+            indicators = client[:, None] == np.unique(client)
+        return np.column_stack([x, indicators])
 
     @abstractmethod
     def second_derivative_bounds(self, outputs: int) -> tuple[float, float]:

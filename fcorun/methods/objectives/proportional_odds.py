@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.methods.objectives.objective import LinearModel
+from fcorun.methods.objectives.objective import LinearModel, Margins
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class ProportionalOdds(LinearModel):
     nonnegative = True
     is_log_likelihood = True
     tasks = ("ordinal",)
-    unbounded_reason = "its values order the classes"
+    unbounded_reason = "alone or together they order the classes, but for rows at one value"
 
     intercept: bool = True
 
@@ -47,13 +46,12 @@ class ProportionalOdds(LinearModel):
         share_above = 1 - np.arange(1, n_cuts + 1) / (n_cuts + 1)
         return {"weights": np.zeros(shapes["weights"]), "bias": np.log(share_above / (1 - share_above))}
 
-    def unbounded_features(self, x, y, client):
-        rises = np.ones(x.shape[1], bool)
-        falls = np.ones(x.shape[1], bool)
-        for first, second in pairwise(x[y == k] for k in np.unique(y)):
-            rises &= first.max(axis=0) <= second.min(axis=0)
-            falls &= first.min(axis=0) >= second.max(axis=0)
-        return rises != falls  # both are constant
+    def margins(self, x, y, client):
+        is_cut = np.eye(y.max() + 1)
+        above_lower_cut = np.column_stack([x, is_cut[y - 1][:, :-1]])[y > 0]
+        above_upper_cut = np.column_stack([x, is_cut[y][:, :-1]])[y < y.max()]
+        falling = np.concatenate([above_lower_cut, -above_upper_cut])
+        return Margins(falling=falling, fixed=falling[:0])
 
     def classify(self, prediction):
         return np.asarray(self.probabilities(jnp.asarray(prediction))).argmax(axis=1)

@@ -16,6 +16,7 @@ from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.log_link import Poisson
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import LinearModel
+from fcorun.methods.problem.separation import find_separation
 from fcorun.results.inference.estimates import Estimates, debiased_estimates, pool_estimates, wald_estimates
 from fcorun.results.inference.solution import PenalizedSolution, Penalty, SingularHessian, solve
 from fcorun.results.inference.sums import (
@@ -397,9 +398,9 @@ def _check_finite_coefficients(problem: InferenceProblem, parameters: np.ndarray
     rows = rows.take(rows.weight > 0)
     client = np.zeros(len(rows.y), int) if rows.client is None else rows.client
     objective = replace(problem.objective, client_intercepts=problem.experiment.objective.client_intercepts)
-    is_unbounded = objective.unbounded_features(rows.x[:, : len(features)], rows.y, client)
-    if is_unbounded.any():
-        names = [problem.feature_names[number] for number in features[is_unbounded]]
+    separation = find_separation(objective, rows.x[:, : len(features)], rows.y, client)
+    if separation is not None:
+        names = [problem.feature_names[number] for number in features[separation.features]]
         raise UserError(f"the data determine no finite coefficient of {abbreviate(names)}: "
                         f"{problem.objective.unbounded_reason}; leave out the columns (`data.ignore`), join levels, or "
                         "give `reg=l1`")  # fmt: skip

@@ -1,11 +1,15 @@
 """Features of which a fit without a penalty has no finite coefficient: separation, in every task."""
 
+from itertools import product
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import ragged
-from scipy.optimize import linprog
 
 from fcorun import Cox, Gamma, LeastSquares, Logistic, OneVsRest, Poisson, ProportionalOdds, run
+from fcorun.methods.problem.separation import find_separation
 
 LEVEL = np.array([0, 0, 0, 0, 0, 0, 1, 1.0])
 ORDER = np.arange(8.0)
@@ -31,38 +35,101 @@ CASES = {  # an objective, targets, and whether LEVEL and ORDER have no finite c
 }
 
 
+def unbounded(objective, x, y, client=ONE_CLIENT):
+    """Return the numbers of the features without a finite coefficient."""
+    separation = find_separation(objective, x, y, client)
+    return [] if separation is None else sorted(separation.features.tolist())
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_no_data_determine_is_found_in_every_task(case):
     objective, y, expected = CASES[case]
-    x = np.column_stack([LEVEL, ORDER, np.ones(8)])
-    found = objective.unbounded_features(x, np.array(y), ONE_CLIENT)
-    assert found.tolist() == [*expected, False]
+    for feature, is_infinite in zip((LEVEL, ORDER), expected, strict=True):
+        x = np.column_stack([feature, np.ones(8)])
+        assert unbounded(objective, x, np.array(y)) == ([0] if is_infinite else [])
 
 
-@pytest.mark.parametrize("options", [{}, {"intercept": False}, {"client_intercepts": True}])
-@pytest.mark.parametrize("kind", [Logistic, Poisson])
-def test_a_linear_program_finds_the_same_features(kind, options):
-    """The oracle of Konis (2007): a direction of coefficient and intercepts along which no row's loss rises."""
+CLIENT = np.repeat([0, 1], 4)
+CUTS = jnp.array([[1.0, -1.0]])
+KINDS = {  # an objective, classes or values, parameters, those of each feature, and predictions of rows x at these
+    "two classes": (Logistic(), 2, 3, [[0], [1]], lambda x, u: x @ u[:2] + u[2]),
+    "without an intercept": (Logistic(intercept=False), 2, 2, [[0], [1]], lambda x, u: x @ u),
+    "clients": (Logistic(client_intercepts=True), 2, 4, [[0], [1]], lambda x, u: x @ u[:2] + u[2:][CLIENT]),
+    "three classes": (
+        Logistic(),
+        3,
+        4,
+        [[0, 1]],
+        lambda x, u: jnp.pad(x @ u[None, :2] + u[None, 2:], ((0, 0), (0, 1))),
+    ),
+    "one against the rest": (OneVsRest(), 3, 6, [[0, 1, 2]], lambda x, u: x @ u[None, :3] + u[None, 3:]),
+    "ordered": (ProportionalOdds(), 3, 4, [[0], [1]], lambda x, u: (x @ u[:2])[:, None] + u[None, 2:] + CUTS),
+    "counts": (Poisson(), 2, 3, [[0], [1]], lambda x, u: x @ u[:2] + u[2]),
+    "counts of clients": (Poisson(client_intercepts=True), 2, 4, [[0], [1]], lambda x, u: x @ u[:2] + u[2:][CLIENT]),
+    "times": (Cox(), 4, 2, [[0], [1]], lambda x, u: x @ u),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_of_rows_far_away_agree(kind):
+    """The oracle: the loss of each row along each direction of small whole numbers."""
+    objective, n_values, n_parameters, features, predict = KINDS[kind]
+    directions = jnp.array(list(product(range(-2, 3), repeat=n_parameters)), float)
+
+    @jax.jit
+    def losses(distance, x, y, directions):
+        known = objective.with_known_intercepts
+        weight, client = jnp.ones(len(y)), jnp.array(CLIENT)
+        return jax.vmap(lambda u: known.client_losses(predict(x, distance * u), y, weight, client))(directions)
+
     rng = np.random.default_rng(0)
-    objective = kind(**options)
-    client = np.array([0, 1, 0, 1, 0, 1])
-    found = []
-    for _ in range(200):
-        x, y = rng.integers(-1, 2, 6) * 1.0, rng.integers(0, 2, 6)
-        if len(set(y[client == 0])) < 2 or len(set(y[client == 1])) < 2:
+    found = set()
+    for _ in range(80):
+        x, y = rng.integers(-1, 2, (8, len(features))) * 1.0, rng.integers(0, n_values, 8)
+        if isinstance(objective, Cox):
+            y = (1.0 + y) * rng.choice([-1, 1], 8)
+        elif min(len(set(y[CLIENT == 0])), len(set(y[CLIENT == 1]))) < n_values:
             continue
-        design = np.column_stack([x, *(np.isin(np.arange(6), rows) for rows in objective.rows_by_intercept(client))])
-        if not objective.intercept:
-            design = design[:, :1]
-        falls = np.where(y[:, None] > 0, -design, design)  # the change of a row's loss is at most 0
-        equal = design[y > 0] if isinstance(objective, Poisson) else None
-        bounds = [(-1, 1), *[(-9, 9)] * (design.shape[1] - 1)]
-        program = linprog(
-            falls.sum(axis=0), falls, np.zeros(6), equal, None if equal is None else 0 * equal[:, 0], bounds
-        )
-        found.append(program.fun < -1e-9)
-        assert objective.unbounded_features(x[:, None], y, client)[0] == found[-1]
-    assert len(set(found)) == 2
+        start, near, far = (losses(distance, jnp.array(x), jnp.array(y), directions) for distance in (0.0, 20.0, 40.0))
+        if (jnp.abs(far - start) < 1e-3).all(axis=1).sum() > 1:  # features are collinear
+            continue
+        never_rises = (near <= start + 1e-3).all(axis=1) & (far <= near + 1e-3).all(axis=1)
+        falls = np.array(never_rises & (far < start - 1e-3).any(axis=1))
+        expected = [k for k, numbers in enumerate(features) if directions[falls][:, numbers].any()]
+        assert unbounded(objective, x, y, CLIENT) == expected
+        found.add(bool(expected))
+    assert found == {False, True}
+
+
+def test_features_that_separate_only_together():
+    """Neither the treatment nor the sex has a level of one class, and their combination has."""
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(0, 2, (2, 200))
+    both = first - second
+    y = np.where(both == 0, rng.integers(0, 2, 200), both > 0)
+    x = np.column_stack([first, second, rng.standard_normal(200)])
+    separation = find_separation(Logistic(), x, y, np.zeros(200, int))
+    assert separation.features.tolist() == [0, 1]
+    assert separation.n_overlapping == (both == 0).sum()
+    assert find_separation(Logistic(), x[:, [0, 2]], y, np.zeros(200, int)) is None
+    perfect = find_separation(Logistic(), x, x[:, 2] > 0.5, np.zeros(200, int))
+    assert perfect.features.tolist() == [2, 0, 1]  # the one that separates alone is the first
+    assert perfect.n_overlapping == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_level_of_one_class_beside_all_levels(dtype):
+    """The level of one class is named, and not the others, which are collinear with the intercept."""
+    rng = np.random.default_rng(0)
+    level = rng.choice(4, 3000, p=[0.5, 0.3, 0.19, 0.01])
+    x = np.column_stack([level[:, None] == np.arange(4), rng.standard_normal((3000, 3))])
+    x = ((x - x.mean(axis=0)) / x.std(axis=0)).astype(dtype)
+    y = np.where(level == 3, 1, rng.integers(0, 2, 3000))
+    assert unbounded(Logistic(), x, y, np.zeros(3000, int)) == [3]
+    assert unbounded(Logistic(), x, 1 - y, np.zeros(3000, int)) == [3]
+    assert unbounded(Poisson(), x, 3 * (1 - y), np.zeros(3000, int)) == [3]
+    assert unbounded(Cox(), x, np.arange(1, 3001.0) * np.where(level == 3, -1, 1), np.zeros(3000, int)) == [3]
+    assert unbounded(Logistic(), x, np.where(level == 3, 2, rng.integers(0, 3, 3000)), np.zeros(3000, int)) == [3]
 
 
 def test_a_risk_set_is_of_one_client():
@@ -70,8 +137,8 @@ def test_a_risk_set_is_of_one_client():
     x = LEVEL[[0, 6, 1, 7, 2, 6, 3, 7]][:, None]
     client = np.arange(8) // 4
     without, with_event = np.array([1, -2, 3, -4, 1, -2, 3, -4.0]), np.array([1, -2, 3, -4, 1, 2, 3, -4.0])
-    assert Cox().unbounded_features(x, without, client).all()
-    assert not Cox().unbounded_features(x, with_event, client).any()
+    assert unbounded(Cox(), x, without, client) == [0]
+    assert unbounded(Cox(), x, with_event, client) == []
 
 
 def test_a_run_names_the_feature_unless_a_penalty_bounds_it(tmp_path):

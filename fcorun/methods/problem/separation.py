@@ -1,0 +1,123 @@
+"""Separation: features of which a fit without a penalty has no finite coefficient, found by linear programs."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from fcorun.methods.objectives.objective import LinearModel
+
+_MAX_SIZE = 2**24  # entries of the margins
+_MAX_COEFFICIENTS = 300  # a program takes a second, and eight times as long with twice as many
+_TOLERANCE = 2e-6  # of a margin, in units of the largest entry of a column: above rounding in float32
+_RANK_TOLERANCE = 1e-11  # of eigenvalues and pivots of a matrix of products
+_MAX_ALONE = 100  # features that are tried one by one
+_N_CONSTRAINTS = 1000  # margins that a linear program begins with, and that a further one adds
+
+
+@dataclass(frozen=True)
+class Separation:
+    """Coefficients whose size lowers the loss without end.
+
+    Attributes:
+        features: the numbers of the features that have them; those first that separate alone, where they are few.
+        n_overlapping: the number of margins that are 0 along all such directions: 0 where the separation is perfect.
+    """
+
+    features: Int[np.ndarray, " k"]
+    n_overlapping: int
+
+
+def find_separation(
+    objective: LinearModel, x: Float[np.ndarray, "n d"], y: Shaped[np.ndarray, " n"], client: Int[np.ndarray, " n"]
+) -> Separation | None:
+    """Return the coefficients without a finite optimum if nothing penalizes them; None if all are finite.
+
+    A linear program finds directions along which losses fall and none rises (Konis, thesis, Oxford 2007). The rows that
+    no direction moves determine the finite coefficients (Correia, Guimaraes and Zylkin, arXiv:1903.01633). Of
+    collinear features, the one that most rows have at its largest value counts as the reference. None, too, for more
+    than 300 coefficients or margins of more than 2**24 entries, which are not looked at.
+    """
+    n_classes = 0
+    if hasattr(objective, "probabilities"):
+        classes, y = np.unique(y, return_inverse=True)
+        n_classes = len(classes)
+    outputs = math.prod(objective.shapes(x.shape[1:], n_classes)["weights"][1:])
+    if x.size * outputs**2 > _MAX_SIZE or x.shape[1] * outputs > _MAX_COEFFICIENTS:
+        return None
+    x = x.astype(np.float64)
+    n_at_largest = np.repeat((x == x.max(axis=0)).sum(axis=0), outputs)
+    if objective.intercept:
+        x -= x.min(axis=0)  # indicators are 0 and a number, and constants are 0
+    falling, fixed = objective.margins(x, y, client)
+    scale = np.abs(np.concatenate([falling, fixed])).max(axis=0, initial=0)
+    scale[scale == 0] = 1
+    falling = falling / scale
+    fixed = fixed / scale
+    directions = falling @ _null_space(fixed)
+    overlapping = np.arange(len(falling))
+    while len(overlapping):
+        falls = _find_falling(directions[overlapping])
+        if not falls.any():
+            break
+        overlapping = overlapping[~falls]
+    if len(overlapping) == len(falling):
+        return None
+    order = np.concatenate([np.arange(len(n_at_largest), len(scale)), np.argsort(n_at_largest, kind="stable")])
+    columns = _independent_columns(np.concatenate([falling, fixed]), order)
+    undetermined = _null_space(np.concatenate([falling[overlapping], fixed])[:, columns])
+    is_infinite = np.zeros(len(scale), bool)
+    is_infinite[columns] = (np.abs(undetermined) > _TOLERANCE).any(axis=1)
+    features = np.flatnonzero(is_infinite[: len(n_at_largest)].reshape(-1, outputs).any(axis=1))
+    if 1 < len(features) <= _MAX_ALONE:
+        only_together = [find_separation(objective, x[:, [k]], y, client) is None for k in features]
+        features = features[np.argsort(only_together, kind="stable")]
+    return Separation(features, len(overlapping)) if len(features) else None
+
+
+def _find_falling(margins: np.ndarray) -> np.ndarray:
+    """Return which margins (n, p) are positive along the direction of the largest sum without a negative one, (n,).
+
+    The entries of the direction are at most 1. Margins become constraints of the linear program as they are violated,
+    so that few of many rows do.
+    """
+    from scipy.optimize import linprog  # takes long to import, and few runs have no penalty
+
+    if not margins.any():
+        return np.zeros(len(margins), bool)
+    is_constraint = np.zeros(len(margins), bool)
+    is_constraint[np.linspace(0, len(margins) - 1, _N_CONSTRAINTS).astype(int)] = True
+    while True:
+        program = linprog(
+            c=-margins.sum(axis=0),
+            A_ub=-margins[is_constraint],
+            b_ub=np.zeros(is_constraint.sum()),
+            bounds=(-1, 1),
+            options={"primal_feasibility_tolerance": _TOLERANCE / 2},
+        )
+        if program.x is None or np.abs(program.x).max() < 0.5:  # a direction is as long as its bounds, or rounding
+            return np.zeros(len(margins), bool)
+        along = margins @ program.x
+        violated = np.flatnonzero((along < -_TOLERANCE) & ~is_constraint)
+        if not len(violated):
+            return along > _TOLERANCE
+        is_constraint[violated[np.argsort(along[violated])[:_N_CONSTRAINTS]]] = True
+
+
+def _null_space(rows: np.ndarray) -> np.ndarray:
+    """Return an orthonormal basis of the null space of rows (n, p), (p, k)."""
+    values, vectors = np.linalg.eigh(rows.T @ rows)
+    return vectors[:, values <= _RANK_TOLERANCE * values.max(initial=0)]
+
+
+def _independent_columns(rows: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the columns of rows (n, p) that are no combination of those before them in the order (p,)."""
+    products = rows.T @ rows
+    squares = products.diagonal().copy()
+    kept = []
+    for column in order:
+        if products[column, column] > _RANK_TOLERANCE * squares[column]:
+            kept.append(column)
+            products = products - np.outer(products[:, column], products[column]) / products[column, column]
+    return np.array(kept, int)
