@@ -1,5 +1,6 @@
 """A site that outlasts a kill gives the stored answer again, and no other answer for the same request."""
 
+import errno
 from contextlib import closing
 
 import numpy as np
@@ -69,6 +70,20 @@ def test_a_site_killed_before_it_stored_its_answer_computes_the_same_answer(site
     answer = site.answer(request(1))
     assert answer.about["count"] == 2
     np.testing.assert_array_equal(answer.arrays["sum"], toy_rows(0).sum(0) + 0.9 * 0.5 + 0.5)
+
+
+def test_a_site_on_a_full_disk_says_so_in_a_sentence_and_answers_once_there_is_room(site, monkeypatch, caplog):
+    def fail(path, *_, **__):
+        raise WriteError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "write_atomically", fail)
+        refusal = read_refusal(answer_bytes(site.answer, "north", request(0).to_bytes()))
+    problem = "the site cannot write its state (No space left on device)"
+    assert refusal == f"{problem}: its owner makes room, or mends the folder"
+    assert "last_answer.npz cannot be written (No space left on device); make room" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert read_refusal(answer_bytes(site.answer, "north", request(0).to_bytes())) is None
 
 
 def test_another_request_with_a_number_that_was_answered_is_refused(site):

@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol
 
 import filelock
 
-from fcorun.base.errors import UserError, escape_controls
+from fcorun.base.errors import UserError, WriteError, escape_controls
 from fcorun.base.system.files import check_interrupted
 from fcorun.sites.transport.messages import REFUSAL, Envelope, ForeignAnswer, Message, OwnerError, SiteRefusal
 
@@ -107,7 +107,7 @@ def answer_bytes(answer_message: Answer, name: str, content: bytes, log: AuditLo
     ``answer_message`` returns the answer of the site to a message, and raises UserError for a refusal. The refusal for
     a mistake of a user is its sentence, or its public sentence where the whole one is for the site's owner. The refusal
     for any other error names the kind of the error alone, because the text of such an error may quote rows; the
-    program's own log has the text. A site that cannot write its log sends no more than that sentence.
+    program's own log has the text. A site that cannot write its state or its log sends no more than that sentence.
     """
     envelope = None
     try:
@@ -121,6 +121,10 @@ def answer_bytes(answer_message: Answer, name: str, content: bytes, log: AuditLo
         if isinstance(error, OwnerError):
             _log.error("%s", error)
         answer = _refuse(public_sentence(error), name, envelope)
+    except WriteError as error:
+        _log.error("%s", error)
+        problem = f"the site cannot write its state ({error.strerror})"
+        answer = _refuse(f"{problem}: its owner makes room, or mends the folder", name, envelope)
     except Exception as error:
         _log.exception("The site could not answer.")
         answer = _refuse(f"the site failed ({type(error).__name__}): its log says why", name, envelope)
