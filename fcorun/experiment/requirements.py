@@ -340,11 +340,14 @@ def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData
 
     The levels of a column add up to one in every row. An intercept absorbs a shift of their coefficients. In Cox's
     model the shift cancels among the rows of a client, so that levels of different clients are not comparable either.
+    A meta-analysis of Cox's models compares each level with one reference.
     """
     objective, encoding, standardized = experiment.objective, data.features.encoding, data.features.standardized
     if encoding is None or not isinstance(objective, LinearModel) or objective.intercept or objective.ridge:
         return []
     if standardized and standardized["by"] != "pooled":
+        return []
+    if isinstance(objective, Cox) and getattr(experiment.algo, "has_client_estimates", False):
         return []
     names = [
         column.name

@@ -50,6 +50,13 @@ def open_clinic(plan: Plan, **options) -> Site:
     return open_checked_site(plan, SiteOptions("clinic.csv", client="ward"), Policy(alone="allow", **options))
 
 
+@pytest.mark.parametrize("words", [META, WHOLE])
+def test_a_plan_says_whether_uploads_leave_by_client(words):
+    contents = " ".join(quantity.content for quantity in plan_of(*words).quantities)
+    assert ("what each of the site's clients uploads" in contents) == (words is META)
+    assert ("the weighted mean of what the site's clients upload" in contents) == (words is WHOLE)
+
+
 def test_a_coefficient_of_one_row_of_a_client_would_tell_the_residual_of_the_row():
     """The attack on ``meta_analysis``, whose mean of uploads has an entry of each client: plain arithmetic."""
     frame = write_site(dialysis=in_wards(1, 1, 1, 5, 0))

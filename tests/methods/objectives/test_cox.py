@@ -278,6 +278,7 @@ def test_levels_that_nothing_determines_are_warned_of(tmp_path):
     one_column = ("data.ignore=[unit,died]", "objective=least_squares")
     assert warns(*cox, "reg=none")
     assert not warns(*cox, "reg=l1")
+    assert not warns(*cox, "reg=none", "algo=meta_analysis")  # which compares levels with a reference
     assert not warns(*cox, "reg=none", "objective.ridge=0.1")
     assert not warns(*one_column, "reg=none")
     assert not warns(*one_column, "reg=none", "objective.intercept=false")  # the levels take the intercept's place

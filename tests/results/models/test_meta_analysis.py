@@ -155,12 +155,18 @@ def test_clients_without_an_estimate_and_coefficients_of_nobody_are_named():
     assert table.method[1] == "no client has an estimate"
     warnings = find_meta_warnings(table)
     assert "b (2 of 2), c (1 of 2)" in warnings[0]
-    assert "algo.ridge=0.1" in warnings[1]
+    assert warnings[1].startswith("2 clients hardly tell whether they differ")
+    assert "algo.ridge=0.1" in warnings[2]
+    random = replace(clients, effects="random")
+    assert (
+        "2 clients hardly determine tau2"
+        in find_meta_warnings(build_meta_table(random, coefficients(("a", "b", "c"))))[1]
+    )
     small = replace(clients, client_rows=np.array([32.0, 32]))  # of 3 and of 2 estimates
     warnings = find_meta_warnings(build_meta_table(small, coefficients(("a", "b", "c"))))
-    assert warnings[1].startswith("x: a client with fewer than 30 rows more than estimates knows its variances poorly")
+    assert warnings[2].startswith("x: a client with fewer than 30 rows more than estimates knows its variances poorly")
     unknown = replace(clients, client_rows=np.full(2, nan))  # of an older record
-    assert len(find_meta_warnings(build_meta_table(unknown, coefficients(("a", "b", "c"))))) == 2
+    assert len(find_meta_warnings(build_meta_table(unknown, coefficients(("a", "b", "c"))))) == 3
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.to_rows()]
     assert "cochran_q" in meta_analysis_table([{key: "" if v is None else str(v) for key, v in row.items()}
                                                for row in rows])  # fmt: skip

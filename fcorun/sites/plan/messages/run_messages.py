@@ -108,11 +108,13 @@ class RoundMessage(MessageKind):
         if algo.traits.hessian:
             size = "p (p + 1) / 2 + p: a Hessian and a gradient of p parameters"
         elif algo.traits.local_fits:
-            size = "2 p + 1 for each client of the study, of which a client fills its own"
+            size = "2 p + 1 for each client of the study, p estimates, their precisions and 1: a client fills its own"
         n_rounds = experiment.settings.rounds
         if algo.computed_rounds is not None:
             n_rounds = min(algo.computed_rounds, n_rounds)
         content = "the weighted mean of what the site's clients upload, and counts of gradients"
+        if algo.traits.reveals_uploads:
+            content = "what each of the site's clients uploads, in entries of its own, and counts of gradients"
         if algo.has_personal_models:
             content += "; clients' personal models are not sent"
             if algo.traits.reveals_personal:
