@@ -62,22 +62,35 @@ def warn_identifiers(x: Any, features: Sequence[str] = ()) -> list[str]:
 
 
 # Five rows of the birth weights of R's MASS equal an earlier row, birth weight in grams included.
-def warn_repeated_rows(frame: Any) -> list[str]:
-    """Return a warning about rows of a pandas.DataFrame that equal an earlier row in all columns.
+def warn_repeated_rows(frame: Any, client: str | None) -> list[str]:
+    """Return warnings about rows of a pandas.DataFrame that equal an earlier row in all columns, or at another client.
 
     Rows are compared where one column has different values in most of the rows, since other tables repeat rows by
     chance. Fewer than 20 rows, and tables of more than 10,000,000 cells, are not searched.
+
+    Args:
+        frame: the rows.
+        client: the column of clients, which copies of a row at two clients do not share, or None.
     """
     if len(frame) < _FEW_ROWS or frame.size > _MAX_CELLS:
         return []
-    is_repeated = frame.duplicated().to_numpy()
-    if not is_repeated.any():
+    others = frame.drop(columns=[client], errors="ignore")
+    is_copy = others.duplicated().to_numpy()
+    if not is_copy.any():
         return []
-    distinct = frame[~is_repeated]
+    distinct = others[~is_copy]
     if 2 * max(distinct[name].nunique() for name in distinct) <= len(distinct):
         return []
-    return [f"{describe_rows(np.flatnonzero(is_repeated).tolist())} repeat an earlier row in all columns: if they are "
-            "copies, drop them, for copies of training rows among held-out rows make scores too good"]  # fmt: skip
+    is_repeated = frame.duplicated().to_numpy()
+    kinds = {"all columns": is_repeated, f"all columns but '{client}'": is_copy & ~is_repeated}
+    warnings = []
+    for columns, mask in kinds.items():
+        rows = np.flatnonzero(mask).tolist()
+        if rows:
+            verb = "repeats" if len(rows) == 1 else "repeat"
+            warnings.append(f"{describe_rows(rows)} {verb} an earlier row in {columns}: if they are copies, drop them, "
+                            "for copies of training rows among held-out rows make scores too good")  # fmt: skip
+    return warnings
 
 
 def _read_columns(x: Any, columns: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

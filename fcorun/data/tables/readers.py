@@ -173,7 +173,7 @@ def read_table(
                 options=options,
                 encoding_hint=ENCODING_HINT,
             )
-            table.warnings += warn_repeated_rows(table.frame)
+            table.warnings += warn_repeated_rows(table.frame, roles.client)
             rows = parse_columns(table, path, roles)
     if not len(rows.y):
         raise UserError(f"`data.path={path}`: the file has no rows; give one with data")

@@ -20,6 +20,8 @@ DEFAULT_VALIDATION = 0.2  # the fraction of each client's rows unless a file or 
 _MANY_VALUES = 100  # a text column with more values may name groups
 _FEW_VISITS = 1.5  # mean rows of a value of a feature that may name groups
 _MANY_VISITS = 10
+_MANY_VALUES_OF_CLIENT = 10  # on average: fewer may be those of a score or a stage
+_FEW_GAPS = 0.75  # the least share of the numbers up to the largest one that a client's numbering has
 _MIN_CLIENTS = 3  # with fewer, the ranges of an ordinary feature, such as the age, may not overlap
 FractionOrClients = float | list[str] | None
 
@@ -240,14 +242,16 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
     An ignored column may name groups if it holds repeated text other than dates, or repeated whole numbers. Either each
     value belongs to one client and there are more than two values for each client, or the values are text and more than
     100 or than half of the rows. A feature may name groups if it holds whole numbers, of which each belongs to one of
-    three clients or more, and to 1.5 to 10 rows on average.
+    three clients or more, and to 1.5 to 10 rows on average. Both may name groups that each client numbers by itself.
     """
     from pandas.api import types
 
     client_of_row = np.full(len(frame), "") if client is None else frame[client].astype(str).to_numpy()
-    n_clients = len(np.unique(client_of_row))
+    client_index = np.unique(client_of_row, return_inverse=True)[1]
+    n_clients = int(client_index.max(initial=0)) + 1
     candidates = []
-    for name in (*ignored, *(features if n_clients >= _MIN_CLIENTS else ())):
+    warnings = []
+    for name in (*ignored, *features):
         series = frame[name]
         is_feature = name not in ignored
         is_text = series.dtype.kind not in "iu"
@@ -258,19 +262,56 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
             if is_other or holds_dates(series):
                 continue
         n_values = series.nunique()
-        if n_values == len(series) or (is_feature and not _FEW_VISITS <= len(series) / n_values <= _MANY_VISITS):
+        if n_values == len(series):
             continue
-        within_clients = client is not None and _find_mixed_group(column_as_text(series), client_of_row) is None
-        names_groups = within_clients and n_values > 2 * n_clients
-        if not (is_feature or within_clients):
+        within_clients = False
+        if client is not None and (not is_feature or _FEW_VISITS <= len(series) / n_values <= _MANY_VISITS):
+            within_clients = _find_mixed_group(column_as_text(series), client_of_row) is None
+        if within_clients:
+            names_groups = n_values > 2 * n_clients and (not is_feature or n_clients >= _MIN_CLIENTS)
+        elif names_groups := _names_visits(series, client_index, is_feature):
+            if n_clients > 1:
+                example = f"{client_of_row[0]}-{series.iloc[0]}"
+                warnings.append(word(f"values of '{name}' repeat within each client, and at several clients: if rows "
+                                     "of a client with one value belong together, as the visits of a patient do, make "
+                                     f"the names unique, such as {example}, and `data.group={name}` keeps the rows "
+                                     "together where rows are held out"))  # fmt: skip
+                continue
+        elif not is_feature:
             names_groups = is_text and (n_values > _MANY_VALUES or n_values > len(series) / 2)
         if names_groups:
             candidates.append((name, n_values))
-    if not candidates:
-        return []
-    counts = [f"'{name}' has {n_values:,} values in {len(frame):,} rows" for name, n_values in candidates]
-    return [word(f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a patient do, "
-            f"`data.group={candidates[0][0]}` keeps them together where rows are held out")]  # fmt: skip
+    if candidates:
+        counts = [f"'{name}' has {n_values:,} values in {len(frame):,} rows" for name, n_values in candidates]
+        warnings.append(word(f"{abbreviate(counts)}: if rows with one value belong together, as the visits of a "
+                             f"patient do, `data.group={candidates[0][0]}` keeps them together where rows are held "
+                             "out"))  # fmt: skip
+    return warnings
+
+
+def _names_visits(series: Any, client_index: Int[np.ndarray, " N"], is_feature: bool) -> bool:
+    """Return whether values of a pandas.Series may name the patients whose visits a client's rows are.
+
+    A client has ten values or more on average, and 1.5 to 10 rows of each. Most of these rows stand together, or the
+    values of each client are numbers from 0 or 1 with few gaps; both hold for a feature.
+    """
+    import pandas as pd
+
+    n_clients = int(client_index.max()) + 1
+    value_of_client = pd.Series(pd.factorize(series)[0] * n_clients + client_index)
+    n_values = value_of_client.nunique()
+    if n_values < _MANY_VALUES_OF_CLIENT * n_clients or not _FEW_VISITS <= len(series) / n_values <= _MANY_VISITS:
+        return False
+    n_repeats = len(series) - n_values
+    stand_together = 2 * int((value_of_client == value_of_client.shift()).sum()) >= n_repeats
+    is_numbering = False
+    if series.dtype.kind in "iu":
+        of_client = series.groupby(client_index)
+        has_few_gaps = of_client.nunique() >= _FEW_GAPS * of_client.max()
+        is_numbering = bool((of_client.min().isin([0, 1]) & has_few_gaps).all())
+    if is_feature:
+        return stand_together and is_numbering
+    return stand_together or is_numbering
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,12 @@ def test_copies_of_rows_are_warned_about(tmp_path):
     assert warnings_on(shuffled) == []
     (copied,) = warnings_on(pd.concat([shuffled, shuffled.iloc[[3, 5]]]))
     assert copied.startswith("2 rows (61, 62) repeat an earlier row in all columns: ")
+    other_site = shuffled.iloc[[3]].assign(site=lambda row: row["site"].map({"a": "b", "b": "a"}))
+    both = warnings_on(pd.concat([shuffled, shuffled.iloc[[5]], other_site]))
+    assert [text.partition(":")[0] for text in both] == [
+        "row 61 repeats an earlier row in all columns",
+        "row 62 repeats an earlier row in all columns but 'site'",
+    ]
     coarse = shuffled.assign(y=shuffled["y"].round(), age=shuffled["age"] // 30)
     assert coarse.duplicated().any()
     assert not any("repeat an earlier row" in text for text in warnings_on(coarse))

@@ -256,6 +256,65 @@ def test_a_feature_that_names_patients_suggests_groups():
     )
 
 
+def visits_numbered_by_each_site() -> pd.DataFrame:
+    """Return four visits of the patients 1 to 40 of each of four sites."""
+    rng = np.random.default_rng(0)
+    number = np.repeat(np.tile(np.arange(1, 41), 4), 4)
+    site = np.repeat([*"ABCD"], 160)
+    age = rng.integers(20, 90, 640)
+    return pd.DataFrame(
+        {"x": rng.normal(size=640), "age": age, "patient": number, "site": site, "y": rng.normal(size=640)}
+    )
+
+
+def suggestions_for(frame, **options) -> list[str]:
+    warnings = table(frame, group=None, only=None, **options).load().warnings
+    return [line.partition(": ")[2] for line in warnings if "data.group=" in line]
+
+
+@pytest.mark.parametrize("order", ["patients", "visits", "mixed"])
+def test_numbers_that_each_client_gives_by_itself_suggest_groups(order):
+    frame = visits_numbered_by_each_site()
+    if order == "visits":
+        frame = frame.iloc[np.arange(640).reshape(-1, 4).T.ravel()]
+    elif order == "mixed":
+        frame = frame.sample(frac=1, random_state=0)
+    example = f"{frame['site'].iloc[0]}-{frame['patient'].iloc[0]}"
+    expected = (
+        "values of 'patient' repeat within each client, and at several clients: if rows of a client with one value "
+        f"belong together, as the visits of a patient do, make the names unique, such as {example}, and "
+        "data.group=patient keeps the rows together where rows are held out"
+    )
+    assert suggestions_for(frame, ignore=["patient"]) == [expected]
+    assert suggestions_for(frame, ignore=["patient", "age"]) == [expected]
+    if order == "patients":
+        assert suggestions_for(frame) == [expected]  # also where the number is a feature
+        names = frame.assign(patient="P" + frame["patient"].astype(str))
+        assert len(suggestions_for(names, ignore=["patient"])) == 1
+    unique = frame.assign(patient=frame["site"] + "-" + frame["patient"].astype(str))
+    assert suggestions_for(unique, ignore=["patient"]) == [
+        "'patient' has 160 values in 640 rows: if rows with one value belong together, as the visits of a patient do, "
+        "data.group=patient keeps them together where rows are held out"
+    ]
+
+
+def test_ages_and_stages_that_clients_share_suggest_no_groups():
+    frame = visits_numbered_by_each_site()
+    rng = np.random.default_rng(1)
+    frame["patient"] = rng.integers(30, 90, 640)
+    assert suggestions_for(frame, ignore=["patient"]) == []
+    frame["patient"] = rng.integers(0, 9, 640)
+    assert suggestions_for(frame.iloc[::8], ignore=["patient"]) == []
+    frame["patient"] = np.arange(640) % 160  # a visit at each client
+    assert suggestions_for(frame, ignore=["patient"]) == []
+
+
+def test_numbers_of_a_table_without_clients_suggest_groups():
+    frame = visits_numbered_by_each_site().query("site == 'A'")
+    (suggestion,) = suggestions_for(frame, client=None, clients=1, ignore=["patient", "site"])
+    assert "'patient' has 40 values in 160 rows" in suggestion
+
+
 def test_text_of_many_levels_suggests_a_column_of_groups():
     frame = visits(150)
     with fails("column 'patient' has 150 levels", "data.group=patient"):
