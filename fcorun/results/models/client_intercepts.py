@@ -99,8 +99,12 @@ def name_infinite_intercepts(data: FederatedData, finite: np.ndarray) -> str:
     if finite.all():
         return ""
     names = abbreviate([f"'{data.client_names[m]}'" for m in np.flatnonzero(~finite)])
-    targets = "one class" if data.classes else "targets of 0"
-    return f"no finite intercept for {names}, with rows of {targets} alone"
+    return f"no finite intercept for {names}, with {describe_equal_targets(data)}"
+
+
+def describe_equal_targets(data: FederatedData) -> str:
+    """Return a phrase on the rows of a client without a finite intercept."""
+    return f"rows of {'one class' if data.classes else 'targets of 0'} alone"
 
 
 def warn_of_small_clients(objective: Objective, data: FederatedData) -> str:

@@ -80,9 +80,17 @@ class InferenceProblem:
     def intercept_names(self) -> tuple[str, ...]:
         """The names of the intercepts, the last parameters: that of all clients, or of each one; empty without any."""
         if self.has_client_intercepts:
-            names = np.array(self.data.client_names, object)[self.has_intercept_of_client]
-            return tuple(map(name_client_intercept, names))
+            return self._name_intercepts(self.has_intercept_of_client)
         return (INTERCEPT,) if self.objective.intercept else ()
+
+    @property
+    def infinite_intercept_names(self) -> tuple[str, ...]:
+        """The names of the clients' intercepts that are no parameters, since they are not finite."""
+        return self._name_intercepts(~self.has_intercept_of_client)
+
+    def _name_intercepts(self, is_named: np.ndarray) -> tuple[str, ...]:
+        names = np.array(self.data.client_names, object)[is_named]
+        return tuple(map(name_client_intercept, names))
 
     @property
     def has_client_intercepts(self) -> bool:

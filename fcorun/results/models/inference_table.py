@@ -28,7 +28,11 @@ from fcorun.results.inference.methods import (
     WITH_ADAPTIVE_WEIGHTS,
     find_sources,
 )
-from fcorun.results.models.client_intercepts import name_infinite_intercepts, warn_of_small_clients
+from fcorun.results.models.client_intercepts import (
+    describe_equal_targets,
+    name_infinite_intercepts,
+    warn_of_small_clients,
+)
 from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.models.inference import MIN_COUNT, Inference
 from fcorun.results.models.inference_problem import InferenceProblem, feature_scaling
@@ -126,7 +130,8 @@ def build_table(inference: Inference) -> InferenceTable:
     options = inference.options
     parameters = inference.parameters
     n_features = problem.n_features
-    n_parameters = len(problem.theta)
+    row_names = (*problem.feature_names, *problem.intercept_names, *problem.infinite_intercept_names)
+    n_rows = len(row_names)
     described = problem.data.features
     is_feature = parameters.numbers < n_features
     trained = inference.estimates
@@ -134,11 +139,11 @@ def build_table(inference: Inference) -> InferenceTable:
     in_units = trained.transform(to_units)
 
     def spread(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        column = np.full(n_parameters, np.nan)
+        column = np.full(n_rows, np.nan)
         column[parameters.numbers] = np.where(mask, values, np.nan)
         return column
 
-    withheld = np.full(n_parameters, "", object)
+    withheld = np.full(n_rows, "", object)
     for feature in parameters.numbers[is_feature]:
         withheld[feature] = inference.explain_withheld(feature)
     has_interval = withheld[parameters.numbers] == ""
@@ -147,7 +152,7 @@ def build_table(inference: Inference) -> InferenceTable:
     p_holm = np.full(len(is_feature), np.nan)
     is_tested = is_feature & has_interval
     curve_of_feature = {} if described.encoding is None else described.encoding.curve_of_feature
-    joint_tests = np.full(n_parameters, "", object)
+    joint_tests = np.full(n_rows, "", object)
     for curve in dict.fromkeys(curve_of_feature.values()):
         names = [name for name, column in curve_of_feature.items() if column == curve]
         terms = np.flatnonzero(np.isin(parameters.numbers, [problem.feature_names.index(name) for name in names]))
@@ -163,19 +168,19 @@ def build_table(inference: Inference) -> InferenceTable:
     has_standardized = is_feature | trained_intercept_is_centred
     leads_back = not described.standardized or trained_intercept_is_centred  # by one change of units, to the source's
     has_units = np.full(len(is_feature), problem.experiment.data.units and leads_back)
-    penalized = np.full(n_parameters, np.nan)
+    penalized = np.full(n_rows, np.nan)
     if options.method == "debiased":
         if trained_intercept_is_centred:
             # the intercept in the features' units combines all coefficients, which the theory does not cover
             has_units[~is_feature] = False
         penalized = spread(to_units @ (parameters.map @ inference.solution.theta), has_units)
-    missing_information = np.full(n_parameters, np.nan)
+    missing_information = np.full(n_rows, np.nan)
     if isinstance(in_units, PooledEstimates):
         missing_information = spread(in_units.missing_information, has_interval)
-    counts = np.full((2, n_parameters), np.nan)
+    counts = np.full((2, n_rows), np.nan)
     counts[:, :n_features] = inference.indicators.rows, inference.indicators.events
     return InferenceTable(
-        features=(*problem.feature_names, *problem.intercept_names),
+        features=row_names,
         estimate=spread(in_units.theta, has_units),
         standard_error=spread(in_units.standard_errors, has_units & has_interval),
         low=spread(low, has_units & has_interval),
@@ -190,13 +195,13 @@ def build_table(inference: Inference) -> InferenceTable:
         missing_information=missing_information,
         n=counts[0],
         events=counts[1],
-        has_two_values=np.pad(inference.indicators.is_indicator, (0, n_parameters - n_features)),
+        has_two_values=np.pad(inference.indicators.is_indicator, (0, n_rows - n_features)),
         method=tuple((_method_column(inference, withheld) + joint_tests).tolist()),
         ratio_name=find_ratio_name(type(problem.objective)),
         outcome=str(problem.data.classes[1]) if problem.data.classes else "",
         level=options.level,
         title=describe_method(inference),
-        labels=(*described.display_names, *problem.intercept_names) if described.labels else (),
+        labels=(*described.display_names, *row_names[n_features:]) if described.labels else (),
         curve_of_feature=curve_of_feature,
     )
 
@@ -239,7 +244,7 @@ def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _method_column(inference: Inference, withheld: np.ndarray) -> np.ndarray:
-    """Return the method of each parameter, or why it has no interval; ``withheld`` are reasons of estimates, (p,)."""
+    """Return the method of each row, or why it has no interval; ``withheld`` are reasons of estimates, (rows,)."""
     options = inference.options
     without = "constant"
     if inference.problem.has_baseline_hazards:
@@ -249,6 +254,7 @@ def _method_column(inference: Inference, withheld: np.ndarray) -> np.ndarray:
     column = np.full(len(withheld), "not selected" if options.method == "split" else without, object)
     column[np.flatnonzero(inference.deviation == 0)] = "constant"
     column[[*inference.parameters.references.values()]] = "reference"
+    column[len(inference.problem.theta) :] = f"not finite: {describe_equal_targets(inference.problem.data)}"
     method = METHODS[options.method] + ("" if options.errors == "robust" else MODEL_ERRORS)
     numbers = inference.parameters.numbers
     column[numbers] = np.where(withheld[numbers] == "", method, withheld[numbers])

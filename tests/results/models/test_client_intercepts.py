@@ -149,9 +149,11 @@ def test_a_client_of_one_class_changes_no_interval(penalty):
         inference = infer(record, InferenceOptions())
         tables.append(build_table(inference))
     expected, table = tables
-    assert table.features == expected.features
-    np.testing.assert_allclose(table.estimate, expected.estimate, rtol=1e-6)
-    np.testing.assert_allclose(table.standard_error, expected.standard_error, rtol=1e-6)
+    assert table.features == (*expected.features, "(intercept of d)")
+    assert table.method[-1] == "not finite: rows of one class alone"
+    np.testing.assert_allclose(table.estimate, [*expected.estimate, np.nan], rtol=1e-6)
+    np.testing.assert_allclose(table.standard_error, [*expected.standard_error, np.nan], rtol=1e-6)
+    assert table.to_csv().splitlines()[-1].startswith("(intercept of d),,")
     warning = "no finite intercept for 'd', with rows of one class alone: these rows tell nothing"
     assert any(warning in line for line in find_warnings(inference))
 
