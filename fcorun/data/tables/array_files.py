@@ -280,7 +280,7 @@ def least_bytes(file: Path, columns: Collection[str] | None) -> int:
         if columns is None or field.name in columns:
             if types.is_integer(field.type) or types.is_floating(field.type):
                 row_bytes += field.type.bit_width // 8
-            elif types.is_boolean(field.type):
+            elif types.is_boolean(field.type) or (columns is None and types.is_dictionary(field.type)):
                 row_bytes += 1
             else:
                 row_bytes += _POINTER_BYTES if columns is None else _NAME_BYTES
