@@ -1,7 +1,5 @@
 """The bibliography of records: BibTeX of fcorun and of the sources of their plug-ins."""
 
-import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,12 +10,12 @@ from yaml import YAMLError
 
 from fcorun.base.config import IDENTITY_SECTIONS, SECTIONS
 from fcorun.base.errors import UserError
-from fcorun.base.records.formats import read_text
 from fcorun.base.records.record import Record, is_refit_of_stability
+from fcorun.base.records.tables import INTERVALS
 from fcorun.base.sources.catalogue import BibEntry, Source, entry_from_record, load_catalogue, parse_source, read_source
 from fcorun.base.system.machine import fcorun_version
 from fcorun.base.trust import is_free_to_import, locate
-from fcorun.results.inference.methods import INTERVALS_FILE, METHODS, MODEL_ERRORS, SOURCES, find_sources
+from fcorun.results.inference.methods import METHODS, MODEL_ERRORS, SOURCES, find_sources
 
 STABILITY_SOURCE = "@meinshausen2010, with complementary pairs of halves of @shah2013"
 
@@ -70,10 +68,9 @@ def _find_cited_intervals(records: Sequence[Record]) -> list[CitedPlugin]:
     """Return the methods of the records' intervals, each once, with their sources."""
     sources: dict[str, None] = {}
     for record in records:
-        methods = set()
-        with suppress(OSError, ValueError, csv.Error):
-            text = read_text(record.folder / INTERVALS_FILE)
-            methods = {str(row.get("method")).partition(";")[0] for row in csv.DictReader(io.StringIO(text))}
+        methods: set[str] = set()
+        with suppress(UserError):
+            methods = {method.partition(";")[0] for method in INTERVALS.read(record.folder).get("method", ())}
         has_hazards = str(record.flat_config.get("objective.class", "")).rpartition(".")[2] == "Cox"
         for name, title in METHODS.items():
             for method, is_robust in ((title, True), (title + MODEL_ERRORS, False)):

@@ -7,8 +7,6 @@ Kaplan and Meier (JASA 1958), with the interval of its log(-log) (Kalbfleisch an
 Greenwood's. Censoring must not depend on the risk within a group.
 """
 
-import csv
-import io
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +17,9 @@ import numpy as np
 from jaxtyping import Float
 
 from fcorun.base.errors import UserError, abbreviate, word
-from fcorun.base.records.formats import columns_csv, csv_text, read_text
+from fcorun.base.records.formats import columns_csv, csv_text
 from fcorun.base.records.record import BASELINE_HAZARD_FILE, Record
+from fcorun.base.records.tables import BASELINE_HAZARD
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.row_groups import split_between_ties
 from fcorun.data.tasks import find_task
@@ -174,12 +173,9 @@ def _read_baselines(record: Record) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     if not file.is_file():
         raise UserError(f"{record.folder} has no {BASELINE_HAZARD_FILE}, which a probability of survival needs: give a "
                         "record of `objective=cox` with a shared model")  # fmt: skip
-    try:
-        baselines: dict[str, list[tuple[float, float]]] = {}
-        for row in csv.DictReader(io.StringIO(read_text(file), newline="")):
-            baselines.setdefault(row["client"], []).append((float(row["time"]), float(row["cumulative_hazard"])))
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise UserError(f"{file} is damaged: repeat the run with `force=true`") from error
+    baselines: dict[str, list[tuple[float, float]]] = {}
+    for row in BASELINE_HAZARD.read_rows(record.folder):
+        baselines.setdefault(row["client"], []).append((row["time"], row["cumulative_hazard"]))
     return {name: (np.array(rows)[:, 0], np.array(rows)[:, 1]) for name, rows in baselines.items()}
 
 

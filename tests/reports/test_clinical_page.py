@@ -13,11 +13,12 @@ from fake_records import fake_config, fake_record
 
 from fcorun.base.records.formats import csv_text
 from fcorun.base.records.record import load_records
+from fcorun.base.records.tables import COEFFICIENTS
 from fcorun.interface.cli.commands import main
 from fcorun.reports.page import build_page as build
 from fcorun.reports.page import clinical
 from fcorun.reports.page.clinical import build_short_page
-from fcorun.reports.page.elements import Page, PageSection, parse_cell, read_csv
+from fcorun.reports.page.elements import Page, PageSection, parse_cell, read_table
 from fcorun.reports.page.findings import _rows_of_columns, finding_table, missing_intervals_sentence
 from fcorun.reports.page.performance import format_score
 from fcorun.reports.page.studies import find_studies
@@ -243,7 +244,7 @@ def test_a_record_that_cannot_have_intervals_says_why(key, value, sentence):
 def test_a_model_without_features_has_its_intercept():
     folder = write_model()
     table = folder / "coefficients.csv"
-    kept = [row | ({} if row["parameter"] == "bias" else {"value": 0.0}) for row in read_csv(table)]
+    kept = [row | ({} if row["parameter"] == "bias" else {"value": 0.0}) for row in read_table(COEFFICIENTS, folder)]
     table.write_text(csv_text(kept))
     assert "intercept (its logarithm)|\N{MINUS SIGN}2|" in plain(finding_table(read_model(folder)))
 

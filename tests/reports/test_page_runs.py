@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from fake_records import fake_config, fake_record, fake_rows
 
+from fcorun.base.records.tables import NUMBER, TEXT, TableFile
 from fcorun.reports.build_table import build_table
-from fcorun.reports.page.elements import Cell, csv_table, read_csv, table_cell
+from fcorun.reports.page.elements import Cell, csv_table, read_table, table_cell
 from fcorun.reports.page.runs import configuration_table, describe_runs, result_table, runs_table
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.rates import collect_panels
@@ -103,12 +104,13 @@ def test_names_of_features_are_text():
     assert re.findall("<tr><td>(.*?)</td><td.*?>0.5</td>", table) == names
 
 
-@pytest.mark.parametrize("text", ["feature,x\nage\n", "feature,x\nage,1,2\n", "name,x\nage,1\n"])
+@pytest.mark.parametrize("text", ["feature,x\nage\n", "feature,x\nage,1,2\n", "name,x\nage,1\n", "feature,x\nage,b\n"])
 def test_a_damaged_table_is_empty(text):
+    table = TableFile("path.csv", {"feature": TEXT}, others=NUMBER)
     Path("path.csv").write_text("feature,x\nage,1\n")
-    assert read_csv(Path("path.csv"), "feature") == [{"feature": "age", "x": "1"}]
+    assert read_table(table, Path()) == [{"feature": "age", "x": "1"}]
     Path("path.csv").write_text(text)
-    assert read_csv(Path("path.csv"), "feature") == []
+    assert read_table(table, Path()) == []
 
 
 def test_the_caption_names_several_problems():

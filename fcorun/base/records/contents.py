@@ -36,6 +36,8 @@ _PerFeature = Annotated[list[float], PER_FEATURE]
 Measured = dict[str, float | None]  # metrics by name; None where a run has diverged
 
 _BROKEN = "cannot be read"
+RUN_AGAIN = "run it again with `force=true`, or leave the record out"  # the cure of a damaged file
+STUDY_AGAIN = "give the same command again with `force=true`, or leave the study out"
 _SHOWN = 40  # characters of a value in a sentence
 
 
@@ -463,7 +465,7 @@ class RecordFile:
 
     name: str
     content: Any
-    cure: str = "run it again with `force=true`, or leave the record out"
+    cure: str = RUN_AGAIN
 
     def read(self, folder: Path) -> dict[str, Any]:
         """Return the content; {} if the file is missing or no JSON. Raises UserError for a value of another type."""
@@ -483,11 +485,10 @@ class RecordFile:
             raise UserError(f"{folder / self.name} is damaged (it {_BROKEN}): {self.cure}")
 
 
-_AGAIN = "give the same command again with `force=true`, or leave the study out"
 STATUS = RecordFile("status.json", StatusContent, "delete its folder and run it again, or leave the record out")
 SUMMARY = RecordFile("summary.json", SummaryContent)
 CONFIG = RecordFile("config.yaml", _RecordConfig)
 ENCODING = RecordFile("encoding.json", EncodingFile)
-SELECTION = RecordFile("selection.json", SelectionContent, _AGAIN)
-STABILITY = RecordFile("stability.json", StabilityContent, _AGAIN)
-FIGURE = RecordFile("figure.json", FigureAbout, _AGAIN)
+SELECTION = RecordFile("selection.json", SelectionContent, STUDY_AGAIN)
+STABILITY = RecordFile("stability.json", StabilityContent, STUDY_AGAIN)
+FIGURE = RecordFile("figure.json", FigureAbout, STUDY_AGAIN)

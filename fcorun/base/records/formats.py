@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fcorun.base.errors import UserError, abbreviate
-from fcorun.base.metrics import INTEGER_COUNTERS
+from fcorun.base.errors import abbreviate
 from fcorun.base.system.files import read_regular_file
 
 if TYPE_CHECKING:
@@ -92,29 +91,6 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def read_rows(folder: Path) -> list[dict[str, float]]:
-    """Read the rows of a folder's metrics.csv, with counts as integers; none without the file.
-
-    Raises UserError for a file that cannot be read.
-    """
-    path = folder / "metrics.csv"
-    try:
-        lines = csv.reader(io.StringIO(read_text(path), newline=""))
-        names = next(lines, [])  # none in a run that was not finite at its start
-        types = [int if name in INTEGER_COUNTERS else float for name in names]
-        rows = []
-        for line in lines:
-            if len(line) != len(names):
-                raise ValueError(f"a line has {len(line)} values for {len(names)} columns")
-            rows.append({name: kind(text) for name, kind, text in zip(names, types, line, strict=True)})
-        return rows
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, csv.Error) as error:
-        advice = "run it again with `force=true`, or leave the record out"
-        raise UserError(f"{path} cannot be read ({error}): {advice}") from error
 
 
 def yaml_text(config: dict[str, Any]) -> str:

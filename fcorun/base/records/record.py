@@ -1,7 +1,6 @@
 """A run is its record: one folder, whose files appear whole or not at all."""
 
 import contextlib
-import io
 import os
 import platform
 import time
@@ -17,7 +16,7 @@ import filelock
 
 from fcorun.base.errors import UserError, describe_error
 from fcorun.base.plugin_code import PluginCode
-from fcorun.base.records import contents, formats
+from fcorun.base.records import contents, formats, tables
 from fcorun.base.system.files import append_line, remove_path, write_atomically
 
 if TYPE_CHECKING:
@@ -63,7 +62,6 @@ def is_abandoned(folder: Path, status: dict[str, Any]) -> bool:
 # A record on disk, the names of its files, and words in them.
 
 PREDICTIONS_FILE = "predictions.csv"
-MAX_PREDICTED_ROWS = 1_000_000  # held-out rows of predictions.csv, some 100 MB
 SHARED = "shared"  # the model of all clients
 PERSONAL = "personal"  # the personal models of the clients
 TRAIN = "train"  # a set of rows
@@ -239,7 +237,7 @@ class Record:
     @property
     def rows(self) -> list[dict[str, float]]:
         """The rows of metrics.csv as plain values; none without the file. Raises UserError for a damaged one."""
-        return formats.read_rows(self.folder)
+        return tables.METRICS.read_rows(self.folder)
 
     @cached_property
     def metrics(self) -> "pd.DataFrame":
@@ -255,13 +253,9 @@ class Record:
         Each row has a set of rows, a ``model`` and a ``client`` (empty for all):
         ``fcorun.results.models.predictions`` writes them.
         """
-        scores = self._read_table("scores.csv")
-        for name in scores:
-            if name in ("n", "events"):
-                scores[name] = scores[name].astype(int)
-            elif name not in ("set", "model", "client", "positive"):
-                scores[name] = scores[name].replace("", "nan").astype(float)
-        return scores
+        import pandas as pd
+
+        return pd.DataFrame(tables.SCORES.read(self.folder))
 
     @cached_property
     def predictions(self) -> "pd.DataFrame":
@@ -269,19 +263,18 @@ class Record:
 
         Names of clients, labels of classes and the columns that ``data.keep`` names are text.
         """
-        predictions = self._read_table(PREDICTIONS_FILE)
+        import pandas as pd
+
+        predictions = pd.DataFrame(tables.PREDICTIONS.read(self.folder))
         if not len(predictions.columns):
             return predictions
         is_regression = "classes" in self.summary["data"] and not self.summary["data"]["classes"]
         for name in predictions:
-            if name == "row":
-                predictions[name] = predictions[name].astype(int)
-            elif (
-                name == "probability"
-                or name.startswith("probability_")
-                or (is_regression and name in ("target", "prediction"))
-            ):
-                predictions[name] = predictions[name].astype(float)  # Python's float() is exact in any version
+            if name.startswith("probability_") or (is_regression and name in ("target", "prediction")):
+                try:
+                    predictions[name] = predictions[name].astype(float)  # Python's float() is exact in any version
+                except ValueError as error:
+                    raise tables.PREDICTIONS.describe_damage(self.folder, f"'{name}' has no number") from error
         return predictions
 
     @cached_property
@@ -301,14 +294,6 @@ class Record:
     def personal(self) -> "dict[str, np.ndarray]":
         """The clients' personal models by parameter, with a leading axis M, and ``client``, their names; or empty."""
         return self._read_arrays("personal.npz")
-
-    def _read_table(self, name: str) -> "pd.DataFrame":
-        """Read a table, whose cells are texts; empty without the file."""
-        import pandas as pd
-
-        if not (self.folder / name).exists():
-            return pd.DataFrame()
-        return pd.read_csv(io.StringIO(formats.read_text(self.folder / name)), dtype=str, keep_default_na=False)
 
     def _read_arrays(self, name: str) -> "dict[str, np.ndarray]":
         """Read named arrays; none without the file."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fcorun.base.config import CurveAxis, build
-from fcorun.base.errors import UserError, first_line
+from fcorun.base.errors import UserError
 from fcorun.base.metrics import from_summaries
 from fcorun.base.records import record
-from fcorun.base.records.formats import read_text
 from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import load_settings
+from fcorun.base.records.tables import COEFFICIENTS
 from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import Dataset
 from fcorun.data.tables.cells import read_names
@@ -115,11 +115,9 @@ class RunRecord(FittedRecord):
             if self.status.get("status") != "done":
                 reason = f"it is {self.status.get('status', 'no record')}"
             raise UserError(f"{self.folder} has no coefficients.csv, for {reason}: see status and solution")
-        try:
-            return _read_table(read_text(file), ("parameter", "feature", "class"))
-        except (OSError, ValueError) as error:
-            advice = "run it again with `force=true`, or leave the record out"
-            raise UserError(f"{file} cannot be read ({first_line(error)}): {advice}") from error
+        import pandas as pd
+
+        return pd.DataFrame(COEFFICIENTS.read(self.folder))
 
     @python_words(names_of_record)
     def estimator(self, client: str | None = None, trust: str | Path | None = None) -> Any:

@@ -17,6 +17,7 @@ from fcorun.base.metrics import COUNTERS, is_baseline_row
 from fcorun.base.records.contents import SELECTION
 from fcorun.base.records.record import Record, split_damaged
 from fcorun.base.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings
+from fcorun.base.records.tables import PAGE_TABLES, find_damaged
 from fcorun.base.system.machine import fcorun_version
 from fcorun.reports.bibliography import build_bibliography
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
@@ -68,6 +69,7 @@ def build_page(
     page = elements.Page()
     single_figure = len(folders) == 1 and study_folders == [folders[0]] and studies.is_figure(folders[0])
     overline, title = studies.page_heading(folders)
+    damaged += find_damaged_tables(records, study_folders)
     summary = [f"Left out: {abbreviate_sentences(damaged)}."] if damaged else []
     for folder in study_folders if model is None else ():
         summary += studies.add_study_sections(page, folder, single_figure=single_figure)
@@ -86,7 +88,7 @@ def build_page(
         styles = curve_styles_of(table, settings.algos)
         page.curves = collect_curves(records, table, {"": [0]}, styles, metric=metric, best=[0])
         clinical.add_technical_sections(page, model, table, comments or {})
-        return _render(page, overline, clinical.clinical_title(model), clinical.clinical_summary(model))
+        return _render(page, overline, clinical.clinical_title(model), [*summary, *clinical.clinical_summary(model)])
     if records:
         missing_runs = []
         for run in settings.runs:
@@ -108,6 +110,12 @@ def build_page(
             replace(section, collapsed=not section.name.startswith(open_sections)) for section in page.sections
         ]
     return _render(page, overline, title, [line for line in summary if line])
+
+
+def find_damaged_tables(records: Sequence[Record], study_folders: Sequence[Path]) -> list[str]:
+    """Return a sentence about each damaged table of some studies, and of the records if they are few."""
+    shown = [record.folder for record in records] if len(records) <= models.MAX_MODELS else []
+    return find_damaged(PAGE_TABLES, [*shown, *study_folders])
 
 
 def _run_folders(folders: Sequence[Path]) -> list[Path]:

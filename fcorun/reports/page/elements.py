@@ -4,8 +4,6 @@ The templates beside this file make the elements, and escape values. An element 
 is missing or broken is empty.
 """
 
-import csv
-import io
 import json
 import math
 import re
@@ -22,7 +20,9 @@ from markupsafe import Markup
 from rich.markup import render
 from rich.table import Table as RichTable
 
+from fcorun.base.errors import UserError
 from fcorun.base.records.formats import read_text
+from fcorun.base.records.tables import TableFile
 from fcorun.base.system.files import read_regular_file
 from fcorun.reports.run_table import format_number
 
@@ -256,19 +256,12 @@ def embed_drawing(svg: bytes, caption: str) -> Markup:
     return _element("drawing", Markup(f"<svg{text}"), caption)
 
 
-def read_csv(path: Path, *columns: str) -> list[dict[str, Any]]:
-    """Return the rows of a CSV; [] if the file is missing, cannot be read, is damaged, or lacks one of the columns."""
+def read_table(table: TableFile, folder: Path) -> list[dict[str, str]]:
+    """Return the rows of a table of a record or a study as texts; [] if it is missing or damaged."""
     try:
-        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
-    except (OSError, ValueError, csv.Error):
+        return table.read_texts(folder)
+    except UserError:
         return []
-    is_damaged = any(None in row or None in row.values() for row in rows)  # a line is longer or shorter than the header
-    return [] if is_damaged or (rows and not set(columns) <= rows[0].keys()) else rows
-
-
-def read_scores(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of scores.csv of a record or a selection; [] as ``read_csv``."""
-    return read_csv(folder / "scores.csv", "set", "model", "client", "n")
 
 
 def read_lines(path: Path) -> list[str]:
@@ -287,6 +280,7 @@ def parse_float(value: Any) -> float:
         return float("nan")
 
 
+_LARGEST_COUNT = 2**53  # up to which a float has all whole numbers
 # columns of names: a client, a class or a feature may be called 007 or nan
 _TEXT_COLUMNS = (
     *("run", "set", "model", "client", "positive", "feature", "class", "held_out"),
@@ -299,9 +293,11 @@ def parse_cell(column: str, text: str) -> Any:
     if column in _TEXT_COLUMNS:
         return text
     try:
-        return int(text) if text.lstrip("-").isdecimal() else float(text)
+        number = float(text)
     except ValueError:
         return text
+    is_count = text.lstrip("-").isdecimal() and abs(number) < _LARGEST_COUNT
+    return int(text) if is_count else number
 
 
 def csv_table(

@@ -8,6 +8,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.records.record import PREDICTIONS_FILE, Record
+from fcorun.base.records.tables import CALIBRATION, COEFFICIENTS, INTERVALS, SCORES
 from fcorun.data.tasks import find_tasks
 from fcorun.reports.page.elements import (
     bullet_list,
@@ -18,17 +19,16 @@ from fcorun.reports.page.elements import (
     html_table,
     paragraph,
     parse_float,
-    read_csv,
     read_lines,
-    read_scores,
+    read_table,
 )
 from fcorun.reports.pictures import coefficient_picture
 from fcorun.reports.pictures.coefficient_picture import ModelView
 from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.picture import Picture, find_pictures
-from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
-from fcorun.results.models.coefficients import COLUMNS, load_coefficients, name_intercepts, nonzero_rows
+from fcorun.results.inference.methods import INTERVALS_TEXT
+from fcorun.results.models.coefficients import load_coefficients, name_intercepts, nonzero_rows
 from fcorun.results.score_intervals.intervals import compute_intervals
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, ScoreIntervals, ScoreOptions
 
@@ -49,7 +49,7 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
     ``records`` has the name and the record of each run. ``with_intervals`` adds the titled pictures of the model, and
     the picture and the sentences of ``fcorun infer``.
     """
-    models = [(name, record, read_csv(record.folder / "coefficients.csv", *COLUMNS)) for name, record in records]
+    models = [(name, record, read_table(COEFFICIENTS, record.folder)) for name, record in records]
     models = [model for model in models if model[2]]
     shown = models[:MAX_MODELS]
     drawings = [
@@ -77,7 +77,7 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
         if with_intervals:
             blocks += draw_model_pictures(record)
             blocks.append(embed_picture(record.folder / "inference.png", f"{name}: intervals; inference.csv has all."))
-            blocks.append(meta_analysis_table(read_csv(record.folder / INTERVALS_FILE)))
+            blocks.append(meta_analysis_table(read_table(INTERVALS, record.folder)))
             blocks.append(bullet_list(read_lines(record.folder / INTERVALS_TEXT)))
     if len(models) > MAX_MODELS:
         more = len(models) - MAX_MODELS
@@ -136,7 +136,7 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
 
     Returns [] without scores.
     """
-    scores = [{"run": name} | row for name, record in records for row in read_scores(record.folder)]
+    scores = [{"run": name} | row for name, record in records for row in read_table(SCORES, record.folder)]
     overall = [row for row in scores if not row["client"]]
     if not overall:
         return []
@@ -162,7 +162,7 @@ def score_blocks(records: Sequence[tuple[str, Record]]) -> list[str]:
 
 def curve_pictures(folder: Path, prefix: str = "") -> list[str]:
     """Return the pictures of curves on held-out rows that a folder has; each caption begins with ``prefix``."""
-    first = next(iter(read_csv(folder / "calibration.csv")), {})
+    first = next(iter(read_table(CALIBRATION, folder)), {})
     pictures = []
     for picture in find_pictures(CurveView):
         caption = picture.caption

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.data.tables.imputation.missing_by_outcome import MISSING_FILE
+from fcorun.base.records.tables import GAPS
 from fcorun.reports.page.elements import (
     bullet_list,
     collapsible,
@@ -12,14 +12,13 @@ from fcorun.reports.page.elements import (
     html_table,
     paragraph,
     parse_float,
-    read_csv,
+    read_table,
 )
 from fcorun.reports.page.studies import describe_folds
 from fcorun.reports.page.table_model import FittedTableModel, format_share, hide_row_numbers
 from fcorun.reports.run_table import format_number
 from fcorun.results.models.inference_table import format_p
 
-_GAP_COLUMNS = ("column", "client", "outcome", "rows", "missing", "p_value")  # of missing.csv, for any outcome
 _MAX_CLIENTS = 30  # more are in a table that opens on demand
 _SET_NAMES = {"train": "for training", "validation": "for validation", "test": "for the test"}
 _FILLS = {
@@ -229,7 +228,7 @@ def _gap_table(model: FittedTableModel) -> str:
 
 def missing_by_outcome(model: FittedTableModel) -> list[str]:
     """Return a table of all clients' gaps by outcome, and one by client that opens on demand; empty without gaps."""
-    rows = read_csv(model.record.folder / MISSING_FILE, *_GAP_COLUMNS)
+    rows = read_table(GAPS, model.record.folder)
     all_clients_rows = _all_clients_rows(model)
     if not all_clients_rows:
         return []
@@ -254,7 +253,7 @@ def gaps_look_unrelated(model: FittedTableModel) -> bool:
 
 def _all_clients_rows(model: FittedTableModel) -> list[dict[str, Any]]:
     """Return the rows of missing.csv on all clients together."""
-    return [row for row in read_csv(model.record.folder / MISSING_FILE, *_GAP_COLUMNS) if not row["client"]]
+    return [row for row in read_table(GAPS, model.record.folder) if not row["client"]]
 
 
 def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_events: bool, *, by_client: bool) -> str:

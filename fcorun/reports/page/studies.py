@@ -6,8 +6,9 @@ from typing import Any
 
 from fcorun.base.records.contents import FIGURE, SELECTION, STABILITY
 from fcorun.base.records.record import SELECTION_FILE, STABILITY_FILE
+from fcorun.base.records.tables import CLAIMS, FIGURE_TABLE, NESTED, SELECTION_CURVE, STABILITY_FEATURES
 from fcorun.reports.page import elements
-from fcorun.reports.page.elements import csv_table, parse_float, read_csv
+from fcorun.reports.page.elements import csv_table, parse_float, read_table
 from fcorun.reports.page.models import curve_pictures
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure
@@ -61,7 +62,7 @@ def _add_figure(page: elements.Page, folder: Path, name: str, single_figure: boo
     """Add the section of a figure with its claims, if the folder has one, and return sentences about it."""
     if not (folder / CLAIMS_CSV).exists():
         return []
-    claims = read_csv(folder / CLAIMS_CSV)
+    claims = read_table(CLAIMS, folder)
     about = FIGURE.read(folder)
     holds = [row.get("holds", "") for row in claims]
     count = f"{holds.count('yes')} of {len(claims)} claims hold" if claims else "Nothing is claimed"
@@ -77,7 +78,7 @@ def _add_figure(page: elements.Page, folder: Path, name: str, single_figure: boo
         elements.html_table(columns, [[row.get(key, "") for key in columns] for row in claims], caption=caption)
     )
     summary = "All averages of the best points, with their bands (table.csv)"
-    blocks.append(elements.collapsible(summary, csv_table(read_csv(folder / "table.csv"))))
+    blocks.append(elements.collapsible(summary, csv_table(read_table(FIGURE_TABLE, folder))))
     page.add_section(f"figure-{len(page.sections)}", count if single_figure else f"Figure {title}", *blocks)
     changed = about.get("changed")
     return [
@@ -144,13 +145,15 @@ def selection_blocks(folder: Path) -> list[str]:
             "is that of the whole procedure."
         )
         summary = "Outer folds: the value chosen without each, and the scores on its rows (nested.csv)"
-        table = elements.collapsible(summary, csv_table(read_csv(folder / "nested.csv")))
+        table = elements.collapsible(summary, csv_table(read_table(NESTED, folder)))
         nested_blocks = [elements.paragraph(sentence), table]
     return [
         elements.embed_picture(folder / "selection.png", caption),
         *nested_blocks,
         elements.bullet_list([str(line) for line in about.get("warnings", ())]),
-        elements.collapsible("The held-out scores as a table (curve.csv)", csv_table(read_csv(folder / "curve.csv"))),
+        elements.collapsible(
+            "The held-out scores as a table (curve.csv)", csv_table(read_table(SELECTION_CURVE, folder))
+        ),
     ]
 
 
@@ -160,7 +163,7 @@ def _add_stability(page: elements.Page, folder: Path, name: str) -> list[str]:
     if "threshold" not in about:
         return _describe_unfinished(about)
     param_name = str(about.get("param_name"))
-    features = read_csv(folder / "stability.csv", "feature")
+    features = read_table(STABILITY_FEATURES, folder)
     threshold = parse_float(about.get("threshold"))
     caption = (
         f"The share of the halves that choose each feature, against the {param_name}, with the threshold {threshold:g}."

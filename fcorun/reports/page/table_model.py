@@ -10,20 +10,15 @@ from typing import Any
 from fcorun.base.records.contents import ENCODING, SELECTION
 from fcorun.base.records.formats import READ_ERRORS
 from fcorun.base.records.record import REFIT_FOLDER, STABILITY_FILE, Record
+from fcorun.base.records.tables import COEFFICIENTS, INTERVALS, SCORES
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.label_file import label_column, label_features
 from fcorun.data.tasks import Task, find_task, find_tasks
-from fcorun.reports.page.elements import parse_float, read_csv, read_scores
+from fcorun.reports.page.elements import parse_float, read_table
 from fcorun.reports.page.models import find_intervals, interval_columns
-from fcorun.results.inference.methods import INTERVALS_FILE
-from fcorun.results.models.coefficients import COLUMNS, find_ratio_name
+from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.score_intervals.score_table import ScoreIntervals
 
-# those of inference.csv that the page reads
-_INTERVAL_COLUMNS = (
-    *("feature", "method", "p_value", "p_holm"),
-    *(f"{name}{kind}" for name in ("low", "estimate", "high") for kind in ("", "_standardized")),
-)
 HELD_OUT_SETS = {"test": "test rows", "validation": "validation rows", "out_of_fold": "out of fold"}
 
 
@@ -115,12 +110,12 @@ class FittedTableModel:
     @cached_property
     def coefficients(self) -> list[dict[str, Any]]:
         """The rows of coefficients.csv."""
-        return read_csv(self.record.folder / "coefficients.csv", *COLUMNS)
+        return read_table(COEFFICIENTS, self.record.folder)
 
     @cached_property
     def intervals(self) -> list[dict[str, Any]]:
         """The rows of inference.csv."""
-        return read_csv(self.record.folder / INTERVALS_FILE, *_INTERVAL_COLUMNS)
+        return read_table(INTERVALS, self.record.folder)
 
     @cached_property
     def held_out_scores(self) -> list[dict[str, Any]]:
@@ -128,7 +123,7 @@ class FittedTableModel:
 
         Scores with an interval have columns NAME_low and NAME_high.
         """
-        rows = [row for folder in self._folders for row in read_scores(folder)]
+        rows = [row for folder in self._folders for row in read_table(SCORES, folder)]
         columns = {}
         for intervals in self.score_intervals:
             columns |= interval_columns(intervals)
@@ -154,7 +149,7 @@ class FittedTableModel:
         if self.data.get("outcome"):
             return list(self.data["outcome"])
         rows = []
-        for score in read_scores(self.record.folder):
+        for score in read_table(SCORES, self.record.folder):
             counts: dict[str, Any] = {"set": score["set"], "client": score["client"], "rows": int(score.get("n") or 0)}
             events = parse_float(score.get("events") or counts["rows"] * parse_float(score.get("prevalence")))
             rows.append(counts if events != events else counts | {"events": round(events)})

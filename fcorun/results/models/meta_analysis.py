@@ -1,7 +1,5 @@
 """The table of a meta-analysis: each coefficient with its interval, and how much the clients' own estimates differ."""
 
-import csv
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -11,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate, word
-from fcorun.base.records.formats import READ_ERRORS, csv_text, read_text
+from fcorun.base.records.formats import READ_ERRORS, csv_text
 from fcorun.base.records.record import Record
+from fcorun.base.records.tables import CLIENT_ESTIMATES
 from fcorun.base.sources.catalogue import parse_source
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.tables.encoding import Encoding
@@ -158,11 +157,11 @@ def collect_estimates(
 def read_estimates(record: Record) -> ClientEstimates:
     """Return the estimates of the clients that a record has. Raises UserError for a damaged file."""
     try:
-        rows = list(csv.DictReader(io.StringIO(read_text(record.folder / CLIENT_ESTIMATES_FILE), newline="")))
-        names = tuple(dict.fromkeys(row["feature"] for row in rows))
-        clients = tuple(dict.fromkeys(row["client"] for row in rows))
-        numbers = [[float(row[key] or "nan") for row in rows] for key in ("estimate", "standard_error", "deviation")]
-        numbers.append([float(row.get("rows") or "nan") for row in rows])  # which older records lack
+        columns = CLIENT_ESTIMATES.read(record.folder)
+        names = tuple(dict.fromkeys(columns["feature"]))
+        clients = tuple(dict.fromkeys(columns["client"]))
+        numbers = [columns[name] for name in ("estimate", "standard_error", "deviation")]
+        numbers.append(columns.get("rows", [np.nan] * len(columns["feature"])))  # which older records lack
         shape = (len(names), len(clients))
         estimates, errors, deviation, client_rows = (np.array(column).reshape(shape).T for column in numbers)
         return ClientEstimates(
@@ -176,7 +175,7 @@ def read_estimates(record: Record) -> ClientEstimates:
             n_rows=int(record.summary["data"]["examples"]),
             client_rows=client_rows[:, 0],
         )
-    except (*READ_ERRORS, TypeError, IndexError, csv.Error) as error:
+    except (*READ_ERRORS, TypeError, IndexError) as error:
         raise UserError(f"{record.folder}: {CLIENT_ESTIMATES_FILE} or config.yaml is lost or damaged: run it again "
                         "with `force=true`") from error  # fmt: skip
 

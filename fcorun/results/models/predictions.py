@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.records.formats import columns_csv
-from fcorun.base.records.record import MAX_PREDICTED_ROWS, PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
+from fcorun.base.records.record import PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
+from fcorun.base.records.tables import MAX_PREDICTED_ROWS
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.row_groups import RowGroups
 from fcorun.data.rows.rows import Rows

@@ -2,23 +2,21 @@
 the rows that two records have in common.
 """
 
-import csv
-import io
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.base.records.formats import read_text
-from fcorun.base.records.record import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PREDICTIONS_FILE
+from fcorun.base.records.record import OUT_OF_FOLD, PREDICTIONS_FILE
+from fcorun.base.records.tables import PREDICTIONS
 from fcorun.data.rows.row_groups import RowGroups
 from fcorun.data.tasks import Binary, Multiclass, Regression, Survival, Task, find_task
 from fcorun.results.scores.weighted_rows import ScoredRows
 
 _SETS = ("test", "validation")  # the first that a record has is scored
-_REQUIRED = ("set", "client", "row", "target", "prediction", "model")
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,41 +121,23 @@ def read_held_out_rows(folder: Path, task: str = "") -> list[HeldOutRows]:
         try:
             rows.append(_parse(folder, split, model, of_model, task))
         except (ValueError, OverflowError) as error:
-            raise _damaged(folder, str(error)) from error
+            raise PREDICTIONS.describe_damage(folder, str(error)) from error
     return rows
 
 
-def _read_columns(folder: Path) -> dict[str, list[str]]:
-    """Return the columns of the file as text. Raises UserError for a missing, too large or damaged file."""
+def _read_columns(folder: Path) -> dict[str, list[Any]]:
+    """Return the columns of the file. Raises UserError for a missing, too large or damaged file."""
     path = folder / PREDICTIONS_FILE
     if not path.is_file():
         raise UserError(f"{folder} has no {PREDICTIONS_FILE}, which intervals of scores need: give a run or selection "
                         "that is done and that holds rows out; rows that stay at their sites have none")  # fmt: skip
-    try:
-        lines = csv.reader(io.StringIO(read_text(path), newline=""))
-        names = next(lines, [])
-        missing = [name for name in _REQUIRED if name not in names]
-        if missing or len(set(names)) < len(names):
-            raise _damaged(folder, f"no column {missing[0]}" if missing else "two columns of one name")
-        rows: list[list[str]] = []
-        for line in lines:
-            if len(line) != len(names):
-                raise _damaged(folder, f"line {lines.line_num} has {len(line)} values")
-            if len(rows) == 2 * MAX_PREDICTED_ROWS:  # so many of the shared model, and of personal models
-                raise _damaged(folder, f"more than {2 * MAX_PREDICTED_ROWS:,} rows")
-            rows.append(line)
-    except (OSError, ValueError, csv.Error) as error:
-        raise _damaged(folder, str(error)) from error
-    if not rows:
-        raise _damaged(folder, "no rows")
-    return {name: list(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+    columns = PREDICTIONS.read(folder)
+    if not columns or not columns["set"]:
+        raise PREDICTIONS.describe_damage(folder, "no rows")
+    return columns
 
 
-def _damaged(folder: Path, reason: str) -> UserError:
-    return UserError(f"{folder / PREDICTIONS_FILE} is damaged ({reason}): run it again with `force=true`")
-
-
-def _parse(folder: Path, split: str, model: str, columns: dict[str, list[str]], task: str) -> HeldOutRows:
+def _parse(folder: Path, split: str, model: str, columns: dict[str, list[Any]], task: str) -> HeldOutRows:
     """Return the rows of one set and model. Raises ValueError for values that predictions.csv cannot have."""
     rows = HeldOutRows(
         folder=folder,
@@ -205,7 +185,7 @@ def _parse(folder: Path, split: str, model: str, columns: dict[str, list[str]], 
 
 
 def _with_labels(
-    rows: HeldOutRows, columns: dict[str, list[str]], labels: tuple[str, ...], task: str = ""
+    rows: HeldOutRows, columns: dict[str, list[Any]], labels: tuple[str, ...], task: str = ""
 ) -> HeldOutRows:
     number = {label: k for k, label in enumerate(labels)}
     try:
@@ -218,18 +198,18 @@ def _with_labels(
     return replace(rows, task=known_task.name, target=target, prediction=prediction, classes=labels)
 
 
-def _whole_numbers(texts: list[str]) -> np.ndarray:
+def _whole_numbers(texts: list[Any]) -> np.ndarray:
     return np.array([int(text) for text in texts], np.int64)
 
 
-def _numbers(texts: list[str]) -> np.ndarray:
+def _numbers(texts: list[Any]) -> np.ndarray:
     values = np.array([float(text) for text in texts])
     if not np.isfinite(values).all():
         raise ValueError("a number is not finite")
     return values
 
 
-def _probabilities(texts: list[str]) -> np.ndarray:
+def _probabilities(texts: list[Any]) -> np.ndarray:
     values = _numbers(texts)
     if ((values < 0) | (values > 1)).any():
         raise ValueError("a probability is not between 0 and 1")

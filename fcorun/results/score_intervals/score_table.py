@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fcorun.base.errors import UserError, word
 from fcorun.base.records.contents import SELECTION
-from fcorun.base.records.formats import READ_ERRORS, csv_text, read_text
+from fcorun.base.records.formats import csv_text
 from fcorun.base.records.record import OUT_OF_FOLD, REFIT_FOLDER, Record
+from fcorun.base.records.tables import SCORES
 from fcorun.base.sources.catalogue import parse_source
 
 _MIN_SAMPLES = 100
@@ -109,10 +110,7 @@ def read_scored_record(folder: Path) -> ScoredRecord:
     threshold = (selection or summary).get("threshold") or {}
     names = None
     if (folder / "scores.csv").is_file():
-        try:
-            names = frozenset(read_text(folder / "scores.csv").partition("\n")[0].split(","))
-        except READ_ERRORS as error:
-            raise UserError(f"{folder / 'scores.csv'} is damaged ({error}): run it again with `force=true`") from error
+        names = frozenset(SCORES.read(folder))
     weight = run.flat_config.get("data.weight") or ""
     if run.flat_config.get("data.weight_kind") == "frequency":
         weight = ""

@@ -1,6 +1,5 @@
 """Intervals of the coefficients of a study: ``fcorun infer`` from sums that the sites send after the last round."""
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +8,7 @@ import jax
 import numpy as np
 
 from fcorun.base.errors import UserError, abbreviate
-from fcorun.base.records.formats import read_text
+from fcorun.base.records.tables import INTERVALS
 from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.site_rows import SiteRows
@@ -237,9 +236,9 @@ def compare_intervals(plan: Plan, record: FittedRecord, data: FederatedData) -> 
         cluster = np.unique(data.train.group, return_inverse=True)[1] if by_group else None  # type: ignore[arg-type]
         sums = PooledSums(problem.objective, problem.rows, cluster)
         table = build_table(infer_from_sums(problem, plan.infer.resolve(problem), sums))
-    over_sites = list(csv.DictReader(read_text(path).splitlines()))
+    over_sites = INTERVALS.read(record.folder)
     differences = [0.0]
     for name in ("estimate", "standard_error"):
-        values = np.array([float(row[name] or "nan") for row in over_sites])
+        values = np.array(over_sites[name])
         differences += (np.abs(getattr(table, name) - values) / table.standard_error).tolist()
     return float(np.nanmax(differences))

@@ -28,7 +28,8 @@ from threadpoolctl import threadpool_limits
 from fcorun.base.config import numeric_fields
 from fcorun.base.metrics import aggregate
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
-from fcorun.base.records.record import MAX_PREDICTED_ROWS, OUT_OF_FOLD, PERSONAL, SHARED
+from fcorun.base.records.record import OUT_OF_FOLD, PERSONAL, SHARED
+from fcorun.base.records.tables import MAX_PREDICTED_ROWS
 from fcorun.base.system.files import defer_interruption, wait_for_first, write_atomically
 from fcorun.base.system.machine import available_cores, compute_policy, use_precision
 from fcorun.data.datasets.dataset import FederatedData

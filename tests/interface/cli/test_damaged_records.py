@@ -1,7 +1,11 @@
 """Damaged files of records, plans, policies and options: each command tells of them in a sentence, by their names."""
 
+import csv
+import io
 import json
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +15,10 @@ import pytest
 import yaml
 from fake_records import fake_config, fake_record
 
-from fcorun import Record
+from fcorun import Record, load_records
+from fcorun.base.errors import UserError
 from fcorun.interface.cli.commands import main
+from fcorun.reports.page.build_page import build_page
 
 # What takes the place of a value: other types, huge and negative numbers, empty texts and lists.
 WRONG_VALUES: list[Any] = [None, [], {}, "", "x", -1, 1.5, 1e308, 10**400, True, [1], {"a": 1}, [["b"]], float("nan")]
@@ -39,6 +45,9 @@ OPTIONS += ["report=false"]
 ILL = ["data.task=binary", "data.target=ill", "data.positive=yes", "data.ignore=[time,event]"]
 TIME = ["objective=cox", "data.target=time", "data.event=event", "data.ignore=[ill]", "reg=none", "algo=newton"]
 PERSONAL = ["data.target=time", "data.ignore=[ill,event]", "algo=ditto", "data.standardize=per_client", "rounds=2"]
+
+
+META = ["algo=meta_analysis", "data.target=time", "data.ignore=[ill,event]", "reg=none"]
 
 
 def list_keys(values: Any, keys: tuple = ()) -> Iterator[tuple]:
@@ -121,6 +130,108 @@ def test_a_standardization_of_other_features_is_told(name, capsys):
     assert sentence in capsys.readouterr().err
 
 
+WRONG_CELLS = [
+    "",
+    "x",
+    "-1",
+    "1.5",
+    "nan",
+    "inf",
+    "1e999",
+    "9" * 400,
+    "1e308",
+    "0",
+    "True",
+    "\N{ARABIC-INDIC DIGIT THREE}",
+]
+
+
+def damage_table(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong, and the text of a table with that: a damage of each column in turn, and those of rows."""
+    header, *rows = list(csv.reader(io.StringIO(text)))
+    for column, name in enumerate(header):
+        if column % 3 == 2:
+            yield f"no {name}", write_csv([row[:column] + row[column + 1 :] for row in (header, *rows)])
+            continue
+        new = WRONG_CELLS[(5 * column) % len(WRONG_CELLS)]
+        damaged = [list(row) for row in rows]
+        for row in damaged[: 1 if column % 3 else None]:
+            row[column] = new
+        yield f"{name} as {new[:20]}", write_csv([header, *damaged])
+    yield "no rows", write_csv([header])
+    yield "a row less", write_csv([header, *rows[:-1]])
+    yield "a row twice", write_csv([header, *rows, rows[-1]])
+    yield "a long row", write_csv([header, [*rows[0], "7"], *rows[1:]])
+    yield "a short row", write_csv([header, rows[0][:-1], *rows[1:]])
+    yield "a column twice", write_csv([[*row, row[0]] for row in (header, *rows)])
+    yield "nothing", ""
+    yield "no text", "\x00\udcff{]\n"
+
+
+def write_csv(rows: list[list[str]]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return buffer.getvalue()
+
+
+def check_table(path: str, commands: list[list[str]], capsys, step: int = 1) -> None:
+    """Run commands, and read the tables of a record from Python, while a table is damaged in each ``step``-th way."""
+    content = Path(path).read_text()
+    for what, damaged in islice(damage_table(content), 0, None, step):
+        Path(path).write_text(damaged, errors="surrogateescape")
+        for command in commands:
+            require_sentence(command, f"{what} in {path}", capsys)
+        for table in ("metrics", "scores", "predictions", "coefficients"):
+            with suppress(UserError):
+                getattr(load_records(Path(path).parent)[0], table)
+    Path(path).write_text(content)
+
+
+SCORES = ["scores", "made", "--samples", "100"]
+
+
+@pytest.mark.slow
+@pytest.mark.undrawn
+def test_no_cell_of_a_table_is_an_error_without_a_sentence(fcorun, capsys):
+    write_record(fcorun)
+    check_table("made/metrics.csv", [["results", "made"]], capsys)
+    for name in ("scores.csv", "predictions.csv"):
+        check_table(f"made/{name}", [SCORES], capsys)
+    check_table("made/coefficients.csv", [["predict", "made", "t.csv"]], capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.undrawn
+def test_no_cell_of_hazards_or_estimates_of_clients_is_an_error_without_a_sentence(fcorun, capsys):
+    write_table()
+    assert fcorun(*OPTIONS, *TIME, "rounds=3", "out=made")[0] == 0
+    check_table("made/baseline_hazard.csv", [["predict", "made", "t.csv", "--at", "2"]], capsys)
+    check_table("made/predictions.csv", [SCORES, [*SCORES, "--at", "2"]], capsys)
+    assert fcorun(*OPTIONS, *META, "out=meta")[0] == 0
+    check_table("meta/client_estimates.csv", [["infer", "meta"]], capsys)
+    check_table("meta/predictions.csv", [["scores", "meta", "--samples", "100"]], capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.undrawn
+def test_no_cell_of_a_table_on_a_page_is_an_error_without_a_sentence(fcorun, capsys):
+    write_record(fcorun)
+    assert main(["infer", "made", "data.path=t.csv"]) == 0
+    for name in ("scores.csv", "coefficients.csv", "inference.csv", "missing.csv"):
+        check_table(f"made/{name}", [["report", "made", "--force"]], capsys, step=5)
+    check_table("made/inference.csv", [["cite", "made"]], capsys)
+
+
+@pytest.mark.slow
+def test_no_cell_of_a_table_of_a_selection_is_an_error_without_a_sentence(fcorun, capsys):
+    write_table()
+    study = [*OPTIONS, *ILL, "algo=centralized", "points=2", "folds=2", "out=chosen"]
+    assert main(["select", *study, "outer_folds=2"]) == 0
+    check_table("chosen/predictions.csv", [["scores", "chosen", "--samples", "100"]], capsys)
+    for name in ("curve.csv", "nested.csv"):
+        check_table(f"chosen/{name}", [["report", "chosen", "--force"]], capsys, step=5)
+
+
 @pytest.mark.slow
 @pytest.mark.undrawn
 def test_no_value_of_a_page_or_an_interval_is_an_error_without_a_sentence(fcorun, capsys):
@@ -192,7 +303,8 @@ def test_tables_of_a_page_without_their_columns_are_left_out(fcorun, capsys):
             path.write_text(damaged, encoding="latin-1")
             for options in ([], ["--short"]):
                 assert main(["report", "made", "--force", "--out", "page.html", *options]) == 0
-                assert capsys.readouterr().err == ""
+                assert f"not on the page: made/{name} is damaged (" in capsys.readouterr().err
+        assert f"Left out: made/{name} is damaged (" in build_page([Path("made")], [Record("made")])
         path.write_text(content)
     Path("made/scores.csv").write_bytes(b"\xff")
     assert main(["scores", "made"]) == 2

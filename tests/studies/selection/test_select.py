@@ -13,8 +13,8 @@ from helpers import fails, not_none
 from run_studies import select
 
 from fcorun import Record, load_records, run
-from fcorun.base.records.formats import read_rows
 from fcorun.base.records.record import SHARED
+from fcorun.base.records.tables import METRICS
 from fcorun.data.datasets.table import Table
 from fcorun.experiment.build import load_data
 from fcorun.experiment.optimality_gap import OptimalityGap
@@ -68,7 +68,7 @@ def test_files_of_a_selection(monkeypatch):
     assert summary["chosen"] == value
     ordinary = run(settings | {"reg": settings["reg"] | {"strength": value}}, "ordinary")
     assert not_none(selection.record).status["identity"] == ordinary.status["identity"]
-    assert summary["cost"]["bytes_up"] == 20 * read_rows(Path("ordinary"))[-1]["bytes_up"]
+    assert summary["cost"]["bytes_up"] == 20 * METRICS.read_rows(Path("ordinary"))[-1]["bytes_up"]
 
     # the same command with another rule computes nothing, and takes another strength
     monkeypatch.setattr("fcorun.studies.selection.fitting.PathFitter.fit", lambda *_: pytest.fail("computed again"))

@@ -7,6 +7,7 @@ from typing import Any
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import frame_csv
+from fcorun.base.records.tables import CLAIMS
 from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import require_single_host, set_up_jax
 from fcorun.experiment.configuration.compose import check_overrides, compose
@@ -20,7 +21,6 @@ from fcorun.studies.figures.reproduce import FigureResult, reproduce
 from fcorun.studies.figures.seed_comparison import UNCLEAR, UNDECIDED
 from fcorun.studies.figures.spec import find_figure, list_figures, load_figure
 
-_CLAIMS_FILE = "claims.csv"  # in the folder of all figures
 _CLAIM_COLUMNS = ("algo", "says", "measured", "wanted", "holds")
 
 
@@ -56,7 +56,7 @@ def run(argv: Sequence[str]) -> int:
         find_figure(name)
     host_overrides = [text for text in overrides if text.startswith("hosts.")]
     require_single_host("fcorun figure", compose(host_overrides)["hosts"] if host_overrides else None)
-    _read_claims(arguments.out / _CLAIMS_FILE)
+    CLAIMS.read(arguments.out)  # raises the error of another file before anything is run
     warn_overridden()
     set_up_jax()
     return _make_figures(names, arguments.out, arguments.fast, overrides)
@@ -101,11 +101,11 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
             continue
         if figure.rows:
             table: Any = pd.DataFrame(figure.rows)
-            others = _read_claims(folder / _CLAIMS_FILE)
-            if others is not None:
+            others = pd.DataFrame(CLAIMS.read(folder))
+            if len(others):
                 others = others[~others["figure"].isin(table["figure"])]
                 table = pd.concat([others, table]).sort_values(["figure"], kind="stable")
-            write_atomically(folder / _CLAIMS_FILE, frame_csv(table))
+            write_atomically(folder / CLAIMS.name, frame_csv(table))
         if not figure.complete:
             code = 1
         _print_claims(figure.rows, out)
@@ -131,18 +131,3 @@ def _print_claims(claims: list[dict], out: Terminal) -> None:
             notes.append(f"{label}: {claim['note']}")
     for note in dict.fromkeys(notes):
         out.print(note)
-
-
-def _read_claims(path: Path) -> Any:
-    """Return the claims of figures, a DataFrame, or None without a file. Raises UserError for another file."""
-    import pandas as pd
-
-    try:
-        claims = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        claims = pd.DataFrame()
-    if "figure" not in claims:
-        raise UserError(f"{path} is no table of the claims of figures: remove it, or give another --out")
-    return claims

@@ -1,8 +1,9 @@
 """fcorun report: one page of HTML to send."""
 
+import sys
 from collections.abc import Sequence
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, abbreviate_sentences, escape_controls
 from fcorun.base.records.record import load_records
 from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import (
@@ -40,8 +41,9 @@ def run(argv: Sequence[str]) -> int:
         path = arguments.folders[0] / (SHORT_FILE if arguments.short else REPORT_FILE)
     else:
         raise UserError("the page of several folders belongs to none of them: give --out FILE.html")
-    from fcorun.reports.page.build_page import build_page
+    from fcorun.reports.page.build_page import build_page, find_damaged_tables
     from fcorun.reports.page.clinical import build_short_page
+    from fcorun.reports.page.studies import find_studies
 
     out = Terminal()
     records = load_records(*arguments.folders)
@@ -57,6 +59,8 @@ def run(argv: Sequence[str]) -> int:
             tail_rounds=arguments.tail_rounds,
         )
     write_atomically(path, page)
+    if damaged := find_damaged_tables(whole, find_studies(arguments.folders)):
+        print(escape_controls(f"fcorun: not on the page: {abbreviate_sentences(damaged)}"), file=sys.stderr)
     runs = len(select_latest(whole, out))
     out.print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {runs} {'run' if runs == 1 else 'runs'}")
     return 0
