@@ -410,4 +410,16 @@ def test_names_that_a_spreadsheet_reads_as_formulas_are_told_of_and_stay(fcorun,
     assert "@A" in set(record.predictions["client"])
     assert main(["predict", "made", "t.csv", "--out", "new.csv"]) == 0
     assert "a spreadsheet reads cells of new.csv as formulas ('@A')" in capsys.readouterr().err
-    assert main(["scores", "made", "--samples", "200"]) == 0
+    sentence = "warning: a spreadsheet reads cells of"
+    study = [*OPTIONS, *ILL, "algo=centralized", "points=2"]
+    for command in (
+        ["infer", "made", "data.path=t.csv"],
+        ["weights", "made"],
+        ["weights", "made", "--out", "all.csv"],
+        ["select", *study, "folds=2", "out=chosen"],
+        ["stability", *study, "subsamples=10", "out=stable"],
+    ):
+        assert main(command) == 0
+        assert sentence in capsys.readouterr().out, command
+    assert main(["scores", "made", "--samples", "200", "--out", "scored.csv"]) == 0
+    assert f"{sentence} scored.csv as formulas ('@A'" in capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,7 +11,7 @@ from rich.progress import track
 
 from fcorun.base.errors import UserError, abbreviate_sentences, escape_controls
 from fcorun.base.metrics import CATALOGUE
-from fcorun.base.records.formats import frame_csv, frame_parquet
+from fcorun.base.records.formats import describe_formulas, frame_csv, frame_parquet
 from fcorun.base.records.record import Record, load_records, split_damaged
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import drop_superseded
@@ -96,6 +96,12 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument(
             "--tail-rounds", type=positive_int, metavar="N", help="average over the evaluations of the last N rounds"
         )
+
+
+def warn_of_formulas(paths: Iterable[Path]) -> list[str]:
+    """Return a warning on cells of written .csv files that a spreadsheet reads as formulas; [] without any."""
+    sentence = describe_formulas({path.name: path.read_bytes() for path in paths if path.suffix == ".csv"})
+    return [f"warning: {sentence}"] if sentence else []
 
 
 def load_records_in(folders: Sequence[Path]) -> list[Record]:

@@ -11,7 +11,7 @@ from typing import Any
 from fcorun.base.config import find_paths
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import write_atomically
-from fcorun.interface.cli.commands.common_command import CommandParser
+from fcorun.interface.cli.commands.common_command import CommandParser, warn_of_formulas
 from fcorun.interface.cli.commands.predict_command import find_record
 from fcorun.interface.cli.commands.study_command import split_options
 from fcorun.interface.cli.terminal import Terminal
@@ -83,6 +83,8 @@ def run(argv: Sequence[str]) -> int:
         console.print(line)
     _print_table(found.table, console)
     for line in warnings:
+        console.print(line)
+    for line in warn_of_formulas([folder / name for name in files]):
         console.print(line)
     console.print(f"{folder}: {', '.join(files)}")
     if out is None:

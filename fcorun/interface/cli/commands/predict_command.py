@@ -7,7 +7,7 @@ from typing import Any
 
 from fcorun.base.errors import UserError, escape_controls, suggest_name, words_of
 from fcorun.base.records.contents import SELECTION, STABILITY
-from fcorun.base.records.formats import describe_formulas, frame_csv
+from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import REFIT_FOLDER, Record, load_records
 from fcorun.base.system.files import write_atomically
 from fcorun.base.trust import locate, locate_user_class
@@ -20,6 +20,7 @@ from fcorun.interface.cli.commands.common_command import (
     CommandParser,
     check_output_file,
     read_data_keys,
+    warn_of_formulas,
     word_with_dashes,
 )
 
@@ -93,10 +94,8 @@ def run(argv: Sequence[str]) -> int:
     elif arguments.out is None:
         sys.stdout.write(frame_csv(predictions).decode())
     else:
-        content = TABLE_WRITERS[arguments.out.suffix](predictions)
-        write_atomically(arguments.out, content)
-        formulas = filter(None, [describe_formulas({arguments.out.name: content})])
-        warnings = [f"{arguments.out}: {len(predictions)} predictions", *warnings, *formulas]
+        write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](predictions))
+        warnings = [f"{arguments.out}: {len(predictions)} predictions", *warnings, *warn_of_formulas([arguments.out])]
     warnings += _describe_thresholds(arguments.record, record)
     if kinds and not data.get("limits") and given.get("na", record.config["data"].get("na")) is None:
         warnings.append(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from fcorun.base.metrics import structure_metrics
-from fcorun.base.records.formats import describe_formulas, frame_csv, frame_parquet
+from fcorun.base.records.formats import frame_csv, frame_parquet
 from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import load_settings
 from fcorun.base.system.files import write_atomically
@@ -13,6 +13,7 @@ from fcorun.interface.cli.commands.common_command import (
     check_output_file,
     load_records_in,
     select_latest,
+    warn_of_formulas,
 )
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import build_table, sort_records
@@ -83,8 +84,8 @@ def run(argv: Sequence[str]) -> int:
     if arguments.out is not None:
         table = _WRITERS[arguments.out.suffix](runs, metric)
         write_atomically(arguments.out, table)
-        if sentence := describe_formulas({arguments.out.name: table}):
-            out.print(f"warning: {sentence}")
+        for line in warn_of_formulas([arguments.out]):
+            out.print(line)
         if arguments.out.suffix == ".tex":
             content = "the best points"
         else:

@@ -12,6 +12,7 @@ from fcorun.interface.cli.commands.common_command import (
     BASELINE_HELP,
     CommandParser,
     check_output_file,
+    warn_of_formulas,
     word_with_dashes,
 )
 from fcorun.interface.cli.terminal import Terminal
@@ -90,6 +91,8 @@ def run(argv: Sequence[str]) -> int:
     if arguments.out is not None:
         write_atomically(arguments.out, intervals.to_csv())
         console.print(f"{arguments.out}: {len(intervals.rows)} intervals")
+        for line in warn_of_formulas([arguments.out]):
+            console.print(line)
     return 0
 
 

@@ -9,7 +9,7 @@ from fcorun.base.config import build
 from fcorun.base.errors import UserError
 from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.configuration.search_path import warn_overridden
-from fcorun.interface.cli.commands.common_command import CommandParser
+from fcorun.interface.cli.commands.common_command import CommandParser, warn_of_formulas
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page import write as html_report
 
@@ -54,7 +54,7 @@ def run_study(
     report_lines = []
     if has_page and config.get("report") is not False:
         report_lines = html_report.write_report(result.folder)
-    for line in (*result.describe(), *report_lines):
+    for line in (*result.describe(), *warn_of_formulas(sorted(result.folder.glob("*.csv"))), *report_lines):
         show(line)
     return 0 if result.is_complete else 1
 

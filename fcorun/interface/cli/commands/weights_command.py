@@ -15,6 +15,7 @@ from fcorun.interface.cli.commands.common_command import (
     check_output_file,
     load_records_in,
     select_latest,
+    warn_of_formulas,
 )
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.coefficient_summary import summarize_coefficients
@@ -70,8 +71,9 @@ def run(argv: Sequence[str]) -> int:
         out.print(f"left out: {reason}")
     if arguments.out is None:
         for record in records:
-            for path in _write_coefficients(record, arguments.clients):
-                out.print(str(path))
+            paths = _write_coefficients(record, arguments.clients)
+            for line in (*map(str, paths), *warn_of_formulas(paths)):
+                out.print(line)
         return 0
     frame, keys = summarize_coefficients(records)
     write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](frame))
@@ -79,6 +81,8 @@ def run(argv: Sequence[str]) -> int:
     cutoffs = sorted({f"{float(record.flat_config['cutoff']):g}" for record in records})
     out.print(f"chosen: the share of runs in which |w| > cutoff={' or '.join(cutoffs)}; values as trained")
     out.print(f"{arguments.out}: {len(records)} runs, {len(frame)} rows")
+    for line in warn_of_formulas([arguments.out]):
+        out.print(line)
     return 0
 
 
