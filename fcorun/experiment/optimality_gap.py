@@ -312,6 +312,7 @@ def _scale_weights(w: Vector, feature_sizes: np.ndarray) -> dict[str, np.ndarray
 # The settings that would bring a run that has ended above the optimum closer to it.
 
 _SCALE_RATIO = 3  # features whose sizes differ by more than this factor slow a run down
+_UNEVEN_WEIGHTS = 0.1  # clients whose weights differ by a smaller share of the largest count as equal
 _MORE_ROUNDS = "more rounds may help"
 
 
@@ -323,12 +324,13 @@ def advise(experiment: PreparedExperiment, data: FederatedData, falling: bool) -
     """
     schedule = build_schedule(experiment, data)
     steps_advice = _advise_on_uneven_steps(experiment, schedule)
+    cohort_advice = _advise_on_uneven_cohorts(experiment, schedule)
     scale_advice = _advise_on_feature_scales(experiment, data)
-    if not steps_advice:
+    if not (steps_advice or cohort_advice):
         rounds_advice = _advise_on_limit_point(experiment, data, schedule, falling)
-    else:  # with equal steps the run would have another limit point
+    else:  # with equal steps or all clients the run would have another limit point
         rounds_advice = _MORE_ROUNDS if falling or scale_advice else ""
-    return ", and ".join(filter(None, (steps_advice, scale_advice, rounds_advice)))
+    return ", and ".join(filter(None, (steps_advice, cohort_advice, scale_advice, rounds_advice)))
 
 
 def advise_on_divergence(experiment: PreparedExperiment) -> str:
@@ -367,6 +369,20 @@ def _advise_on_uneven_steps(experiment: PreparedExperiment, schedule: Schedule) 
         return word(f"{cause}leave `clock.deadline` out")
     steps = int(np.median(schedule.steps))
     return word(f"{cause}give `local_epochs=null local_steps={steps}`")
+
+
+def _advise_on_uneven_cohorts(experiment: PreparedExperiment, schedule: Schedule) -> str:
+    """Return advice where cohorts are drawn from clients of unequal weights; empty where that moves no limit point.
+
+    The mean of a cohort has the weights of its clients divided by their sum, so that on average over cohorts small
+    clients weigh more than in F. Li et al. (2020), "On the convergence of FedAvg on non-IID data", scheme II.
+    """
+    traits, weights = experiment.algo.traits, schedule.averaging_weights
+    takes_all = schedule.cohort_size == len(weights) or not experiment.topology.waits_for_cohort
+    if takes_all or traits.exact or np.ptp(weights) <= _UNEVEN_WEIGHTS * weights.max():
+        return ""
+    return word("cohorts of unequal clients weigh small clients more than F does, which moves the point that the run "
+                "converges to: give `clients_per_round=null`")  # fmt: skip
 
 
 def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedData) -> str:

@@ -67,6 +67,16 @@ def test_an_unknown_gap_leaves_the_warning_to_the_rows(near, expected_start, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(5, 5, 60), (20, 20, 20)])
+def test_cohorts_of_unequal_clients_are_named(sizes, tmp_path):
+    """With one client in a round each has weight 1, whatever its rows: the fixed point is that of equal clients."""
+    config = table(tmp_path, "algo=fedavg", "reg=none", "clients_per_round=1", "rounds=500", "eval_every=100",
+                   sizes=sizes)  # fmt: skip
+    reason = run(config, "run").status["reason"]
+    assert ("cohorts of unequal clients" in reason) is (sizes == (5, 5, 60))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("algo", "even"), [("fedavg", False), ("fedcomposite", False), ("scaffold", True)])
 def test_unequal_numbers_of_steps_are_named(algo, even, tmp_path):
     config = table(tmp_path, f"algo={algo}", "reg=none", "batch_size=5", "local_epochs=1", "rounds=500",
