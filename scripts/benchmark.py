@@ -6,10 +6,15 @@ times of commands include the compilation of programs that are not in the cache.
 """
 
 import argparse
+import os
+from importlib.util import cache_from_source
+from pathlib import Path
 
 from benchmarks import commands, communication, decisions, rounds, scale, selection, storage
 
+import fcorun
 from fcorun.base.errors import suggest_name
+from fcorun.base.system.machine import available_cores
 
 BENCHMARKS = {
     **{"round": rounds.one_round, "grid": rounds.grid, "start": commands.start_up, "shell": commands.one_run},
@@ -20,6 +25,15 @@ BENCHMARKS = {
     **{"nested": decisions.nested, "scores": decisions.scores, "debiased": decisions.debiased},
     **{"report": commands.report, "scale": scale.scale, "disk": storage.disk, "states": storage.states},
 }
+
+
+def count_uncompiled() -> int:
+    """Return the number of fcorun's modules without bytecode of today's source, which commands would compile first."""
+    count = 0
+    for path in Path(fcorun.__file__).parent.rglob("*.py"):
+        bytecode = Path(cache_from_source(str(path)))
+        count += not bytecode.exists() or bytecode.stat().st_mtime < path.stat().st_mtime
+    return count
 
 
 def main() -> None:
@@ -33,6 +47,11 @@ def main() -> None:
     unknown = [name for name in chosen if name not in BENCHMARKS]
     if unknown:
         parser.exit(2, f"there is no benchmark '{unknown[0]}': {suggest_name(unknown[0], BENCHMARKS)}\n")
+    if uncompiled := count_uncompiled():
+        folder = Path(fcorun.__file__).parent
+        parser.exit(2, f"{uncompiled} modules of fcorun have no compiled bytecode, so that a command would be measured "
+                       f"with their compilation: python -m compileall -q {folder}\n")  # fmt: skip
+    print(f"load {os.getloadavg()[0]:.1f} on {available_cores()} cores in the minute before\n")
     print("| measured | time | ratio or parts |\n| --- | --- | --- |")
     for name in chosen:
         for line in BENCHMARKS[name]():

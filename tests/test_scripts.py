@@ -54,6 +54,16 @@ def test_an_unknown_benchmark_is_one_sentence(script):
     assert err.count("\n") == 1
 
 
+def test_code_without_bytecode_is_not_measured(script, monkeypatch, tmp_path):
+    """Commands would be measured with the compilation of fcorun itself."""
+    monkeypatch.setattr("fcorun.__file__", str(tmp_path / "__init__.py"))
+    (tmp_path / "module.py").touch()
+    code, out, err = script("benchmark.py", "start")
+    assert (code, out) == (2, "")
+    assert err == ("1 modules of fcorun have no compiled bytecode, so that a command would be measured with their "
+                   f"compilation: python -m compileall -q {tmp_path}\n")  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
