@@ -107,6 +107,20 @@ def measure_remaining_descent(rows: MetricRows) -> dict | None:
     return {"metric": metric, "evaluations": len(rows) // 10, "fell": float(fall / size), "of_gain": float(fall / gain)}
 
 
+def describe_few_evaluations(rows: MetricRows) -> str:
+    """Return a sentence if the metric fell at the last of too few evaluations to tell when it fell, else ""."""
+    metric = minimized_metric(rows[-1])
+    if len(rows) >= MIN_EVALUATIONS or len(rows) < 2:
+        return ""
+    before, last = rows[-2][metric], rows[-1][metric]
+    share = (before - last) / max(abs(before), abs(last), 1e-300)
+    if share <= _MIN_FALL:
+        return ""
+    return (f"not judged: the {metric_phrase(metric)} was {100 * share:.2g} % lower than at the evaluation before, and "
+            f"{len(rows)} evaluations are too few to tell whether it had come to rest: a smaller `eval_every` gives "
+            "more")  # fmt: skip
+
+
 def is_descending(rows: MetricRows) -> bool:
     """Return whether the minimized metric fell at the end by more than noise, however little."""
     metric = minimized_metric(rows[-1])

@@ -42,6 +42,7 @@ from fcorun.experiment.classifiers import (
 from fcorun.experiment.experiment import (
     MIN_EVALUATIONS,
     PreparedExperiment,
+    describe_few_evaluations,
     describe_remaining_descent,
     is_descending,
     measure_remaining_descent,
@@ -397,6 +398,9 @@ def _add_final_warnings(job: Job, separation_warning: str = "", coefficients: Co
         job.remaining_descent = measure_remaining_descent(job.rows)
         if job.remaining_descent and near is None and not separation_warning:
             job.add_reason(describe_remaining_descent(job.remaining_descent))
+        last_round = job.experiment.algo.computed_rounds
+        if near is None and (last_round is None or row["round"] < last_round):
+            job.add_reason(word(describe_few_evaluations(job.rows)))
 
 
 def _has_risen(job: Job) -> bool:

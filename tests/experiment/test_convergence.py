@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from fcorun.experiment.experiment import describe_remaining_descent, explain_growth, measure_remaining_descent
+from fcorun.experiment.experiment import (
+    describe_few_evaluations,
+    describe_remaining_descent,
+    explain_growth,
+    measure_remaining_descent,
+)
 
 
 def rows(values, metric="objective"):
@@ -89,3 +94,11 @@ def test_of_ten_evaluations_the_last_two_are_compared():
         "at the last evaluation the objective was 25 % lower than at the one before, 11 % of all"
         in describe_remaining_descent(descent)
     )
+
+
+@pytest.mark.parametrize(("values", "is_named"), [((8.0, 4.0, 2.0, 1.0), True), ((8.0, 1.0, 1.0, 1.0), False)])
+def test_a_fall_at_the_last_of_few_evaluations_is_named(values, is_named):
+    """Nine evaluations lie too far apart to tell whether the run was still falling, and a run at rest says nothing."""
+    sentence = describe_few_evaluations(rows(values))
+    assert bool(sentence) is is_named
+    assert describe_few_evaluations(rows(np.linspace(9, 1, 10))) == ""
