@@ -283,6 +283,30 @@ class RunTable:
         return sorted(tied.index, key=median_objective)
 
 
+def align_seeds(runs: Sequence[Sequence[dict[str, float]]]) -> list[list[dict[str, float]]]:
+    """Return the rows of several seeds at the same rounds, those that all seeds evaluated while they ran.
+
+    A seed that met its target, or converged, before the others stays where it ended: a curve over seeds that ended with
+    the first of them would not show that the others had not arrived.
+    """
+    row_of_round = [{row["round"]: row for row in rows} for rows in runs]
+    rounds = sorted(set().union(*row_of_round))
+    aligned: list[list[dict[str, float]]] = [[] for _ in runs]
+    for r in rounds:
+        rows = [by_round.get(r) or _row_at_end(by_round, r) for by_round in row_of_round]
+        known = [row for row in rows if row is not None]
+        if len(known) == len(runs):
+            for seed_rows, row in zip(aligned, known, strict=True):
+                seed_rows.append(row)
+    return aligned
+
+
+def _row_at_end(row_of_round: dict[float, dict[str, float]], later: float) -> dict[str, float] | None:
+    """Return the last row of a run as that of a ``later`` round; None if the run went on after it."""
+    last = max(row_of_round)
+    return row_of_round[last] | {"round": later} if later > last else None
+
+
 def seed_band(values: Any, axis: int = 0) -> tuple[Any, Any, Any]:
     """Return the low end, the median and the high end over seeds along ``axis``.
 

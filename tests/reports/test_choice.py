@@ -16,7 +16,7 @@ from fcorun.reports.build_table import build_table, drop_superseded, sort_record
 from fcorun.reports.pictures import best_curves, rates
 from fcorun.reports.pictures.layout import curve_style
 from fcorun.reports.pictures.problem_view import curve_styles_of, draw_sweep
-from fcorun.reports.run_table import describe_band, find_grid_edges, seed_band, seeds_agree
+from fcorun.reports.run_table import align_seeds, describe_band, find_grid_edges, seed_band, seeds_agree
 from fcorun.reports.sweep_report import best_point_notes, write_sweep_report
 
 # ---------------------------------------------------------------- the edge of the grid
@@ -305,3 +305,14 @@ def test_points_within_the_noise_of_the_best_are_counted():
     line = "other points with medians within the best one's band over seeds, so that noise may decide: 1 of fedmid"
     assert line in best_point_notes(build_table(load_records("s")), "objective")
     assert not any("noise" in note for note in best_point_notes(build_table(load_records("s")[::3]), "objective"))
+
+
+def test_a_seed_that_met_its_target_stays_where_it_ended():
+    """A curve over seeds goes on to the end of the last one, and is no curve of the fastest alone."""
+    fast = [{"round": r, "objective": 1.0} for r in (0, 10)]
+    slow = [{"round": r, "objective": 9.0 - r / 10} for r in (0, 10, 20, 30)]
+    aligned = align_seeds([fast, slow])
+    assert [[row["round"] for row in rows] for rows in aligned] == [[0, 10, 20, 30]] * 2
+    assert [row["objective"] for row in aligned[0]] == [1, 1, 1, 1]
+    uneven = [{"round": r, "objective": 0.0} for r in (0, 20, 30)]
+    assert [row["round"] for row in align_seeds([slow, uneven])[0]] == [0, 20, 30]

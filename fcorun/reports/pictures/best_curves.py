@@ -13,7 +13,7 @@ from fcorun.reports.pictures import layout
 from fcorun.reports.pictures.layout import pt
 from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView
-from fcorun.reports.run_table import GridEdge, RunTable, describe_band, seed_band, seeds_agree
+from fcorun.reports.run_table import GridEdge, RunTable, align_seeds, describe_band, seed_band, seeds_agree
 
 _SYMBOLS = {
     "algo.client_lr": "$\\eta_c$",
@@ -273,14 +273,11 @@ def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list
         level = float(np.median([_metric_of(rows[-1], name) for rows in curve.runs]))
         ax.axhline(level, label=f"{label} (its solution)", **curve.style.line_kwargs)
         return [level]
-    row_of_round = [{row["round"]: row for row in rows} for rows in curve.runs]
-    rounds = sorted(set.intersection(*map(set, row_of_round)))  # those that all seeds have
     xs_of_runs = []
     values = []
-    for rows in row_of_round:
-        common = [rows[r] for r in rounds]
-        xs_of_runs.append(layout.x_values(common, x, curve.plain_label))
-        values.append([_metric_of(row, name) for row in common])
+    for rows in align_seeds(curve.runs):
+        xs_of_runs.append(layout.x_values(rows, x, curve.plain_label))
+        values.append([_metric_of(row, name) for row in rows])
     xs = np.median(xs_of_runs, axis=0)
     low, median, high = seed_band(np.array(values))
     ax.plot(xs / factor, median, label=label, **curve.style.line_kwargs)

@@ -178,6 +178,8 @@ def _format_notes(claim: Claim, holds: str, tuned: RunTable) -> str:
             algorithms = [name for name in dict.fromkeys(_list_algorithms(claim)) if name in unfinished]
             if algorithms:
                 notes.append(f"{text}: {', '.join(algorithms)}")
+        if tuned.has_stopped:
+            notes.append("runs that met a target of stop count by where they ended, not by how soon")
     return "; ".join(notes)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE
 from fcorun.reports.pictures.layout import COLOURS, add_legend, choose_unit, curve_style, make_figure, pt, x_values
+from fcorun.reports.run_table import align_seeds
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.seed_comparison import find_rounds_to_target, verdict_row
 
@@ -62,8 +63,8 @@ def median_curve(runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, np.nda
 
     Raises UserError for runs that send nothing.
     """
-    rounds = min(len(rows) for rows in runs)
-    sent = np.median([x_values(rows[:rounds], "bytes", "a run") for rows in runs], axis=0)
+    runs = align_seeds(runs)
+    sent = np.median([x_values(rows, "bytes", "a run") for rows in runs], axis=0)
     if not sent[-1]:
         raise UserError("a run that sends nothing, such as algo=centralized, has no curve against bytes: leave it out "
                         "of the figure")  # fmt: skip
