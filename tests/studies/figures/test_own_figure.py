@@ -52,6 +52,31 @@ def test_files_that_replace_those_of_fcorun_are_named(monkeypatch, capsys):
     assert "myconf has its own algo/fedavg.yaml, used instead of fcorun's" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        (["out=here"], "here"),
+        (["out=2026_05"], "2026_05"),
+        (["out='a b'"], "a b"),
+        (["--out", "here"], "here"),
+        ([], "outputs/figures"),
+    ],
+)
+def test_a_figure_goes_to_the_folder_of_out(arguments, folder, monkeypatch, capsys):
+    calls = []
+
+    def stop(name, *given):
+        calls.append((name, given[0], given[3]))
+        raise UserError("stopped")
+
+    monkeypatch.setattr("fcorun.interface.cli.commands.figure_command.reproduce", stop)
+    assert main(["figure", "fco_fig2", "seed=1", *arguments]) == 1
+    assert calls == [("fco_fig2", Path(folder), ["seed=1"])]
+    assert main(["figure", "fco_fig2", "out="]) == 2
+    assert "out= names no folder: give out=DIR" in capsys.readouterr().err
+    assert len(calls) == 1
+
+
 def start_sweep(*_):
     raise RuntimeError("the sweep started")
 
@@ -91,6 +116,10 @@ def test_claims_about_a_metric_of_a_users_objective(user_module):
     assert row["measured"].startswith("val_absolute_error ")
     written = [(result.folder / name).stat().st_mtime_ns for name in ("table.csv", "claims.csv", "figure.png")]
     assert written == sorted(written)  # numbers before pictures
+    assert main(["figure", "own", *SMALL, "out=here", "--config-dir", "myconf"]) == 0
+    for path in (Path("here/claims.csv"), result.folder / "claims.csv", result.folder / "figure.png"):
+        assert path.stat().st_mtime_ns > written[-1]
+    assert not Path("outputs").exists()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Common parts of the commands: their parser, the records that they are given, and output files."""
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -51,6 +52,14 @@ def read_data_keys(texts: Sequence[str], names: Sequence[str], help_text: str) -
             except HydraException as error:
                 raise UserError(f"{describe_hydra_error(error)}; {help_text}") from error
     return values
+
+
+def read_folder(text: str) -> str:
+    """Return the folder of a text ``out=DIR``, without quotes around it. Raises UserError for no folder."""
+    folder = re.sub(r"""^(['"])(.*)\1$""", r"\2", text.removeprefix("out="))
+    if not folder:
+        raise UserError("out= names no folder: give out=DIR")
+    return folder
 
 
 def word_with_dashes(*names: str) -> Callable[[str], str]:

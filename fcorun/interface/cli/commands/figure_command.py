@@ -13,7 +13,7 @@ from fcorun.base.system.machine import require_single_host, set_up_jax
 from fcorun.experiment.configuration.compose import check_overrides, compose
 from fcorun.experiment.configuration.search_path import user_config_dir, warn_overridden
 from fcorun.interface.api.python_words import check_folder
-from fcorun.interface.cli.commands.common_command import CommandParser
+from fcorun.interface.cli.commands.common_command import CommandParser, read_folder
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page import write as html_report
@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
     overrides = [text for text in arguments.figures if "=" in text and not text.startswith("out=")]
     for text in arguments.figures:
         if text.startswith("out="):  # as of the other commands
-            arguments.out = Path(text.removeprefix("out="))
+            arguments.out = Path(read_folder(text))
     if overrides and not names:
         parser.error("which figure? without arguments they are listed")
     if not names:
@@ -101,7 +101,7 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
             continue
         if figure.rows:
             table: Any = pd.DataFrame(figure.rows)
-            others = pd.DataFrame(CLAIMS.read(folder))
+            others: Any = pd.DataFrame(CLAIMS.read(folder))
             if len(others):
                 others = others[~others["figure"].isin(table["figure"])]
                 table = pd.concat([others, table]).sort_values(["figure"], kind="stable")

@@ -1,6 +1,5 @@
 """The common steps of fcorun select, stability and compare, from their arguments to the exit code."""
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -9,7 +8,7 @@ from fcorun.base.config import build
 from fcorun.base.errors import UserError
 from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.configuration.search_path import warn_overridden
-from fcorun.interface.cli.commands.common_command import CommandParser, warn_of_formulas
+from fcorun.interface.cli.commands.common_command import CommandParser, read_folder, warn_of_formulas
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page import write as html_report
 
@@ -72,13 +71,11 @@ def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list
     overrides = []
     out = None
     for text in given:
-        key, equals, value = text.partition("=")
+        key, equals, _ = text.partition("=")
         if not equals:
             raise UserError(f"'{text}' is not KEY=VALUE")
         if key == "out":
-            out = re.sub(r"""^(['"])(.*)\1$""", r"\2", value)
-            if not out:
-                raise UserError("out= names no folder: give out=DIR")
+            out = read_folder(text)
             continue
         if key not in option_names:
             several = _read_several(text) if "second" in option_names else []
