@@ -1,5 +1,7 @@
 """Rows in groups, under many weightings at once: their sums, and how a score ranks those of two classes."""
 
+from functools import cached_property
+
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -19,7 +21,7 @@ class RowGroups:
     def __len__(self) -> int:
         return len(self.starts)
 
-    @property
+    @cached_property
     def sizes(self) -> Int[np.ndarray, " G"]:
         """The number of rows of each group."""
         return np.diff(self.starts, append=len(self.row_group))
@@ -34,7 +36,7 @@ class RowGroups:
         """Return the value of each row's group; (..., 1), to be broadcast, for a single group."""
         if len(self) == 1:
             return values
-        return values[..., self.row_group]
+        return np.repeat(values, self.sizes, axis=-1)
 
     def center(self, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return values minus the mean of their group, exactly 0 in groups of equal values."""

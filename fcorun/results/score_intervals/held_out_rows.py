@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import OUT_OF_FOLD, PREDICTIONS_FILE
@@ -56,8 +57,8 @@ class HeldOutRows:
     def __len__(self) -> int:
         return len(self.row)
 
-    def take(self, index: np.ndarray) -> "HeldOutRows":
-        """Return the rows of a mask or of indices."""
+    def take(self, index: np.ndarray | slice) -> "HeldOutRows":
+        """Return the rows of a mask, of indices or of a slice."""
         names = ("client", "row", "group", "fold", "target", "prediction", "probability", "has_unknown_level")
         columns = {name: None if (values := getattr(self, name)) is None else values[index] for name in names}
         return replace(self, **columns)
@@ -67,13 +68,15 @@ class HeldOutRows:
         """The task of the targets."""
         return find_task(self.task)
 
-    @property
-    def n_events(self) -> int | None:
-        """The number of events, or of rows of the positive class; None for numbers and for several classes."""
+    def count_events(self, groups: RowGroups) -> Int[np.ndarray, " G"] | None:
+        """Return the number of events, or of rows of the positive class, of each group of the rows.
+
+        Returns None for numbers and for several classes.
+        """
         events = self.target_task.find_events(self.target)
         if events is None:
             return None
-        return int(events.sum())
+        return np.add.reduceat(events, groups.starts, dtype=int)
 
     def to_scored_rows(self, groups: RowGroups) -> ScoredRows:
         """Return the rows, which are sorted by group, as scores take them."""

@@ -111,24 +111,40 @@ def bootstrap(
         samples = np.full((0, len(groups)), np.nan)
         if chunks:
             samples = np.concatenate([chunk[name] for chunk in chunks])
-        is_defined = np.isfinite(samples)
-        defined[name] = is_defined.sum(axis=0)
-        reasons[name] = np.full(len(units.counts), "", dtype=object)
-        ends = np.full((2, len(units.counts)), np.nan)
-        for c, n_units in enumerate(units.counts):
-            values = samples[is_defined[:, c], c]
-            if n_units < MIN_UNITS:
-                reasons[name][c] = "units"
-            elif len(values) < _MIN_DEFINED * options.samples:
-                reasons[name][c] = "undefined"
-            elif np.ptp(values) <= 1e-12 * np.abs(values).max():
-                reasons[name][c] = "constant"
-            else:
-                ends[:, c] = np.quantile(values, [options.tail, 1 - options.tail])
-        low[name] = ends[0]
-        high[name] = ends[1]
+        samples = np.sort(np.where(np.isfinite(samples), samples, np.nan), axis=0)  # undefined ones last
+        n_defined = np.isfinite(samples).sum(axis=0)
+        least, low_end, high_end, most = quantiles_of_columns(samples, (0.0, options.tail, 1 - options.tail, 1.0))
+        is_constant = most - least <= 1e-12 * np.maximum(np.abs(least), np.abs(most))
+        defined[name] = n_defined
+        reasons[name] = np.select(
+            [units.counts < MIN_UNITS, n_defined < _MIN_DEFINED * options.samples, is_constant],
+            ["units", "undefined", "constant"],
+            "",
+        )
+        has_interval = reasons[name] == ""
+        low[name] = np.where(has_interval, low_end, np.nan)
+        high[name] = np.where(has_interval, high_end, np.nan)
     estimates = [{name: values[0] for name, values in scores.items()} for scores in whole]
     return Bootstrap(estimates=estimates, low=low, high=high, defined=defined, reasons=reasons, n_units=units.counts)
+
+
+def quantiles_of_columns(samples: Float[np.ndarray, "B G"], shares: Sequence[float]) -> list[Float[np.ndarray, " G"]]:
+    """Return quantiles of each column, as ``np.quantile`` has them, nan for a column without values.
+
+    A column has its values in ascending order, and nan below them.
+    """
+    if not len(samples):
+        return [np.full(samples.shape[1], np.nan)] * len(shares)
+    last = np.maximum(np.isfinite(samples).sum(axis=0) - 1, 0)
+    columns = np.arange(samples.shape[1])
+    quantiles = []
+    for share in shares:
+        position = share * last
+        below = np.floor(position).astype(int)
+        value = samples[below, columns]
+        next_value = samples[np.minimum(below + 1, last), columns]
+        quantiles.append(value + (position - below) * (next_value - value))
+    return quantiles
 
 
 class Units:
@@ -276,8 +292,9 @@ class Tabulation:
         """
         if self.resample == "rows" and models[0].group is not None:
             self.warn(word("rows of a group are taken as independent: `resample=groups` does not assume that"))
+        everything = RowGroups(np.zeros(len(models[0]), int))
         for rows in models:
-            self._warn_small_classes(rows, _ALL)
+            self._warn_small_classes(rows, everything, [_ALL])
             if rows.has_unknown_level is not None and rows.has_unknown_level.any():
                 self.warn(f"{rows.has_unknown_level.sum()} of {len(rows):,} rows have a level that no training row "
                           "has: the column warnings of predictions.csv says how it is coded")  # fmt: skip
@@ -285,7 +302,6 @@ class Tabulation:
                 self.warn(
                     "predictions.csv has labels and no probabilities: there is no AUC, Brier score or calibration"
                 )
-        everything = RowGroups(np.zeros(len(models[0]), int))
         table = [*self._tabulate_groups(models, everything, [_ALL], random_stream(self.seed, "score intervals"))]
         clients = models[0].client
         names = [name for name in np.unique(clients).tolist() if name]
@@ -306,32 +322,40 @@ class Tabulation:
         """Yield the intervals of each group, whose rows are those of one of the clients."""
         shelf = all_scores()
         result = bootstrap(models, groups, self.resample, self.options, rng)
-        for c, client in enumerate(clients):
-            of_client = [rows.take(groups.row_group == c) for rows in models]
+        model_names = tuple(rows.model for rows in models)
+        n_events = models[0].count_events(groups)
+        columns = {}
+        for name, low in result.low.items():
+            values = np.stack([estimates[name] for estimates in result.estimates], axis=1)
+            arrays = (values, low, result.high[name], result.defined[name], result.reasons[name])
+            columns[name] = list(zip(*(array.tolist() for array in arrays), strict=True))
+        if clients != [_ALL]:
+            self._warn_small_classes(models[0], groups, clients)
+        for c, (client, start, size) in enumerate(zip(clients, groups.starts, groups.sizes.tolist(), strict=True)):
             n_units = int(result.n_units[c])
-            if client != _ALL:
-                self._warn_small_classes(of_client[0], client)
-            elif self.resample != "rows" and n_units >= MIN_UNITS:
+            if client == _ALL and self.resample != "rows" and n_units >= MIN_UNITS:
                 self._warn_few(n_units, self.resample, client)
             missing: dict[str, list[str]] = {}
-            for name in result.low:
+            for name, column in columns.items():
+                values, low, high, defined, reason = column[c]
                 row = IntervalRow(
                     split=models[0].split,
-                    models=tuple(rows.model for rows in models),
+                    models=model_names,
                     client=client,
-                    n=len(of_client[0]),
-                    events=of_client[0].n_events,
+                    n=size,
+                    events=None if n_events is None else int(n_events[c]),
                     score=name,
                     method=BOOTSTRAP,
-                    values=tuple(float(estimates[name][c]) for estimates in result.estimates),
-                    low=float(result.low[name][c]),
-                    high=float(result.high[name][c]),
-                    samples=int(result.defined[name][c]),
+                    values=tuple(values),
+                    low=low,
+                    high=high,
+                    samples=defined,
                 )
                 yield row
                 if shelf[name].has_delong_intervals and n_units >= MIN_UNITS:
-                    yield _delong(row, of_client, self.resample, self.options)
-                missing.setdefault(result.reasons[name][c], []).append(name)
+                    client_rows = [rows.take(slice(start, start + size)) for rows in models]
+                    yield _delong(row, client_rows, self.resample, self.options)
+                missing.setdefault(reason, []).append(name)
             for reason, names in missing.items():
                 if reason and client != _ALL:
                     self._clients.setdefault(reason, {})[client] = None
@@ -366,18 +390,21 @@ class Tabulation:
         if sentence:
             self._sentences[sentence] = None
 
-    def _warn_small_classes(self, rows: HeldOutRows, client: str) -> None:
-        """Warn of few rows of a class, or of few events."""
-        least = len(rows)
+    def _warn_small_classes(self, rows: HeldOutRows, groups: RowGroups, clients: Sequence[str]) -> None:
+        """Warn of few rows of a class, or of few events, of all rows, or of each client that has intervals."""
+        sizes = least = groups.sizes
         kind = "rows"
         if rows.target_task.has_events:
-            least = rows.n_events or 0
+            least = rows.count_events(groups)
             kind = "events"
         elif rows.classes:
-            least = int(np.bincount(rows.target, minlength=len(rows.classes)).min())
+            n_classes = len(rows.classes)
+            class_rows = np.bincount(groups.row_group * n_classes + rows.target, minlength=len(groups) * n_classes)
+            least = class_rows.reshape(-1, n_classes).min(axis=1)
             kind = "rows of the smallest class"
-        if client == _ALL or len(rows) >= MIN_UNITS:
-            self._warn_few(least, kind, client)
+        for client, count, size in zip(clients, least.tolist(), sizes.tolist(), strict=True):
+            if client == _ALL or size >= MIN_UNITS:
+                self._warn_few(count, kind, client)
 
     def _warn_few(self, count: int, kind: str, client: str) -> None:
         """Warn if a count is small, of all rows, or of a client."""

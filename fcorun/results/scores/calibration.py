@@ -109,6 +109,7 @@ _MAX_STEPS = 60  # where rows lie here
 _TOLERANCE = 1e-16  # of the squared Newton decrement per row: one more step is exact
 _FLOOR = 1e-8  # the least curvature per row: below, all probabilities are 0 or 1 up to rounding
 _SEPARATED = 2 * math.log(2)  # the total loss is larger if the scores do not separate the classes
+_MAX_LOG_ODDS = 709.0  # whose exponential float64 still has
 _ORDERED = math.log(2)  # the total partial loss is larger if the predictors order the events neither way
 
 
@@ -186,7 +187,8 @@ class LogisticCalibration:
     """
 
     def __init__(self, y: Int[np.ndarray, " n"], score: Float[np.ndarray, " n"], groups: RowGroups):
-        self._y = y == 1
+        self._is_positive = (y == 1).astype(float)
+        self._sign = 1 - 2 * self._is_positive
         self._score = score
         self._groups = groups
         centered = groups.center(score)
@@ -209,21 +211,34 @@ class LogisticCalibration:
         """Return a and b of the model of the slope, and of the model of the intercept, (2, B, G) each."""
         groups = self._groups
         n_rows = groups.total(weights)
-        n_positive = groups.total(weights, self._y.astype(float))
-        fits = []
-        for has_slope, offset, z, start in (
-            (True, 0.0, self._z, self._starts[0]),
-            (False, self._score, 0.0, self._starts[1]),
-        ):
-            search = LogisticSearch(n_rows, n_positive, has_slope, start)
-            for _ in range(_MAX_STEPS):
-                if not search.is_open.any():
-                    break
-                a, b = search.trial
-                terms = _compute_terms(self._y, offset + groups.spread(a) + groups.spread(b) * z, z)
-                search.advance(np.add.reduceat(weights * terms, groups.starts, axis=-1))
-            fits.append(search.result)
-        return fits[0], fits[1]
+        n_positive = groups.total(weights, self._is_positive)
+        slope_search = LogisticSearch(n_rows, n_positive, True, self._starts[0])
+        intercept_search = LogisticSearch(n_rows, n_positive, False, self._starts[1])
+        self._minimize(slope_search, weights, np.zeros(len(self._z)), self._z)
+        self._minimize(intercept_search, weights, self._score, np.zeros(len(self._z)))
+        return slope_search.result, intercept_search.result
+
+    def _minimize(self, search: LogisticSearch, weights: np.ndarray, offset: np.ndarray, z: np.ndarray) -> None:
+        """Run the search for a and b of logit P(y = 1) = offset + a + b z to its end."""
+        groups = self._groups
+        sign = self._sign
+        offset_to_wrong = sign * offset
+        z_to_wrong = sign * z
+        squares = z**2
+        for step in range(_MAX_STEPS):
+            if not search.is_open.any():
+                return
+            # all weightings begin at one point, where the terms of each row are computed once
+            a, b = search.trial[:, :1] if step == 0 else search.trial
+            to_wrong = offset_to_wrong + groups.spread(a) * sign + groups.spread(b) * z_to_wrong
+            odds = np.exp(np.minimum(to_wrong, _MAX_LOG_ODDS))  # of the wrong class
+            right = 1 / (1 + odds)
+            residual = weights * (odds * right)
+            curvature = residual * right
+            of_gradient = (residual * sign, residual * z_to_wrong)
+            of_curvature = (curvature, curvature * z, curvature * squares)
+            terms = (-weights * np.log(right), *of_gradient, *of_curvature)
+            search.advance(np.stack([np.add.reduceat(term, groups.starts, axis=1) for term in terms]))
 
 
 class HazardCalibration:

@@ -9,10 +9,18 @@ import pytest
 from helpers import fails
 from scipy.special import expit
 
+from fcorun.base.errors import abbreviate
 from fcorun.base.records.formats import columns_csv
 from fcorun.data.rows.row_groups import RowGroups
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows, read_held_out_rows
-from fcorun.results.score_intervals.intervals import Units, bootstrap, compare_records, compute_intervals
+from fcorun.results.score_intervals.intervals import (
+    FEW,
+    Tabulation,
+    Units,
+    bootstrap,
+    compare_records,
+    compute_intervals,
+)
 from fcorun.results.score_intervals.score_table import ScoredRecord, ScoreOptions
 from fcorun.results.scores.calibration import LogisticCalibration
 from fcorun.results.scores.ranking import auc_covariance
@@ -103,6 +111,45 @@ def test_intervals_are_percentiles_of_a_plain_loop():
         areas.append(score_plainly(rows.take(sample))["auc"])
     assert [result.low["auc"][0], result.high["auc"][0]] == pytest.approx(np.quantile(areas, [0.05, 0.95]).tolist())
     assert result.estimates[0]["auc"][0] == pytest.approx(score_plainly(rows)["auc"])
+
+
+def test_intervals_of_clients_are_quantiles_of_the_samples_that_define_a_score():
+    rows = draw_rows("binary", n=80)
+    rows = rows.take(np.flatnonzero((rows.client != "d") | (np.arange(len(rows)) >= len(rows) - 5)))
+    rows = rows.take(np.flatnonzero((rows.client != "c") | (np.cumsum(rows.client == "c") <= 11)))
+    clients = RowGroups(np.unique(rows.client, return_inverse=True)[1])
+    options = ScoreOptions(samples=300, level=0.9)
+    result = bootstrap([rows], clients, "rows", options, np.random.default_rng(5))
+    chunks = Units(np.arange(len(rows)), clients).samples(np.random.default_rng(5), 300)
+    scored = rows.to_scored_rows(clients)
+    samples = compute_scores(WeightedRows(scored, np.concatenate(list(chunks))))
+    seen = set()
+    for name, values in samples.items():
+        for c in range(4):
+            defined = values[np.isfinite(values[:, c]), c]
+            reason = result.reasons[name][c]
+            seen.add((reason, len(defined) < 300))
+            expected = [np.nan, np.nan] if reason else np.quantile(defined, [0.05, 0.95]).tolist()
+            assert [result.low[name][c], result.high[name][c]] == pytest.approx(expected, rel=1e-12, nan_ok=True), name
+            assert (reason == "units") == (c == 3), name
+            assert (reason == "undefined") == (c < 3 and len(defined) < 285), name
+    assert {("", False), ("", True), ("units", True), ("undefined", True)} <= seen
+
+
+def test_rows_and_events_of_each_client_are_counted():
+    rows = draw_rows("binary", n=80)
+    tabulation = Tabulation("rows", ScoreOptions(samples=200), 0)
+    table = [row for row in tabulation.tabulate([rows]) if row.client]
+    counted = {row.client: (row.n, row.events) for row in table}
+    expected = {}
+    for client in "abcd":
+        is_client = rows.client == client
+        expected[client] = (is_client.sum(), rows.target[is_client].sum())
+    assert counted == expected
+    least = {client: min(events, n - events) for client, (n, events) in expected.items()}
+    few = [client for client in "abcd" if least[client] < FEW]
+    sentence = next(text for text in tabulation.sentences() if text.startswith("intervals may cover less"))
+    assert sentence.endswith(abbreviate(few))
 
 
 def test_a_sample_draws_whole_groups_of_each_segment():
