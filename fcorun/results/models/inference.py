@@ -261,9 +261,10 @@ def infer_from_sums(
         if not candidates.any():
             raise UserError("no feature varies among the rows of a client that are at risk at an event, so that no "
                             "coefficient can be estimated: check `data.event` and `data.client`")  # fmt: skip
-    elif problem.has_client_intercepts and isinstance(sums, PooledSums):
-        rows = sums.rows.take(sums.rows.weight > 0)
-        candidates = varies_within_clients(rows.x[:, : problem.n_features], rows.client)
+    elif problem.has_client_intercepts and isinstance(sums, PooledSums) and sums.rows.client is not None:
+        has_weight = sums.rows.weight > 0
+        x = sums.rows.x[has_weight, : problem.n_features]
+        candidates = varies_within_clients(x, sums.rows.client[has_weight])
         if not candidates.any():
             raise UserError("no feature varies within a client with a finite intercept, so that no coefficient can "
                             "be estimated: run it with `objective.client_intercepts=false`")  # fmt: skip
