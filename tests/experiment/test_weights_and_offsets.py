@@ -1,5 +1,6 @@
 """Weights and offsets of rows: a row of weight k is k rows, an offset is what the target has already."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -7,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import engine_of, fails, flat, not_none
+from scipy.stats import poisson
 from sklearn.linear_model import PoissonRegressor
 
 from fcorun import compose, run
@@ -15,6 +17,7 @@ from fcorun.data.datasets.table import Table
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.algorithm import LocalData
+from fcorun.methods.objectives.log_link import are_exposures, compare_exposures
 from fcorun.methods.problem.curvature import curvature_bounds
 from fcorun.methods.problem.problem import Batch
 from fcorun.methods.problem.solver import gather_rows, minimize
@@ -204,12 +207,68 @@ def test_limits_of_weights_and_a_wide_offset_give_warnings(tmp_path):
     table.to_csv(tmp_path / "t.csv", index=False)
 
     def warnings_of(**options):
-        return Table(str(tmp_path / "t.csv"), "y", "site", only=["u"], validation=0.0, **options).load().warnings
+        table = Table(str(tmp_path / "t.csv"), "y", "site", only=["u"], validation=0.0, **options)
+        return load_data(replace(prepare(compose(["data=table", "data.target=y", "data.path=t"])), data=table)).warnings
 
     (weight,) = warnings_of(weight="k", offset="o", weight_kind="sampling")
     assert "data.weight=k weighs" in weight
     assert "scores.csv counts each row once, and features are standardized by the rows as they are" in weight
     (wide,) = warnings_of(offset="days")
-    assert "data.offset=days spans 364" in wide
+    assert wide.startswith("data.offset=days spans 364")
     assert wide.endswith("if it is an exposure such as days, give its logarithm")
     assert warnings_of() == ()
+
+
+def exposed(seed=0, n=300):
+    """Rows of three sites whose counts are proportional to their years, with the logarithm of these."""
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {"site": np.resize([*"abc"], n), "age": rng.normal(60, 10, n), "years": rng.uniform(0.1, 8, n)}
+    )
+    table["log_years"] = np.log(table["years"])
+    table["log_days"] = np.log(365 * table["years"])  # all are above 0
+    table["y"] = rng.poisson(table["years"] * np.exp(-2.2 + 0.02 * table["age"]))
+    return table
+
+
+@pytest.mark.parametrize("objective", ["poisson", "gamma"])
+def test_an_exposure_in_place_of_its_logarithm_is_remarked(objective, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exposed().assign(y=lambda table: table["y"] + (objective == "gamma")).to_csv("rows.csv", index=False)
+
+    def remarks_of(offset):
+        table = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.only=[age]",
+                 "algo=newton", "reg=none"]  # fmt: skip
+        warnings = load_data(prepare(compose([*table, f"objective={objective}", f"data.offset={offset}"]))).warnings
+        return [text for text in warnings if "data.offset" in text]
+
+    (remark,) = remarks_of("years")
+    assert remark.startswith("data.offset=years multiplies the mean by its exp, 1.1")
+    assert remark.endswith("if it is an exposure such as years, give its logarithm")
+    assert remarks_of("log_years") == remarks_of("log_days") == []
+
+
+def test_the_gain_of_an_exposure_is_that_of_the_likelihood():
+    table = exposed()
+    years, y = table["years"].to_numpy(), table["y"].to_numpy(float)
+    means = [exposure * y.sum() / exposure.sum() for exposure in (years, np.exp(years))]
+    gain = 2 * np.diff([poisson.logpmf(y, mean).sum() for mean in means])[0]
+    dispersion = ((y - means[0]) ** 2 / means[0]).mean()
+    log_sum = np.log(np.exp(years).sum())
+    np.testing.assert_allclose(compare_exposures(years, y, log_sum), -gain / dispersion)
+
+
+@pytest.mark.parametrize("power", [0, 0.5, 1])
+def test_logarithms_of_days_are_no_exposures_in_small_tables(power):
+    """The counts may follow a power of the days: offsets above 0 are rarely taken for exposures, and these are."""
+    flagged = {"years": 0, "log_days": 0}
+    for seed in range(50):
+        rows = exposed(seed, 80)
+        y = np.random.default_rng(seed).poisson(0.5 * rows["years"] ** power).astype(float)
+        for name in flagged:
+            flagged[name] += are_exposures(rows[name].to_numpy(), y)
+    assert flagged["log_days"] <= 5
+    if power == 1:
+        assert flagged["years"] >= 48
+        assert flagged["log_days"] == 0
+        assert not are_exposures(np.append(rows["years"], 0.0), np.append(y, 1.0))

@@ -315,6 +315,17 @@ def test_check_warns_of_a_spline_that_would_be_refused_with_knots_of_the_site_it
     assert "few training rows of this site, or of a client or fold here, lie beyond a knot of 'age'" in line
 
 
+def test_check_remarks_an_exposure_in_place_of_its_logarithm():
+    rng = np.random.default_rng(0)
+    years = rng.uniform(0.1, 8, 60)
+    change(cost=rng.poisson(20 * years), years=years, log_years=np.log(years))
+    for offset in ("years", "log_years"):
+        ignored = {"years", "log_years"} - {offset}
+        words = (f"data.offset={offset}", f"data.ignore=[ward,{ignored.pop()}]", "objective=poisson")
+        lines = describe_site(check(plan_of("algo=newton", "reg=none", *ALL_ROWS, *words)))
+        assert any("give its logarithm" in line for line in lines) == (offset == "years")
+
+
 # -- minibatches
 
 

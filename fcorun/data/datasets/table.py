@@ -76,8 +76,6 @@ from fcorun.data.tasks import Survival, Task, find_task
 ColumnName = Annotated[str | None, "default outside identity"]
 ColumnNames = Annotated[list[str] | None, "default outside identity"]
 
-_WIDE_OFFSETS = 20  # with a log link, means that differ by a factor of 5e8
-
 
 @dataclass(frozen=True)
 class Table(Dataset):
@@ -506,11 +504,6 @@ class Table(Dataset):
             warnings.append(word(f"`data.weight={self.weight}` weighs the rows in training and its metrics; scores.csv "
                                  "counts each row once, and features are standardized by the rows as they are")
                             )  # fmt: skip
-        width = 0.0 if rows.offset is None else np.ptp(rows.offset)
-        if width > _WIDE_OFFSETS:
-            warnings.append(word(f"`data.offset={self.offset}` spans {width:g}, and is added to the linear predictor, "
-                                 "with a log link to the logarithm of the mean: if it is an exposure such as days, "
-                                 "give its logarithm"))  # fmt: skip
         if rows.client is None and self.clients > 1:
             clients = (
                 "no clients are given" if self.target is None else word("no column of clients is given (`data.client`)")

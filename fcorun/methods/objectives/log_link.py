@@ -15,6 +15,10 @@ from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
 from fcorun.methods.objectives.objective import LinearModel, Margins
 
+_LARGEST_EXPONENT = 700  # of exp in float64
+_POWERS = 0.25, 1.5  # of an exposure that the mean is about proportional to
+_CLEAR_GAIN = 20  # of twice a log-likelihood; 10 is very strong evidence (Kass and Raftery, JASA 1995)
+
 
 def extended_exp(p: jax.Array, ceiling: float | None) -> jax.Array:
     """Compute exp(p) up to ``ceiling``, and beyond it the Taylor polynomial of second order at log(ceiling).
@@ -37,6 +41,43 @@ def extended_exp_conjugate(v: jax.Array, ceiling: float | None) -> jax.Array:
     excess = jnp.maximum(v / ceiling - 1, 0)
     parabola = ceiling * ((1 + excess) * math.log(ceiling) + excess**2 / 2 - 1)
     return jnp.where(v <= ceiling, xlogy(v, v) - v, parabola)
+
+
+def are_exposures(offset: np.ndarray, y: np.ndarray) -> bool:
+    """Return whether targets y (n,) follow the logarithm of their offsets (n,), and not the offsets themselves.
+
+    Both are judged by the quasi-likelihood of counts with a constant and no features (McCullagh and Nelder, Generalized
+    Linear Models, 1989, chapter 9). Offsets below 0, or 0 in a row with a target, are no exposures.
+    """
+    exposed = offset > 0
+    total = y.sum()
+    if not exposed.any() or (offset < 0).any() or y[~exposed].any() or total <= 0:
+        return False
+    exposure = offset[exposed]
+    logarithm = np.log(exposure)
+
+    def differentiate_in_power(power: float) -> float:
+        share = exposure**power / (exposure**power).sum()
+        return float(y[exposed] @ logarithm - total * (share @ logarithm))
+
+    # the best power of the exposure lies between, which a logarithm of days, above 0 too, has no reason for
+    if not differentiate_in_power(_POWERS[0]) > 0 > differentiate_in_power(_POWERS[1]):
+        return False
+    return compare_exposures(exposure, y[exposed], np.logaddexp.reduce(offset)) > _CLEAR_GAIN
+
+
+def compare_exposures(exposure: np.ndarray, y: np.ndarray, log_sum: float) -> float:
+    """Return how much better targets y (n,) are proportional to their exposure (n,) than to the exp of it.
+
+    The gain is that of twice the quasi-likelihood, per dispersion. ``log_sum`` is the logarithm of the sum of the exp
+    of the exposures.
+    """
+    total = y.sum()
+    as_exposure = y @ np.log(exposure) - total * np.log(exposure.sum())
+    as_logarithm = y @ exposure - total * log_sum
+    mean = total * exposure / exposure.sum()
+    dispersion = float(((y - mean) ** 2 / mean).mean())
+    return 2 * float(as_exposure - as_logarithm) / max(dispersion, np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -84,6 +125,13 @@ class LogLink(LinearModel):
 
     def response(self, prediction):
         return jnp.exp(prediction)
+
+    def remark_on_offset(self, offset, y):
+        if not are_exposures(offset, y):
+            return super().remark_on_offset(offset, y)
+        least, most = (f"{math.exp(min(value, _LARGEST_EXPONENT)):,.4g}" for value in (offset.min(), offset.max()))
+        return (f"multiplies the mean by its exp, {least} to {most}, and the targets follow its logarithm better: if "
+                "it is an exposure such as years, give its logarithm")  # fmt: skip
 
     def final_warning(self, final):
         share = final.get("train_beyond", 0.0)

@@ -18,6 +18,7 @@ from fcorun.methods.objectives.intercepts import ClientIntercepts, fit_client_in
 
 # The matrix product of examples and parameters, fast for many runs at once.
 
+_WIDE_OFFSETS = 20  # with a log link, means that differ by a factor of 5e8
 _COLUMNS = 8  # the number of floats in a vector register, or a divisor of it
 
 
@@ -234,6 +235,14 @@ class Objective(PluginBase, ABC):
     def remark_on_targets(self, y: np.ndarray) -> list[str]:
         """Return remarks on training targets y (N,) that fit, and that the objective is perhaps not meant for."""
         return []
+
+    def remark_on_offset(self, offset: np.ndarray, y: np.ndarray) -> str:
+        """Return a clause on offsets (N,) of training targets y (N,) that are perhaps exposures; "" for none."""
+        width = np.ptp(offset) if len(offset) else 0.0
+        if width <= _WIDE_OFFSETS:
+            return ""
+        return (f"spans {width:g}, and is added to the linear predictor, with a log link to the logarithm of the mean: "
+                "if it is an exposure such as days, give its logarithm")  # fmt: skip
 
     def final_warning(self, final: Mapping[str, float]) -> str:
         """Return a warning about a run that ended with these metrics, or an empty text."""

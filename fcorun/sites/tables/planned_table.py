@@ -7,6 +7,7 @@ multiple of the plain sum.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -50,7 +51,7 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
         checks.append(partial(check_intercepts, plan))
     if plan.infer is not None and plan.infer.cluster == "group":
         checks.append(check_groups)
-    return read_site_table(
+    table = read_site_table(
         plan.shared_options,
         options,
         policy,
@@ -59,6 +60,12 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
         uploads_by_client=plan.tells_uploads,
         holds_clients_out=plan.select is not None and plan.select.by == "clients",
     )
+    rows = table.rows
+    if rows.offset is None or rows.y.dtype.kind != "f":
+        return table
+    training = table.masks[0]
+    remarks = build.remark_on_offset(plan.experiment, rows.offset[training], rows.y[training])
+    return replace(table, rows=replace(rows, warnings=(*rows.warnings, *remarks)))
 
 
 def check_targets_of_site(experiment: PreparedExperiment, y: np.ndarray) -> None:
