@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.config import AUTO, code_identifier, numeric_fields
-from fcorun.base.errors import UserError, abbreviate, suggest_name, word
+from fcorun.base.errors import UserError, abbreviate, suggest_name
 from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.base.system.files import cached_by_key, interruptible_at_once
 from fcorun.base.system.machine import current_hosts, use_precision
@@ -68,7 +68,7 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
         warnings += warn_class_like_target(data.train.y)
     if not data.train.stays_at_sites:
         warnings += experiment.objective.remark_on_targets(data.train.y)
-        warnings += remark_on_offset(experiment, data.train.offset, data.train.y)
+        warnings += experiment.objective.remark_on_offset(data.train.offset, data.train.y)
     if data.held_out_clients and (data.features.standardized or {}).get("by") == "per_client":
         warnings.append(explain_own_scale(f"the rows of {abbreviate(data.held_out_clients)}"))
     if isinstance(experiment.reg, NoRegularizer):
@@ -77,14 +77,6 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
         warnings += warn_clients_without_events(data.train, data.client_names)
         warnings += warn_uninformative_features(data.is_informative, data.features.names)
     return replace(data, warnings=(*data.warnings, *warnings)) if warnings else data
-
-
-def remark_on_offset(experiment: PreparedExperiment, offset: np.ndarray | None, y: np.ndarray) -> list[str]:
-    """Return a remark on offsets (N,) of training targets y (N,) that are perhaps exposures, not their logarithms."""
-    clause = "" if offset is None else experiment.objective.remark_on_offset(offset, y)
-    name = getattr(experiment.data, "offset", None)
-    subject = "the offset" if name is None else word(f"`data.offset={name}`")
-    return [f"{subject} {clause}"] if clause else []
 
 
 def check_targets(experiment: PreparedExperiment, y: np.ndarray, held_out_y: np.ndarray) -> None:

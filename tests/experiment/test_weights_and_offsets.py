@@ -214,7 +214,7 @@ def test_limits_of_weights_and_a_wide_offset_give_warnings(tmp_path):
     assert "data.weight=k weighs" in weight
     assert "scores.csv counts each row once, and features are standardized by the rows as they are" in weight
     (wide,) = warnings_of(offset="days")
-    assert wide.startswith("data.offset=days spans 364")
+    assert wide.startswith("data.offset spans 364")
     assert wide.endswith("if it is an exposure such as days, give its logarithm")
     assert warnings_of() == ()
 
@@ -243,7 +243,7 @@ def test_an_exposure_in_place_of_its_logarithm_is_remarked(objective, tmp_path, 
         return [text for text in warnings if "data.offset" in text]
 
     (remark,) = remarks_of("years")
-    assert remark.startswith("data.offset=years multiplies the mean by its exp, 1.1")
+    assert remark.startswith("data.offset multiplies the mean by its exp, 1.1")
     assert remark.endswith("if it is an exposure such as years, give its logarithm")
     assert remarks_of("log_years") == remarks_of("log_days") == []
 

@@ -127,11 +127,11 @@ class LogLink(LinearModel):
         return jnp.exp(prediction)
 
     def remark_on_offset(self, offset, y):
-        if not are_exposures(offset, y):
+        if offset is None or not are_exposures(offset, y):
             return super().remark_on_offset(offset, y)
         least, most = (f"{math.exp(min(value, _LARGEST_EXPONENT)):,.4g}" for value in (offset.min(), offset.max()))
-        return (f"multiplies the mean by its exp, {least} to {most}, and the targets follow its logarithm better: if "
-                "it is an exposure such as years, give its logarithm")  # fmt: skip
+        return [word(f"`data.offset` multiplies the mean by its exp, {least} to {most}, and the targets follow its "
+                     "logarithm better: if it is an exposure such as years, give its logarithm")]  # fmt: skip
 
     def final_warning(self, final):
         share = final.get("train_beyond", 0.0)

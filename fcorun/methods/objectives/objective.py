@@ -13,6 +13,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
 from fcorun.base.config import NonNegative, PluginBase
+from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
 from fcorun.methods.objectives.intercepts import ClientIntercepts, fit_client_intercepts
 
@@ -236,13 +237,13 @@ class Objective(PluginBase, ABC):
         """Return remarks on training targets y (N,) that fit, and that the objective is perhaps not meant for."""
         return []
 
-    def remark_on_offset(self, offset: np.ndarray, y: np.ndarray) -> str:
-        """Return a clause on offsets (N,) of training targets y (N,) that are perhaps exposures; "" for none."""
-        width = np.ptp(offset) if len(offset) else 0.0
+    def remark_on_offset(self, offset: np.ndarray | None, y: np.ndarray) -> list[str]:
+        """Return remarks on offsets (N,), None without any, of training targets y (N,) that are perhaps exposures."""
+        width = 0.0 if offset is None or not len(offset) else np.ptp(offset)
         if width <= _WIDE_OFFSETS:
-            return ""
-        return (f"spans {width:g}, and is added to the linear predictor, with a log link to the logarithm of the mean: "
-                "if it is an exposure such as days, give its logarithm")  # fmt: skip
+            return []
+        return [word(f"`data.offset` spans {width:g}, and is added to the linear predictor, with a log link to the "
+                     "logarithm of the mean: if it is an exposure such as days, give its logarithm")]  # fmt: skip
 
     def final_warning(self, final: Mapping[str, float]) -> str:
         """Return a warning about a run that ended with these metrics, or an empty text."""

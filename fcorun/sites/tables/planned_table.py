@@ -64,7 +64,7 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
     if rows.offset is None or rows.y.dtype.kind != "f":
         return table
     training = table.masks[0]
-    remarks = build.remark_on_offset(plan.experiment, rows.offset[training], rows.y[training])
+    remarks = plan.experiment.objective.remark_on_offset(rows.offset[training], rows.y[training])
     return replace(table, rows=replace(rows, warnings=(*rows.warnings, *remarks)))
 
 
