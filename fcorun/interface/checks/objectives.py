@@ -240,6 +240,31 @@ def check_conjugate(case: ObjectiveCase) -> None:
         require_at_least("loss(p) + conjugate(u) - u p", objective.loss(p, batch.y) + conjugate - u * p, 0, 1e-12)
 
 
+def check_numpy_derivatives(case: ObjectiveCase) -> None:
+    """Require that the derivatives in NumPy are those of the losses, by automatic differentiation."""
+    objective = case.objective
+    if not isinstance(objective, LinearModel) or not objective.has_numpy_derivatives:
+        raise NotApplicable("it has no derivatives in NumPy")
+    skip_unless(case.n_outputs == 1, "it has several outputs")
+    w, batch = case.example()
+    x, y, weight = (np.asarray(values) for values in (batch.x, batch.y, batch.weight))
+    client = np.arange(ROWS) // 4
+
+    def total(prediction):
+        return weight @ objective.client_losses(prediction, batch.y, batch.weight, jnp.asarray(client))
+
+    prediction = case.problem.predict(w, batch.x)
+    derivatives = objective.derivatives(np.asarray(prediction), y, weight, client)
+    hessian = (x.T * derivatives.curvature) @ x
+    if derivatives.eliminate is not None:
+        eliminated = derivatives.eliminate(x.T)
+        hessian -= eliminated @ eliminated.T
+    require_close("the loss of derivatives()", derivatives.loss, total(prediction), rtol=1e-9)
+    require_close("the slope of derivatives()", derivatives.slope, jax.grad(total)(prediction), rtol=1e-9, atol=1e-12)
+    expected = x.T @ jax.hessian(total)(prediction) @ x
+    require_close("the Hessian of derivatives()", hessian, expected, rtol=1e-9, atol=1e-10)
+
+
 def check_float32(case: ObjectiveCase) -> None:
     """Require float32 losses and gradients for float32 data."""
     problem = case.problem

@@ -10,7 +10,7 @@ from jax import lax
 from jax.scipy.special import xlogy
 
 from fcorun.base.errors import UserError
-from fcorun.methods.objectives.objective import LinearModel, Margins
+from fcorun.methods.objectives.objective import LinearModel, LossDerivatives, Margins
 
 _NO_WEIGHT = -1e30  # the logarithm of a weight of 0, finite so that derivatives are
 
@@ -111,6 +111,48 @@ class Cox(LinearModel):
         mixed = row_share + 1 - scale
         others = scale * (mean - log_risk) - row_share * log_share + xlogy(scale - row_share, scale)
         return jnp.where(is_event, others + xlogy(mixed, mixed) - mixed * log_weight, 0)
+
+    def derivatives(self, prediction, y, weight, client):
+        """Return the sum of the losses and its derivatives, in NumPy.
+
+        With the expected events a of the rows, and the mean m_t of the features in the risk set of each time t of
+        events, whose weights add up to d_t, the Hessian is X' diag(a) X - sum_t d_t m_t m_t'.
+        """
+        rows = np.lexsort((-np.abs(y), client))
+        rows = rows[weight[rows] > 0]
+        is_new_client = np.diff(client[rows], prepend=-1) != 0
+        is_new_time = is_new_client | (np.diff(np.abs(y[rows]), prepend=0) != 0)
+        first = np.flatnonzero(is_new_client)
+        sizes = np.diff(first, append=len(rows))
+        first_of_time = np.flatnonzero(is_new_time)
+        last_of_time = np.append(first_of_time[1:], len(rows)) - 1
+        time_of_row = np.cumsum(is_new_time) - 1
+
+        def add_up(values: np.ndarray) -> np.ndarray:
+            """Return the sums over the rows of a client up to each row: with falling times those over risk sets."""
+            return np.concatenate([np.cumsum(part, axis=-1) for part in np.split(values, first[1:], axis=-1)], axis=-1)
+
+        own_weight = weight[rows]
+        event_weight = np.where(y[rows] > 0, own_weight, 0)
+        largest = np.repeat(np.maximum.reduceat(prediction[rows], first), sizes)
+        risk = own_weight * np.exp(prediction[rows] - largest)
+        risk_of_time = np.maximum(add_up(risk)[last_of_time], np.finfo(float).tiny)
+        mean_weight = np.repeat(np.add.reduceat(own_weight, first) / sizes, sizes)
+        log_risk = np.log(risk_of_time)[time_of_row] + largest - np.log(mean_weight)
+        events = np.add.reduceat(event_weight, first_of_time)
+        hazard = np.zeros(len(rows))
+        hazard[last_of_time] = events / risk_of_time  # all rows of a time are at risk at its events
+        later = [np.cumsum(part[::-1])[::-1] for part in np.split(hazard, first[1:])]
+        expected = np.zeros(len(y))
+        expected[rows] = risk * np.concatenate(later)
+        slope = expected - np.where(y > 0, weight, 0)
+
+        def eliminate(features: np.ndarray) -> np.ndarray:
+            has_event = events > 0
+            means = add_up(features[:, rows] * risk)[:, last_of_time[has_event]] / risk_of_time[has_event]
+            return means * np.sqrt(events[has_event])
+
+        return LossDerivatives(float(event_weight @ (log_risk - prediction[rows])), slope, expected, eliminate)
 
     def curvature(self, features, outputs, weight=None, y=None):
         """Return bounds on the eigenvalues of the Hessian of a client's loss: a mean of covariances in risk sets.

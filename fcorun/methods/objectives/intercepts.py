@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -49,20 +50,22 @@ class InterceptSearch(NamedTuple):
     def advance(self, sums: LossSums, has_curvature_bound: bool) -> "InterceptSearch":
         """Return the search after a step, given the sums over all rows at ``bias``."""
         bias, slope = self.bias, sums.slope
-        low = jnp.where(slope < 0, bias, self.low)
-        high = jnp.where(slope > 0, bias, self.high)
+        xp = np if isinstance(bias, np.ndarray) else jnp
+        low = xp.where(slope < 0, bias, self.low)
+        high = xp.where(slope > 0, bias, self.high)
         step, longest = -slope / sums.curvature, 2.0**self.steps
         if not has_curvature_bound:  # a step from a flat part of the loss may overflow
-            step = jnp.clip(step, -longest, longest)
+            step = xp.clip(step, -longest, longest)
         newton = bias + step
-        middle = jnp.where(jnp.isfinite(low + high), (low + high) / 2, bias - jnp.sign(slope) * longest)
+        middle = xp.where(xp.isfinite(low + high), (low + high) / 2, bias - xp.sign(slope) * longest)
         inside = (newton > low) & (newton < high)
-        return InterceptSearch(jnp.where(inside, newton, middle), low, high, self.steps + 1)
+        bias = xp.where(inside, newton, middle)
+        return InterceptSearch(bias, low, high, self.steps + 1)  # type: ignore[arg-type]
 
 
 def has_best_intercept(sums: LossSums) -> jax.Array:
     """Return whether sums over all rows are those of the best intercept, up to rounding."""
-    return jnp.abs(sums.slope) <= _BEST_INTERCEPT * jnp.finfo(sums.slope.dtype).eps * sums.slope_size
+    return abs(sums.slope) <= _BEST_INTERCEPT * jnp.finfo(sums.slope.dtype).eps * sums.slope_size
 
 
 # The intercepts of clients, each of which minimizes the sum of the losses of its client's rows.
@@ -154,3 +157,31 @@ def fit_client_intercepts(
     share = jnp.where(finite, total, 0)
     mean = share @ values / jnp.maximum(share.sum(), jnp.finfo(share.dtype).tiny)
     return ClientIntercepts(values, mean, finite)
+
+
+RowDerivatives = tuple[np.ndarray, np.ndarray, np.ndarray]  # the loss of each row, and its two derivatives, each (n,)
+
+
+def find_intercepts(
+    row_derivatives: Callable[[np.ndarray], RowDerivatives],
+    prediction: Float[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+    client: Int[np.ndarray, " n"],
+    has_curvature_bound: bool,
+) -> Float[np.ndarray, " n"]:
+    """Return for each row the intercept of its client that minimizes the losses of the client's rows, in NumPy."""
+    n_clients = int(client.max()) + 1
+    zeros = np.zeros(n_clients)
+    search = InterceptSearch(zeros, zeros - np.inf, zeros + np.inf)  # type: ignore[arg-type]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for _ in range(MAX_INTERCEPT_STEPS):
+            _, slope, curvature = row_derivatives(prediction + search.bias[client])
+            values = (weight * slope, weight * abs(slope), weight * curvature)
+            of_clients = [np.bincount(client, of_row, n_clients) for of_row in values]
+            sums = LossSums(zeros, *of_clients)  # type: ignore[arg-type]
+            is_best = has_best_intercept(sums)
+            if is_best.all():
+                break
+            moved = search.advance(sums, has_curvature_bound)
+            search = moved._replace(bias=np.where(is_best, search.bias, moved.bias))
+    return np.asarray(search.bias)[client]

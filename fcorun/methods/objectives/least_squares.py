@@ -26,6 +26,10 @@ class LeastSquares(LinearModel):
     def response(self, prediction):
         return prediction
 
+    def row_derivatives(self, prediction, y):
+        residual = prediction - y
+        return residual**2, 2 * residual, np.full(len(y), 2.0)
+
     def conjugate(self, u, y):
         return u * y + u**2 / 4
 

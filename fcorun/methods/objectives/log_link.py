@@ -43,6 +43,15 @@ def extended_exp_conjugate(v: jax.Array, ceiling: float | None) -> jax.Array:
     return jnp.where(v <= ceiling, xlogy(v, v) - v, parabola)
 
 
+def derive_extended_exp(p: np.ndarray, ceiling: float | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ``extended_exp`` and its two derivatives, in NumPy."""
+    log_ceiling = math.inf if ceiling is None else math.log(ceiling)
+    excess = np.maximum(p - log_ceiling, 0)
+    with np.errstate(over="ignore"):
+        second = np.exp(np.minimum(p, log_ceiling))
+    return second * (1 + excess + excess**2 / 2), second * (1 + excess), second
+
+
 def are_exposures(offset: np.ndarray, y: np.ndarray) -> bool:
     """Return whether targets y (n,) follow the logarithm of their offsets (n,), and not the offsets themselves.
 
@@ -191,6 +200,11 @@ class Poisson(LogLink):
     def half_deviance(self, exp_value, prediction, y):
         return exp_value - y * prediction - y + xlogy(y, y)
 
+    def row_derivatives(self, prediction, y):
+        mean, slope, curvature = derive_extended_exp(prediction, self.ceiling)
+        loss = mean - y * prediction - y + y * np.log(np.where(y > 0, y, 1))
+        return loss, slope - y, curvature
+
     def conjugate(self, u, y):
         return extended_exp_conjugate(u + y, self.ceiling) + y - xlogy(y, y)
 
@@ -221,6 +235,11 @@ class Gamma(LogLink):
 
     def half_deviance(self, exp_value, prediction, y):
         return exp_value - 1 - self.exponent(prediction, y)
+
+    def row_derivatives(self, prediction, y):
+        exponent = np.log(y) - prediction
+        ratio, slope, curvature = derive_extended_exp(exponent, self.ceiling)
+        return ratio - 1 - exponent, 1 - slope, curvature
 
     def conjugate(self, u, y):
         return extended_exp_conjugate(1 - u, self.ceiling) + 1 + u * jnp.log(y)

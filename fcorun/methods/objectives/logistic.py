@@ -52,6 +52,13 @@ class Logistic(LinearModel):
             return jax.nn.sigmoid(jnp.stack([-prediction, prediction], axis=1))
         return jax.nn.softmax(prediction, axis=1)
 
+    def row_derivatives(self, prediction, y):
+        """Return the loss of each row of two classes and its two derivatives in the prediction, in NumPy, each (n,)."""
+        with np.errstate(over="ignore"):
+            probability = 1 / (1 + np.exp(-prediction))
+        loss = np.logaddexp(0, prediction) - y * prediction
+        return loss, probability - y, probability * (1 - probability)
+
     def conjugate(self, u, y):
         """Return the conjugate of the loss of two classes; that of more classes is not defined here."""
         return logistic_conjugate(u, y)

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, NamedTuple, Self, TypeVar
 
@@ -15,7 +15,12 @@ from jaxtyping import Array, Float, Int, Shaped
 from fcorun.base.config import NonNegative, PluginBase
 from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
-from fcorun.methods.objectives.intercepts import ClientIntercepts, fit_client_intercepts
+from fcorun.methods.objectives.intercepts import (
+    ClientIntercepts,
+    RowDerivatives,
+    find_intercepts,
+    fit_client_intercepts,
+)
 
 # The matrix product of examples and parameters, fast for many runs at once.
 
@@ -256,6 +261,26 @@ class Objective(PluginBase, ABC):
     # Optional, for "auto" steps: curvature(features, outputs, weight=None), see LinearModel; if ``client_losses`` is
     # overridden also y=None, the targets, see Cox.
     # Optional, for client proxes in closed form: quadratic(features, y, weight=None), see LeastSquares.
+    # Optional, for paths of strengths solved in NumPy: row_derivatives(prediction, y), see Logistic; if
+    # ``client_losses`` is overridden derivatives(prediction, y, weight, client), see Cox. Not inherited.
+
+
+class LossDerivatives(NamedTuple):
+    """The weighted sum of the losses of n rows, and its derivatives in their predictions, in NumPy.
+
+    The Hessian in the coefficients of features X (n, k) is X' diag(curvature) X - U U', where ``eliminate`` makes U
+    of X': the parts of intercepts that the losses eliminate, or of the means of risk sets.
+
+    Attributes:
+        loss: the sum.
+        slope, curvature: (n,).
+        eliminate: maps features (k, n) to U (k, g); None: U = 0.
+    """
+
+    loss: float
+    slope: np.ndarray
+    curvature: np.ndarray
+    eliminate: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 class Margins(NamedTuple):
@@ -319,6 +344,37 @@ class LinearModel(Objective):
     @property
     def has_curvature_bound(self):
         return math.isfinite(self.second_derivative_bounds(1)[1])
+
+    @property
+    def has_numpy_derivatives(self) -> bool:
+        """Return whether the class itself defines the derivatives of its losses in NumPy."""
+        return not vars(type(self)).keys().isdisjoint(("row_derivatives", "derivatives"))
+
+    def derivatives(
+        self,
+        prediction: Float[np.ndarray, " n"],
+        y: Shaped[np.ndarray, " n"],
+        weight: Float[np.ndarray, " n"],
+        client: Int[np.ndarray, " n"],
+    ) -> LossDerivatives:
+        """Return the weighted sum of the losses of rows sorted by client, and its derivatives, without the ridge."""
+        row_derivatives: Callable[..., RowDerivatives] = self.row_derivatives  # type: ignore[attr-defined]
+        if not self.client_intercepts:
+            loss, slope, curvature = row_derivatives(prediction, y)
+            return LossDerivatives(float(weight @ loss), weight * slope, weight * curvature)
+        intercepts = find_intercepts(
+            lambda p: row_derivatives(p, y), prediction, weight, client, self.has_curvature_bound
+        )
+        loss, slope, curvature = row_derivatives(prediction + intercepts, y)
+        curvature = weight * curvature
+        first = np.flatnonzero(np.diff(client, prepend=-1))  # row of each client
+        of_client = np.add.reduceat(curvature, first)
+        root = np.sqrt(np.where(of_client > 0, of_client, np.inf))
+
+        def eliminate(features: np.ndarray) -> np.ndarray:
+            return np.add.reduceat(features * curvature, first, axis=1) / root
+
+        return LossDerivatives(float(weight @ loss), weight * slope, curvature, eliminate)
 
     def shapes(self, features, classes):
         outputs = (classes,) if classes > 2 else ()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcorun.methods.regularizers.balls import simplex_threshold
 from fcorun.methods.regularizers.regularizer import Norm, divide_by_factor, soft_threshold
@@ -51,6 +52,9 @@ class L1(Norm):
 
     def dual_norm(self, v, if_unpenalized):
         return divide_by_factor(jnp.abs(v), self.factor(v), if_unpenalized).max()
+
+    def l1_and_ridge(self, features):
+        return self.strength * self.feature_factors(features), np.zeros(features)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+import numpy as np
 
 from fcorun.base.config import UNSET, Fraction, NonNegative, Positive
 from fcorun.methods.regularizers.regularizer import Regularizer, divide_by_factor, largest_scale, soft_threshold
@@ -36,6 +37,9 @@ class L2(Regularizer):
         strength = jnp.asarray(self.strength)
         squares = divide_by_factor(v**2, self.factor(v), jnp.inf).sum()
         return jnp.where(strength > 0, squares / (4 * jnp.where(strength > 0, strength, 1)), 0.0)
+
+    def l1_and_ridge(self, features):
+        return np.zeros(features), 2 * self.strength * self.feature_factors(features)
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,10 @@ class ElasticNet(Regularizer):
         excess = jnp.maximum(jnp.abs(v) - self.strength * self.l1_ratio * factor, 0)
         squares = divide_by_factor(excess**2, factor, jnp.inf).sum()
         return jnp.where(curvature > 0, squares / (2 * jnp.where(curvature > 0, curvature, 1)), 0.0)
+
+    def l1_and_ridge(self, features):
+        both = self.strength * self.feature_factors(features)
+        return self.l1_ratio * both, (1 - self.l1_ratio) * both
 
     @property
     def _curvature(self):

@@ -12,10 +12,11 @@ BMC Med. Res. Methodol. 2016).
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,8 @@ from fcorun.experiment.requirements import has_gaps
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.objectives.objective import Objective
 from fcorun.methods.problem import solver
-from fcorun.methods.problem.problem import Batch, Vector
+from fcorun.methods.problem.path_solver import PathPoint, has_path_solver, solve_path
+from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.results.model_outputs import compute_predictions
 from fcorun.results.models.client_intercepts import add_client_intercepts, difference_from_mean
 from fcorun.results.models.predictions import Predictions, describe_output, predict_personal
@@ -172,7 +174,7 @@ class PathFitter:
 
     def fit(self, make_subsets: Sequence[Callable[[], RowSubset]], on_fit: Callable[[int, PathFit], None]) -> None:
         """Run the path on each subset, made just before it is run; call ``on_fit`` with its position and its fit."""
-        one_thread = self.experiment.settings.debug or not compute_policy().threaded_batches or self._is_baseline
+        one_thread = self.experiment.settings.debug or not compute_policy().threaded_batches
         threads = 1 if one_thread else available_cores()
         # a fit has one core: with several threads, products of matrices as small as a client's take five times as long
         blas_threads = 1 if threads > 1 else None
@@ -324,35 +326,54 @@ class PathFitter:
         offset = None if self.data.train.offset is None else jnp.asarray(self.data.train.offset)
         client = jnp.asarray(self.data.train.client)
         batch = Batch(view.x, view.y, jnp.asarray(weight / weight.sum()), offset=offset, client=client)
-        if "compiled" not in self._shared:
-            # compile_programs asks has_duality_gap, which depends on the strength: it must be one of the path
-            reg = problem.regularizer.with_value(runs.param_name, runs.values[0])
-            self._shared["compiled"] = solver.compile_programs(replace(problem, regularizer=reg), view.x.shape[1])
-        compiled = self._shared["compiled"]
         measure = self._measure_by(experiment, data, view, "float64")
         predict = self._held_out_predictor(experiment, data)
-        start = None
-        results = []
+        regularizers = []
         for p, value in enumerate(runs.values):
             reg = problem.regularizer.with_value(runs.param_name, value)
             if runs.second is not None:
                 reg = replace(reg, **{runs.second.name: float(runs.second.values[p])})
-            client_problem = bind_client_problem(replace(problem, regularizer=reg), data, rows)
-            iterates = solver.minimize(
-                client_problem, batch, algo.tolerance, algo.max_iterations, start=start, compiled=compiled
-            )
-            for iterate in iterates:  # noqa: B007
+            regularizers.append(reg)
+        problems = [bind_client_problem(replace(problem, regularizer=reg), data, rows) for reg in regularizers]
+        results = []
+        for reg, (w, end_state) in zip(regularizers, self._solve_problems(algo, problems, batch), strict=True):
+            metrics = measure(w, numeric_fields(reg))
+            solution = {name: np.asarray(array) for name, array in w.items()}
+            solution = add_client_intercepts(experiment, data, solution)
+            results.append(_RunResult(metrics, solution, end_state, (0, 0, 0), predict(solution, None)))
+        return results
+
+    def _solve_problems(
+        self, algo: Baseline, problems: Sequence[Problem], batch: Batch
+    ) -> Iterator[tuple[Vector, str]]:
+        """Yield the solution of each problem of a path, and its state of END_STATES; each starts from the one before.
+
+        What the path solver does not solve to the tolerance, the solver of the baseline does.
+        """
+        points: Iterable[PathPoint | None] = repeat(None)
+        if has_path_solver(problems[0], batch):
+            points = solve_path(problems, batch, algo.tolerance)
+        start = None
+        for problem, point in zip(problems, points, strict=False):
+            if self.stop_requested.is_set():
+                raise KeyboardInterrupt
+            if point is not None:
+                start = point.w
+                if point.certified:
+                    yield start, "done"
+                    continue
+            with self._guard:
+                if "compiled" not in self._shared:
+                    self._shared["compiled"] = solver.compile_programs(problem, batch.x.shape[1])
+            options = {"start": start, "compiled": self._shared["compiled"]}
+            for iterate in solver.minimize(problem, batch, algo.tolerance, algo.max_iterations, **options):  # noqa: B007
                 if self.stop_requested.is_set():
                     raise KeyboardInterrupt
-            metrics = measure(iterate.w, numeric_fields(reg))
-            solution = {name: np.asarray(array) for name, array in iterate.w.items()}
-            solution = add_client_intercepts(experiment, data, solution)
             end_state = "diverged"
             if np.isfinite(iterate.objective):
                 end_state = "done" if iterate.certified else "not certified"
                 start = iterate.w
-            results.append(_RunResult(metrics, solution, end_state, (0, 0, 0), predict(solution, None)))
-        return results
+            yield iterate.w, end_state
 
 
 def complete_subset(experiment: PreparedExperiment, subset: RowSubset) -> Iterator[RowSubset]:

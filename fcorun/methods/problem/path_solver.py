@@ -1,0 +1,406 @@
+"""Minima of F + psi along a path of strengths: a proximal Newton method in NumPy, of which nothing is compiled.
+
+psi is a sum of l1_j |w_j| + ridge_j w_j^2 / 2 over the features. Each problem starts from the minimum of the one
+before, as in Friedman, Hastie and Tibshirani (J. Stat. Softw. 2010), with the features that the sequential strong rule
+keeps (Tibshirani et al., J. R. Stat. Soc. B 2012). Features left out whose optimality condition fails then join them.
+A step goes to the minimum of a quadratic model of F plus psi (Lee, Sun and Saunders, SIAM J. Optim. 2014). The gradient
+of the model is exact, and its Hessian may be that of an earlier point, since a Hessian costs as much as many steps. A
+search over signs finds the minimum of the model (Lee, Battle, Raina and Ng, NIPS 2006), by linear systems alone.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from fcorun.methods.objectives.intercepts import find_intercepts
+from fcorun.methods.objectives.objective import LinearModel, LossDerivatives, is_linear_model
+from fcorun.methods.problem.duality_gap import has_one_output
+from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
+from fcorun.methods.problem.problem import Batch, Problem, Vector
+
+_ATTEMPTS = 20  # to reach the tolerance, each with the features that violate their condition
+_MAX_STEPS = 200
+_MAX_SIGN_STEPS = 500
+_STEPS_PER_HESSIAN = 8  # cost as much as a Hessian
+_ARMIJO = 1e-4  # the share of the predicted decrease that a step must reach
+_SMALLEST_STEP = 1e-10
+_ROUNDING = 1e-14  # of a value, relative to it
+_FEASIBLE = 1e-12  # of the sum of the slopes, relative to the sum of their sizes: that of the best intercept
+_VIOLATION = 1e-11  # of an optimality condition, relative to l1_j
+_JITTER = 1e-10  # of a diagonal, for features that are combinations of others
+
+
+class PathRows(NamedTuple):
+    """The n rows of a path, sorted by client.
+
+    Attributes:
+        x: the features (p, n), with a row of ones for an intercept, which is the last one.
+        y, weight, offset, client: the targets, the weights in F, the offsets and the clients, each (n,).
+    """
+
+    x: Float[np.ndarray, "p n"]
+    y: Shaped[np.ndarray, " n"]
+    weight: Float[np.ndarray, " n"]
+    offset: Float[np.ndarray, " n"]
+    client: Int[np.ndarray, " n"]
+
+    @classmethod
+    def of_batch(cls, problem: Problem, batch: Batch) -> "PathRows":
+        """Return the rows of a batch that have a weight."""
+        weight = np.asarray(batch.weight)
+        has_weight = weight > 0
+        n_rows = int(has_weight.sum())
+        n_features = batch.x.shape[1]
+        x = np.ones((n_features + ("bias" in problem.shapes), n_rows))
+        x[:n_features] = np.asarray(batch.x)[has_weight].T
+        x[:n_features] *= problem.scale
+        offset = np.zeros(n_rows) if batch.offset is None else np.asarray(batch.offset)[has_weight]
+        client = np.zeros(n_rows, int) if batch.client is None else np.asarray(batch.client)[has_weight]
+        return cls(x, np.asarray(batch.y)[has_weight], weight[has_weight], offset, client)
+
+
+class WeightedPenalty(NamedTuple):
+    """psi and the ridge of F: the sum of l1_j |theta_j| + ridge_j theta_j^2 / 2; both are 0 for an intercept.
+
+    Attributes:
+        l1, ridge: (p,).
+    """
+
+    l1: Float[np.ndarray, " p"]
+    ridge: Float[np.ndarray, " p"]
+
+    @classmethod
+    def of_problem(cls, problem: Problem, n_features: int) -> "WeightedPenalty":
+        """Return the penalty of a problem for which ``has_path_solver`` is true."""
+        l1, ridge = problem.regularizer.l1_and_ridge(n_features)  # type: ignore[attr-defined]
+        of_intercept = np.zeros(1 if "bias" in problem.shapes else 0)
+        return cls(np.append(l1, of_intercept), np.append(ridge + problem.objective.ridge, of_intercept))
+
+    def value(self, theta: Float[np.ndarray, " p"]) -> float:
+        """Return the penalty of ``theta``."""
+        return float(self.l1 @ np.abs(theta) + self.ridge @ theta**2 / 2)
+
+
+class PathPoint(NamedTuple):
+    """A point of a path.
+
+    Attributes:
+        w: the parameters.
+        excess: an upper bound on F + psi at the point minus its minimum; infinite if none is known.
+        certified: whether the bound has reached the tolerance.
+    """
+
+    w: Vector
+    excess: float
+    certified: bool
+
+
+def has_path_solver(problem: Problem, batch: Batch) -> bool:
+    """Return whether ``solve_path`` solves a problem: a linear model of one output, derivatives in NumPy, and psi."""
+    objective = problem.objective
+    n_rows, n_features = batch.x.shape
+    return (
+        isinstance(objective, LinearModel)
+        and is_linear_model(type(objective))
+        and objective.has_numpy_derivatives
+        and has_one_output(problem, n_features)
+        and "l1_and_ridge" in vars(type(problem.regularizer))
+        and min(n_rows, n_features) <= MAX_PARAMETERS
+    )
+
+
+def solve_path(problems: Sequence[Problem], batch: Batch, tolerance: float) -> Iterator[PathPoint]:
+    """Yield the minimum of each of the problems, which differ in the numbers of psi alone.
+
+    A point is certified if its ``excess`` is at most ``tolerance`` times the objective of the model without features.
+    Call and consume this generator under ``jax.enable_x64(True)``.
+    """
+    shapes = problems[0].shapes
+    n_features = batch.x.shape[1]
+    objective = problems[0].objective
+    assert isinstance(objective, LinearModel)
+    state = _PathState(objective, PathRows.of_batch(problems[0], batch), "bias" in shapes, tolerance)
+    l1_before = None
+    for problem in problems:
+        penalty = WeightedPenalty.of_problem(problem, n_features)
+        threshold = penalty.l1 if l1_before is None else 2 * penalty.l1 - l1_before
+        joins = np.abs(state.full_gradient()) >= threshold
+        for _ in range(_ATTEMPTS):
+            state.add_features(joins)
+            has_converged = state.minimize(penalty)
+            gradient = state.full_gradient()
+            excess = state.bound_excess(penalty, gradient)
+            joins = (np.abs(gradient) > penalty.l1) & ~state.is_working
+            if excess <= state.goal or not (has_converged and joins.any()):
+                break
+        l1_before = penalty.l1
+        w = Vector(weights=jnp.asarray(state.theta[:n_features].reshape(shapes["weights"])))
+        if "bias" in shapes:
+            w["bias"] = jnp.asarray(state.theta[-1])
+        yield PathPoint(w, excess, excess <= state.goal)
+
+
+class _PathState:
+    """The point of a path, and the quadratic model of F in its working features.
+
+    Attributes:
+        theta: the point (p,), and ``derivatives`` of F in the predictions there.
+        working: the numbers of the features that may be nonzero, in the order in which they joined, (k,).
+        hessian: that of F in the working features, (k, k), at the point that has the derivatives ``model``.
+        goal: the excess at which a point is certified.
+    """
+
+    def __init__(self, objective: LinearModel, rows: PathRows, has_intercept: bool, tolerance: float):
+        self.objective = objective
+        self.rows = rows
+        self.has_intercept = has_intercept
+        self.theta = np.zeros(len(rows.x))
+        self.is_working = np.zeros(len(rows.x), bool)
+        if has_intercept:
+            self.is_working[-1] = True
+        self.working = np.flatnonzero(self.is_working)
+        self._columns = np.empty_like(rows.x)  # the working features, in their order
+        self._columns[: len(self.working)] = rows.x[self.working]
+        self._fit_intercept()
+        self._refresh()
+        self.scale = abs(self.derivatives.loss)
+        self.goal = tolerance * self.scale
+
+    @property
+    def design(self) -> Float[np.ndarray, "k n"]:
+        """The working features."""
+        return self._columns[: len(self.working)]
+
+    def full_gradient(self) -> Float[np.ndarray, " p"]:
+        """Return the gradient of F at the point."""
+        return self.rows.x @ self.derivatives.slope
+
+    def _predict(self, theta: np.ndarray) -> Float[np.ndarray, " n"]:
+        return self.rows.offset + theta[self.working] @ self.design
+
+    def _differentiate(self, theta: np.ndarray) -> LossDerivatives:
+        """Return the derivatives of F in the predictions at a point."""
+        rows = self.rows
+        return self.objective.derivatives(self._predict(theta), rows.y, rows.weight, rows.client)
+
+    def add_features(self, joins: Bool[np.ndarray, " p"]) -> None:
+        """Add features to the working ones, with their rows and columns of the Hessian."""
+        features = np.flatnonzero(joins & ~self.is_working)
+        known = len(self.working)
+        self._columns[known : known + len(features)] = self.rows.x[features]
+        self.working = np.append(self.working, features)
+        self.is_working[features] = True
+        if not len(features):
+            return
+        columns = self._multiply(self.design[known:])
+        hessian = np.empty((len(self.working), len(self.working)))
+        hessian[:known, :known] = self.hessian
+        hessian[:, known:] = columns
+        hessian[known:, :] = columns.T
+        self.hessian = hessian
+
+    def _multiply(self, features: np.ndarray) -> Float[np.ndarray, "k m"]:
+        """Return the columns of the model's Hessian that belong to some working features (m, n)."""
+        curvature = self.model.curvature
+        if len(features) == len(self.working):
+            root = features * np.sqrt(curvature)
+            columns = root @ root.T  # half the work of a product of two matrices
+        else:
+            columns = self.design @ (features * curvature).T
+        if self.model.eliminate is not None:
+            columns -= self.model.eliminate(self.design) @ self.model.eliminate(features).T
+        return columns
+
+    def minimize(self, penalty: WeightedPenalty) -> bool:
+        """Minimize F + psi over the working features; return whether the excess among them has reached the goal."""
+        l1 = penalty.l1[self.working]
+        ridge = penalty.ridge[self.working]
+        search = None
+        last_excess = np.inf
+        for _ in range(_MAX_STEPS):
+            point = self.theta[self.working]
+            slopes = self.design @ self.derivatives.slope
+            excess = self._bound_excess(penalty, slopes, self.working)
+            if excess <= self.goal / 4:
+                self._fit_intercept()
+                return True
+            is_fresh = self.model is self.derivatives
+            if not is_fresh and self._needs_hessian(excess, last_excess):
+                self._refresh()
+                search = None
+                is_fresh = True
+            if search is None:
+                search = SignSearch(self.hessian + np.diag(ridge), l1)
+            last_excess = excess
+            gradient = slopes + ridge * point
+            move = search.minimize(search.matrix @ point - gradient, point) - point
+            decrease = float(-gradient @ move + l1 @ (np.abs(point) - np.abs(point + move)))
+            if not self._step(penalty, move, decrease):
+                if is_fresh:
+                    return False
+                self._refresh()
+                search = None
+                last_excess = np.inf
+        return False
+
+    def _needs_hessian(self, excess: float, last_excess: float) -> bool:
+        """Return whether a Hessian of the point costs less than the steps to the goal with that of the model."""
+        if not np.isfinite(last_excess):
+            return False
+        rate = np.log(last_excess / excess)
+        return rate <= 0 or np.log(excess / self.goal) / rate > _STEPS_PER_HESSIAN
+
+    def _refresh(self) -> None:
+        """Make the quadratic model that of the point."""
+        self.model = self.derivatives
+        self.hessian = self._multiply(self.design)
+
+    def _step(self, penalty: WeightedPenalty, move: np.ndarray, decrease: float) -> bool:
+        """Go along ``move`` until F + psi is low enough by Armijo's rule; return False where it is nowhere.
+
+        With the Hessian of another point only the whole step is tried.
+        """
+        value = self.derivatives.loss + penalty.value(self.theta)
+        is_fresh = self.model is self.derivatives
+        step = 1.0
+        while step > _SMALLEST_STEP:
+            theta = self.theta.copy()
+            theta[self.working] += step * move
+            derivatives = self._differentiate(theta)
+            target = value - _ARMIJO * step * decrease + _ROUNDING * abs(value)
+            if derivatives.loss + penalty.value(theta) <= target:
+                self.theta = theta
+                self.derivatives = derivatives
+                return True
+            if not is_fresh:
+                return False
+            step /= 2
+        return False
+
+    def _fit_intercept(self) -> None:
+        """Make the intercept the best one for the weights."""
+        rows = self.rows
+        if self.has_intercept:
+            row_derivatives = partial(self.objective.row_derivatives, y=rows.y)  # type: ignore[attr-defined]
+            one_client = np.zeros(len(rows.y), int)
+            prediction = self._predict(self.theta)
+            has_bound = self.objective.has_curvature_bound
+            missing = find_intercepts(row_derivatives, prediction, rows.weight, one_client, has_bound)
+            self.theta[-1] += missing[0]
+        self.derivatives = self._differentiate(self.theta)
+
+    def bound_excess(self, penalty: WeightedPenalty, gradient: Float[np.ndarray, " p"]) -> float:
+        """Return an upper bound on F + psi at the point minus its minimum, given the gradient of F there.
+
+        The bound is infinite unless the intercept is the best one, and if other features have no penalty.
+        """
+        if self.has_intercept:
+            slope = self.derivatives.slope
+            if not abs(slope.sum()) <= _FEASIBLE * np.abs(slope).sum():
+                return np.inf
+        return self._bound_excess(penalty, gradient, np.arange(len(gradient)))
+
+    def _bound_excess(self, penalty: WeightedPenalty, slopes: np.ndarray, features: np.ndarray) -> float:
+        """Return the bound in some features, of which ``slopes`` is the gradient of F; of an intercept that is best.
+
+        F is nowhere below its tangent at the point: the bound is the largest decrease of the tangent plus psi. Where a
+        feature has no ridge, the decrease is at most the relative excess of the slope over l1_j times psi at the
+        minimum, which is at most the objective here minus the least F; no F falls below minus its value at 0.
+        """
+        is_penalized = features < len(self.theta) - self.has_intercept
+        point = self.theta[features][is_penalized]
+        slopes = slopes[is_penalized]
+        l1 = penalty.l1[features][is_penalized]
+        ridge = penalty.ridge[features][is_penalized]
+        beyond = np.maximum(np.abs(slopes) - l1, 0)
+        has_ridge = ridge > 0
+        if not (has_ridge | (l1 > 0)).all():
+            return np.inf
+        of_ridge = (beyond[has_ridge] ** 2 / (2 * ridge[has_ridge])).sum()
+        violation = (beyond[~has_ridge] / l1[~has_ridge]).max(initial=0)
+        psi = l1 @ np.abs(point) + ridge @ point**2 / 2
+        most_psi = psi + self.derivatives.loss + self.scale
+        return float(psi + slopes @ point + of_ridge + violation * most_psi)
+
+
+class SignSearch:
+    """The minima of v' A v / 2 - linear' v + sum_j l1_j |v_j| for one matrix A, positive semidefinite (k, k)."""
+
+    def __init__(self, matrix: Float[np.ndarray, "k k"], l1: Float[np.ndarray, " k"]):
+        diagonal = np.diagonal(matrix)
+        self.matrix = matrix + np.diag(np.where(diagonal > 0, _JITTER * diagonal, 1))
+        self.l1 = l1
+        self._numbers = np.zeros(0, int)
+        self._inverse = np.zeros((0, 0))
+
+    def minimize(self, linear: Float[np.ndarray, " k"], start: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        """Return the minimum.
+
+        With the signs of v fixed, the minimum solves a linear system in the nonzero entries. Entries that would change
+        their sign become 0. Where that does not lower the value, the step ends at the best point of its line.
+        """
+        l1 = self.l1
+        v = start
+        gradient = self.matrix @ v - linear
+        for _ in range(_MAX_SIGN_STEPS):
+            signs = np.where(v != 0, np.sign(v), -np.sign(gradient))
+            enters = self._violates(v, gradient)
+            target = self._minimize_support(v, gradient + l1 * signs, enters, signs)
+            crosses = (target * signs < 0) & (l1 > 0)
+            new = np.where(crosses, 0.0, target)
+            new_gradient = self.matrix @ new - linear
+            if not crosses.any():
+                if not self._violates(new, new_gradient).any():
+                    return new
+            elif (new - v) @ (new_gradient + gradient) / 2 + l1 @ (np.abs(new) - np.abs(v)) >= 0:
+                new = self._search_line(v, target - v, gradient)
+                new_gradient = self.matrix @ new - linear
+            v = new
+            gradient = new_gradient
+        return v
+
+    def _violates(self, v: np.ndarray, gradient: np.ndarray) -> Bool[np.ndarray, " k"]:
+        """Return the entries that are 0 and should not be."""
+        return (v == 0) & (np.abs(gradient) > self.l1 * (1 + _VIOLATION))
+
+    def _minimize_support(
+        self, v: np.ndarray, slopes: np.ndarray, enters: np.ndarray, signs: np.ndarray
+    ) -> Float[np.ndarray, " k"]:
+        """Return the minimum with these signs in the support, without entering entries that get the wrong sign."""
+        support = (v != 0) | enters | (self.l1 == 0)
+        while True:
+            numbers = np.flatnonzero(support)
+            if not np.array_equal(numbers, self._numbers):  # mostly those of the last call
+                self._numbers = numbers
+                self._inverse = np.linalg.inv(self.matrix[np.ix_(numbers, numbers)])
+            target = v.copy()
+            target[numbers] -= self._inverse @ slopes[numbers]  # a move, since the inverse is not exact
+            goes_back = enters & support & (target * signs < 0) & (self.l1 > 0)
+            if not goes_back.any():
+                return target
+            support &= ~goes_back
+
+    def _search_line(self, v: np.ndarray, direction: np.ndarray, gradient: np.ndarray) -> Float[np.ndarray, " k"]:
+        """Return the best point between v and v + ``direction``, given the gradient of the smooth part at v."""
+        crossing = np.flatnonzero(v * (v + direction) < 0)
+        position = -v[crossing] / direction[crossing]
+        order = np.argsort(position)
+        crossing = crossing[order]
+        position = position[order]
+        jump = np.cumsum(2 * self.l1[crossing] * np.abs(direction[crossing]))  # of the slope behind each crossing
+        sign = np.where(v != 0, np.sign(v), np.sign(direction))
+        slope = gradient @ direction + self.l1 @ (sign * direction)
+        curvature = direction @ self.matrix @ direction
+        is_rising = slope + position * curvature + jump >= 0
+        n_crossed = int(is_rising.argmax()) if is_rising.any() else len(crossing)
+        jump_before = jump[n_crossed - 1] if n_crossed else 0.0
+        length = min(-(slope + jump_before) / curvature, 1.0)
+        if n_crossed < len(crossing) and length >= position[n_crossed]:
+            new = v + position[n_crossed] * direction
+            new[crossing[n_crossed]] = 0.0
+            return new
+        return v + max(length, 0.0) * direction

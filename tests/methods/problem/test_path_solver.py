@@ -1,0 +1,164 @@
+"""The path solver against the solver of the baseline, for each loss and penalty, and its bound on what is left."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcorun.methods.mirror_maps import Euclidean
+from fcorun.methods.objectives import Cox, Gamma, LeastSquares, Logistic, Poisson
+from fcorun.methods.problem import solver
+from fcorun.methods.problem.path_solver import SignSearch, has_path_solver, solve_path
+from fcorun.methods.problem.problem import Batch, Problem
+from fcorun.methods.regularizers import L1, L2, ElasticNet, GroupLasso, NoRegularizer
+
+N_ROWS, N_FEATURES, N_CLIENTS = 120, 8, 3
+STRENGTHS = (0.3, 0.1, 0.03, 0.003, 0.2)  # the last one begins another path
+
+
+def make_batch(objective) -> Batch:
+    """Return rows of three clients with weights, some of them 0, offsets and ties."""
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((N_ROWS, N_FEATURES)) * np.geomspace(0.2, 5, N_FEATURES)
+    x[:, 3] += 0.9 * x[:, 2]
+    prediction = x @ np.array([2.0, -1, 0.5, 0, 0, 0.1, 0, 0]) / 2
+    if isinstance(objective, Logistic):
+        y = (rng.random(N_ROWS) < 1 / (1 + np.exp(-prediction))).astype(float)
+    elif isinstance(objective, Cox):
+        y = np.ceil(4 * rng.exponential(np.exp(-prediction / 2))) * np.where(rng.random(N_ROWS) < 0.7, 1, -1)
+    elif isinstance(objective, LeastSquares):
+        y = prediction + rng.standard_normal(N_ROWS)
+    else:
+        y = rng.poisson(np.exp(prediction / 4)) + (0.5 if isinstance(objective, Gamma) else 0.0)
+    weight = rng.random(N_ROWS) * (np.arange(N_ROWS) % 7 > 0)
+    client = np.repeat(np.arange(N_CLIENTS), N_ROWS // N_CLIENTS)
+    offset = 0.3 * rng.standard_normal(N_ROWS)
+    arrays = [jnp.asarray(values) for values in (x, y, weight / weight.sum())]
+    return Batch(*arrays, offset=jnp.asarray(offset), client=jnp.asarray(client, jnp.int32))
+
+
+def make_problems(objective, psi) -> list[Problem]:
+    problem = Problem(objective, psi, Euclidean(), objective.shapes((N_FEATURES,), 0))
+    if not hasattr(psi, "strength"):
+        return [problem]
+    return [replace(problem, regularizer=psi.with_value("strength", strength)) for strength in STRENGTHS]
+
+
+FACTORS = {"1": 3.0, "4": 0.2}
+OBJECTIVES = [
+    LeastSquares(),
+    LeastSquares(client_intercepts=True),
+    Logistic(),
+    Logistic(intercept=False, ridge=0.05),
+    Logistic(client_intercepts=True),
+    Poisson(),
+    Poisson(ceiling=1.5, client_intercepts=True),
+    Gamma(ridge=0.1),
+    Cox(),
+]
+PENALTIES = [L1(0.1, factors=FACTORS), ElasticNet(0.1, l1_ratio=0.4, factors=FACTORS), L2(0.1)]
+CASES = [(objective, psi) for objective in OBJECTIVES for psi in PENALTIES]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("objective", "psi"), CASES, ids=lambda value: str(value)[:60])
+def test_minima_are_those_of_the_baseline(objective, psi):
+    """Both stop at a bound on what is left of the objective; a ridge bounds the distance of the minima by it."""
+    with jax.enable_x64(True):
+        batch = make_batch(objective)
+        problems = make_problems(objective, psi)
+        compiled = solver.compile_programs(problems[0], N_FEATURES)
+        assert has_path_solver(problems[0], batch)
+        for problem, point in zip(problems, solve_path(problems, batch, 1e-12), strict=True):
+            *_, iterate = solver.minimize(problem, batch, 1e-12, 200_000, compiled=compiled)
+            objective_here = float(problem.loss(point.w, batch) + problem.psi(point.w))
+            assert point.certified
+            assert iterate.certified
+            assert objective_here == pytest.approx(iterate.objective, rel=1e-11)
+            np.testing.assert_allclose(point.w["weights"], iterate.w["weights"], atol=2e-5)
+            if "bias" in point.w:
+                assert float(point.w["bias"]) == pytest.approx(float(iterate.w["bias"]), abs=2e-5)
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-7])
+def test_excess_bounds_what_is_left(tolerance):
+    """A loose tolerance stops early, and the bound still holds."""
+    objective = Logistic()
+    with jax.enable_x64(True):
+        batch = make_batch(objective)
+        problems = make_problems(objective, L1(0.1))
+        exact = [point.w for point in solve_path(problems, batch, 1e-13)]
+        for problem, point, best in zip(problems, solve_path(problems, batch, tolerance), exact, strict=True):
+            left = float(problem.loss(point.w, batch) + problem.psi(point.w))
+            left -= float(problem.loss(best, batch) + problem.psi(best))
+            assert -1e-14 <= left <= point.excess <= tolerance
+
+
+def test_features_without_a_penalty_are_fitted_without_a_bound():
+    """No bound is known there, so that the solver of the baseline has the last word; the point is the minimum."""
+    objective = LeastSquares()
+    with jax.enable_x64(True):
+        batch = make_batch(objective)
+        (problem,) = make_problems(objective, NoRegularizer())
+        (point,) = solve_path([problem], batch, 1e-12)
+        design = np.column_stack([batch.x, np.ones(N_ROWS)]) * np.sqrt(batch.weight)[:, None]
+        target = (batch.y - np.asarray(batch.offset)) * np.sqrt(batch.weight)
+        expected = np.linalg.lstsq(design, target)[0]
+        assert not point.certified
+        np.testing.assert_allclose(point.w["weights"], expected[:-1], atol=1e-8)
+
+
+def test_copies_of_features_and_constant_features_are_no_obstacle():
+    """Copies share a coefficient in any way, a constant feature has none: the prediction is that of one copy."""
+    objective = Logistic()
+    with jax.enable_x64(True):
+        batch = make_batch(objective)
+        x = np.array(batch.x)
+        x[:, 7] = 0
+        alone = batch._replace(x=jnp.asarray(x))
+        copied = batch._replace(x=jnp.asarray(np.column_stack([x[:, :7], x[:, 0]])))
+        problems = make_problems(objective, L1(0.1))
+        ends = zip(solve_path(problems, alone, 1e-10), solve_path(problems, copied, 1e-10), strict=True)
+        for point, with_copy in ends:
+            assert point.certified
+            assert with_copy.certified
+            together = with_copy.w["weights"][0] + with_copy.w["weights"][7]
+            assert float(together) == pytest.approx(float(point.w["weights"][0]), abs=1e-6)
+            assert point.w["weights"][7] == 0
+
+
+def test_separated_classes_are_left_to_the_baseline():
+    """Without a penalty there is no finite minimum, and the search ends without a certificate."""
+    x = np.linspace(-1, 1, 20)[:, None]
+    with jax.enable_x64(True):
+        batch = Batch(jnp.asarray(x), jnp.asarray(x[:, 0] > 0), jnp.full(20, 0.05))
+        problem = Problem(Logistic(), NoRegularizer(), Euclidean(), Logistic().shapes((1,), 0))
+        (point,) = solve_path([problem], batch, 1e-9)
+    assert not point.certified
+    assert np.isfinite(point.w["weights"]).all()
+
+
+def test_other_problems_have_no_path_solver():
+    class OwnLoss(Logistic):
+        """A subclass, whose loss may be another one."""
+
+    with jax.enable_x64(True):
+        batch = make_batch(Logistic())
+        for objective, psi in [(OwnLoss(), L1(0.1)), (Logistic(), GroupLasso(0.1))]:
+            assert not has_path_solver(make_problems(objective, psi)[0], batch)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sign_search_meets_the_conditions_of_the_minimum(seed):
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((30, 20)) + rng.standard_normal((30, 1))
+    l1 = rng.random(20) * (rng.random(20) < 0.8)
+    linear = rng.standard_normal(20)
+    search = SignSearch(root.T @ root / 30, l1)
+    v = search.minimize(linear, 10 * rng.standard_normal(20))
+    gradient = search.matrix @ v - linear
+    np.testing.assert_allclose(gradient[v != 0], (-l1 * np.sign(v))[v != 0], atol=1e-8)
+    assert (np.abs(gradient) <= l1 + 1e-8).all()
+    assert (v == 0).any()
