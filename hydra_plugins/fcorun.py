@@ -25,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.base.errors import UserError
 from fcorun.base.override_text import split_overrides
+from fcorun.experiment.configuration.compose import translate_names
 from fcorun.experiment.configuration.search_path import own_defaults_dir, plugin_config_dirs, user_config_dir
 from fcorun.experiment.configuration.sweep_jobs import has_product
 
@@ -103,7 +104,7 @@ class FcorunSweeper(Sweeper):
 
     def _own_overrides(self) -> list[list[Override]]:
         """Return the overrides of each line of ``also``."""
-        return [self.parser.parse_overrides(split_overrides(line)) for line in self.also]
+        return [self.parser.parse_overrides(list(map(translate_names, split_overrides(line)))) for line in self.also]
 
     def _require_effect(self, given: list[Override]) -> None:
         """Raise UserError for an override of the command line whose key each line of ``also`` sets itself."""

@@ -5,10 +5,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from fcorun.base.errors import UserError
-
 # texts that Hydra reads as numbers, null, or true and false
 NOT_READ_AS_TEXT = re.compile(r"[+-]?[\d_.]+(e[+-]?\d+)?|null|true|false|nan|[+-]?inf", re.IGNORECASE)
+_QUOTED = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
+_PAIR = re.compile(rf"\s*({_QUOTED}|(?:\\.|[^:\\'\"])*?)\s*:\s*(.*?)\s*", re.DOTALL)  # NAME: VALUE
 _MAPPING_NAME = re.compile(r"[\w \\()\[\]{}:=,./%+*@?|-]+", re.ASCII)
 
 
@@ -18,12 +18,10 @@ def split_overrides(job: str) -> list[str]:
 
 
 def format_override_value(value: Any) -> str:
-    r"""Return a value as text of an override, which Hydra and ``split_overrides`` read back as the same value.
+    r"""Return a value as text of an override, which ``normalize_overrides`` and Hydra read back as the same value.
 
     A whole number as a name in a mapping is read back as a number. Texts with ``${`` and the text ``???`` keep their
-    meaning to OmegaConf: interpolations, and missing values. Raises UserError for a name that overrides cannot hold. A
-    name may have letters a to z and A to Z, digits, spaces, and _ . - / % + * @ ? | \ ( ) [ ] { } : = and commas
-    alone, and may not be read as another value, such as true or 1.5.
+    meaning to OmegaConf: interpolations, and missing values.
 
     >>> print(format_override_value({"ward=surgery": 0, "blood pressure": [1.5, "it's"]}))
     {ward\=surgery:0,blood\ pressure:[1.5,"it's"]}
@@ -45,12 +43,11 @@ def format_override_value(value: Any) -> str:
 def _escape_name(name: str) -> str:
     """Return a name of a mapping with backslashes before the characters that end it, since Hydra takes no quotes.
 
-    Raises UserError for other names than Hydra's.
+    A name that Hydra does not read, or reads as another value, such as true or 1.5, is in quotes (``read_names``).
     """
     is_other_value = NOT_READ_AS_TEXT.fullmatch(name) and not (name.isdecimal() and str(int(name)) == name)
     if is_other_value or not _MAPPING_NAME.fullmatch(name):
-        raise UserError(f"the name '{name}' cannot be part of an override: rename the column, or write the mapping "
-                        "into a configuration file of yours")  # fmt: skip
+        return quote_text(name, '"')
     return re.sub(r"([\\()\[\]{}:=,\s])", r"\\\1", name)
 
 
@@ -66,8 +63,6 @@ def quote_for_shell(override: str) -> str:
 
     >>> print(quote_for_shell("data.ignore=[a=b,cost (EUR)]"), quote_for_shell("title=a=b"))
     'data.ignore=["a=b","cost (EUR)"]' 'title="a=b"'
-
-    Raises UserError for a name of a mapping that overrides cannot hold.
     """
     key, _, value = override.partition("=")
     return shlex.quote(f"{key}={_quote_texts(value)}")
@@ -82,7 +77,7 @@ def _quote_texts(value: str) -> str:
         pairs = []
         for item in _split_items(value[1:-1]):
             name, _, of_name = item.rpartition(":")
-            pairs.append(f"{_escape_name(name.strip())}:{_quote_texts(of_name)}")
+            pairs.append(f"{_escape_name(_unquote(name.strip()))}:{_quote_texts(of_name)}")
         return "{" + ",".join(pairs) + "}"
     if NOT_READ_AS_TEXT.fullmatch(value):
         return value
@@ -92,10 +87,10 @@ def _quote_texts(value: str) -> str:
 
 
 def _split_items(text: str) -> list[str]:
-    """Return the items of a list or a mapping: the parts between commas that are in no brackets."""
+    """Return the items of a list or a mapping: the parts between commas that are in no brackets and no quotes."""
     items = [""]
     depth = 0
-    for letter in text:
+    for letter in re.findall(rf"{_QUOTED}|\\.|.", text, re.DOTALL):
         if letter in "[{(":
             depth += 1
         if letter in "]})":
@@ -105,6 +100,30 @@ def _split_items(text: str) -> list[str]:
         else:
             items[-1] += letter
     return items
+
+
+def read_names(value: str) -> dict[str, str]:
+    """Return the texts of the values of a mapping by name, if Hydra does not read some name; else {}.
+
+    These are names in quotes, and those with other letters than a to z.
+
+    >>> read_names("{größe: [-9], 'blood pressure': [0]}"), read_names("{age: [-9]}")
+    ({'größe': '[-9]', 'blood pressure': '[0]'}, {})
+    """
+    if not (value.startswith("{") and value.endswith("}")):
+        return {}
+    pairs = [_PAIR.fullmatch(item) for item in _split_items(value[1:-1])]
+    names = [pair[1] for pair in pairs if pair is not None]
+    if len(names) < len(pairs) or all(_MAPPING_NAME.fullmatch(name) for name in names):
+        return {}
+    return {_unquote(pair[1]): pair[2] for pair in pairs if pair is not None}
+
+
+def _unquote(name: str) -> str:
+    """Return the name that is written in quotes, or with backslashes before some letters."""
+    if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"":
+        return re.sub(rf"(\\*)\\{name[0]}", lambda match: match[1][: len(match[1]) // 2] + name[0], name[1:-1])
+    return re.sub(r"\\(.)", r"\1", name)
 
 
 def format_literal(value: Any) -> str:

@@ -1,8 +1,8 @@
 """Warnings about a table before it is used, each a sentence in a list."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import date, timedelta
 from itertools import product
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.base.errors import UserError, abbreviate, describe_rows, normalize_name, word
+from fcorun.base.errors import abbreviate, describe_rows, normalize_name, word
 from fcorun.base.override_text import format_override_value
 from fcorun.base.system.machine import free_host_memory
 from fcorun.data.rows.rows import Rows, sum_columns_by_client
@@ -139,10 +139,8 @@ def warn_missing_tokens(tokens: Mapping[str, Sequence[str]], frame: Any) -> list
 
 def _cure_missing(codes: Sequence[str] | Mapping[str, Sequence[float]]) -> str:
     """Return the end of a warning about codes for missing values, in all columns or by column."""
-    cure = f"{_IF_MISSING}, leave the cells empty"
-    with suppress(UserError):  # a name that overrides cannot hold
-        cure += word(f", or give `'data.na={format_override_value(codes)}'`")
-    return cure
+    given = shlex.quote(f"data.na={format_override_value(codes)}")
+    return word(f"{_IF_MISSING}, leave the cells empty, or give `{given}`")
 
 
 _MAX_CLASSES = 10  # distinct whole numbers of a target that looks like classes

@@ -1,6 +1,7 @@
 """Composition of configuration files and overrides by Hydra: plain values, errors, and what objects leave out."""
 
 import hashlib
+import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,7 @@ from fcorun.base.config import (
     keys_outside_identity,
 )
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.base.override_text import NOT_READ_AS_TEXT, format_literal, quote_for_shell, quote_text
+from fcorun.base.override_text import NOT_READ_AS_TEXT, format_literal, quote_for_shell, quote_text, read_names
 from fcorun.base.records.formats import describe_yaml_error
 from fcorun.base.trust import class_path, locate_user_class, public_path
 from fcorun.experiment.configuration.key_docs import read_choice
@@ -115,8 +116,30 @@ def normalize_overrides(arguments: Sequence[str]) -> list[str]:
     for argument in sorted(arguments, key=_place_in_command):
         argument = re.sub(r"^(hosts\.address)=(\[.*\]:\d*)$", r'\1="\2"', argument)
         argument = re.sub(r"^([\w.+]+)=(\\\\[^\"',]*[^\"',\\])$", r'\1="\2"', argument)
-        normalized.append(re.sub(r"^\+{1,2}(?=experiment=)", "", argument))
+        normalized.append(translate_names(re.sub(r"^\+{1,2}(?=experiment=)", "", argument)))
     return normalized
+
+
+def translate_names(override: str) -> str:
+    """Return an override whose value is a mapping with names that Hydra does not read, as OmegaConf makes it of JSON.
+
+    Other overrides are returned as they are.
+    """
+    key, _, value = override.partition("=")
+    mapping = read_mapping(value)
+    if not mapping:
+        return override
+    content = quote_text(json.dumps(mapping, ensure_ascii=False), "'")
+    return f"{key}=" + quote_text(f"${{oc.create:{content}}}", '"')
+
+
+def read_mapping(value: str) -> dict[str, Any]:
+    """Return a mapping with names that Hydra does not read; {} for others, and for values that Hydra does not read."""
+    parse = OverridesParser.create().parse_override
+    try:
+        return {name: parse(f"value={text}").value() for name, text in read_names(value).items()}
+    except HydraException:
+        return {}
 
 
 def _place_in_command(argument: str) -> int:
@@ -499,8 +522,8 @@ def _advise_quotes(override: str) -> str:
         return ""
     try:
         advised = quote_for_shell(override)
-        OverridesParser.create().parse_override(shlex.split(advised)[0])
-    except (HydraException, UserError):
+        OverridesParser.create().parse_override(translate_names(shlex.split(advised)[0]))
+    except HydraException:
         return ""
     return advised
 

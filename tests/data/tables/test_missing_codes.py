@@ -9,7 +9,7 @@ import pytest
 from helpers import fails, not_none
 from table_files import save
 
-from fcorun import L2, Experiment, Newton, from_frame
+from fcorun import L2, Experiment, Newton, compose, from_frame
 from fcorun.base.config import build
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.data_warnings import (
@@ -281,3 +281,13 @@ def test_codes_are_gaps_in_rows_that_python_predicts(tmp_path):
     gaps = new.assign(wgt=new["wgt"].replace(-9, np.nan))
     assert record.predict(new)["prediction"].equals(record.predict(gaps)["prediction"])
     assert new["wgt"][3] == -9
+
+
+@pytest.mark.parametrize("name", ["größe", "size (cm)", "it's", "a:b"])
+def test_the_cure_of_codes_can_be_typed_for_any_name_of_a_column(name, tmp_path):
+    path = save(tmp_path, "t.csv", patients(wgt=with_codes(WEIGHTS, -9)).rename(columns={"wgt": name}))
+    (remark,) = [text for text in load(path).warnings if "data.na=" in text]
+    (cure,) = shlex.split(remark[remark.index("'data.na=") :])
+    na = compose(["data=table", f"data.path={path}", "data.target=y", cure])["data"]["na"]
+    assert na == {name: [-9]}
+    assert load(path, na={name: ["-9"]}).features.gaps == {name: 1}

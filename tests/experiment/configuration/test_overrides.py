@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from helpers import fails
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from fcorun import compose
 from fcorun.base.errors import UserError
@@ -20,6 +21,7 @@ from fcorun.experiment.configuration.compose import (
 )
 from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare
+from fcorun.interface.cli.commands.common_command import read_data_keys
 
 
 def test_out_is_the_folder_of_a_run_or_of_a_sweep():
@@ -103,9 +105,25 @@ def test_a_sweep_is_named_after_the_data_that_it_runs_on():
 
 
 @pytest.mark.parametrize("name", ["Zürich", "age>50", "a#b", "it's", "true", "1e5", "007", ""])
-def test_a_name_that_an_override_cannot_hold_is_refused(name):
-    with pytest.raises(UserError, match="cannot be part of an override"):
-        format_override_value({name: 0})
+def test_a_name_of_a_mapping_that_hydra_does_not_read_is_in_quotes(name):
+    mapping = {name: [1.5, "it's"], "age": None}
+    override = f"data.na={format_override_value(mapping)}"
+    assert split_overrides(f"seed=1 {override}") == ["seed=1", override]
+    (translated,) = normalize_overrides([override])
+    value = OverridesParser.create().parse_override(translated).value()
+    assert OmegaConf.to_container(OmegaConf.create({"na": value}), resolve=True) == {"na": mapping}
+
+
+@pytest.mark.parametrize("typed", ["{größe: [-9,0]}", "{größe:[-9,0]}", "{'größe' : [-9, 0]}", '{"größe":[-9,0]}'])
+def test_names_of_columns_are_typed_with_any_letters(typed):
+    assert compose(["data=table", "data.path=t.csv", f"data.na={typed}"])["data"]["na"] == {"größe": [-9, 0]}
+    with fails('letters such as these need quotes within quotes: \'data.rename={"größe":"höhe"}\''):
+        read_data_keys(["data.rename={größe: höhe}"], ["rename"], "help")
+    typed = f"data.rename={typed.replace('[-9,0]', 'age').replace('[-9, 0]', 'age')}"
+    assert read_data_keys([typed, 'data.na={"größe":[-9]}'], ["rename", "na"], "help") == {
+        "rename": {"größe": "age"},
+        "na": {"größe": [-9]},
+    }
 
 
 @pytest.mark.parametrize(

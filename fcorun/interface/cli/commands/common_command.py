@@ -37,7 +37,7 @@ def read_data_keys(texts: Sequence[str], names: Sequence[str], help_text: str) -
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    from fcorun.experiment.configuration.compose import describe_hydra_error
+    from fcorun.experiment.configuration.compose import describe_hydra_error, read_mapping
 
     values: dict[str, Any] = {}
     for text in texts:
@@ -48,7 +48,7 @@ def read_data_keys(texts: Sequence[str], names: Sequence[str], help_text: str) -
         values[name] = value
         if name != "path":
             try:
-                values[name] = OverridesParser.create().parse_override(text).value()
+                values[name] = read_mapping(value) or OverridesParser.create().parse_overrides([text])[0].value()
             except HydraException as error:
                 raise UserError(f"{describe_hydra_error(error)}; {help_text}") from error
     return values
