@@ -273,8 +273,15 @@ class PlannedStudy:
 
     @property
     def tells_uploads(self) -> bool:
-        """True if answers tell the uploads of single clients, such as that of a client that a round draws alone."""
-        return self.algorithm.traits.reveals_uploads or self.experiment.settings.clients_per_round is not None
+        """True if answers tell the uploads of single clients, or sums over their rows, also of several at a site.
+
+        A round may draw a client alone. Where clients count alike whatever their size, a weighted sum over two clients
+        and a plain count of all rows are two equations for the two clients' counts. So are moments and a Hessian where
+        clients have intercepts of their own: it subtracts products of their means.
+        """
+        settings = self.experiment.settings
+        tells_sums = settings.client_weighting == "uniform" or self.experiment.objective.client_intercepts
+        return self.algorithm.traits.reveals_uploads or settings.clients_per_round is not None or tells_sums
 
     @property
     def shared_options(self) -> Sites:

@@ -139,7 +139,8 @@ class Policy:
 
         Such a feature's line of a Hessian is, up to known constants, a sum of these rows, whose weights differ with the
         model. Several models give the span of the rows, which is all vectors only if the rows are as many as the
-        numbers of the line. A masked sum tells them, too, where no other site has such rows.
+        numbers of the line. A masked sum tells them, too, where no other site has such rows. With intercepts of
+        clients, a client whose rows have one value adds nothing to the line.
 
         Args:
             rows: the training rows of the site, ``where``.
@@ -158,7 +159,8 @@ class Policy:
         has_weight = np.ones(len(rows), bool) if rows.weight is None else rows.weight > 0
         x = np.asarray(rows.x)[has_weight]
         client = rows.known_client[has_weight]
-        if not features.standardized or features.standardized["by"] != "per_client":
+        scales_by_client = features.standardized and features.standardized["by"] == "per_client"
+        if not scales_by_client and not plan.experiment.objective.client_intercepts:
             client = np.zeros_like(client)  # equal values are equal numbers in the rows of all clients
         needed = x.shape[1] + 2  # a line has an intercept, and one row more than numbers tells nothing
         rarity = []
