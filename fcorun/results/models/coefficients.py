@@ -62,6 +62,7 @@ class Coefficients:
             ``bias`` is then (cuts,) or (P, cuts) with k = 1. Empty: each output has weights of its own.
         intercept_clients: the names of the M clients whose intercepts follow their mean in ``bias``, which is then
             (1 + M,) or (P, 1 + M) with k = 1. Empty: the intercept is that of all clients.
+        has_unknown_intercepts: whether clients have intercepts that are not here, such as those that stay at sites.
     """
 
     features: tuple[str, ...]
@@ -79,6 +80,7 @@ class Coefficients:
     ratio_name: str = ""
     cuts: tuple[str, ...] = ()
     intercept_clients: tuple[str, ...] = ()
+    has_unknown_intercepts: bool = False
 
     @property
     def display_names(self) -> tuple[str, ...]:
@@ -90,7 +92,7 @@ class Coefficients:
         """Weights and intercept for the features of the source. None if ``has_source_units`` is false.
 
         For features (x - mean) / deviation, <w, x> + b is <w / deviation, x> + b - <w / deviation, mean>: a model
-        without an intercept gets one.
+        without an intercept gets one, unless intercepts are unknown.
         """
         if not self.has_source_units:
             return None
@@ -98,7 +100,7 @@ class Coefficients:
         bias = None if self.bias is None else np.asarray(self.bias, float)
         if self.scaling is not None:
             weights, bias = self.scaling.to_original_units(weights, 0.0 if bias is None else bias)
-        return weights * self.scale, bias
+        return weights * self.scale, None if self.has_unknown_intercepts else bias
 
     @cached_property
     def labels(self) -> list[tuple[str, str, str]]:
@@ -278,6 +280,7 @@ def coefficients_from(
         feature_labels=data.features.display_names if data.features.labels else (),
         columns=data.features.encoding.columns if data.features.encoding else (),
         ratio_name=find_ratio_name(type(experiment.objective)),
+        has_unknown_intercepts=experiment.objective.client_intercepts and coefficients.bias is None,
     )
 
 
@@ -410,6 +413,8 @@ def _load(
         grid = mask and VoxelGrid(*mask)
         has_units = bool(data_summary.get("units", True))
         coefficients = build_coefficients(parameters, data_summary, has_units, grid, has_path_axis)
+        has_own = record.flat_config.get("objective.client_intercepts") is True
+        coefficients = replace(coefficients, has_unknown_intercepts=has_own and coefficients.bias is None)
         ratio_name = find_ratio_name(str(record.flat_config.get("objective.class")))
         labels = data_summary.get("labels")
         if not labels and not (record.folder / ENCODING_FILE).is_file():

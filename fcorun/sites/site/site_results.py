@@ -27,7 +27,12 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.model_outputs import compute_predictions
 from fcorun.results.models.client_intercepts import add_client_intercepts, difference_from_mean
-from fcorun.results.models.coefficients import format_by_client, load_client_coefficients, no_coefficients_reason
+from fcorun.results.models.coefficients import (
+    coefficients_from,
+    format_by_client,
+    load_client_coefficients,
+    no_coefficients_reason,
+)
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.models.predictions import note_too_many_rows, predict_personal, predict_splits, predictions_csv
 from fcorun.results.survival import baseline_hazards
@@ -42,8 +47,9 @@ _STATUS = "status.json"
 _MODEL = "solution.npz"
 _CONFIG = "config.yaml"
 _SUMMARY = "summary.json"
+_COEFFICIENTS = "coefficients.csv"
 RESULT_FILES = (
-    *("metrics.csv", "scores.csv", "coefficients.csv", INTERVALS_FILE, INTERVALS_TEXT, AWAY_FILE, ENCODING_FILE),
+    *("metrics.csv", "scores.csv", _COEFFICIENTS, INTERVALS_FILE, INTERVALS_TEXT, AWAY_FILE, ENCODING_FILE),
     _SUMMARY,
     *(_MODEL, _STATUS),
 )
@@ -170,6 +176,7 @@ def write_result(
         summary = json.loads(contents[_SUMMARY])
         summary["data"]["client_names"] = list(data.client_names)
         contents = {**contents, _MODEL: npz_bytes(model), _SUMMARY: json_text(summary).encode()}
+        contents[_COEFFICIENTS] = coefficients_from(model, data, experiment).to_csv().encode()
     if data.target_task.has_events and experiment.has_shared_model:
         hazards = baseline_hazards(experiment.objective, data, dict(model))
     predictions = predict_held_out(experiment, data, model, personal, threshold)
