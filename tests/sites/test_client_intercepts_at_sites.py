@@ -1,21 +1,30 @@
 """Intercepts of clients over sites: runs and scores are those of the pooled rows, and intercepts stay there."""
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import composed, fails
+from helpers import SHARED, composed, fails
 
 from fcorun.base.records.record import Record
+from fcorun.data.datasets.dataset import Features
+from fcorun.data.rows.rows import Rows
 from fcorun.experiment.prepare import prepare
+from fcorun.methods.objectives import Logistic
+from fcorun.results.inference.sums import ModelRows
+from fcorun.results.models.coefficients import load_coefficients
 from fcorun.results.models.estimator import load_model
+from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.results.models.predict import predict
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.trial import try_plan
+from fcorun.sites.site.interval_sums import IntervalSums
 from fcorun.sites.site.site import Site
 from fcorun.studies.selection.selection_result import SelectOptions
 
+BREAST = SHARED / "data" / "medical" / "breast.csv"
 LEVELS = {"a": -1.0, "b": 0.5, "c": 1.5}
 TABLE = (
     "data=sites",
@@ -45,7 +54,7 @@ def tables(tmp_path, monkeypatch):
 
 
 def plan_of(*overrides, **options):
-    strength = () if any("reg.relative" in text for text in overrides) else ("reg.strength=0.01",)
+    strength = () if any(text == "reg=none" or "reg.relative" in text for text in overrides) else ("reg.strength=0.01",)
     regularizer = ("reg=l1", *strength, "data.validation=0.3")
     return Plan.from_experiment(prepare(composed(*TABLE, *STEPS, *regularizer, "algo=newton", *overrides)), **options)
 
@@ -71,6 +80,137 @@ def test_runs_are_those_of_the_pooled_rows(tmp_path, overrides):
     assert np.isfinite(record.metrics["val_loss"]).all()
 
 
+# -- intervals
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("overrides", "options"),
+    [
+        pytest.param(("reg=none",), {}, id="robust"),
+        pytest.param(("reg=none",), {"errors": "model"}, id="of the model"),
+        pytest.param(("reg=none", "data.group=visit"), {}, id="by group"),
+        pytest.param(("client_weighting=uniform",), {}, id="debiased"),
+        pytest.param(("data.task=regression", "data.positive=null", "objective=poisson"), {}, id="counts"),
+    ],
+)
+def test_intervals_are_those_of_the_pooled_rows(tmp_path, overrides, options):
+    """The trial compares estimates and errors with those of the same model, whose intercepts are parameters."""
+    for name in LEVELS:
+        frame = pd.read_csv(f"{name}.csv")
+        frame.assign(visit=frame["clinic"] + (np.arange(90) // 6).astype(str)).to_csv(f"{name}.csv", index=False)
+    ignored = () if any("data.group" in text for text in overrides) else ("data.ignore=[visit]",)
+    plan = plan_of("data.validation=0", *ignored, *overrides, infer=InferenceOptions(**options))
+    record, comparison = try_plan(plan, sites_of(plan), tmp_path / "out")
+    assert comparison.intervals is not None, (record.folder / "inference.txt").read_text()
+    assert comparison.intervals < 1e-8
+    assert pd.read_csv(record.folder / "inference.csv")["feature"].tolist() == ["age", "dose"]
+    assert "an intercept of its own, which is at its site alone" in (record.folder / "inference.txt").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BREAST.exists(), reason=f"{BREAST} is not here")
+def test_a_treatment_at_four_centres_has_the_estimate_and_the_error_of_r(tmp_path):
+    """The numbers are those of ``glm(rfs ~ ... + centre, binomial)``, and of ``vcovHC(type="HC1")`` on pooled rows."""
+    rows = pd.read_csv(BREAST)
+    for centre, of_centre in rows.groupby("centre"):
+        of_centre.to_csv(f"{centre}.csv", index=False)
+    table = ("data=sites", "data.target=rfs", "data.client=centre", "data.task=binary", "data.positive=1")
+    options = ("algo=newton", "reg=none", "data.validation=0", "data.ignore=[time]", *STEPS[:2], "rounds=10", STEPS[-1])
+    experiment = prepare(composed(*table, *options))
+    plan = Plan.from_experiment(experiment, infer=InferenceOptions(errors="model"))
+    sites = {name: Site(plan, SiteOptions(f"{name}.csv"), Policy()) for name in sorted(set(rows["centre"]))}
+    record, comparison = try_plan(plan, sites, tmp_path / "out")
+    assert comparison.intervals is not None
+    assert comparison.intervals < 1e-8
+    hormon = pd.read_csv(record.folder / "inference.csv", index_col="feature").loc["hormon"]
+    assert hormon["estimate"] == pytest.approx(-0.322002636835, rel=1e-8)
+    assert hormon["standard_error"] == pytest.approx(0.111783685312, rel=1e-6)  # R stops before rounding
+
+
+@pytest.mark.slow
+def test_a_feature_with_one_value_at_each_client_has_no_coefficient(tmp_path):
+    for k, name in enumerate(LEVELS):
+        pd.read_csv(f"{name}.csv").assign(beds=100.1 + 7.3 * k).to_csv(f"{name}.csv", index=False)
+    plan = plan_of("data.validation=0", "data.standardize=none", infer=InferenceOptions())
+    record, comparison = try_plan(plan, sites_of(plan), tmp_path / "out")
+    text = (record.folder / "inference.txt").read_text()
+    assert "no coefficient of beds: one value in all rows of a client determines none" in text
+    assert comparison.intervals is not None, text
+    assert comparison.intervals < 1e-8
+    table = pd.read_csv(record.folder / "inference.csv", index_col="feature")
+    assert table.loc["beds", "method"] == "constant within clients"
+    assert np.isnan(table.loc["beds", "estimate"])
+
+
+def sums_at_site(n_ward: int, of_level, *, weight) -> IntervalSums:
+    """Return the sums of a site of two wards, of 40 and of ``n_ward`` rows, and one feature of 0 and 1."""
+    ward = np.repeat([0, 1], [40, n_ward])
+    x = np.concatenate([np.arange(40) < of_level[0], np.arange(n_ward) < of_level[1]]).astype(float)[:, None]
+    y = np.arange(len(ward)) % 2.0
+    rows = ModelRows(x, y, weight(ward), np.zeros(len(ward)), ward)
+    objective = Logistic(client_intercepts=weight is by_row)
+    return IntervalSums(objective, rows, len(ward), np.zeros(1), np.ones(1), 3, 10)
+
+
+def by_row(ward):
+    return np.full(len(ward), 1 / len(ward))
+
+
+def by_ward(ward):
+    return 0.5 / np.bincount(ward)[ward]
+
+
+def test_sums_of_a_site_would_tell_the_rows_of_a_level_of_each_of_its_clients():
+    """Two attacks on a site of two wards with 4 and 11 rows of a level, which knows its numbers of rows: arithmetic."""
+    with jax.enable_x64(True):
+        sums = sums_at_site(20, (4, 11), weight=by_ward)
+        weighted = sums.moments(np.zeros(1))["first"][0] / 60
+        total = sums.count_values()["at_high"][0]
+        solved = np.linalg.solve([[1, 1], [0.5 / 40, 0.5 / 20]], [total, weighted])
+        np.testing.assert_allclose(solved, [4, 11])
+        sums = sums_at_site(20, (4, 11), weight=by_row)
+        total = sums.moments(np.zeros(1))["first"][0]
+        hessian = sums.derivatives(np.zeros(1))["hessian"][0]  # with half of each ward's rows ill, curvature 1/4
+    candidates = [(a, total - a) for a in range(int(total) + 1) if total - a <= 20]
+    matching = [(a, b) for a, b in candidates if np.isclose(4 * 60 * hessian, a - a**2 / 40 + b - b**2 / 20)]
+    assert matching == [(4, 11)]
+
+
+@pytest.mark.parametrize("option", ["objective.client_intercepts=true", "client_weighting=uniform"])
+def test_rules_on_few_rows_hold_for_each_client_of_a_site(option):
+    """A value that two rows of one of a site's clients have is not told, and neither is a class."""
+    frame = pd.read_csv("c.csv")
+    in_first = frame["clinic"] == "c0"
+    rare = np.where(in_first, np.cumsum(in_first) <= 2, np.arange(90) % 4 == 1).astype(int)
+    frame.assign(oxygen=rare).to_csv("c.csv", index=False)
+    others = ("data.standardize=none", "data.validation=0", "reg=none")
+    without = ("objective.client_intercepts=false",)
+    for overrides, hidden in ((without, set()), ((*without, option), {"oxygen"})):
+        assert sites_of(plan_of(*others, *overrides))["c"].table.constant == hidden
+    frame.assign(ill=np.where(in_first, np.cumsum(in_first) <= 2, frame["ill"])).to_csv("c.csv", index=False)
+    with fails("has fewer than 3 training rows of a client"):
+        sites_of(plan_of(*others, *without, option))["c"].read_table()
+
+
+def test_a_property_that_varies_at_one_client_alone_is_rare_where_clients_have_intercepts():
+    """All rows of the first client have it: these add nothing to a Hessian, and 5 of the second are a line's rows."""
+    x = np.concatenate([np.ones(60), np.arange(60) < 5])[:, None]
+    ages = np.random.default_rng(0).normal(size=(120, 6))
+    rows = Rows(np.column_stack([x, ages]), np.zeros(120), np.repeat([0, 1], 60))
+    features = Features(names=("oxygen", *"abcdef"))
+    for option, has_intercepts in (("objective.client_intercepts=false", False), (STEPS[-1], True)):
+        plan = plan_of("data.validation=0", option, infer=InferenceOptions())
+        if has_intercepts:
+            with fails("the feature 'oxygen' has other values than its most frequent one in fewer than 9"):
+                Policy().check_rare_features(plan, rows, features)
+        else:
+            Policy().check_rare_features(plan, rows, features)
+
+
+# -- selections and records
+
+
 @pytest.mark.slow
 def test_a_selection_is_that_of_the_pooled_rows(tmp_path):
     plan = plan_of("data.validation=0", options=SelectOptions(folds=2, points=2))
@@ -91,6 +231,15 @@ def test_intercepts_are_in_the_records_of_the_sites_alone(tmp_path):
     assert kept["c"].summary["data"]["client_names"] == ["c0", "c1"]
     models = [load_model(kept["c"], client) for client in ("c0", "c1")]
     assert models[0].intercept_ != models[1].intercept_
+    coefficients = pd.read_csv(record.folder / "coefficients.csv")
+    assert coefficients["parameter"].tolist() == ["weights"] * 2
+    assert load_coefficients(record).labels == [("weights", "age", "1"), ("weights", "dose", "1")]
+    own = pd.read_csv(kept["c"].folder / "coefficients.csv", keep_default_na=False)
+    pd.testing.assert_frame_equal(own.iloc[:2], coefficients.astype({"class": own["class"].dtype}))
+    assert own["feature"].tolist() == ["age", "dose", "", "c0", "c1"]
+    assert own["value_original"].tolist()[3:] == pytest.approx(
+        [float(model.intercept_[0]) for model in models], rel=1e-12
+    )
     rows = pd.read_csv(kept["c"].folder / "predictions.csv")
     table = pd.read_csv("c.csv")[["age", "dose"]]
     for row in rows.itertuples():

@@ -143,18 +143,25 @@ class Estimates:
 
 
 def wald_estimates(
-    theta: np.ndarray, sums: DerivativeSums, scores: SquaredScores, rows: float, clusters: bool
+    theta: np.ndarray,
+    sums: DerivativeSums,
+    scores: SquaredScores,
+    rows: float,
+    clusters: bool,
+    *,
+    n_eliminated: int = 0,
 ) -> Estimates:
     """Return an unpenalized optimum with the sandwich H^-1 M H^-1 (White 1980; Liang and Zeger 1986; Lin and Wei 1989).
 
-    ``rows`` is the number of rows, or inf, see ``small_sample``.
+    ``rows`` is the number of rows, or inf, see ``small_sample``. ``n_eliminated`` parameters are not in ``theta``: the
+    losses are those at their best values.
 
     Raises SingularHessian if H has no inverse.
     """
     check_regular(sums.hessian)
     scale = 1 / np.sqrt(np.diagonal(sums.hessian))
     inverse = np.linalg.inv(sums.hessian * scale * scale[:, None]) * scale * scale[:, None]
-    factor, degrees = small_sample(rows, len(theta), scores.count if clusters else None)
+    factor, degrees = small_sample(rows, len(theta) + n_eliminated, scores.count if clusters else None)
     covariance = factor * inverse @ scores.meat @ inverse
     return Estimates(theta, covariance, degrees, inverse)
 
@@ -179,7 +186,7 @@ def debiased_estimates(
         theta: the solution with a penalty (p,).
         sums: the derivatives of F at ``theta``, without the penalty: the gradient g and the Hessian that Theta
             approximately inverts.
-        nonzero: the number of parameters that the solution has spent.
+        nonzero: the number of parameters that the solution has spent, with those that are eliminated.
     """
     inverse, _ = approximate_inverse(sums.hessian, effective_rows, n_intercepts)
     factor, degrees = small_sample(rows, nonzero, scores.count if clusters else None)

@@ -3,7 +3,8 @@
 The parameters are one vector theta (p,): the weights of the d features and, last, the intercept of a model that has
 one. A row i has the features x_i (p,), with a 1 for an intercept, the weight omega_i in F, and the derivatives u_i and
 h_i of its loss in its prediction, the first and the second. Who holds all rows of some clients computes the sums of
-these rows; the sums over all rows are sums of such sums.
+these rows; the sums over all rows are sums of such sums. If clients have intercepts of their own, which no parameter
+is, all sums are those at the best intercepts, and x_i is centred at its client.
 """
 
 from abc import ABC, abstractmethod
@@ -20,6 +21,7 @@ from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.objective import LinearModel
 
 _FEATURES_TOGETHER = 32  # along which the losses of clients are differentiated
+_ROUNDING = 1e-13  # of a difference from a mean, relative to the number
 
 
 class ModelRows(NamedTuple):
@@ -207,8 +209,23 @@ def sum_derivatives(objective: LinearModel, theta: np.ndarray, rows: ModelRows) 
         return DerivativeSums(float(loss), np.asarray(gradient), np.asarray(hessian))
     loss, slope, curvature = derivatives_in_prediction(objective, theta, rows)
     weighted = _weigh(rows.weight, curvature)
-    gradient = _weigh(rows.weight, slope) @ rows.x
-    return DerivativeSums(float(_weigh(rows.weight, loss).sum()), gradient, (rows.x.T * weighted) @ rows.x)
+    x = center_at_clients(rows, weighted) if objective.client_intercepts else rows.x
+    gradient = _weigh(rows.weight, slope) @ x
+    return DerivativeSums(float(_weigh(rows.weight, loss).sum()), gradient, (x.T * weighted) @ x)
+
+
+def center_at_clients(rows: ModelRows, weighted_curvature: np.ndarray) -> np.ndarray:
+    """Return the features (n, p) less their means at each client, by the weighted second derivatives of losses (n,).
+
+    Sums of products of these features are the Schur complements that eliminate the intercepts of clients: the Hessian,
+    and the sandwich of scores, of the other parameters alone.
+    """
+    client = np.zeros(len(rows.y), int) if rows.client is None else np.unique(rows.client, return_inverse=True)[1]
+    sums = np.zeros((client.max(initial=-1) + 1, 1 + rows.x.shape[1]))
+    np.add.at(sums, client, weighted_curvature[:, None] * np.column_stack([np.ones(len(rows.x)), rows.x]))
+    means = sums[:, 1:] / np.where(sums[:, :1] > 0, sums[:, :1], np.inf)  # a client without curvature is in no sum
+    centered = rows.x - means[client]
+    return np.where(np.abs(centered) > _ROUNDING * np.abs(rows.x), centered, 0.0)  # exactly 0 where constant
 
 
 def score_rows_or_clusters(
@@ -223,8 +240,9 @@ def score_rows_or_clusters(
     if isinstance(objective, Cox):
         scores = np.asarray(_score_client_rows(objective, theta, *rows))
     else:
-        _, slope, _ = derivatives_in_prediction(objective, theta, rows)
-        scores = rows.x * (rows.weight * slope)[:, None]
+        _, slope, curvature = derivatives_in_prediction(objective, theta, rows)
+        x = center_at_clients(rows, rows.weight * curvature) if objective.client_intercepts else rows.x
+        scores = x * (rows.weight * slope)[:, None]
     if cluster is None:
         return scores
     names, cluster = np.unique(cluster[has_weight], return_inverse=True)
@@ -311,10 +329,23 @@ def _derive_along_features(compute, prediction, x):
 def derivatives_in_prediction(
     objective: LinearModel, theta: np.ndarray, rows: ModelRows
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the loss of each row and its two derivatives in the prediction, each (n,)."""
-    prediction = rows.x @ theta + rows.offset
-    loss, slope, curvature = _differentiate(objective, jnp.asarray(prediction), jnp.asarray(rows.y))
+    """Return the loss of each row and its two derivatives in the prediction, each (n,).
+
+    With intercepts of clients, these are added to the predictions.
+    """
+    prediction = jnp.asarray(rows.x @ theta + rows.offset)
+    y = jnp.asarray(rows.y)
+    if objective.client_intercepts:
+        prediction = _add_client_intercepts(objective, prediction, y, rows.weight, rows.client)
+    loss, slope, curvature = _differentiate(objective.with_known_intercepts, prediction, y)
     return np.asarray(loss), np.asarray(slope), np.asarray(curvature)
+
+
+@partial(jax.jit, static_argnames="objective")
+def _add_client_intercepts(
+    objective: LinearModel, prediction: jax.Array, y: jax.Array, weight: jax.Array, client: jax.Array | None
+) -> jax.Array:
+    return objective.add_client_intercepts(prediction, y, weight, client)
 
 
 @partial(jax.jit, static_argnames="objective")

@@ -13,6 +13,7 @@ import numpy as np
 from fcorun.base.errors import abbreviate, word
 from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.intercepts import ClientIntercepts
 from fcorun.methods.objectives.logistic import Logistic
@@ -115,10 +116,13 @@ def warn_of_small_clients(objective: Objective, data: FederatedData) -> str:
     """
     if not isinstance(objective, Logistic) or not objective.client_intercepts:
         return ""
-    second = data.train.y == 1
-    client = data.train.known_client
-    counts = np.stack([np.bincount(client[rows], minlength=data.n_clients) for rows in (~second, second)])
-    smaller = counts.min(axis=0)
+    if isinstance(data.train, SiteRows):
+        smaller = data.train.all_sizes // 2  # at most
+    else:
+        second = data.train.y == 1
+        client = data.train.known_client
+        counts = np.stack([np.bincount(client[rows], minlength=data.n_clients) for rows in (~second, second)])
+        smaller = counts.min(axis=0)
     informative = smaller[smaller > 0]
     if not len(informative) or np.median(informative) >= _ENOUGH_OF_A_CLASS:
         return ""
@@ -137,9 +141,9 @@ def warn_intercepts(experiment: PreparedExperiment, data: FederatedData, solutio
     """
     if not experiment.objective.client_intercepts:
         return warn_of_client_differences(experiment, data, solution)
-    if data.train.stays_at_sites:
-        return "each client's intercept is at its site alone, in the record that the site keeps"
     sentences = []
+    if data.train.stays_at_sites:
+        sentences.append("each client's intercept is at its site alone, in the record that the site keeps")
     if clause := explain_infinite_intercepts(experiment, data, solution):
         sentences.append(
             f"{clause}: their rows tell nothing about the coefficients, and "
@@ -147,7 +151,7 @@ def warn_intercepts(experiment: PreparedExperiment, data: FederatedData, solutio
         )
     if clause := warn_of_small_clients(experiment.objective, data):
         sentences.append(clause)
-    held_out = [rows for name, rows in data.splits.items() if name != "train"]
+    held_out = [rows for name, rows in data.splits.items() if name != "train" and not rows.stays_at_sites]
     if any(rows.client is None or ((rows.client < 0) | (rows.client >= data.n_clients)).any() for rows in held_out):
         sentences.append(
             word("held-out rows of clients without training rows are predicted with the mean of the clients' "

@@ -190,6 +190,11 @@ class Inference:
         return self.indicators.counts.rows
 
     @property
+    def n_parameters(self) -> int:
+        """The number of estimated parameters, with the intercepts that sites eliminate."""
+        return len(self.estimates.theta) + self.problem.n_eliminated
+
+    @property
     def n_events(self) -> int:
         """The number of events of these rows."""
         return int(self.indicators.counts.target)
@@ -261,10 +266,12 @@ def infer_from_sums(
         if not candidates.any():
             raise UserError("no feature varies among the rows of a client that are at risk at an event, so that no "
                             "coefficient can be estimated: check `data.event` and `data.client`")  # fmt: skip
-    elif problem.has_client_intercepts and isinstance(sums, PooledSums) and sums.rows.client is not None:
-        has_weight = sums.rows.weight > 0
-        x = sums.rows.x[has_weight, : problem.n_features]
-        candidates = varies_within_clients(x, sums.rows.client[has_weight])
+    elif problem.has_client_intercepts:
+        candidates = np.diagonal(curvature.matrix) > curvature.error  # sites center the features of each client
+        if isinstance(sums, PooledSums) and sums.rows.client is not None:
+            has_weight = sums.rows.weight > 0
+            x = sums.rows.x[has_weight, : problem.n_features]
+            candidates = varies_within_clients(x, sums.rows.client[has_weight])
         if not candidates.any():
             raise UserError("no feature varies within a client with a finite intercept, so that no coefficient can "
                             "be estimated: run it with `objective.client_intercepts=false`")  # fmt: skip
@@ -360,7 +367,7 @@ def _fit_with_penalty(
         effective_rows=1 / sums.moments(np.zeros(len(problem.theta))).squared_weight,
         clusters=options.cluster != "none",
         n_intercepts=len(problem.intercept_names),
-        nonzero=int((solution.theta != 0).sum()),
+        nonzero=int((solution.theta != 0).sum()) + problem.n_eliminated,
     )
     return solution, estimates, scores.count
 
@@ -379,15 +386,23 @@ def _fit_without_penalty(
     ``sums`` are those over so many rows, in the ``parameters``. Raises UserError for too few rows, and for a singular
     Hessian.
     """
-    if n_rows <= len(start):
-        raise UserError(f"{n_rows} rows do not determine {len(start)} parameters without a penalty: give a record "
+    n_parameters = len(start) + problem.n_eliminated
+    if n_rows <= n_parameters:
+        raise UserError(f"{n_rows} rows do not determine {n_parameters} parameters without a penalty: give a record "
                         "with `reg=l1`, or fewer features")  # fmt: skip
     if isinstance(sums, PooledSums):
         _check_finite_coefficients(problem, parameters.numbers, sums.rows)
     try:
         solution = solve(sums, Penalty.none(len(start)), start)
         scores, n_corrected = _square_scores(problem, options, sums, solution, n_rows)
-        estimates = wald_estimates(solution.theta, solution.sums, scores, n_corrected, options.cluster != "none")
+        estimates = wald_estimates(
+            solution.theta,
+            solution.sums,
+            scores,
+            n_corrected,
+            options.cluster != "none",
+            n_eliminated=problem.n_eliminated,
+        )
     except SingularHessian as error:
         raise _explain_singular(problem, parameters.numbers[error.parameters], "give `reg=l1`") from error
     return solution, estimates, scores.count

@@ -35,7 +35,11 @@ from fcorun.methods.regularizers.l2 import ElasticNet
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 from fcorun.results.inference.solution import Penalty
 from fcorun.results.inference.sums import DerivativeSums, ModelRows, RowSums
-from fcorun.results.models.client_intercepts import CLIENT_INTERCEPTS, find_finite_intercepts
+from fcorun.results.models.client_intercepts import (
+    CLIENT_INTERCEPTS,
+    add_client_intercepts,
+    find_finite_intercepts,
+)
 from fcorun.results.models.coefficients import INTERCEPT, feature_names, name_client_intercept
 
 OBJECTIVES = (LeastSquares, Logistic, Poisson, Gamma)  # losses of rows
@@ -79,6 +83,8 @@ class InferenceProblem:
     @property
     def intercept_names(self) -> tuple[str, ...]:
         """The names of the intercepts, the last parameters: that of all clients, or of each one; empty without any."""
+        if self.n_eliminated:
+            return ()
         if self.has_client_intercepts:
             return self._name_intercepts(self.has_intercept_of_client)
         return (INTERCEPT,) if self.objective.intercept else ()
@@ -94,8 +100,13 @@ class InferenceProblem:
 
     @property
     def has_client_intercepts(self) -> bool:
-        """Return whether the last parameters are the intercepts of clients, which at sites the losses eliminate."""
-        return self.experiment.objective.client_intercepts and not self.data.train.stays_at_sites
+        """Return whether clients have intercepts, the last parameters, which at sites the losses eliminate."""
+        return self.experiment.objective.client_intercepts
+
+    @property
+    def n_eliminated(self) -> int:
+        """The number of the clients' intercepts that are no parameters, since sites eliminate them."""
+        return self.data.n_clients if self.objective.client_intercepts else 0
 
     @property
     def has_intercept(self) -> bool:
@@ -218,7 +229,7 @@ def choose_parameters(
     if problem.has_intercept:  # a feature that varies at no intercept adds a constant to each
         full_map[n_features:, :n_features] = np.where(candidates, 0.0, curvature.mean.T)
     references: dict[int, int] = {}
-    has_reference = problem.has_intercept or problem.has_baseline_hazards
+    has_reference = problem.objective.intercept or problem.has_baseline_hazards
     columns = ()
     if described.encoding is not None and has_reference and (not described.standardized or scaling is not None):
         columns = described.encoding.columns
@@ -329,7 +340,10 @@ def make_problem(
     elif "bias" in problem.shapes:
         names.append("bias")
     try:
-        theta = np.concatenate([np.ravel(record.solution[name]) for name in names]).astype(np.float64)
+        solution = record.solution
+        if CLIENT_INTERCEPTS in names and CLIENT_INTERCEPTS not in solution:  # of a study over sites
+            solution = add_client_intercepts(experiment, data, solution)
+        theta = np.concatenate([np.ravel(solution[name]) for name in names]).astype(np.float64)
     except READ_ERRORS as error:
         raise UserError(f"{record.folder} has lost its solution.npz, or it is damaged: run it again") from error
     finite = find_finite_intercepts(experiment, data, record.solution)

@@ -311,6 +311,9 @@ def describe(inference: Inference, table: InferenceTable) -> list[str]:
     else:
         chosen = int((inference.solution.theta[: len(names)] != 0).sum())
         lines.append(f"{chosen} of {len(names)} features were selected on the first half")
+    if inference.problem.n_eliminated:
+        lines.append("each client has an intercept of its own, which is at its site alone; the coefficients and their "
+                     "errors are those with these intercepts")  # fmt: skip
     references = dict.fromkeys(inference.parameters.references.values())
     if references:
         rows = {feature: table.n[feature] for feature in references}
@@ -376,7 +379,7 @@ def find_warnings(inference: Inference) -> list[str]:
     problem = inference.problem
     options = inference.options
     n_clusters = inference.n_clusters
-    n_parameters = len(inference.estimates.theta)
+    n_parameters = inference.n_parameters
     sentences = [problem.experiment.data.ask_for_weight_kind(problem.data.train.weight)]
     if problem.has_chosen_features:
         sentences.append(word(AFTER_SELECTION))
@@ -461,7 +464,7 @@ def _warn_of_several_references(inference: Inference) -> str:
 
 def _warn_of_events(inference: Inference) -> str:
     objective = inference.problem.objective
-    n_parameters = len(inference.estimates.theta)
+    n_parameters = inference.n_parameters
     events = inference.n_events
     n_rows = inference.n_rows
     if isinstance(objective, Cox):

@@ -91,9 +91,6 @@ class PlannedIntervals:
         refuse({
             f"intervals are for one coefficient a feature, which objective={experiment.names['objective']} has not "
             "here: leave --infer out": not has_one_residual(experiment),
-            "objective.client_intercepts=true has intervals on rows in one place: leave --infer out": (
-                objective.client_intercepts
-            ),
             SHRUNK_BY_RIDGE: bool(objective.ridge) and isinstance(experiment.reg, NoRegularizer),
             "objective.ceiling changes the loss of rows beyond it, which no sum over sites counts: give "
             "objective.ceiling=null": getattr(objective, "ceiling", None) is not None,
