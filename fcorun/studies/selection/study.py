@@ -249,7 +249,8 @@ class Study:
             if len(missing) <= 10 or i == 0 or (i + 1) % (len(missing) // 10) == 0:
                 n_runs = len(self.path.runs.values)
                 left = (time.monotonic() - began) / (i + 1) * (len(missing) - i - 1) / 60
-                remaining = f", about {left:.1g} min left" if left > 0.25 else ""
+                minutes = np.format_float_positional(left, precision=1, fractional=False, trim="-")
+                remaining = f", about {minutes} min left" if left > 0.25 else ""
                 log(f"{i + 1} of {len(missing)} fits of {n_runs} {'run' if n_runs == 1 else 'runs'} each{remaining}")
 
         if missing:
