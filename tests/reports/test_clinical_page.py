@@ -433,21 +433,23 @@ def test_the_short_page_has_one_estimate_of_a_feature():
 
 
 @pytest.mark.slow
-def test_the_short_page_is_printed_on_one_sheet():
-    """The curves give way to long warnings."""
+@pytest.mark.parametrize(("n_warnings", "sides"), [(0, 1), (6, 2)])
+def test_the_short_page_is_printed_on_one_sheet(n_warnings, sides):
+    """Below a forest plot and long warnings no room is left in which curves could be read: they are on the back."""
     folder = write_model()
     summary = json.loads((folder / "summary.json").read_text())
-    summary["warnings"] = [f"doubt {i} " + "is long " * 30 for i in range(6)]
+    summary["warnings"] = [f"doubt {i} " + "is long " * 30 for i in range(n_warnings)]
     (folder / "summary.json").write_text(json.dumps(summary))
     for name, size in (("roc", (700, 1600)), ("calibration", (1200, 1000)), ("decision", (900, 1000))):
         plt.imsave(folder / f"{name}.png", np.ones((*size, 3)))
     row = {"set": "validation", "model": "shared", "positive": "yes", "n": 20, "auc": 0.7}
     (folder / "scores.csv").write_text(csv_text(row | {"client": name} for name in ("", *map(str, range(8)))))
-    write_intervals(folder)
-    plt.imsave(folder / "inference.png", np.ones((900, 1600, 3)))
+    if n_warnings:
+        write_intervals(folder)
+        plt.imsave(folder / "inference.png", np.ones((900, 1600, 3)))
     Path("page.html").write_text(build_short_page([folder], load_records(folder)))
     sheets = print_pdf(Path("page.html"), Path("page.pdf").resolve())
-    assert len(re.findall(rb"/Type\s*/Page\b", sheets)) == 1
+    assert len(re.findall(rb"/Type\s*/Page\b", sheets)) == sides
 
 
 def test_the_short_page_is_written_into_the_folder(capsys):
