@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import yaml
 from browser import print_pdf
 from fake_records import fake_config, fake_record
 
@@ -21,6 +22,7 @@ from fcorun.reports.page.clinical import build_short_page
 from fcorun.reports.page.elements import Page, PageSection, parse_cell, read_table
 from fcorun.reports.page.findings import _rows_of_columns, finding_table, missing_intervals_sentence
 from fcorun.reports.page.performance import format_score
+from fcorun.reports.page.question import describe_preparation
 from fcorun.reports.page.studies import find_studies
 from fcorun.reports.page.table_model import FittedTableModel, find_table_model, format_share, hide_row_numbers
 
@@ -187,6 +189,23 @@ def test_what_was_asked():
     assert "the column patient; no row was left out" in text
     assert "20 rows (20 %) for validation, drawn at random among each hospital&#39;s rows" in text
     assert "sex|7|7.0 %|F" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("frequency", "each row stands for as many equal rows, in all numbers of this page, as it has of 'n'"),
+        ("sampling", "rows count in training, and in losses, by 'n'"),
+        (None, "rows count in training, and in losses, by 'n'"),
+    ],
+)
+def test_the_page_says_what_weights_did(kind, sentence):
+    folder = write_model()
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["data"] |= {"weight": "n", "weight_kind": kind}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    facts = dict(describe_preparation(read_model(folder)))
+    assert facts["Weight"] == sentence
 
 
 def test_gaps_by_outcome():

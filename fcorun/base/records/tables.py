@@ -166,7 +166,7 @@ SCORES = TableFile(
 PREDICTIONS = TableFile(
     "predictions.csv",
     {"set": TEXT, "client": TEXT, "row": COUNT, "target": TEXT, "prediction": TEXT, "model": TEXT},
-    {"probability": NUMBER},
+    {"probability": NUMBER, "table_row": COUNT},
     max_rows=2 * MAX_PREDICTED_ROWS,  # of the shared model, and of personal models
 )
 COEFFICIENTS = TableFile(

@@ -27,6 +27,7 @@ from fcorun.data.tables.array_files import (
 )
 from fcorun.data.tables.column_roles import (
     SPLITS,
+    TABLE_ROW,
     ColumnRoles,
     ParsedRows,
     are_counts,
@@ -230,10 +231,12 @@ class Table(Dataset):
             frame = pd.DataFrame(rows.x, columns=list(rows.encoding.feature_names))
             rows = replace(rows, frame=frame, encoding=None)
         columns = self._choose_columns(rows)
+        keep = [] if rows.repeated_columns is None else list(self.keep or ())
         if self.weight_kind == "frequency":
             if rows.frame is not None and self.missing == "refuse" and self.encoding is None:
                 check_complete(rows.frame, self._where)  # which names the row of the file
             rows = repeat_rows(rows, self.weight, self.path)
+            keep.append(TABLE_ROW)
         y, classes, client_rows, group_warnings = self._divide_rows(rows)
         x, features, warnings, remark = self._encode_rows(
             rows, y, classes, client_rows, columns=columns, warn_of_columns=warn_of_columns
@@ -244,7 +247,7 @@ class Table(Dataset):
             task=self.target_task.name,
             classes=classes,
             warnings=self._warnings(rows, classes, client_rows, [*warnings, *group_warnings]),
-            keep=() if rows.repeated_columns is None else tuple(self.keep or ()),
+            keep=tuple(keep),
         ).validate()
 
     def ask_for_weight_kind(self, weight: np.ndarray | None) -> str:

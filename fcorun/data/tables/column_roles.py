@@ -13,9 +13,10 @@ from fcorun.base.errors import UserError, suggest_name
 from fcorun.data.tables.cells import column_as_text, is_missing, names_as_text, require_finite_numbers, to_plain_array
 from fcorun.data.tasks.time_to_event import TIME_ZERO
 
+TABLE_ROW = "table_row"  # the column of predictions.csv with a repeated row's number in the table, from 1
 # columns of predictions.csv and of the predictions of new rows (fcorun.results.models.predictions and predict)
 _PREDICTION_COLUMNS = (
-    *("set", "client", "row", "group", "target", "event", "prediction", "positive", "probability"),
+    *("set", "client", "row", TABLE_ROW, "group", "target", "event", "prediction", "positive", "probability"),
     *("model", "fold", "scaling", "intercept", "baseline_hazard", "warnings"),
 )
 _PREDICTION_PREFIXES = ("probability_", "survival_at_")
@@ -237,7 +238,8 @@ def are_counts(weight: np.ndarray) -> bool:
 def repeat_rows(rows: ParsedRows, column: str | None, path: str) -> ParsedRows:
     """Return each row as often as its weight says, without weights: equal rows in a sequence, 0 times left out.
 
-    Raises UserError for weights that are no whole numbers, for too many rows, and for rows on disk.
+    The last of the ``repeated_columns`` is TABLE_ROW. Raises UserError for weights that are no whole numbers, for too
+    many rows, and for rows on disk.
     """
     where = f"`data.weight_kind=frequency`: column '{column}' of {path}"
     cure = "or give `data.weight_kind=sampling`"
@@ -258,6 +260,9 @@ def repeat_rows(rows: ParsedRows, column: str | None, path: str) -> ParsedRows:
     repeated = {name: values[index] for name, values in arrays.items() if isinstance(values, np.ndarray)}
     if rows.frame is not None:
         repeated["frame"] = rows.frame.iloc[index].reset_index(drop=True)
+    numbers = (index if rows.row is None else rows.row[index])[:, None] + 1
+    kept = repeated.get("repeated_columns")
+    repeated["repeated_columns"] = numbers if kept is None else np.column_stack([kept, numbers.astype(str)])
     warning = (f"the {len(weight):,} rows are {len(index):,} by their frequencies ('{column}'), each row of which has "
                "a number of its own")  # fmt: skip
     return replace(rows, **repeated | {"weight": None, "row": None, "warnings": (*rows.warnings, warning)})

@@ -160,8 +160,11 @@ def describe_preparation(model: FittedTableModel) -> list[tuple[str, str]]:
         facts.append(("Scale", "each feature was scaled by its mean and standard deviation in all training rows"))
     elif str(model.config.get("data.standardize")) == "per_client":
         facts.append(("Scale", "each client's features were scaled by their mean and standard deviation there"))
+    weight = "rows count in training, and in losses, by"
+    if model.config.get("data.weight_kind") == "frequency":
+        weight = "each row stands for as many equal rows, in all numbers of this page, as it has of"
     for option, text in (
-        ("weight", "rows count in training by"),
+        ("weight", weight),
         ("offset", "the linear predictor has the added term"),
         ("group", "rows of one group stay together; a group is a value of"),
     ):

@@ -87,8 +87,9 @@ def test_results_are_those_of_a_file_with_each_row():
     counted = run(compose([*TABLE, *more, "data.path=counted.csv", "data.weight_kind=frequency"]), "counted")
     options = [option for option in (*TABLE, *more) if option != "data.weight=Freq"]
     expanded = run(compose([*options, "data.path=expanded.csv"]), "expanded")
-    for name in ("scores.csv", "predictions.csv", "coefficients.csv"):
+    for name in ("scores.csv", "coefficients.csv"):
         assert (counted.folder / name).read_text() == (expanded.folder / name).read_text()
+    assert counted.predictions.drop(columns="table_row").equals(expanded.predictions)
     for section in ("outcome", "few_levels", "examples", "validation_examples"):
         assert counted.summary["data"].get(section) == expanded.summary["data"].get(section)
     for options in ({}, {"errors": "model"}):
@@ -145,6 +146,24 @@ def test_a_plan_knows_weights_of_one_kind_alone():
     """A new key would change the digest of every plan; a site repeats its rows in its file."""
     with fails("unknown option 'data.weight_kind'"):
         prepare(compose(["data=sites", "data.target=Sat", "data.weight=Freq", "data.weight_kind=frequency"]))
+
+
+@pytest.mark.parametrize("keep", ["null", "[id]"])
+def test_predictions_have_the_number_of_the_row_in_the_table(keep, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=40), "y": rng.normal(size=40), "w": np.resize([0, 1, 3], 40)})
+    table.assign(id=[f"p{k}" for k in range(1, 41)]).to_csv("rows.csv", index=False)
+    rest = ["data.only=[x]"] if keep == "null" else ["data.keep=[id]"]
+    data = ["data=table", "data.path=rows.csv", "data.target=y", "data.weight=w", "data.weight_kind=frequency"]
+    options = ["algo=newton", "reg=none", "rounds=2", "report=false", "data.clients=1", "data.validation=0.5"]
+    predictions = run(compose([*data, *rest, *options]), "out").predictions
+    assert predictions["row"].is_unique
+    targets = table["y"].to_numpy()[predictions["table_row"] - 1]
+    np.testing.assert_allclose(predictions["target"], targets)
+    assert predictions["table_row"].duplicated().any()
+    if keep == "[id]":
+        assert predictions["id"].tolist() == [f"p{k}" for k in predictions["table_row"]]
 
 
 def test_arrays_with_names_are_repeated_too():
