@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 # Overrides, KEY=VALUE, before Hydra composes them.
 
+_OF_JSON = "${oc.create:"  # the begin of a mapping that OmegaConf makes of JSON
 _GROUP_OVERRIDE = re.compile(rf"\+{{0,2}}({'|'.join((*SECTIONS, 'experiment'))})=(.*)", re.DOTALL)
 
 
@@ -130,7 +131,7 @@ def translate_names(override: str) -> str:
     if not mapping:
         return override
     content = quote_text(json.dumps(mapping, ensure_ascii=False), "'")
-    return f"{key}=" + quote_text(f"${{oc.create:{content}}}", '"')
+    return f"{key}=" + quote_text(_OF_JSON + content + "}", '"')
 
 
 def read_mapping(value: str) -> dict[str, Any]:
@@ -299,7 +300,9 @@ def sweep_name(*, _root_: DictConfig) -> str:
             raise UserError(f"figure={_root_.figure} must be a mapping: give experiment=NAME of a figure's file")
         return f"figures/{_root_.figure.get('runs') or _root_.hydra.runtime.choices.experiment}/runs"
     data = str(_root_.hydra.runtime.choices.data)
-    overrides = list(_root_.hydra.overrides.task)
+    given: Any = _root_.hydra.overrides.task
+    as_typed: Any = OmegaConf.to_container(given, resolve=False)
+    overrides = [text if _OF_JSON in text else given[i] for i, text in enumerate(as_typed)]
     is_given = any(override_key(text) == "data" for text in overrides)
     if not is_given and "data" in (_root_.hydra.sweeper.get("params") or {}):
         data = "several"

@@ -104,6 +104,15 @@ def test_a_sweep_is_named_after_the_data_that_it_runs_on():
             assert folder.startswith(f"outputs/sweeps/{data}-")
 
 
+def test_a_mapping_with_names_of_any_letters_is_part_of_the_name_of_a_sweep():
+    register_resolvers(remember_last(lambda values: pytest.fail("no run is prepared")))
+    folders = set()
+    for codes in ("[-9]", "[-1]"):
+        overrides = ["data=table", "data.path=t.csv", f"data.na={{größe: {codes}}}"]
+        folders.add(compose_config(overrides).hydra.sweep.dir)
+    assert len(folders) == 2
+
+
 @pytest.mark.parametrize("name", ["Zürich", "age>50", "a#b", "it's", "true", "1e5", "007", ""])
 def test_a_name_of_a_mapping_that_hydra_does_not_read_is_in_quotes(name):
     mapping = {name: [1.5, "it's"], "age": None}
