@@ -268,6 +268,21 @@ def test_a_model_without_features_has_its_intercept():
     assert "intercept (its logarithm)|\N{MINUS SIGN}2|" in plain(finding_table(read_model(folder)))
 
 
+def test_the_page_says_what_coefficients_are_per_and_which_intercepts_stand_beside_them():
+    folder = write_model()
+    plain_text = plain("".join(section.content for section in main_sections(folder).values()))
+    assert "an intercept of its own" not in plain_text
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["data"]["standardize"] = "none"
+    config["objective"]["client_intercepts"] = True
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    text = plain("".join(section.content for section in main_sections(folder).values()))
+    assert "those with the largest coefficients, each per unit, are ward: er" in text
+    assert (
+        "Each hospital has an intercept of its own, so that features are compared within a hospital; a new one" in text
+    )
+
+
 def test_features_in_large_units_are_used_by_the_model():
     """A coefficient of 2e-5 per platelet is an odds ratio of 3 per standard deviation."""
     folder = write_model(cutoff_factors=[2e-5, 1, 1, 1, 1])

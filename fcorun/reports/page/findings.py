@@ -70,7 +70,8 @@ def finding_sentence(model: FittedTableModel) -> str:
         return ""
     largest = ", ".join(model.labels.get(name, name) for name in names[:3])
     text = f"The model uses {len(names)} of {n_features} features"
-    return f"{text}; those with the largest coefficients are {largest}." if largest else f"{text}."
+    units = ", each per unit," if model.config.get("data.standardize") == "none" else ""
+    return f"{text}; those with the largest coefficients{units} are {largest}." if largest else f"{text}."
 
 
 def finding_blocks(model: FittedTableModel, max_rows: int = _MAX_ROWS) -> list[str]:
@@ -112,6 +113,9 @@ def reading_sentences(model: FittedTableModel) -> list[str]:
     if model.task.has_events:
         sentences.append(f"Each {model.client_word} has a baseline hazard of its own, and events at equal times share "
                          "a risk set (Breslow's ties; the default of R's coxph is Efron's).")  # fmt: skip
+    if model.config.get("objective.client_intercepts"):
+        sentences.append(f"Each {model.client_word} has an intercept of its own, so that rows of one "
+                         f"{model.client_word} are compared; a new one gets the mean of the intercepts.")  # fmt: skip
     two = []
     several = []
     references = [row["feature"] for row in model.intervals if row.get("method") == _REFERENCE]
