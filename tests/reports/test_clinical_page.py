@@ -278,9 +278,7 @@ def test_the_page_says_what_coefficients_are_per_and_which_intercepts_stand_besi
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     text = plain("".join(section.content for section in main_sections(folder).values()))
     assert "those with the largest coefficients, each per unit, are ward: er" in text
-    assert (
-        "Each hospital has an intercept of its own, so that features are compared within a hospital; a new one" in text
-    )
+    assert "Each hospital has an intercept of its own, so that rows of one hospital are compared; a new one" in text
 
 
 def test_features_in_large_units_are_used_by_the_model():
