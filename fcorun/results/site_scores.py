@@ -444,6 +444,7 @@ def compute_site_scores(
     elif data.target_task.has_two_classes:
         sets = _add_calibrations(rows, sets)
     terms = list_terms(data.target_task)
+    needed = {name for name, term in terms.items() if not term.needs_probability}
     table = []
     for scored in sets:
         row: dict[str, object] = {"set": scored.split, "model": scored.model, "client": scored.site}
@@ -454,7 +455,8 @@ def compute_site_scores(
             if name in scored:
                 row["events"] = int(scored.sums[name])
         scores = {}
-        if terms.keys() & scored.sums.keys():
+        is_judged = bool(needed) and needed <= scored.sums.keys()  # a loss may have the name of a term
+        if is_judged:
             for score in scores_of_task(data.target_task, scored.has_probabilities):
                 bounds = score.bounds_of_sums(scored)
                 if bounds is not None:
@@ -462,8 +464,11 @@ def compute_site_scores(
                 elif score.follows_from_sums(data.target_task):
                     scores[score.name] = float(score.of_sums(scored))
         losses = {}
+        others = {*_COUNTS, *scored.fitted, *scores}
+        if is_judged:
+            others |= terms.keys()
         for name in scored.sums:
-            if name not in {*_COUNTS, *terms, *scored.fitted, *scores}:
+            if name not in others:
                 losses[name] = float(divide(scored[name], scored.n))
         for name, value in (losses | scores).items():
             row[name] = "" if math.isnan(value) else value
