@@ -17,6 +17,8 @@ from fcorun.data.tables.columns import LevelColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.experiment.prepare import prepare
 from fcorun.results.models.predictions import predictions_csv
+from fcorun.results.score_intervals.intervals import compute_intervals
+from fcorun.results.score_intervals.score_table import ScoreOptions, read_scored_record
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import OwnTableError
@@ -123,6 +125,26 @@ def test_a_selection_over_sites_is_that_of_the_pooled_rows(overrides, options, m
     for name, values in pooled.fits["all"].solution.items():
         np.testing.assert_allclose(over_sites.solution[name], values, rtol=1e-12, atol=1e-12)
     check_predictions(pd.read_csv(StringIO(predictions_csv(pooled.predictions))))
+    scored = read_scored_record(Path("results", TWO[0], "selection"))
+    assert scored.task == ("binary" if "data.task=binary" in overrides else "regression")
+    assert scored.seed == (3 if "seed=3" in overrides else 0)
+    assert scored.weight == ("bmi" if "data.weight=bmi" in overrides else "")
+    assert ("rmse" in not_none(scored.score_names)) == (scored.task == "regression")
+
+
+@pytest.mark.slow
+def test_scores_of_quantiles_are_losses_and_have_no_intervals_at_a_site():
+    quantiles = ("objective=quantile", "objective.level=0.9", "objective.smoothing=1", "data.weight=bmi")
+    plan = selection_of("algo=fedmid", "algo.client_lr=0.1", *quantiles, options=replace(OPTIONS, range=[0.1, 1.0]))
+    sites = sites_of(plan)
+    for name, site in sites.items():
+        site.result_folder = Path("results", name)
+    run_plan(plan, InProcessConnections(sites), "sites")
+    scores = set(pd.read_csv("sites/refit/scores.csv").columns)
+    assert scores >= {"loss", "pinball", "absolute_error", "coverage"}
+    assert not scores & {"rmse", "r2", "mae"}
+    with fails("selection are no expected values", "no interval is computed"):
+        compute_intervals(Path("results", NAMES[0], "selection"), ScoreOptions())
 
 
 def check_predictions(pooled: pd.DataFrame):

@@ -72,6 +72,7 @@ BASELINE_HAZARD_FILE = "baseline_hazard.csv"  # the cumulative baseline hazard o
 AT_SITES = "at their sites"  # the value of summary["personal_models"] for a study over sites
 AWAY_FILE = "away_sites.csv"  # the requests that absent sites did not answer
 REFIT_FOLDER = "refit"  # the folder in a selection that holds the run with the selected strength
+SITE_SELECTION_FOLDER = "selection"  # the folder in a site's result that holds its predictions out of fold
 PLUGIN_FOLDER = "plugins"  # the folder in a record with copies of the user's own files, to be read and never imported
 PLUGIN_INDEX = f"{PLUGIN_FOLDER}/index.json"  # the digests of these files, by section of the configuration
 PAGE_FILES = ("report.html", "report_short.html")  # the whole page, and one sheet

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fcorun.base.errors import UserError, word
-from fcorun.base.records.contents import SELECTION
+from fcorun.base.records.contents import CONFIG, SELECTION
 from fcorun.base.records.formats import csv_text
-from fcorun.base.records.record import OUT_OF_FOLD, REFIT_FOLDER, Record
+from fcorun.base.records.record import OUT_OF_FOLD, REFIT_FOLDER, SITE_SELECTION_FOLDER, Record
 from fcorun.base.records.tables import SCORES
 from fcorun.base.sources.catalogue import parse_source
 
@@ -101,9 +101,15 @@ class ScoredRecord:
 
 
 def read_scored_record(folder: Path) -> ScoredRecord:
-    """Return what a record says about its scores. Raises UserError for a folder that does not exist."""
+    """Return what a record says about its scores. Raises UserError for a folder that does not exist.
+
+    A site's own predictions out of fold are in a folder of its result, whose files tell about them.
+    """
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}; give that of a run or selection that is done")
+    own_files = [folder / name for name in (SELECTION.name, CONFIG.name)]
+    if folder.resolve().name == SITE_SELECTION_FOLDER and not any(path.exists() for path in own_files):
+        return replace(read_scored_record(folder.resolve().parent), folder=folder)
     selection = SELECTION.read(folder)
     run = Record(folder / REFIT_FOLDER if selection else folder)
     summary = run.summary_or_empty

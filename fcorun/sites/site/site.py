@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from fcorun.base.errors import UserError
+from fcorun.base.records.record import SITE_SELECTION_FOLDER
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import sum_in_order
@@ -33,7 +34,7 @@ from fcorun.sites.site.request_checks import FewRowsRule, RequestCounts, check_c
 from fcorun.sites.site.score_sums import ScoreSums, threshold_of
 from fcorun.sites.site.site_batch import SharedPrograms, SiteBatch, resolve_numbers
 from fcorun.sites.site.site_folds import SiteFolds
-from fcorun.sites.site.site_results import SELECTION_FOLDER, FoldPredictions, check_result, read_result, write_result
+from fcorun.sites.site.site_results import FoldPredictions, check_result, read_result, write_result
 from fcorun.sites.tables.fold_encoding import place_rows
 from fcorun.sites.tables.planned_table import check_targets_of_site, read_planned_table
 from fcorun.sites.tables.table_agreement import (
@@ -223,7 +224,7 @@ class Site:
         """The out-of-fold predictions; None where the site keeps none."""
         if self.plan.select is None or self.result_folder is None:
             return None
-        return FoldPredictions(self.result_folder / SELECTION_FOLDER, self.plan)
+        return FoldPredictions(self.result_folder / SITE_SELECTION_FOLDER, self.plan)
 
     # -- runs
 

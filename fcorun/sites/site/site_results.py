@@ -57,7 +57,6 @@ _PERSONAL, _SCALING, _BY_CLIENT = "personal.npz", "scaling.npz", "coefficients_b
 _FOR_PREDICTIONS = {"features", "feature_names", "task", "classes", "class_type", "scale", "standardized", "limits"}
 MAX_RESULT_BYTES = 2**28
 _log = logging.getLogger(__name__)
-SELECTION_FOLDER = "selection"  # in the folder of a site's result
 
 
 def pack_result(record: FittedRecord) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ from fcorun.results.score_intervals.intervals import (
     compare_records,
     compute_intervals,
 )
-from fcorun.results.score_intervals.score_table import ScoredRecord, ScoreOptions
+from fcorun.results.score_intervals.score_table import ScoredRecord, ScoreOptions, read_scored_record
 from fcorun.results.scores.calibration import LogisticCalibration
 from fcorun.results.scores.ranking import auc_covariance
 from fcorun.results.scores.score import compute_scores
@@ -120,7 +120,7 @@ def test_intervals_of_clients_are_quantiles_of_the_samples_that_define_a_score()
     clients = RowGroups(np.unique(rows.client, return_inverse=True)[1])
     options = ScoreOptions(samples=300, level=0.9)
     result = bootstrap([rows], clients, "rows", options, np.random.default_rng(5))
-    chunks = Units(np.arange(len(rows)), clients).samples(np.random.default_rng(5), 300)
+    chunks = Units(np.arange(len(rows)), clients, rows.client).samples(np.random.default_rng(5), 300)
     scored = rows.to_scored_rows(clients)
     samples = compute_scores(WeightedRows(scored, np.concatenate(list(chunks))))
     seen = set()
@@ -247,6 +247,29 @@ def test_the_covariance_of_clusters():
     above = (values[of_pair][:, None] > values[~of_pair]).astype(float)
     paired = above.mean(axis=1) + above.mean(axis=0)
     assert covariance == pytest.approx(np.var(paired, ddof=1) / 20)
+
+
+def test_predictions_of_a_site_out_of_fold_are_told_about_by_its_result(tmp_path, monkeypatch):
+    result = tmp_path / "result"
+    result.mkdir()
+    write_record(result / "selection", replace(draw_rows("binary"), split="out_of_fold"))
+    (result / "config.yaml").write_text("data: {name: sites, weight: dose}\nseed: 5\n")
+    (result / "summary.json").write_text(json.dumps({"data": {"task": "binary"}}))
+    (result / "scores.csv").write_text("set,model,client,n,loss\ntrain,shared,,9,1\n")
+    record = read_scored_record(result / "selection")
+    expected = ScoredRecord(
+        result / "selection",
+        seed=5,
+        task="binary",
+        score_names=frozenset({"set", "model", "client", "n", "loss"}),
+        weight="dose",
+    )
+    assert record == expected
+    monkeypatch.chdir(result / "selection")
+    assert read_scored_record(Path()).weight == "dose"
+    warnings = "\n".join(compute_intervals(result / "selection", QUICK).warnings)
+    assert "whatever its weight ('dose')" in warnings
+    assert "the strength was chosen on these rows" in warnings
 
 
 def test_two_thresholds_are_warned_of(tmp_path):
