@@ -90,10 +90,10 @@ def check_client_intercepts(plugins: dict[str, Any], names: dict[str, str]) -> N
     from fcorun.data.datasets.sites import Sites
 
     data = plugins["data"]
-    if isinstance(data, Sites) and (isinstance(data.validation, list) or isinstance(data.test, list) or data.split):
+    if isinstance(data, Sites) and (isinstance(data.validation, list) or isinstance(data.test, list)):
         raise UserError(f"{option} predicts rows of clients without training rows by the mean of all intercepts, which "
-                        "no site knows: give `data.validation` and `data.test` as shares of the rows, and leave "
-                        "`data.split` out")  # fmt: skip
+                        "nobody knows, since a site sends none: give `data.validation` and `data.test` as shares of "
+                        "the rows, or `objective.client_intercepts=false`")  # fmt: skip
     if algo.traits.local_fits:
         raise UserError(f"`algo={names['algo']}` fits each client alone, with an intercept of its own: leave "
                         "`objective.client_intercepts` out, or choose another `algo`, such as newton")  # fmt: skip

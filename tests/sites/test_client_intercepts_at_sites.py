@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from helpers import SHARED, composed, fails
 
+from fcorun import run
 from fcorun.base.records.record import Record
 from fcorun.data.datasets.dataset import Features
 from fcorun.data.rows.rows import Rows
@@ -55,7 +56,8 @@ def tables(tmp_path, monkeypatch):
 
 def plan_of(*overrides, **options):
     strength = () if any(text == "reg=none" or "reg.relative" in text for text in overrides) else ("reg.strength=0.01",)
-    regularizer = ("reg=l1", *strength, "data.validation=0.3")
+    held_out = () if any("data.split" in text for text in overrides) else ("data.validation=0.3",)
+    regularizer = ("reg=l1", *strength, *held_out)
     return Plan.from_experiment(prepare(composed(*TABLE, *STEPS, *regularizer, "algo=newton", *overrides)), **options)
 
 
@@ -78,6 +80,30 @@ def test_runs_are_those_of_the_pooled_rows(tmp_path, overrides):
     assert record.status["status"] == "done"
     assert comparison.difference < 1e-12
     assert np.isfinite(record.metrics["val_loss"]).all()
+
+
+@pytest.mark.slow
+def test_rows_that_a_column_holds_out_are_scored_with_the_intercepts_of_their_clients(tmp_path):
+    """The same rows are held out by number in a run on one table, which the numbers of ``val_loss`` are those of."""
+    for name in LEVELS:
+        frame = pd.read_csv(f"{name}.csv")
+        frame.assign(part=np.where(np.arange(90) % 3 == 0, "validation", "train")).to_csv(f"{name}.csv", index=False)
+    pd.concat([pd.read_csv(f"{name}.csv") for name in LEVELS]).to_csv("all.csv", index=False)
+    plan = plan_of("data.split=part")
+    record, _ = try_plan(plan, sites_of(plan), tmp_path / "out")
+    table = ("data=table", "data.path=all.csv", *TABLE[1:], "data.split=part")
+    pooled = run(composed(*table, *STEPS, "reg=l1", "reg.strength=0.01", "algo=newton"), tmp_path / "pooled")
+    assert record.rows[-1]["val_loss"] == pytest.approx(pooled.rows[-1]["val_loss"], rel=1e-9)
+
+
+def test_a_client_whose_rows_a_column_holds_out_is_refused():
+    for name in LEVELS:
+        frame = pd.read_csv(f"{name}.csv")
+        frame.assign(part=np.where(frame["clinic"] == "c0", "test", "train")).to_csv(f"{name}.csv", index=False)
+    plan = plan_of("data.split=part")
+    sites_of(plan)["a"].read_table()
+    with fails("client 'c0' without training rows has no intercept"):
+        sites_of(plan)["c"].read_table()
 
 
 # -- intervals
@@ -141,6 +167,22 @@ def test_a_feature_with_one_value_at_each_client_has_no_coefficient(tmp_path):
     table = pd.read_csv(record.folder / "inference.csv", index_col="feature")
     assert table.loc["beds", "method"] == "constant within clients"
     assert np.isnan(table.loc["beds", "estimate"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("select", [None, SelectOptions(folds=2, points=2, range=[0.01, 0.1])])
+def test_masked_sums_give_the_model_and_the_intervals_of_the_pooled_rows(tmp_path, select):
+    plan = plan_of("data.validation=0", bounds={}, options=select, infer=InferenceOptions())
+    record, comparison = try_plan(plan, sites_of(plan), tmp_path / "out")
+    assert comparison.difference < 1e-6
+    assert set(record.solution) == {"weights"}
+    intervals = pd.read_csv(record.folder / "inference.csv")
+    assert intervals["feature"].tolist() == ["age", "dose"]
+    if select is None:
+        assert comparison.intervals is not None
+        assert comparison.intervals < 1e-5
+    else:
+        assert comparison.same_choice
 
 
 def sums_at_site(n_ward: int, of_level, *, weight) -> IntervalSums:

@@ -195,8 +195,14 @@ def check_events(table: SiteTable) -> None:
 def check_intercepts(plan: Plan, table: SiteTable) -> None:
     """Raise OwnTableError for a client whose training rows, or those outside of a fold, give no finite intercept.
 
-    Its rows would take the mean of the intercepts of all clients, which no site knows.
+    Its rows would take the mean of the intercepts of all clients. No site knows the mean: of a site of one client, its
+    part of the mean would be the client's intercept, which no message has.
     """
+    untrained = np.flatnonzero(table.n_rows[:, 0] == 0)
+    if len(untrained):
+        fault = ("without training rows has no intercept, and its rows no prediction: leave the client out, hold out "
+                 "other rows, or plan objective.client_intercepts=false")  # fmt: skip
+        raise OwnTableError(f"client '{table.clients[untrained[0]]}' {fault}", f"a client {fault}")
     y = table.rows.y
     if table.options.target_task.has_classes:
         y = np.unique(y, return_inverse=True)[1]
