@@ -21,7 +21,7 @@ class Separation:
     """Coefficients whose size lowers the loss without end.
 
     Attributes:
-        features: the numbers of the features that have them; those first that separate alone, where they are few.
+        features: the numbers of the features that have them; those first that separate most alone, where few have them.
         n_overlapping: the number of margins that are 0 along all such directions: 0 where the separation is perfect.
     """
 
@@ -71,8 +71,9 @@ def find_separation(
     is_infinite[columns] = (np.abs(undetermined) > _TOLERANCE).any(axis=1)
     features = np.flatnonzero(is_infinite[: len(n_at_largest)].reshape(-1, outputs).any(axis=1))
     if 1 < len(features) <= _MAX_ALONE:
-        only_together = [find_separation(objective, x[:, [k]], y, client) is None for k in features]
-        features = features[np.argsort(only_together, kind="stable")]
+        alone = [find_separation(objective, x[:, [k]], y, client) for k in features]
+        n_left = [len(falling) if found is None else found.n_overlapping for found in alone]
+        features = features[np.argsort(n_left, kind="stable")]
     return Separation(features, len(overlapping)) if len(features) else None
 
 

@@ -5,14 +5,16 @@ from itertools import product
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
-from helpers import ragged
+from helpers import SHARED, ragged
 
 from fcorun import Cox, Gamma, LeastSquares, Logistic, OneVsRest, Poisson, ProportionalOdds, run
 from fcorun.methods.problem.separation import find_separation
 
 LEVEL = np.array([0, 0, 0, 0, 0, 0, 1, 1.0])
 ORDER = np.arange(8.0)
+BIRTHS = SHARED / "data" / "medical" / "birthwt.csv"
 ONE_CLIENT = np.zeros(8, int)
 CASES = {  # an objective, targets, and whether LEVEL and ORDER have no finite coefficient
     "two classes": (Logistic(), [0, 1, 0, 1, 0, 1, 0, 0], (True, False)),
@@ -130,6 +132,21 @@ def test_a_level_of_one_class_beside_all_levels(dtype):
     assert unbounded(Poisson(), x, 3 * (1 - y), np.zeros(3000, int)) == [3]
     assert unbounded(Cox(), x, np.arange(1, 3001.0) * np.where(level == 3, -1, 1), np.zeros(3000, int)) == [3]
     assert unbounded(Logistic(), x, np.where(level == 3, 2, rng.integers(0, 3, 3000)), np.zeros(3000, int)) == [3]
+
+
+@pytest.mark.skipif(not BIRTHS.is_file(), reason=f"{BIRTHS} is not on this machine")
+def test_infinite_coefficients_of_births_are_those_of_r():
+    """R's glm ends at -29 and -27 for the levels 3 of ptl and 6 of ftv, and all others are within 3."""
+    births = pd.read_csv(BIRTHS)
+    levels = pd.get_dummies(births[["ptl", "ftv"]], columns=["ptl", "ftv"])
+    x = pd.concat([births[["age", "lwt"]], levels], axis=1)
+    client = np.zeros(len(x), int)
+    found = unbounded(Logistic(), x.to_numpy(float), births["low"].to_numpy(), client)
+    assert x.columns[found].tolist() == ["ptl_3", "ftv_6"]
+    x["bwt"] = births["bwt"]  # whose values below 2,500 g are low
+    separation = find_separation(Logistic(), x.to_numpy(float), births["low"].to_numpy(), client)
+    assert x.columns[separation.features[0]] == "bwt"
+    assert separation.n_overlapping == 0
 
 
 def test_a_risk_set_is_of_one_client():
