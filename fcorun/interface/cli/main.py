@@ -70,7 +70,10 @@ def _run_command(command_line: list[str]) -> None:
         print(*candidates, sep="\n", end="\n" if candidates else "")
         if is_complete:
             return
+    asks_help = not {"--help", "-h"}.isdisjoint(arguments)
     if arguments[0] in commands.COMMANDS:
+        if arguments[0] in commands.STUDIES and not asks_help:
+            _start_drawing_processes(arguments)
         sys.exit(commands.main(command_line))
     try:
         if asks_completion and not re.search(r"\b(query|install|uninstall)=", " ".join(arguments)):
@@ -79,17 +82,12 @@ def _run_command(command_line: list[str]) -> None:
             suggestion = suggest_name(arguments[0], commands.COMMANDS)
             raise UserError(f"'{arguments[0]}' is neither KEY=VALUE nor a command: {suggestion}")
         with use_config_dir(config_dir), interruptible():
-            if {"--help", "-h"} & set(arguments):
+            if asks_help:
                 from fcorun.interface.cli.terminal import Terminal
 
                 Terminal().print(help_text(), end="")
                 return
-            from fcorun.reports.pictures.drawing_processes import start_drawing_processes
-
-            # Before JAX is imported, which takes as long as matplotlib. A lost host ends this process at once, which
-            # would leave drawing processes to the system.
-            if not any(argument.startswith("hosts") for argument in arguments):
-                start_drawing_processes()
+            _start_drawing_processes(arguments)
             from fcorun.experiment.configuration.compose import normalize_overrides, translate_folder
             from fcorun.interface.cli.hydra_app import compose_and_run
 
@@ -109,6 +107,17 @@ def _run_command(command_line: list[str]) -> None:
 
 
 # The help of the command itself: choices, and keys by what they are for. Needs no Hydra.
+
+
+def _start_drawing_processes(arguments: list[str]) -> None:
+    """Have pictures drawn by other processes, before JAX is imported, which takes as long as matplotlib.
+
+    A lost host ends this process at once, which would leave drawing processes to the system.
+    """
+    from fcorun.reports.pictures.drawing_processes import start_drawing_processes
+
+    if not any(argument.startswith("hosts") for argument in arguments):
+        start_drawing_processes()
 
 
 def help_text() -> str:

@@ -1,7 +1,7 @@
 """Options of ``fcorun select``, its result, and what it leaves: tables, pictures, selection.json, and printed lines."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.layout import COLOURS, curve_style, make_figure, pt, shorten_name, style_context
-from fcorun.reports.pictures.picture import render_pictures
+from fcorun.reports.pictures.picture import begin_pictures
 from fcorun.results.models.coefficients import COLUMNS, Coefficients, coefficients_from
 from fcorun.results.models.predictions import ChosenThresholds, Predictions, predictions_csv, tabulate_scores
 from fcorun.results.models.score_curves import compute_curves
@@ -211,7 +211,7 @@ class Selection(StudyResult):
     def write_files(self) -> None:
         """Write tables and pictures, and selection.json, which says "running"."""
         self.write_tables()
-        pictures = {}
+        finish_curves: Callable[[], dict[str, bytes]] = dict
         if self.predictions:
             n_folds = f"{self.options.folds} folds"
             if self.nested is not None:
@@ -220,12 +220,12 @@ class Selection(StudyResult):
             curves = compute_curves(self.predictions, tabulate_scores(self.predictions))
             if curves is not None:  # of two classes
                 style = self.experiment.settings.style
-                pictures = {
-                    **curves.files,
-                    **render_pictures(CurveView(curves, title), formats=("png", "pdf"), style=style),
-                }
+                # drawn by other processes, while this one draws the selection
+                finish_curves = begin_pictures(CurveView(curves, title), formats=("png", "pdf"), style=style)
+                for name, content in curves.files.items():
+                    write_atomically(self.folder / name, content)
         self.write_summary()
-        for name, content in {**pictures, **draw_selection(self, self.coefficients)}.items():
+        for name, content in {**draw_selection(self, self.coefficients), **finish_curves()}.items():
             write_atomically(self.folder / name, content)
 
     def write_tables(self) -> None:

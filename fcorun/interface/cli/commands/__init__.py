@@ -15,6 +15,8 @@ COMMANDS = (
     *("plan", "site"),
 )
 
+STUDIES = ("select", "stability", "compare")  # draw many pictures
+
 
 def main(argv: Sequence[str]) -> int:
     """Run the command that ``argv`` names; return its exit code.
