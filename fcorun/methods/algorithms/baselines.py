@@ -9,7 +9,11 @@ from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, Traits
 
 @dataclass(frozen=True)
 class Centralized(Baseline):
-    """The solution on the pooled rows of all clients, certified in float64 by ``fcorun.methods.problem.solver``."""
+    """The solution on the pooled rows of all clients, certified in float64 by ``fcorun.methods.problem.solver``.
+
+    ``fcorun.methods.problem.path_solver`` solves the paths of ``fcorun select``, where the losses have derivatives in
+    NumPy and psi is an l1 norm plus squares.
+    """
 
     source = "textbook, solved by the method of @beck2009"
     traits = Traits(mirrored=True)  # mirror maps do not change the problem
