@@ -3,6 +3,7 @@
 import json
 import re
 from base64 import b64decode
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -21,7 +22,7 @@ from fcorun.reports.page import clinical
 from fcorun.reports.page.clinical import build_short_page
 from fcorun.reports.page.elements import Page, PageSection, parse_cell, read_table
 from fcorun.reports.page.findings import _rows_of_columns, finding_table, missing_intervals_sentence
-from fcorun.reports.page.performance import format_score
+from fcorun.reports.page.performance import format_score, performance_blocks
 from fcorun.reports.page.question import describe_preparation
 from fcorun.reports.page.studies import find_studies
 from fcorun.reports.page.table_model import FittedTableModel, find_table_model, format_share, hide_row_numbers
@@ -369,6 +370,34 @@ def test_clients_that_their_held_out_rows_standardize_are_named_where_the_scores
     np.savez(folder / "scaling.npz", **arrays)
     text = plain(main_sections(folder)["performance"].content)
     assert "without training rows, the rows of Lund are standardized by the mean and deviation of their own" in text
+
+
+@pytest.mark.parametrize("chosen_on", ["validation", ""])
+def test_rows_that_chose_the_threshold_are_named_beside_test_rows(chosen_on):
+    folder = write_model()
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["threshold"] = {"rule": "youden", "chosen_on": chosen_on, "shared": 0.3}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    test_row = {"set": "test", "model": "shared", "client": "", "positive": "yes", "n": 20, "auc": 0.7}
+    lines = (folder / "scores.csv").read_text()
+    (folder / "scores.csv").write_text(lines + csv_text([test_row]).split("\n", 1)[1])
+    text = plain(main_sections(folder)["performance"].content)
+    sentence = "Validation rows: the training has not seen them. The threshold was chosen on these rows"
+    assert (sentence in text) == (chosen_on == "validation")
+    assert "Test rows: neither the training nor any choice has seen them; scored once." in text
+    assert "scored once. The threshold" not in text
+
+
+def test_a_threshold_that_is_chosen_out_of_fold_is_told_with_the_folds():
+    folder = write_model("study/refit")
+    study = folder.parent
+    selection = {"threshold": {"rule": "youden", "chosen_on": "out_of_fold", "shared": 0.3}, "nested": {"folds": 5}}
+    (study / "selection.json").write_text(json.dumps(selection))
+    row = {"set": "out_of_fold", "model": "shared", "client": "", "positive": "yes", "n": 80, "auc": 0.7}
+    (study / "scores.csv").write_text(csv_text([row]))
+    text = plain(str(performance_blocks(replace(read_model(folder), selection_folder=study))))
+    assert "(nested cross-validation). The threshold was chosen on these rows" in text
+    assert "Validation rows: the training has not seen them. The threshold" not in text
 
 
 def test_scores_have_their_intervals():

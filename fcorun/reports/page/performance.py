@@ -22,6 +22,7 @@ _SET_SENTENCES = {
     "validation": "Validation rows: the training has not seen them.",
     "out_of_fold": "Out of fold: each training row is predicted by a model whose training left out the row's fold. ",
 }
+_CHOSE_THRESHOLD = " The threshold was chosen on these rows: scores at the threshold are slightly optimistic."
 _CHOSEN_ON_SAME_FOLDS = "The strength was chosen on the same folds, so that these scores are slightly optimistic."
 NO_HELD_OUT_ROWS = "No row was held out, so that the page cannot say how well the model predicts new rows."
 _NESTED = "The strength, too, was chosen without the row's fold (nested cross-validation)."
@@ -48,9 +49,16 @@ def performance_blocks(model: FittedTableModel) -> list[str]:
     rows = rows_of_all(model)
     if not rows:
         return [paragraph(NO_HELD_OUT_ROWS)]
-    sentences = [_SET_SENTENCES[name] for name in HELD_OUT_SETS if any(row["set"] == name for row in rows)]
-    if model.selection and any(row["set"] == "out_of_fold" for row in rows):
-        sentences[-1] += _NESTED if model.selection.get("nested") else _CHOSEN_ON_SAME_FOLDS
+    sentences = []
+    for name in HELD_OUT_SETS:
+        if not any(row["set"] == name for row in rows):
+            continue
+        sentence = _SET_SENTENCES[name]
+        if model.selection and name == "out_of_fold":
+            sentence += _NESTED if model.selection.get("nested") else _CHOSEN_ON_SAME_FOLDS
+        if name in threshold_sets(model):
+            sentence += _CHOSE_THRESHOLD
+        sentences.append(sentence)
     sentences += describe_brackets(model)
     if model.record.scaling:
         names = ClientScalings.from_dict(model.record.scaling).clients_of_own_scale
@@ -64,6 +72,12 @@ def performance_blocks(model: FittedTableModel) -> list[str]:
             pictures = [collapsible("The same curves out of fold", Markup("").join(pictures))]
         blocks += pictures
     return blocks
+
+
+def threshold_sets(model: FittedTableModel) -> set[str]:
+    """Return the sets of held-out rows that chose a threshold between two classes, of the run or of its selection."""
+    summaries = (model.summary, model.selection or {})
+    return {(summary.get("threshold") or {}).get("chosen_on", "") for summary in summaries} - {""}
 
 
 def describe_brackets(model: FittedTableModel) -> list[str]:
