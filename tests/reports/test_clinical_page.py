@@ -280,6 +280,11 @@ def test_the_page_says_what_coefficients_are_per_and_which_intercepts_stand_besi
     text = plain("".join(section.content for section in main_sections(folder).values()))
     assert "those with the largest coefficients, each per unit, are ward: er" in text
     assert "Each hospital has an intercept of its own, so that rows of one hospital are compared; a new one" in text
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["data"]["sites"] = ["a", "b"]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    text = plain("".join(section.content for section in main_sections(folder).values()))
+    assert "rows of one hospital are compared; the intercept stays at its site" in text
 
 
 def test_features_in_large_units_are_used_by_the_model():

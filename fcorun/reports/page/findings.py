@@ -114,8 +114,11 @@ def reading_sentences(model: FittedTableModel) -> list[str]:
         sentences.append(f"Each {model.client_word} has a baseline hazard of its own, and events at equal times share "
                          "a risk set (Breslow's ties; the default of R's coxph is Efron's).")  # fmt: skip
     if model.config.get("objective.client_intercepts"):
+        mean_or_place = "a new one gets the mean of the intercepts"
+        if "sites" in model.data:
+            mean_or_place = "the intercept stays at its site"
         sentences.append(f"Each {model.client_word} has an intercept of its own, so that rows of one "
-                         f"{model.client_word} are compared; a new one gets the mean of the intercepts.")  # fmt: skip
+                         f"{model.client_word} are compared; {mean_or_place}.")  # fmt: skip
     two = []
     several = []
     references = [row["feature"] for row in model.intervals if row.get("method") == _REFERENCE]
