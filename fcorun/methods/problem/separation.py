@@ -50,11 +50,11 @@ def find_separation(
     n_at_largest = np.repeat((x == x.max(axis=0)).sum(axis=0), outputs)
     if objective.intercept:
         x -= x.min(axis=0)  # indicators are 0 and a number, and constants are 0
-    falling, fixed = objective.margins(x, y, client)
-    scale = np.abs(np.concatenate([falling, fixed])).max(axis=0, initial=0)
-    scale[scale == 0] = 1
-    falling = falling / scale
-    fixed = fixed / scale
+    margins = objective.margins(x, y, client)
+    rows = np.concatenate(margins)
+    largest = np.maximum(rows.max(axis=0, initial=0), -rows.min(axis=0, initial=0))
+    rows /= np.where(largest > 0, largest, 1)
+    falling, fixed = np.split(rows, [len(margins.falling)])
     directions = falling @ _null_space(fixed)
     overlapping = np.arange(len(falling))
     while len(overlapping):
@@ -64,10 +64,10 @@ def find_separation(
         overlapping = overlapping[~falls]
     if len(overlapping) == len(falling):
         return None
-    order = np.concatenate([np.arange(len(n_at_largest), len(scale)), np.argsort(n_at_largest, kind="stable")])
-    columns = _independent_columns(np.concatenate([falling, fixed]), order)
+    order = np.concatenate([np.arange(len(n_at_largest), len(largest)), np.argsort(n_at_largest, kind="stable")])
+    columns = _independent_columns(rows, order)
     undetermined = _null_space(np.concatenate([falling[overlapping], fixed])[:, columns])
-    is_infinite = np.zeros(len(scale), bool)
+    is_infinite = np.zeros(len(largest), bool)
     is_infinite[columns] = (np.abs(undetermined) > _TOLERANCE).any(axis=1)
     features = np.flatnonzero(is_infinite[: len(n_at_largest)].reshape(-1, outputs).any(axis=1))
     if 1 < len(features) <= _MAX_ALONE:
