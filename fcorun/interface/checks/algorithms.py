@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from fcorun.base.config import build_plugin, numeric_fields
 from fcorun.base.errors import UserError
@@ -26,16 +25,18 @@ from fcorun.engine.round import trace_message_shapes
 from fcorun.experiment.build import build_problem, load_data, resolve_auto
 from fcorun.experiment.experiment import minimized_metric
 from fcorun.experiment.prepare import prepare
-from fcorun.interface.api.run_functions import grid, run
+from fcorun.interface.api.run_functions import grid
 from fcorun.interface.checks.problems import (
     SMALL,
     Config,
     compare_devices,
     compose_cached,
+    compute_once,
     engine_of,
     flat,
     numpy_seed,
     ragged,
+    record_of,
     snapshots,
 )
 from fcorun.interface.checks.property_check import (
@@ -134,7 +135,7 @@ class AlgorithmCase:
     @cached_property
     def uninterrupted(self) -> Record:
         """The record of a run, in a folder with the lifetime of this case."""
-        return run(self.config(*UNINTERRUPTED), self._folder / "uninterrupted")
+        return record_of(self.config(*UNINTERRUPTED), self._folder / "uninterrupted")
 
     @cached_property
     def _folder(self) -> Path:
@@ -183,8 +184,7 @@ def check_prox_steps(case: AlgorithmCase) -> None:
     """Require that the proxes of the first round have steps of at least 0."""
     federation = case.federation()
     problem = _RecordingProblem.of(federation.problem)
-    with jax.disable_jit():
-        _trace(federation, problem, lambda functions: functions())
+    _trace(federation, problem, compute_once)
     least = min(problem.steps, default=0.0)
     require(least >= 0, f"the step t of problem.prox(w, t) should be 0 or more, and is {least:.6g} in the first round")
 
@@ -201,8 +201,7 @@ class _RecordingProblem(Problem):
         return cls(**{field.name: getattr(problem, field.name) for field in fields(Problem)})
 
     def prox(self, w: Vector, t: jax.Array | float) -> Vector:
-        if not isinstance(t, Tracer):
-            self.steps.append(float(np.min(t)))
+        jax.debug.callback(lambda step: self.steps.append(float(np.min(step))), t)
         return super().prox(w, t)
 
     def _loss(self, w: Vector, batch: Any) -> jax.Array:
@@ -224,20 +223,19 @@ def check_received_model(case: AlgorithmCase) -> None:
     points = recording.points
     problem = recording.for_side("client")
     data, rows = _first_client(federation)
-    data = replace(data, rows=rows[None], full_batch_steps=2).with_whole_data(rows)
-    with jax.disable_jit():
-        server, client = _changed_states(algorithm, problem, federation.precision)
-        if algorithm.has_two_exchanges:
-            received = algorithm.first_broadcast(server)
-            expected = algorithm.first_received_model(problem, received, client, data)
-            points.clear()
-            upload, client = algorithm.first_local(problem, received, client, data)
-            _require_point("first_local()", points, expected)
-            server = algorithm.first_server(problem.for_side("server"), server, upload)
-        received = algorithm.broadcast(server)
-        expected = algorithm.received_model(problem, received, client, data)
+    data = replace(data, full_batch_steps=2).with_whole_data(jnp.asarray(rows))
+    server, client = compute_once(_changed_states, algorithm, problem, federation.precision)
+    if algorithm.has_two_exchanges:
+        received = compute_once(algorithm.first_broadcast, server)
+        expected = compute_once(algorithm.first_received_model, problem, received, client, data)
         points.clear()
-        algorithm.local(problem, received, client, data)
+        upload, client = compute_once(algorithm.first_local, problem, received, client, data)
+        _require_point("first_local()", points, expected)
+        server = compute_once(algorithm.first_server, problem.for_side("server"), server, upload)
+    received = compute_once(algorithm.broadcast, server)
+    expected = compute_once(algorithm.received_model, problem, received, client, data)
+    points.clear()
+    compute_once(algorithm.local, problem, received, client, data)
     _require_point("local()", points, expected)
 
 
@@ -248,10 +246,10 @@ def check_padding(case: AlgorithmCase) -> None:
     with use_precision(federation.precision):
         data, rows = _first_client(federation)
         batches = rows[: len(rows) // 2 * 2].reshape(2, -1)
-        padded_rows = jnp.concatenate([rows, jnp.full(len(rows), -1, jnp.int32)])
-        padded_batches = jnp.pad(batches, ((0, 1), (0, len(rows))), constant_values=-1)
+        padded_rows = np.concatenate([rows, np.full(len(rows), -1, np.int32)])
+        padded_batches = np.pad(batches, ((0, 1), (0, len(rows))), constant_values=-1)
         exact, padded = (
-            _uploads_of(case, federation, replace(data, rows=steps, uneven_steps=True).with_whole_data(whole))
+            _uploads_of(case, federation, replace(data, rows=jnp.asarray(steps), uneven_steps=True), whole)
             for whole, steps in ((rows, batches), (padded_rows, padded_batches))
         )
     require_close("an upload of a client whose rows and steps are padded, as those of a client smaller than others "
@@ -259,29 +257,33 @@ def check_padding(case: AlgorithmCase) -> None:
                   "not),", padded, exact, rtol=1e-6, atol=1e-9)  # fmt: skip
 
 
-def _uploads_of(case: AlgorithmCase, federation: Federation, data: LocalData) -> np.ndarray:
-    """Return the numbers that a client with these data sends in a round that begins at changed states."""
+def _uploads_of(case: AlgorithmCase, federation: Federation, steps: LocalData, whole: np.ndarray) -> np.ndarray:
+    """Return the numbers that a client with these ``whole`` rows sends in a round that begins at changed states."""
     algorithm = federation.algorithm
     problem = federation.problem.for_side("client")
-    server, client = _changed_states(algorithm, problem, federation.precision)
     if case.traits.deterministic:
-        data = replace(data, full_batch_steps=2)
-    uploads = []
-    if algorithm.has_two_exchanges:
-        upload, client = algorithm.first_local(problem, algorithm.first_broadcast(server), client, data)
-        server = algorithm.first_server(federation.problem.for_side("server"), server, upload)
-        uploads.append(upload)
-    uploads.append(algorithm.local(problem, algorithm.broadcast(server), client, data)[0])
-    return np.concatenate([np.zeros(0), *(np.ravel(leaf) for leaf in jax.tree.leaves(uploads))])
+        steps = replace(steps, full_batch_steps=2)
+
+    def compute_uploads() -> list:
+        data = steps.with_whole_data(jnp.asarray(whole))
+        server, client = _changed_states(algorithm, problem, federation.precision)
+        uploads = []
+        if algorithm.has_two_exchanges:
+            upload, client = algorithm.first_local(problem, algorithm.first_broadcast(server), client, data)
+            server = algorithm.first_server(federation.problem.for_side("server"), server, upload)
+            uploads.append(upload)
+        return [*uploads, algorithm.local(problem, algorithm.broadcast(server), client, data)[0]]
+
+    return np.concatenate([np.zeros(0), *(np.ravel(leaf) for leaf in jax.tree.leaves(compute_once(compute_uploads)))])
 
 
-def _first_client(federation: Federation) -> tuple[LocalData, jax.Array]:
+def _first_client(federation: Federation) -> tuple[LocalData, np.ndarray]:
     """Return data of the first client alone, without rows of steps, and the numbers of its rows."""
     n_rows = int(federation.data.train.sizes[0])
-    rows = jnp.arange(n_rows, dtype=jnp.int32)
+    rows = np.arange(n_rows, dtype=np.int32)
     train = federation.data.train
     x, y = (jnp.asarray(v[:n_rows], federation.precision) for v in (train.x, train.y))
-    return LocalData(x, y, rows[None], federation.precision), rows
+    return LocalData(x, y, jnp.asarray(rows[None]), federation.precision), rows
 
 
 def _changed_states(algorithm: Algorithm, problem: Problem, dtype: Any) -> tuple[Any, Any]:
@@ -360,7 +362,7 @@ class _InterruptAfter(Watcher):
 
 def check_objective_falls(case: AlgorithmCase) -> None:
     """Require that a run lowers the metric it minimizes: the objective, or the training loss of personal models."""
-    first, last = snapshots(case.config(f"rounds={FALLING_ROUNDS}", f"eval_every={FALLING_ROUNDS}"))
+    first, *_, last = snapshots(case.config(f"rounds={FALLING_ROUNDS}"))  # with the programs of other checks
     run_name = f"a run of {FALLING_ROUNDS} rounds"
     require(
         not last.diverged[0], f"{run_name} should not diverge, and does in round {last.diverged[0]}: {_RATE_ADVICE}"
@@ -391,7 +393,7 @@ def check_client_intercepts(case: AlgorithmCase) -> None:
 def check_repeatability(case: AlgorithmCase) -> None:
     """Require that a second run gives the same numbers to the last bit."""
     with tempfile.TemporaryDirectory() as folder:
-        second = run(case.config(*UNINTERRUPTED), Path(folder, "second"))
+        second = record_of(case.config(*UNINTERRUPTED), Path(folder, "second"))
         require_same_records("a second run", second, case.uninterrupted)
 
 
@@ -401,8 +403,8 @@ def check_resuming(case: AlgorithmCase) -> None:
     with tempfile.TemporaryDirectory() as folder:
         interrupted = Path(folder, "interrupted")
         with contextlib.suppress(_Interruption):
-            run(config, interrupted, _InterruptAfter(2))
-        resumed = run(config, interrupted)
+            record_of(config, interrupted, _InterruptAfter(2))
+        resumed = record_of(config, interrupted)
         log = (resumed.folder / "run.log").read_text(encoding="utf-8")
         require("resumes after round 2" in log, "a run that was interrupted after round 2 should resume from there")
         require_same_records("a run resumed after round 2", resumed, case.uninterrupted)
@@ -587,7 +589,7 @@ def check_certificate(case: AlgorithmCase) -> None:
     for precision in ("float32", "float64"):
         config = case.config("rounds=30", "eval_every=1", "reference=true", f"precision={precision}")
         with tempfile.TemporaryDirectory() as folder:
-            record = run(config, Path(folder, "run"))
+            record = record_of(config, Path(folder, "run"))
             last = record.rows[-1]
             ended = "convergence" in record.summary
         gap = last["suboptimality"] / max(abs(last["objective"]), float(np.finfo(precision).tiny))

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fcorun.base.records.record import Record
 from fcorun.base.system.machine import use_precision
 from fcorun.data.tasks import find_task
 from fcorun.engine.engine import Engine, Snapshot
@@ -19,6 +20,8 @@ from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.configuration.search_path import user_config_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks.property_check import require, require_at_most, require_finite
+from fcorun.runs.job import Watcher
+from fcorun.runs.run_experiments import run_experiments
 
 Config = dict[str, Any]
 
@@ -83,6 +86,11 @@ def snapshots(*configs: Config, engine: Engine | None = None) -> list[Snapshot]:
         return list(engine.run([_numbers(config) for config in configs]))
 
 
+def record_of(config: Config, folder: Path, watch: Watcher | None = None) -> Record:
+    """Run a configuration and return its record, without pictures and further solutions that only people look at."""
+    return run_experiments([prepare(config)], [folder], watch, pictures=False)[0]
+
+
 def _numbers(config: Config) -> dict[str, dict[str, float]]:
     experiment = prepare(config)
     return resolve_auto(experiment, load_data(experiment))[0].numbers()
@@ -91,6 +99,16 @@ def _numbers(config: Config) -> dict[str, dict[str, float]]:
 def flat(parameters: dict[str, Any]) -> np.ndarray:
     """Return all parameters in one array, in reverse order of their names: the bias after the weights."""
     return np.concatenate([np.ravel(parameters[name]) for name in sorted(parameters, reverse=True)])
+
+
+def compute_once(function: Callable, *arguments: Any) -> Any:
+    """Return the arrays that a function of these constants computes, as one program, after all of its callbacks.
+
+    Operations one by one would be compiled one by one.
+    """
+    results = jax.jit(lambda: function(*arguments))()
+    jax.effects_barrier()
+    return results
 
 
 @contextmanager

@@ -134,6 +134,11 @@ class Backward(Mine):
         return problem.prox(server + mean, -self.client_lr)
 
 
+class Elsewhere(Mine):
+    def received_model(self, problem, received, client, data):
+        return received.map(lambda v: v + 1)
+
+
 class WithoutStep(Mine):
     def server(self, problem, server, mean):
         return problem.prox(server + mean, 0.0)
@@ -250,6 +255,8 @@ def case(user_module, tmp_path):
         ("ByPaddedSteps", algorithms.check_padding, "len(data.rows)"),
         ("Mine", algorithms.check_prox_steps, ""),
         ("Backward", algorithms.check_prox_steps, "should be 0 or more, and is -0.01 in the first round"),
+        ("Mine", algorithms.check_received_model, ""),
+        ("Elsewhere", algorithms.check_received_model, "local() should take a gradient at the model that received_m"),
         ("WithoutStep", algorithms.check_grid_equals_single_runs, "0.3 should lead to another solution"),
         ("Mine", algorithms.check_initial_model, ""),
         ("Scaled", algorithms.check_initial_model, "before the first round should be 1 and is 2 at entry 19"),

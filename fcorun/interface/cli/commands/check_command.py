@@ -21,6 +21,11 @@ def run(argv: Sequence[str]) -> int:
     from fcorun.base.system.machine import set_up_jax
 
     set_up_jax(devices=2)
+    import jax
+
+    jax.config.update(
+        "jax_disable_most_optimizations", True
+    )  # of small programs, which take longer to compile than run
     from fcorun.interface.checks.plugins import check
 
     out = Terminal()
