@@ -394,8 +394,9 @@ class Tabulation:
         """Warn of few rows of a class, or of few events, of all rows, or of each client that has intervals."""
         sizes = least = groups.sizes
         kind = "rows"
-        if rows.target_task.has_events:
-            least = rows.count_events(groups)
+        n_events = rows.count_events(groups)
+        if rows.target_task.has_events and n_events is not None:
+            least = n_events
             kind = "events"
         elif rows.classes:
             n_classes = len(rows.classes)
