@@ -219,6 +219,21 @@ def test_sums_of_a_site_would_tell_the_rows_of_a_level_of_each_of_its_clients():
     assert matching == [(4, 11)]
 
 
+def test_sums_at_a_model_where_one_row_has_the_curvature_are_withheld():
+    """Far away the best intercept lies between two rows, next to one, whose second derivative is that of all rows."""
+    rng = np.random.default_rng(0)
+    rows = ModelRows(
+        rng.normal(size=(40, 1)), np.arange(40) % 2.0, np.full(40, 1 / 40), np.zeros(40), np.zeros(40, int)
+    )
+    sums = IntervalSums(Logistic(client_intercepts=True), rows, 40, np.zeros(1), np.ones(1), 3, 10)
+    with jax.enable_x64(True):
+        honest = sums.derivatives(np.zeros(1))
+        far = sums.derivatives(np.full(1, 300.0))
+        assert np.isfinite(honest["hessian"]).all()
+        assert far["loss"] == np.inf
+        assert np.isnan([*far["gradient"], *far["hessian"], *sums.squared_scores(np.full(1, 300.0))["meat"]]).all()
+
+
 @pytest.mark.parametrize("option", ["objective.client_intercepts=true", "client_weighting=uniform"])
 def test_rules_on_few_rows_hold_for_each_client_of_a_site(option):
     """A value that two rows of one of a site's clients have is not told, and neither is a class."""
