@@ -102,6 +102,25 @@ def test_intervals_are_those_of_one_table(overrides, options):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("secure", [None, {}])
+def test_a_level_that_is_all_that_a_site_has_leaves_the_others_their_reference(secure):
+    """Cox: site c has only ward z, so that x and y are compared at the other sites, whose rows have no z."""
+    for name in NAMES:
+        rows = pd.read_csv(f"{name}.csv")
+        ward = "z" if name == "c" else rows["ward"].replace("z", "y")
+        rows.assign(ward=ward).to_csv(f"{name}.csv", index=False)
+    plan = plan_of("reg.strength=0.02", target="time", secure=secure)
+    record, comparison = try_plan(plan, sites_of(plan), "out")
+    assert comparison.intervals is not None
+    assert comparison.intervals < 1e-5
+    methods = pd.read_csv(record.folder / "inference.csv", index_col="feature")["method"]
+    assert methods[["ward=x", "ward=y", "ward=z"]].tolist() in (
+        ["debiased lasso", "reference", "constant within risk sets"],
+        ["reference", "debiased lasso", "constant within risk sets"],
+    )
+
+
+@pytest.mark.slow
 def test_a_masked_selection_ends_with_intervals_of_its_refit_which_sites_keep(tmp_path):
     plan = plan_of("rounds=2", secure={}, select=SelectOptions(points=2, folds=2, range=[0.005, 0.05]))
     sites = sites_of(plan, Policy(alone="allow"))  # 6 rows of a level outside of a fold, and 5 features

@@ -40,7 +40,7 @@ from fcorun.results.models.inference_problem import (
 from fcorun.results.models.multiple_imputation import prepare_imputations
 
 MIN_COUNT = 5  # rows, events and rows without an event, of an indicator with an interval
-_NO_CURVATURE = 1e-16  # of a feature that does not vary in any risk set, relative to its variance
+_NO_CURVATURE = 1e-14  # of a feature that does not vary in any risk set, relative to its mean square: rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +262,9 @@ def infer_from_sums(
     candidates = deviation > 0
     curvature = feature_curvature(problem, sums)
     if problem.has_baseline_hazards:  # a feature must vary in the risk set of an event
-        candidates = (np.diagonal(curvature.matrix) > _NO_CURVATURE * deviation**2) & problem.data.is_informative
+        moments = sums.moments(np.zeros(len(problem.theta)))
+        rounding = _NO_CURVATURE * (moments.second / moments.weight)[: problem.n_features]
+        candidates = (np.diagonal(curvature.matrix) > rounding) & (deviation > 0) & problem.data.is_informative
         if not candidates.any():
             raise UserError("no feature varies among the rows of a client that are at risk at an event, so that no "
                             "coefficient can be estimated: check `data.event` and `data.client`")  # fmt: skip
