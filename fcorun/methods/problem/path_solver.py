@@ -168,7 +168,7 @@ class _PathState:
         self._fit_intercept()
         self._refresh()
         self.scale = abs(self.derivatives.loss)
-        self.goal = tolerance * self.scale
+        self.goal = max(tolerance * self.scale, np.finfo(float).tiny)
 
     @property
     def design(self) -> Float[np.ndarray, "k n"]:
@@ -221,10 +221,13 @@ class _PathState:
         ridge = penalty.ridge[self.working]
         search = None
         last_excess = np.inf
+        decrease = np.inf
         for _ in range(_MAX_STEPS):
             point = self.theta[self.working]
             slopes = self.design @ self.derivatives.slope
             excess = self._bound_excess(penalty, slopes, self.working)
+            if np.isinf(excess):  # features without a penalty: a gradient that is small, as is the last step's decrease
+                excess = np.sqrt(max(decrease, 0.0) * self.scale)
             if excess <= self.goal / 4:
                 self._fit_intercept()
                 return True
@@ -245,6 +248,7 @@ class _PathState:
                 self._refresh()
                 search = None
                 last_excess = np.inf
+                decrease = np.inf
         return False
 
     def _needs_hessian(self, excess: float, last_excess: float) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives import Cox, Gamma, LeastSquares, Logistic, Poisson
 from fcorun.methods.problem import solver
-from fcorun.methods.problem.path_solver import SignSearch, has_path_solver, solve_path
+from fcorun.methods.problem.path_solver import SignSearch, _PathState, has_path_solver, solve_path
 from fcorun.methods.problem.problem import Batch, Problem
 from fcorun.methods.regularizers import L1, L2, ElasticNet, GroupLasso, NoRegularizer
 
@@ -108,6 +108,25 @@ def test_features_without_a_penalty_are_fitted_without_a_bound():
         expected = np.linalg.lstsq(design, target)[0]
         assert not point.certified
         np.testing.assert_allclose(point.w["weights"], expected[:-1], atol=1e-8)
+
+
+@pytest.mark.parametrize("objective", [Logistic(), Poisson(), Cox()], ids=lambda objective: type(objective).__name__)
+def test_features_without_a_penalty_take_few_steps(monkeypatch, objective):
+    """The decrease of the last step tells when to stop and when to renew the Hessian."""
+    counts = []
+
+    def count_steps(self, *arguments):
+        counts.append(1)
+        return step(self, *arguments)
+
+    step = _PathState._step
+    monkeypatch.setattr(_PathState, "_step", count_steps)
+    with jax.enable_x64(True):
+        batch = make_batch(objective)
+        (problem,) = make_problems(objective, NoRegularizer())
+        (point,) = solve_path([problem], batch, 1e-9)
+        assert float(problem.gradient(point.w, batch).norm()) < 1e-6
+    assert len(counts) < 30
 
 
 def test_copies_of_features_and_constant_features_are_no_obstacle():
