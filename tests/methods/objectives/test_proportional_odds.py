@@ -135,7 +135,8 @@ def test_fits_of_single_clients_need_no_ridge_and_an_offset_has_a_true_refusal(t
     frame = pd.DataFrame({"x": x, "y": y, "client": np.arange(200) % 2})
     data = fcorun.from_frame(frame, target="y", client="client", task="ordinal", validation=0.0)
     experiment = fcorun.Experiment(data=data, algorithm=fcorun.MetaAnalysis(), regularizer=fcorun.NoRegularizer())
-    record = experiment.run(tmp_path / "run")
+    with pytest.warns(fcorun.ExperimentWarning, match="2 clients hardly tell whether they differ"):
+        record = experiment.run(tmp_path / "run")
     assert 0.5 < record.coefficients.iloc[0, -1] < 1.5
     with_offset = fcorun.from_frame(frame.assign(t=1.0), target="y", client="client", task="ordinal", offset="t")
     with pytest.raises(UserError, match="none, or predicts one number for each class or cut"):
