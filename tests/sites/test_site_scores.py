@@ -10,6 +10,7 @@ from site_tables import frames
 
 from fcorun.data.rows.row_groups import Ranking, RowGroups
 from fcorun.experiment.classifiers import warn_constant_scores
+from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.models.predict import predict
 from fcorun.results.scores.calibration import CalibrationSearch, LogisticCalibration, sum_calibration
 from fcorun.results.scores.ranking import EDGES, bound_auc, count_scores, spread_cells
@@ -275,12 +276,19 @@ def test_a_record_flags_unknown_clients_and_constant_predictions(tmp_path):
         table.assign(clinic=f"clinic {name}").to_csv(file, index=False)
     plan = plan_of(*ILL, "data.client=clinic", "reg.strength=100")
     sites = {name: Site(plan, SiteOptions(file), Policy()) for name, file in rename.items()}
+    sites["a"].result_folder = tmp_path / "result"
     record = run_plan(plan, InProcessConnections(sites), tmp_path / "out")
     assert "of the validation rows is that of predicting 'yes' for every row" in record.status["reason"]
     new, clients = next(iter(tables.values())).head(3), np.array(["clinic a", "clinic x", "clinic c"], object)
-    predictions, warnings = predict(record, new, clients)
-    assert [str(text) for text in predictions["warnings"]] == ["", "client 'clinic x' not in training", ""]
-    assert any("is that of predicting 'yes' for every row" in text for text in warnings)
+    for of_party in (record, FittedRecord(tmp_path / "result")):
+        assert of_party.summary["data"]["client_names"] == ["clinic a", "clinic b", "clinic c"]
+        predictions, warnings = predict(of_party, new, clients)
+        assert [str(text) for text in predictions["warnings"]] == ["", "client 'clinic x' not in training", ""]
+        assert any("is that of predicting 'yes' for every row" in text for text in warnings)
+    summary = record.folder / "summary.json"
+    summary.write_text(summary.read_text().replace('"client_names"', '"older"'))
+    _, warnings = predict(FittedRecord(record.folder), new, clients)
+    assert "the record does not tell which clients trained, so that rows of other clients are not marked" in warnings
 
 
 def test_a_constant_prediction_is_seen_in_the_scores_of_two_classes():

@@ -224,8 +224,8 @@ class FederatedData:
                 summary["standardized"] = {key: np.asarray(value).tolist() for key, value in standardized.items()}
         if self.features.value_range is not None:
             summary["limits"] = self.features.value_range.astype(float).tolist()
-            if self.clients:
-                summary["client_names"] = list(self.clients)
+        if self.clients and self.features.encoding is not None:
+            summary["client_names"] = list(self.clients)
         return summary
 
     def validate(self) -> "FederatedData":

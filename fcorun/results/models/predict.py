@@ -250,11 +250,14 @@ def _warn_unknown_clients(
     summary = record.summary["data"]
     trained = known or set(summary.get("client_names", ()))
     rows = [row for row, name in enumerate(clients) if name not in trained and (known or name is not None)]
-    if not rows or not trained:
+    if not rows:
         return []
+    if not trained:
+        return ["the record does not tell which clients trained, so that rows of other clients are not marked"]
+    training = "training at this site" if known and "sites" in summary else "training"
     for row in rows:
         name = clients[row]
-        row_warnings[row].append("no client" if name is None else f"client '{name}' not in training")
+        row_warnings[row].append("no client" if name is None else f"client '{name}' not in {training}")
     names = [name for name in dict.fromkeys(clients[rows]) if name is not None]
     begin = f"{describe_rows(rows)} of {len(clients)} {'is' if len(rows) == 1 else 'are'}"
     if not known:

@@ -96,7 +96,7 @@ def check_result(contents: Mapping[str, bytes], data: FederatedData, threshold: 
     """
     assert data.features.encoding is not None
     summary = json.loads(contents[_SUMMARY])
-    agreed = data.describe_features()
+    agreed = {name: value for name, value in data.describe_features().items() if name in _FOR_PREDICTIONS}
     sent = {name: value for name, value in summary["data"].items() if name in _FOR_PREDICTIONS}
     same_encoding = json.loads(contents[ENCODING_FILE]) == _plain(data.features.encoding.to_dict())
     thresholds = summary.get("threshold") or {}
