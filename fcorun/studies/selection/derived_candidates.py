@@ -1,5 +1,6 @@
 """Candidates of a comparison without fits of their own: the shared model recalibrated, and the means of clients."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -45,26 +46,22 @@ def write_recalibrated(plan: SelectionPlan, selection: Selection, folder: Path) 
     rows = {}
     outputs = []
     without_slope: set[str] = set()
+    as_shared: set[str] = set()
     for number, (name, index) in enumerate(selection.outer_choices.items(), start=1):
         subset = study.take_subset(name).data
         rows[number] = np.flatnonzero(study.subsets[name].validation)
         solution = {key: values[index] for key, values in selection.computed_fits[name].solution.items()}
-        trained = subset.client_of_row("train")
-        held_out = subset.client_of_row("validation")
-        if trained is None or held_out is None:
+        clients = {}
+        predictors = {}
+        for split in ("train", "validation"):
+            clients[split] = subset.client_of_row(split)
+            output = compute_predictions(objective, solution, subset.splits[split].x, subset.features.scale)
+            predictors[split] = output.astype(float)
+        if any(names is None for names in clients.values()):
             raise UserError("it is not known which client the rows are of")
-        predictor, recalibrated = (
-            compute_predictions(objective, solution, subset.splits[split].x, subset.features.scale).astype(float)
-            for split in ("train", "validation")
-        )
-        for client in np.unique(held_out):
-            own = np.flatnonzero(trained == client)
-            slope, intercept = _fit_client(objective, predictor[own], subset.train.take(own))
-            if slope is None:
-                without_slope.add(str(client))
-                slope = 1.0
-            recalibrated[held_out == client] *= slope
-            recalibrated[held_out == client] += intercept
+        recalibrated, of_slope, of_model = recalibrate_clients(objective, predictors, clients, subset.train)
+        without_slope |= of_slope
+        as_shared |= of_model
         outputs.append({SHARED: recalibrated})
     predictions = join_folds(objective, study.data, rows, outputs)
     if not predictions:
@@ -73,18 +70,57 @@ def write_recalibrated(plan: SelectionPlan, selection: Selection, folder: Path) 
         predictions = choose_thresholds(predictions, plan.threshold, OUT_OF_FOLD).apply(predictions)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / PREDICTIONS_FILE, predictions_csv(predictions))
-    if not without_slope:
-        return []
-    return [f"{RECALIBRATED}: {abbreviate(sorted(without_slope))} keep the slope of the shared model in some fold, "
-            "since their training rows determine no other"]  # fmt: skip
+    warnings = []
+    if without_slope:
+        warnings.append(f"{RECALIBRATED}: {abbreviate(sorted(without_slope))} keep the slope of the shared model in "
+                        "some fold, since their training rows determine an intercept alone")  # fmt: skip
+    if as_shared:
+        warnings.append(f"{RECALIBRATED}: {abbreviate(sorted(as_shared))} keep the shared model as it is in some fold, "
+                        "since they have no training rows there, or rows that determine not even an intercept"
+                        )  # fmt: skip
+    return warnings
 
 
-def _fit_client(objective: LinearModel, predictor: np.ndarray, rows: Rows) -> tuple[float | None, float]:
-    """Return the slope and the intercept that minimize a client's loss; None, and 0, where that has no minimum."""
+def recalibrate_clients(
+    objective: LinearModel, predictors: Mapping[str, np.ndarray], clients: Mapping[str, np.ndarray], train: Rows
+) -> tuple[np.ndarray, set[str], set[str]]:
+    """Return the recalibrated predictors of the validation rows, (n,), and the clients without a slope of their own.
+
+    The first set of clients has an intercept alone, the second the shared model as it is.
+
+    Args:
+        objective: the loss of the model.
+        predictors: the linear predictors of the shared model, of the rows of "train" and of "validation".
+        clients: the names of the clients of these rows.
+        train: the rows of "train".
+    """
+    recalibrated = predictors["validation"].copy()
+    without_slope = set()
+    as_shared = set()
+    for client in np.unique(clients["validation"]):
+        own = np.flatnonzero(clients["train"] == client)
+        slope, intercept = _fit_client(objective, predictors["train"][own], train.take(own))
+        if intercept is None:
+            as_shared.add(str(client))
+            continue
+        if slope is None:
+            without_slope.add(str(client))
+            slope = 1.0
+        is_own = clients["validation"] == client
+        recalibrated[is_own] = recalibrated[is_own] * slope + intercept
+    return recalibrated, without_slope, as_shared
+
+
+def _fit_client(objective: LinearModel, predictor: np.ndarray, rows: Rows) -> tuple[float | None, float | None]:
+    """Return the slope and the intercept that minimize a client's loss.
+
+    Where the loss has no such minimum, the slope is None, and the intercept is the one that minimizes the loss with the
+    slope 1. Where no intercept does, as without rows, both are None.
+    """
     n = len(predictor)
     weight = np.ones(n) if rows.weight is None else rows.weight
     if not weight.any():
-        return None, 0.0
+        return None, None
     padding = (0, max(_SHORTEST, 2 ** (n - 1).bit_length()) - n)
     weight = np.pad(weight / weight.sum(), padding)
     target = np.pad(rows.y.astype(float), padding, mode="edge")
@@ -100,7 +136,7 @@ def _fit_client(objective: LinearModel, predictor: np.ndarray, rows: Rows) -> tu
             return float(slope), float(intercept)
         with suppress(UserError):
             return None, float(solve(PooledSums(without_ridge, alone), Penalty.none(1), np.zeros(1)).theta[0])
-    return None, 0.0
+    return None, None
 
 
 def predict_means(rows: HeldOutRows) -> HeldOutRows:

@@ -25,7 +25,7 @@ from fcorun.studies.selection.comparison import (
     order_scores,
     plan_comparison,
 )
-from fcorun.studies.selection.derived_candidates import _fit_client, predict_means
+from fcorun.studies.selection.derived_candidates import _fit_client, predict_means, recalibrate_clients
 
 DATA = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.validation=0", "reg=l1"]
 
@@ -216,7 +216,25 @@ def test_a_client_gets_the_intercept_and_slope_that_its_rows_determine():
     assert slope is None
     expected = 1 / (1 + np.exp(-predictor - intercept))
     assert expected.sum() == pytest.approx(separated.sum())  # of the intercept alone
-    assert _fit_client(Logistic(), predictor, Rows(np.zeros((70, 1)), np.ones(70, int))) == (None, 0.0)
+    assert _fit_client(Logistic(), predictor, Rows(np.zeros((70, 1)), np.ones(70, int))) == (None, None)
+
+
+def test_clients_that_keep_the_slope_or_the_whole_of_the_shared_model_are_told_apart():
+    rng = np.random.default_rng(0)
+    predictor = rng.standard_normal(210)
+    clients = np.repeat(["both", "one class", "separated"], 70)
+    target = (rng.random(210) < 0.5).astype(int)
+    target[70:140] = 1
+    target[140:] = predictor[140:] > 0
+    predictors = {"train": predictor, "validation": np.array([0.5, 0.5, 0.5, 0.5])}
+    names = {"train": clients, "validation": np.array(["both", "new", "one class", "separated"])}
+    recalibrated, without_slope, as_shared = recalibrate_clients(
+        Logistic(), predictors, names, Rows(np.zeros((210, 1)), target)
+    )
+    assert without_slope == {"separated"}
+    assert as_shared == {"new", "one class"}
+    assert recalibrated[1:3].tolist() == [0.5, 0.5]
+    assert (recalibrated[[0, 3]] != 0.5).all()
 
 
 @pytest.mark.slow
