@@ -311,7 +311,7 @@ def _names_visits(series: Any, client_index: Int[np.ndarray, " N"], is_feature: 
         is_numbering = bool((of_client.min().isin([0, 1]) & has_few_gaps).all())
     if is_feature:
         return stand_together and is_numbering
-    return stand_together or is_numbering
+    return stand_together or (is_numbering and n_clients > 1)  # at one client a count of days may be numbers from 1
 
 
 @dataclass(frozen=True)
