@@ -117,6 +117,8 @@ class TableFile:
                 columns[name] = self._parse_cells(name, [row[index] for row in rows])
         except FileNotFoundError:
             return [], {}
+        except UnicodeDecodeError as error:
+            raise self.describe_damage(folder, "it is no text in UTF-8") from error
         except (OSError, ValueError, csv.Error) as error:
             raise self.describe_damage(folder, str(error)) from error
         return rows, columns

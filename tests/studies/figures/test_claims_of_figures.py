@@ -38,10 +38,13 @@ def test_the_claims_of_each_figure_are_written_once_it_is_made(figures_made):
     )
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "\xff\xfe"])
-def test_a_file_of_other_content_is_refused_before_a_figure_is_made(figures_made, text, capsys):
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [("", "it is empty"), ("a,b\n1,2\n", "no column figure"), ("\xff\xfe", "it is no text in UTF-8")],
+)
+def test_a_file_of_other_content_is_refused_before_a_figure_is_made(figures_made, text, fault, capsys):
     Path("here").mkdir()
     Path("here/claims.csv").write_text(text, encoding="latin-1")
     assert main(["figure", "--out", "here", "fco_fig2"]) == 2
-    assert "here/claims.csv is no table of the claims of figures: remove it" in capsys.readouterr().err
+    assert f"here/claims.csv is damaged ({fault}): remove it" in capsys.readouterr().err
     assert not figures_made
