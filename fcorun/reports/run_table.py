@@ -10,6 +10,7 @@ import numpy as np
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.metrics import (
     CATALOGUE,
+    COUNTERS,
     GAP_METRICS,
     PERSONAL_PREFIX,
     TEST_METRIC_REFUSAL,
@@ -287,7 +288,8 @@ def align_seeds(runs: Sequence[Sequence[dict[str, float]]]) -> list[list[dict[st
     """Return the rows of several seeds at the same rounds, those that all seeds evaluated while they ran.
 
     A seed that met its target, or converged, before the others stays where it ended: a curve over seeds that ended with
-    the first of them would not show that the others had not arrived.
+    the first of them would not show that the others had not arrived. Its counters, such as bytes, are then NaN, since
+    those of the seeds that go on say where a later round is.
     """
     row_of_round = [{row["round"]: row for row in rows} for rows in runs]
     rounds = sorted(set().union(*row_of_round))
@@ -304,7 +306,10 @@ def align_seeds(runs: Sequence[Sequence[dict[str, float]]]) -> list[list[dict[st
 def _row_at_end(row_of_round: dict[float, dict[str, float]], later: float) -> dict[str, float] | None:
     """Return the last row of a run as that of a ``later`` round; None if the run went on after it."""
     last = max(row_of_round)
-    return row_of_round[last] | {"round": later} if later > last else None
+    if later <= last:
+        return None
+    row = row_of_round[last]
+    return row | {name: np.nan for name in COUNTERS if name in row} | {"round": later}
 
 
 def seed_band(values: Any, axis: int = 0) -> tuple[Any, Any, Any]:

@@ -18,6 +18,7 @@ from fcorun.reports.pictures.layout import curve_style
 from fcorun.reports.pictures.problem_view import curve_styles_of, draw_sweep
 from fcorun.reports.run_table import align_seeds, describe_band, find_grid_edges, seed_band, seeds_agree
 from fcorun.reports.sweep_report import best_point_notes, write_sweep_report
+from fcorun.studies.figures.papers.races import median_curve
 
 # ---------------------------------------------------------------- the edge of the grid
 
@@ -309,10 +310,12 @@ def test_points_within_the_noise_of_the_best_are_counted():
 
 def test_a_seed_that_met_its_target_stays_where_it_ended():
     """A curve over seeds goes on to the end of the last one, and is no curve of the fastest alone."""
-    fast = [{"round": r, "objective": 1.0} for r in (0, 10)]
-    slow = [{"round": r, "objective": 9.0 - r / 10} for r in (0, 10, 20, 30)]
+    fast = [{"round": r, "bytes_up": r, "objective": 1.0} for r in (0, 10)]
+    slow = [{"round": r, "bytes_up": r, "objective": 9.0 - r / 10} for r in (0, 10, 20, 30)]
     aligned = align_seeds([fast, slow])
     assert [[row["round"] for row in rows] for rows in aligned] == [[0, 10, 20, 30]] * 2
     assert [row["objective"] for row in aligned[0]] == [1, 1, 1, 1]
+    # a later round is where the seeds that go on are: 15 bytes, the median with an ended one, no seed has sent
+    assert median_curve([fast, slow])["bytes"].tolist() == [10, 20, 30]
     uneven = [{"round": r, "objective": 0.0} for r in (0, 20, 30)]
     assert [row["round"] for row in align_seeds([slow, uneven])[0]] == [0, 20, 30]

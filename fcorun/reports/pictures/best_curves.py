@@ -278,7 +278,7 @@ def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list
     for rows in align_seeds(curve.runs):
         xs_of_runs.append(layout.x_values(rows, x, curve.plain_label))
         values.append([_metric_of(row, name) for row in rows])
-    xs = np.median(xs_of_runs, axis=0)
+    xs = np.maximum.accumulate(np.nanmedian(xs_of_runs, axis=0))  # of the seeds that go on
     low, median, high = seed_band(np.array(values))
     ax.plot(xs / factor, median, label=label, **curve.style.line_kwargs)
     if len(curve.runs) > 1 and not curve.has_equal_seeds:

@@ -152,7 +152,8 @@ class Units:
 
     Within a group, a sample has as many units of each client as the client has. Clients with fewer than MIN_UNITS units
     are drawn together, since a client with one unit would be the same in all samples. So are units with rows of
-    several clients, and clients that are units themselves.
+    several clients, and clients that are units themselves. If these are fewer than MIN_UNITS units, the smallest other
+    client is drawn with them.
 
     Attributes:
         row_unit: the unit of each row, (n,), from 0 to U - 1. A unit has rows of one group: equal names in two groups
@@ -174,6 +175,13 @@ class Units:
         first_stratum = unit_group * (together + 1)
         _, stratum, sizes = np.unique(first_stratum + unit_client, return_inverse=True, return_counts=True)
         unit_client[sizes[stratum] < MIN_UNITS] = together
+        strata, stratum, sizes = np.unique(first_stratum + unit_client, return_inverse=True, return_counts=True)
+        group_of_stratum = strata // (together + 1)
+        has_others = np.bincount(group_of_stratum)[group_of_stratum] > 1
+        is_together = strata % (together + 1) == together
+        for few in np.flatnonzero(is_together & has_others & (sizes < MIN_UNITS)):
+            others = np.flatnonzero((group_of_stratum == group_of_stratum[few]) & ~is_together)
+            unit_client[stratum == others[sizes[others].argmin()]] = together
         _, stratum, sizes = np.unique(first_stratum + unit_client, return_inverse=True, return_counts=True)
         position = np.argsort(np.argsort(stratum, kind="stable"))  # so that the units of a stratum are adjacent
         self.row_unit = position[row_unit]

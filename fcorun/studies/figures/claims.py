@@ -178,7 +178,9 @@ def _format_notes(claim: Claim, holds: str, tuned: RunTable) -> str:
             algorithms = [name for name in dict.fromkeys(_list_algorithms(claim)) if name in unfinished]
             if algorithms:
                 notes.append(f"{text}: {', '.join(algorithms)}")
-        if tuned.has_stopped:
+        claimed = tuned.frame[tuned.frame["algo"].isin(_list_algorithms(claim)) & tuned.has_rounds()]
+        column = "rounds_done" if "rounds_done" in claimed else "rounds"
+        if tuned.has_stopped and claimed[column].nunique() > 1:
             notes.append("runs that met a target of stop count by where they ended, not by how soon")
     return "; ".join(notes)
 

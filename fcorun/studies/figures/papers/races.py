@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.base.metrics import CATALOGUE
+from fcorun.base.metrics import CATALOGUE, COUNTERS
 from fcorun.reports.pictures.layout import COLOURS, add_legend, choose_unit, curve_style, make_figure, pt, x_values
 from fcorun.reports.run_table import align_seeds
 from fcorun.studies.figures.figure_inputs import FigureInputs
@@ -64,7 +64,7 @@ def median_curve(runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, np.nda
     Raises UserError for runs that send nothing.
     """
     runs = align_seeds(runs)
-    sent = np.median([x_values(rows, "bytes", "a run") for rows in runs], axis=0)
+    sent = np.maximum.accumulate(np.nanmedian([x_values(rows, "bytes", "a run") for rows in runs], axis=0))
     if not sent[-1]:
         raise UserError("a run that sends nothing, such as algo=centralized, has no curve against bytes: leave it out "
                         "of the figure")  # fmt: skip
@@ -72,7 +72,7 @@ def median_curve(runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, np.nda
     curve = {"rounds": np.array([row["round"] for row in runs[0][1:stop]]), "bytes": sent[1:stop]}
     for name in runs[0][0]:
         values = [[row.get(name, np.nan) for row in rows[1:stop]] for rows in runs]
-        curve.setdefault(name, np.median(values, axis=0))
+        curve.setdefault(name, np.nanmedian(values, axis=0) if name in COUNTERS else np.median(values, axis=0))
     return curve
 
 
