@@ -22,6 +22,7 @@ from fcorun.methods.problem.duality_gap import has_one_output
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 
+MAX_WORKING = 1024  # features; steps with a larger Hessian and its inverse cost more than many gradients
 _ATTEMPTS = 20  # to reach the tolerance, each with the features that violate their condition
 _MAX_STEPS = 200
 _MAX_SIGN_STEPS = 500
@@ -117,6 +118,7 @@ def solve_path(problems: Sequence[Problem], batch: Batch, tolerance: float) -> I
     """Yield the minimum of each of the problems, which differ in the numbers of psi alone.
 
     A point is certified if its ``excess`` is at most ``tolerance`` times the objective of the model without features.
+    The path ends early where more than ``MAX_WORKING`` features may be nonzero: the problems left have no points.
     Call and consume this generator under ``jax.enable_x64(True)``.
     """
     shapes = problems[0].shapes
@@ -124,20 +126,10 @@ def solve_path(problems: Sequence[Problem], batch: Batch, tolerance: float) -> I
     objective = problems[0].objective
     assert isinstance(objective, LinearModel)
     state = _PathState(objective, PathRows.of_batch(problems[0], batch), "bias" in shapes, tolerance)
-    l1_before = None
     for problem in problems:
-        penalty = WeightedPenalty.of_problem(problem, n_features)
-        threshold = penalty.l1 if l1_before is None else 2 * penalty.l1 - l1_before
-        joins = np.abs(state.full_gradient()) >= threshold
-        for _ in range(_ATTEMPTS):
-            state.add_features(joins)
-            has_converged = state.minimize(penalty)
-            gradient = state.full_gradient()
-            excess = state.bound_excess(penalty, gradient)
-            joins = (np.abs(gradient) > penalty.l1) & ~state.is_working
-            if excess <= state.goal or not (has_converged and joins.any()):
-                break
-        l1_before = penalty.l1
+        excess = state.find_minimum(WeightedPenalty.of_problem(problem, n_features))
+        if excess is None:
+            return
         w = Vector(weights=jnp.asarray(state.theta[:n_features].reshape(shapes["weights"])))
         if "bias" in shapes:
             w["bias"] = jnp.asarray(state.theta[-1])
@@ -152,6 +144,7 @@ class _PathState:
         working: the numbers of the features that may be nonzero, in the order in which they joined, (k,).
         hessian: that of F in the working features, (k, k), at the point that has the derivatives ``model``.
         goal: the excess at which a point is certified.
+        l1: that of the last penalty, (p,); None before the first.
     """
 
     def __init__(self, objective: LinearModel, rows: PathRows, has_intercept: bool, tolerance: float):
@@ -163,12 +156,14 @@ class _PathState:
         if has_intercept:
             self.is_working[-1] = True
         self.working = np.flatnonzero(self.is_working)
-        self._columns = np.empty_like(rows.x)  # the working features, in their order
+        # the working features, in their order
+        self._columns = np.empty((min(len(rows.x), MAX_WORKING), rows.x.shape[1]))
         self._columns[: len(self.working)] = rows.x[self.working]
         self._fit_intercept()
         self._refresh()
         self.scale = abs(self.derivatives.loss)
         self.goal = max(tolerance * self.scale, np.finfo(float).tiny)
+        self.l1: np.ndarray | None = None
 
     @property
     def design(self) -> Float[np.ndarray, "k n"]:
@@ -186,6 +181,23 @@ class _PathState:
         """Return the derivatives of F in the predictions at a point."""
         rows = self.rows
         return self.objective.derivatives(self._predict(theta), rows.y, rows.weight, rows.client)
+
+    def find_minimum(self, penalty: WeightedPenalty) -> float | None:
+        """Go to the minimum of F + psi; return ``bound_excess`` there, or None if it has too many working features."""
+        threshold = penalty.l1 if self.l1 is None else 2 * penalty.l1 - self.l1
+        self.l1 = penalty.l1
+        joins = np.abs(self.full_gradient()) >= threshold
+        for _ in range(_ATTEMPTS):
+            if np.count_nonzero(self.is_working | joins) > MAX_WORKING:
+                return None
+            self.add_features(joins)
+            has_converged = self.minimize(penalty)
+            gradient = self.full_gradient()
+            excess = self.bound_excess(penalty, gradient)
+            joins = (np.abs(gradient) > penalty.l1) & ~self.is_working
+            if excess <= self.goal or not (has_converged and joins.any()):
+                break
+        return excess
 
     def add_features(self, joins: Bool[np.ndarray, " p"]) -> None:
         """Add features to the working ones, with their rows and columns of the Hessian."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -348,11 +348,11 @@ class PathFitter:
     ) -> Iterator[tuple[Vector, str]]:
         """Yield the solution of each problem of a path, and its state of END_STATES; each starts from the one before.
 
-        What the path solver does not solve to the tolerance, the solver of the baseline does.
+        What the path solver does not solve, or not to the tolerance, the solver of the baseline does.
         """
         points: Iterable[PathPoint | None] = repeat(None)
         if has_path_solver(problems[0], batch):
-            points = solve_path(problems, batch, algo.tolerance)
+            points = chain(solve_path(problems, batch, algo.tolerance), points)
         start = None
         for problem, point in zip(problems, points, strict=False):
             if self.stop_requested.is_set():

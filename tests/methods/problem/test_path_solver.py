@@ -10,7 +10,7 @@ import pytest
 from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives import Cox, Gamma, LeastSquares, Logistic, Poisson
 from fcorun.methods.problem import solver
-from fcorun.methods.problem.path_solver import SignSearch, _PathState, has_path_solver, solve_path
+from fcorun.methods.problem.path_solver import MAX_WORKING, SignSearch, _PathState, has_path_solver, solve_path
 from fcorun.methods.problem.problem import Batch, Problem
 from fcorun.methods.regularizers import L1, L2, ElasticNet, GroupLasso, NoRegularizer
 
@@ -157,6 +157,29 @@ def test_separated_classes_are_left_to_the_baseline():
         (point,) = solve_path([problem], batch, 1e-9)
     assert not point.certified
     assert np.isfinite(point.w["weights"]).all()
+
+
+@pytest.mark.parametrize("psi", [L2(0.1), ElasticNet(0.1, l1_ratio=0.01), L1(0.1)], ids=lambda psi: type(psi).__name__)
+def test_paths_end_before_a_hessian_of_many_features(monkeypatch, psi):
+    """All 1,500 features join where l1 is small, or far below that of the problem before."""
+    sizes = []
+
+    def note_size(self, features):
+        sizes.append(len(self.working))
+        return multiply(self, features)
+
+    multiply = _PathState._multiply
+    monkeypatch.setattr(_PathState, "_multiply", note_size)
+    rng = np.random.default_rng(3)
+    with jax.enable_x64(True):
+        x = jnp.asarray(rng.standard_normal((20, 1500)))
+        batch = Batch(x, jnp.asarray(rng.standard_normal(20)), jnp.full(20, 0.05))
+        problem = Problem(LeastSquares(), psi, Euclidean(), LeastSquares().shapes((1500,), 0))
+        problems = [replace(problem, regularizer=psi.with_value("strength", strength)) for strength in (0.6, 0.006)]
+        points = list(solve_path(problems, batch, 1e-9))
+    assert len(points) == (1 if isinstance(psi, L1) else 0)
+    assert all(point.certified for point in points)
+    assert max(sizes) <= MAX_WORKING
 
 
 def test_other_problems_have_no_path_solver():

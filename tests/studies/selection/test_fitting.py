@@ -15,6 +15,7 @@ from fcorun.engine.engine import bytes_per_run, subset_bytes
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.runs.batch import max_runs
+from fcorun.studies.selection import fitting
 from fcorun.studies.selection.fitting import END_STATES, PathFitter
 from fcorun.studies.selection.path import RegularizationPath
 
@@ -66,6 +67,28 @@ def test_fits_are_freed_after_on_fit():
     fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1])), data.train.sizes)
     fitter.fit([lambda: take_subset(data, *BY_CLIENTS)] * 4, on_fit)
     assert len(fit_refs) == 4
+
+
+def fit_baseline(x, y, *overrides):
+    """Return the fit of a path of a baseline on three quarters of the rows, each client of which has equally many."""
+    place = np.arange(len(y))
+    np.savez("baseline.npz", X=x, y=y, client=place % 2)
+    experiment = prepare(config("baseline.npz", "data.validation=0", "algo=centralized", *overrides))
+    data, fits = load_data(experiment), []
+    fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.3, 0.1, 0.03])), data.train.sizes)
+    fitter.fit([lambda: take_subset(data, place % 8 < 6, place % 8 >= 6)], lambda _, fit: fits.append(fit))
+    return fits[0]
+
+
+def test_the_solver_of_the_baseline_takes_paths_of_many_features_without_l1(monkeypatch):
+    """The path solver would take a Hessian of all features."""
+    x = RNG.standard_normal((48, 1100))
+    y = x[:, 0] + 0.3 * RNG.standard_normal(48)
+    fit = fit_baseline(x, y, "reg=l2")
+    monkeypatch.setattr(fitting, "has_path_solver", lambda problem, batch: False)
+    expected = fit_baseline(x, y, "reg=l2")
+    assert [END_STATES[state] for state in fit.end_state] == ["done"] * 3
+    np.testing.assert_array_equal(fit.solution["weights"], expected.solution["weights"])
 
 
 CASES = {
