@@ -33,6 +33,7 @@ _ROUNDING = 1e-14  # of a value, relative to it
 _FEASIBLE = 1e-12  # of the sum of the slopes, relative to the sum of their sizes: that of the best intercept
 _VIOLATION = 1e-11  # of an optimality condition, relative to l1_j
 _JITTER = 1e-10  # of a diagonal, for features that are combinations of others
+_may_overflow = np.errstate(over="ignore", invalid="ignore")  # at predictions far away, where the path ends
 
 
 class PathRows(NamedTuple):
@@ -118,7 +119,8 @@ def solve_path(problems: Sequence[Problem], batch: Batch, tolerance: float) -> I
     """Yield the minimum of each of the problems, which differ in the numbers of psi alone.
 
     A point is certified if its ``excess`` is at most ``tolerance`` times the objective of the model without features.
-    The path ends early where more than ``MAX_WORKING`` features may be nonzero: the problems left have no points.
+    The path ends early where more than ``MAX_WORKING`` features may be nonzero, or the point or its loss is not finite:
+    the problems left have no points.
     Call and consume this generator under ``jax.enable_x64(True)``.
     """
     shapes = problems[0].shapes
@@ -147,6 +149,7 @@ class _PathState:
         l1: that of the last penalty, (p,); None before the first.
     """
 
+    @_may_overflow
     def __init__(self, objective: LinearModel, rows: PathRows, has_intercept: bool, tolerance: float):
         self.objective = objective
         self.rows = rows
@@ -182,13 +185,14 @@ class _PathState:
         rows = self.rows
         return self.objective.derivatives(self._predict(theta), rows.y, rows.weight, rows.client)
 
+    @_may_overflow
     def find_minimum(self, penalty: WeightedPenalty) -> float | None:
-        """Go to the minimum of F + psi; return ``bound_excess`` there, or None if it has too many working features."""
+        """Go to the minimum of F + psi; return ``bound_excess`` there, or None where the path ends."""
         threshold = penalty.l1 if self.l1 is None else 2 * penalty.l1 - self.l1
         self.l1 = penalty.l1
         joins = np.abs(self.full_gradient()) >= threshold
         for _ in range(_ATTEMPTS):
-            if np.count_nonzero(self.is_working | joins) > MAX_WORKING:
+            if np.count_nonzero(self.is_working | joins) > MAX_WORKING or not self._is_finite:
                 return None
             self.add_features(joins)
             has_converged = self.minimize(penalty)
@@ -197,7 +201,11 @@ class _PathState:
             joins = (np.abs(gradient) > penalty.l1) & ~self.is_working
             if excess <= self.goal or not (has_converged and joins.any()):
                 break
-        return excess
+        return excess if self._is_finite else None
+
+    @property
+    def _is_finite(self) -> bool:
+        return bool(np.isfinite(self.theta).all() and np.isfinite(self.derivatives.loss))
 
     def add_features(self, joins: Bool[np.ndarray, " p"]) -> None:
         """Add features to the working ones, with their rows and columns of the Hessian."""

@@ -182,6 +182,26 @@ def test_paths_end_before_a_hessian_of_many_features(monkeypatch, psi):
     assert max(sizes) <= MAX_WORKING
 
 
+@pytest.mark.parametrize("widest", [300, 600, 800])
+@pytest.mark.parametrize("objective", [Poisson(), Gamma()], ids=lambda objective: type(objective).__name__)
+def test_points_are_finite_where_losses_overflow(objective, widest):
+    """Offsets to exp(300) leave bounds of the loss, and beyond exp(709) the loss, without a number."""
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        batch = Batch(
+            jnp.asarray(rng.standard_normal((60, 4))),
+            jnp.asarray(rng.poisson(3.0, 60) + 0.5),
+            jnp.full(60, 1 / 60),
+            offset=jnp.linspace(-widest, widest, 60),
+        )
+        problem = Problem(objective, L1(0.1), Euclidean(), objective.shapes((4,), 0))
+        problems = [replace(problem, regularizer=L1(strength)) for strength in (0.3, 0.1, 0.01)]
+        points = list(solve_path(problems, batch, 1e-6))
+        for k, point in enumerate(points):
+            assert np.isfinite(float(problems[k].loss(point.w, batch)))
+    assert widest < 800 or not points
+
+
 def test_other_problems_have_no_path_solver():
     class OwnLoss(Logistic):
         """A subclass, whose loss may be another one."""

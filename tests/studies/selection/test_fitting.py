@@ -14,6 +14,7 @@ from fcorun.data.datasets.subset import take_subset
 from fcorun.engine.engine import bytes_per_run, subset_bytes
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.methods.problem import path_solver
 from fcorun.runs.batch import max_runs
 from fcorun.studies.selection import fitting
 from fcorun.studies.selection.fitting import END_STATES, PathFitter
@@ -89,6 +90,25 @@ def test_the_solver_of_the_baseline_takes_paths_of_many_features_without_l1(monk
     expected = fit_baseline(x, y, "reg=l2")
     assert [END_STATES[state] for state in fit.end_state] == ["done"] * 3
     np.testing.assert_array_equal(fit.solution["weights"], expected.solution["weights"])
+
+
+def test_a_point_that_is_not_finite_starts_nothing(monkeypatch):
+    """The solver of the baseline takes all problems from there on, and starts from the last finite point."""
+    fit_intercept = path_solver.find_intercepts
+    calls = []
+
+    def overflow(*arguments):
+        calls.append(1)
+        missing = fit_intercept(*arguments)
+        return missing if len(calls) < 3 else np.full_like(missing, np.nan)
+
+    fit = fit_baseline(X, SCORE, "reg=l1")
+    monkeypatch.setattr(path_solver, "find_intercepts", overflow)
+    after_overflow = fit_baseline(X, SCORE, "reg=l1")
+    assert len(calls) == 3
+    assert [END_STATES[state] for state in after_overflow.end_state] == ["done"] * 3
+    np.testing.assert_array_equal(after_overflow.solution["weights"][0], fit.solution["weights"][0])
+    np.testing.assert_allclose(after_overflow.metrics["objective"], fit.metrics["objective"], rtol=1e-5)
 
 
 CASES = {
