@@ -12,7 +12,7 @@ from fcorun.base.metrics import RANKING_METRICS
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.objective import LinearModel, is_linear_model
-from fcorun.methods.problem.separation import Separation, find_separation
+from fcorun.methods.problem.separation import find_separation
 from fcorun.methods.regularizers.regularizer import NoRegularizer
 
 # The threshold of ``threshold=``: the probability at which a row is assigned to the positive class.
@@ -136,6 +136,7 @@ def check_threshold(
 
 _ROUNDING = 1e-6  # the rounding of an accuracy, a mean in float32
 _CHECK_LEAKS = "check that no feature was recorded after the outcome, or because of it"
+_ALL_RIGHT = "every training row is classified right"
 
 
 def warn_constant_prediction(experiment: PreparedExperiment, data: FederatedData, row: Mapping[str, float]) -> str:
@@ -193,12 +194,12 @@ def warn_unbounded_coefficients(experiment: PreparedExperiment, data: FederatedD
     objective, train = experiment.objective, data.train
     if not isinstance(objective, LinearModel) or not is_linear_model(type(objective)) or train.stays_at_sites:
         return ""
-    all_right = "every training row is classified right"
     is_all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(train.y))
     if is_penalized(experiment):
         if not is_all_right or train.x.shape[1] >= len(train.y):
             return ""
-        return f"perfect separation: {all_right}; the size of the coefficients depends on the penalty; {_CHECK_LEAKS}"
+        return (f"perfect separation: {_describe_right_rows(data)}; the size of the coefficients depends on the "
+                f"penalty; {_CHECK_LEAKS}")  # fmt: skip
     separation = None
     if experiment.has_shared_model and not train.why_not_in_memory:
         present = train.objective_weights(experiment.settings.client_weighting) > 0
@@ -206,16 +207,16 @@ def warn_unbounded_coefficients(experiment: PreparedExperiment, data: FederatedD
     if separation is None:
         if not is_all_right:
             return ""
-        return word(f"perfect separation: {all_right}; without a penalty the coefficients may grow with every round: "
-                    f"`objective.ridge=0.01` or `reg=l1` makes them finite; {_CHECK_LEAKS}")  # fmt: skip
-    names = np.array(data.features.names or [f"x{k}" for k in range(train.x.shape[1])])
-    unbounded = [f"'{name}'" for name in names[separation.features]]
+        return word(f"perfect separation: {_describe_right_rows(data)}; without a penalty the coefficients may "
+                    "grow with every round: `objective.ridge=0.01` or `reg=l1` makes them finite; "
+                    f"{_CHECK_LEAKS}")  # fmt: skip
+    unbounded = [f"'{name}'" for name in _feature_names(data)[separation.features]]
     sentences = [word(f"the data determine no finite coefficient of {abbreviate(unbounded)}: "
                       f"{objective.unbounded_reason}; the size of such a coefficient tells when the run ended, and has "
                       "no meaning: `objective.ridge=0.01` or `reg=l1` makes it finite")]  # fmt: skip
     if data.classes:
-        findings = [all_right] if is_all_right else []
-        findings += _describe_separating_feature(data, names, separation)
+        findings = [_ALL_RIGHT] if is_all_right else []
+        findings += _describe_separating_feature(data, separation.features)
         kind = "quasi-complete" if separation.n_overlapping else "perfect"
         sentences.insert(0, f"{kind} separation{': ' if findings else ''}{' and '.join(findings)}")
         sentences.append(_CHECK_LEAKS)
@@ -228,26 +229,41 @@ def is_penalized(experiment: PreparedExperiment) -> bool:
     return experiment.objective.ridge > 0 or (experiment.applies_regularizer and not without_psi)
 
 
-def _describe_separating_feature(data: FederatedData, names: np.ndarray, separation: Separation) -> list[str]:
-    """Return a clause on the feature that alone separates two classes with the fewest tied rows; else none.
+def _describe_separating_feature(data: FederatedData, columns: Int[np.ndarray, " k"]) -> list[str]:
+    """Return a clause on the column that alone separates two classes with the fewest tied rows; else none.
 
     The values of such a feature for one class are nowhere above those for the other, and not all the same. Rows are
-    tied if they have a value of both classes.
+    tied if they have a value of both classes. Rows that are not in memory are not searched.
     """
-    if len(data.classes) != 2:
+    train = data.train
+    if len(data.classes) != 2 or train.why_not_in_memory or len(np.unique(train.y)) < 2:
         return []
-    x = data.train.x[:, separation.features]
-    first, second = x[data.train.y == 0], x[data.train.y == 1]
-    highest_of_lower = np.minimum(first.max(axis=0), second.max(axis=0))
-    lowest_of_higher = np.maximum(first.min(axis=0), second.min(axis=0))
-    separates = highest_of_lower <= lowest_of_higher
-    if not separates.any():
+    x = train.x
+    is_second = train.y[:, None] == 1
+    first_max, second_max = (x.max(axis=0, where=is_class, initial=-np.inf) for is_class in (~is_second, is_second))
+    first_min, second_min = (x.min(axis=0, where=is_class, initial=np.inf) for is_class in (~is_second, is_second))
+    is_separating = (first_max <= second_min) != (second_max <= first_min)  # a constant is both
+    separating = columns[is_separating[columns]]
+    if not len(separating):
         return []
-    n_tied = ((x == highest_of_lower) & (x == lowest_of_higher)).sum(axis=0)
-    column = np.where(separates, n_tied, len(x)).argmin()
-    clause = (
-        f"feature '{names[separation.features][column]}' alone separates '{data.classes[0]}' from '{data.classes[1]}'"
-    )
-    if n_tied[column]:
-        clause += f", except for {n_tied[column]} of {len(x)} rows at the one value that both classes share"
+    highest_of_lower = np.minimum(first_max, second_max)[separating]
+    lowest_of_higher = np.maximum(first_min, second_min)[separating]
+    of_separating = x[:, separating]
+    n_tied = ((of_separating == highest_of_lower) & (of_separating == lowest_of_higher)).sum(axis=0)
+    best = n_tied.argmin()
+    name = _feature_names(data)[separating[best]]
+    clause = f"feature '{name}' alone separates '{data.classes[0]}' from '{data.classes[1]}'"
+    if n_tied[best]:
+        clause += f", except for {n_tied[best]} of {len(x)} rows at the one value that both classes share"
     return [clause]
+
+
+def _describe_right_rows(data: FederatedData) -> str:
+    """Return a clause on training rows that are all classified right, with the feature that alone separates them."""
+    columns = np.arange(data.train.x.shape[1])
+    return " and ".join([_ALL_RIGHT, *_describe_separating_feature(data, columns)])
+
+
+def _feature_names(data: FederatedData) -> np.ndarray:
+    """Return the names of the features, (d,); x0, x1 and so on where they have none."""
+    return np.array(data.features.names or [f"x{k}" for k in range(data.train.x.shape[1])])

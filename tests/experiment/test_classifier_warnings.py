@@ -45,7 +45,20 @@ def test_perfect_separation(tmp_path, complete):
     assert "objective.ridge=0.01 or reg=l1" in sentence
     mild = reason(tmp_path / "mild", "objective.ridge=0.001", "reg=none", x=x)
     assert ("the size of the coefficients depends on the penalty" in mild) == complete
+    assert ("classified right and feature 'x3' alone separates 'False' from 'True';" in mild) == complete
     assert "perfect separation" not in reason(tmp_path / "none", "reg=none", "algo.max_iterations=200")
+
+
+def test_right_rows_of_features_together_name_no_feature(tmp_path):
+    """The classes are those of a sum of two features, beside a feature that is 0 wherever the sum is positive."""
+    x = np.round(RNG.standard_normal((60, 3)), 1)
+    is_positive = x[:, 0] + x[:, 1] > 0.25
+    x[is_positive, 2] = 0
+    x[~is_positive, 2] -= x[~is_positive, 2].mean()
+    for reg, *options in (("reg=l1", "reg.strength=1e-4"), ("reg=none",)):
+        sentence = reason(tmp_path / reg, reg, *options, "algo.max_iterations=2000", x=x, y=is_positive)
+        assert "every training row is classified right" in sentence
+        assert "alone separates" not in sentence
 
 
 def test_a_threshold_other_than_0_separates_no_classes_without_an_intercept(tmp_path):
