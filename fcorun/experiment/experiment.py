@@ -108,9 +108,12 @@ def measure_remaining_descent(rows: MetricRows) -> dict | None:
 
 
 def describe_few_evaluations(rows: MetricRows) -> str:
-    """Return a sentence if the metric fell at the last of too few evaluations to tell when it fell, else ""."""
+    """Return a sentence if the metric fell at the last of too few evaluations to tell when it fell, else "".
+
+    A run that was evaluated at its start and its end alone has fallen in between, whenever that was.
+    """
     metric = minimized_metric(rows[-1])
-    if len(rows) >= MIN_EVALUATIONS or len(rows) < 2:
+    if len(rows) >= MIN_EVALUATIONS or len(rows) < 3:
         return ""
     before, last = rows[-2][metric], rows[-1][metric]
     share = (before - last) / max(abs(before), abs(last), 1e-300)
