@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, Shaped
 from fcorun.methods.objectives.objective import LinearModel
 
 _MAX_SIZE = 2**24  # entries of the margins
-_MAX_COEFFICIENTS = 300  # a program takes a second, and eight times as long with twice as many
+_MAX_PARAMETERS = 300  # a program takes a second, and eight times as long with twice as many
 _TOLERANCE = 2e-6  # of a margin, in units of the largest entry of a column: above rounding in float32
 _RANK_TOLERANCE = 1e-11  # of eigenvalues and pivots of a matrix of products
 _MAX_ALONE = 100  # features that are tried one by one
@@ -37,14 +37,20 @@ def find_separation(
     A linear program finds directions along which losses fall and none rises (Konis, thesis, Oxford 2007). The rows that
     no direction moves determine the finite coefficients (Correia, Guimaraes and Zylkin, arXiv:1903.01633). Of
     collinear features, the one that most rows have at its largest value counts as the reference. None, too, for more
-    than 300 coefficients or margins of more than 2**24 entries, which are not looked at.
+    than 300 parameters, intercepts among them, or margins of more than 2**24 entries, which are not looked at.
     """
+    if type(objective).margins is LinearModel.margins:  # which separates nothing, as with numbers
+        return None
     n_classes = 0
     if hasattr(objective, "probabilities"):
         classes, y = np.unique(y, return_inverse=True)
         n_classes = len(classes)
-    outputs = math.prod(objective.shapes(x.shape[1:], n_classes)["weights"][1:])
-    if x.size * outputs**2 > _MAX_SIZE or x.shape[1] * outputs > _MAX_COEFFICIENTS:
+    shapes = objective.shapes(x.shape[1:], n_classes)
+    outputs = math.prod(shapes["weights"][1:])
+    n_parameters = sum(math.prod(shape) for shape in shapes.values())
+    if objective.client_intercepts:
+        n_parameters += len(np.unique(client))
+    if len(y) * outputs * n_parameters > _MAX_SIZE or n_parameters > _MAX_PARAMETERS:
         return None
     x = x.astype(np.float64)
     n_at_largest = np.repeat((x == x.max(axis=0)).sum(axis=0), outputs)

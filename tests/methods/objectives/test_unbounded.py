@@ -1,5 +1,7 @@
 """Features of which a fit without a penalty has no finite coefficient: separation, in every task."""
 
+import tracemalloc
+from dataclasses import replace
 from itertools import product
 
 import jax
@@ -147,6 +149,19 @@ def test_infinite_coefficients_of_births_are_those_of_r():
     separation = find_separation(Logistic(), x.to_numpy(float), births["low"].to_numpy(), client)
     assert x.columns[separation.features[0]] == "bwt"
     assert separation.n_overlapping == 0
+
+
+@pytest.mark.parametrize("objective", [Logistic(), Gamma(), LeastSquares(), Poisson()])
+def test_intercepts_of_many_clients_are_not_columns(objective):
+    """A column for each of 2,000 clients would take 640 megabytes."""
+    rng = np.random.default_rng(0)
+    x, y, client = rng.standard_normal((40_000, 2)), rng.integers(0, 2, 40_000), np.arange(40_000) % 2000
+    tracemalloc.start()
+    separation = find_separation(replace(objective, client_intercepts=True), x, y, client)
+    largest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert separation is None
+    assert largest < 2**26
 
 
 def test_a_risk_set_is_of_one_client():
