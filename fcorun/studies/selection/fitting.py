@@ -10,6 +10,7 @@ before rows are divided, leaves the rows that are held out unknown (Wahl, Boules
 BMC Med. Res. Methodol. 2016).
 """
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.records.record import OUT_OF_FOLD, PERSONAL, SHARED
 from fcorun.base.records.tables import MAX_PREDICTED_ROWS
 from fcorun.base.system.files import defer_interruption, wait_for_first, write_atomically
-from fcorun.base.system.machine import available_cores, compute_policy, use_precision
+from fcorun.base.system.machine import available_cores, compute_policy, memory_limit, use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import RowSubset, SubsetDataset
 from fcorun.engine.device_rows import SubsetView, targets_to_device, to_device
@@ -66,6 +67,7 @@ from fcorun.studies.selection.path import RegularizationPath
 END_STATES = ("done", "falling", "diverged", "not certified", *REFIT_FAILURES)
 _COUNTS = ("rounds", "bytes_up", "bytes_down")
 _MAX_OUTPUTS = 2**27  # outputs for held-out rows that are kept, half a gigabyte in float32
+_BASELINE_COPIES = 6  # of all features in float64 that a fit of a baseline takes, as measured where it standardizes
 Arrays = dict[str, np.ndarray]  # by name
 # maps the solution of a run, and its personal models or None, to outputs for the validation rows, as in PathFit
 _PredictHeldOut = Callable[[Arrays, Arrays | None], Arrays]
@@ -176,6 +178,10 @@ class PathFitter:
         """Run the path on each subset, made just before it is run; call ``on_fit`` with its position and its fit."""
         one_thread = self.experiment.settings.debug or not compute_policy().threaded_batches
         threads = 1 if one_thread else available_cores()
+        if self._is_baseline:
+            bytes_per_fit = _BASELINE_COPIES * 8 * math.prod(self.data.train.x.shape)
+            fits_at_once = int(memory_limit(self.experiment.settings.memory) // bytes_per_fit)
+            threads = max(1, min(threads, fits_at_once))
         # a fit has one core: with several threads, products of matrices as small as a client's take five times as long
         blas_threads = 1 if threads > 1 else None
         with defer_interruption(), threadpool_limits(blas_threads), ThreadPoolExecutor(threads) as pool:

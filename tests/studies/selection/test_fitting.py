@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -109,6 +110,21 @@ def test_a_point_that_is_not_finite_starts_nothing(monkeypatch):
     assert [END_STATES[state] for state in after_overflow.end_state] == ["done"] * 3
     np.testing.assert_array_equal(after_overflow.solution["weights"][0], fit.solution["weights"][0])
     np.testing.assert_allclose(after_overflow.metrics["objective"], fit.metrics["objective"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("copies", "threads"), [(5, 1), (17, 2), (100, 6)])
+def test_as_many_baselines_are_fitted_at_once_as_the_memory_has_tables(monkeypatch, copies, threads):
+    """Each of the fits has up to six copies of the features in float64."""
+    pools = []
+
+    def make_pool(n_threads):
+        pools.append(n_threads)
+        return ThreadPoolExecutor(n_threads)
+
+    monkeypatch.setattr(fitting, "available_cores", lambda: 6)
+    monkeypatch.setattr(fitting, "ThreadPoolExecutor", make_pool)
+    fit_baseline(X, SCORE, "reg=l1", f"memory={copies * X.size * 8 / 2**30}")
+    assert pools == [threads]
 
 
 CASES = {
