@@ -271,11 +271,10 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
             names_groups = n_values > 2 * n_clients and (not is_feature or n_clients >= _MIN_CLIENTS)
         elif names_groups := _names_visits(series, client_index, is_feature):
             if n_clients > 1:
-                example = f"{client_of_row[0]}-{series.iloc[0]}"
                 warnings.append(word(f"values of '{name}' repeat within each client, and at several clients: if rows "
                                      "of a client with one value belong together, as the visits of a patient do, make "
-                                     f"the names unique, such as {example}, and `data.group={name}` keeps the rows "
-                                     "together where rows are held out"))  # fmt: skip
+                                     f"the names unique, such as A-17, and `data.group={name}` keeps the rows together "
+                                     "where rows are held out"))  # fmt: skip
                 continue
         elif not is_feature:
             names_groups = is_text and (n_values > _MANY_VALUES or n_values > len(series) / 2)

@@ -279,10 +279,9 @@ def test_numbers_that_each_client_gives_by_itself_suggest_groups(order):
         frame = frame.iloc[np.arange(640).reshape(-1, 4).T.ravel()]
     elif order == "mixed":
         frame = frame.sample(frac=1, random_state=0)
-    example = f"{frame['site'].iloc[0]}-{frame['patient'].iloc[0]}"
     expected = (
         "values of 'patient' repeat within each client, and at several clients: if rows of a client with one value "
-        f"belong together, as the visits of a patient do, make the names unique, such as {example}, and "
+        "belong together, as the visits of a patient do, make the names unique, such as A-17, and "
         "data.group=patient keeps the rows together where rows are held out"
     )
     assert suggestions_for(frame, ignore=["patient"]) == [expected]
