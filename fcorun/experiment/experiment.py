@@ -120,8 +120,8 @@ def describe_few_evaluations(rows: MetricRows) -> str:
     if share <= _MIN_FALL:
         return ""
     return (f"not judged: the {metric_phrase(metric)} was {100 * share:.2g} % lower than at the evaluation before, and "
-            f"{len(rows)} evaluations are too few to tell whether it had come to rest: a smaller `eval_every` gives "
-            "more")  # fmt: skip
+            f"{len(rows)} evaluations are too few to tell whether it had come to rest: give more `rounds`, or a "
+            "smaller `eval_every`")  # fmt: skip
 
 
 def is_descending(rows: MetricRows) -> bool:

@@ -398,8 +398,9 @@ def _add_final_warnings(job: Job, separation_warning: str = "", coefficients: Co
         job.remaining_descent = measure_remaining_descent(job.rows)
         if job.remaining_descent and near is None and not separation_warning:
             job.add_reason(describe_remaining_descent(job.remaining_descent))
-        last_round = job.experiment.algo.computed_rounds
-        if near is None and (last_round is None or row["round"] < last_round):
+        algo = job.experiment.algo
+        is_judged = near is not None or separation_warning or algo.certificate
+        if not is_judged and (algo.computed_rounds is None or row["round"] < algo.computed_rounds):
             job.add_reason(word(describe_few_evaluations(job.rows)))
 
 
