@@ -16,6 +16,7 @@ from fake_records import fake_config, fake_record
 from fcorun.base.records.formats import csv_text
 from fcorun.base.records.record import load_records
 from fcorun.base.records.tables import COEFFICIENTS
+from fcorun.data.tables.scaling import explain_own_scale
 from fcorun.interface.cli.commands import main
 from fcorun.reports.page import build_page as build
 from fcorun.reports.page import clinical
@@ -370,11 +371,16 @@ def test_performance_is_of_held_out_rows():
 
 
 def test_clients_that_their_held_out_rows_standardize_are_named_where_the_scores_are():
+    """The page says so once, at the scores, and the short sheet too, also of a study over sites."""
     folder = write_model()
-    arrays = {"client": ["Bern", "Lund"], "rows": [50, 0], "mean_": np.zeros((2, 5)), "var_": np.ones((2, 5))}
-    np.savez(folder / "scaling.npz", **arrays)
-    text = plain(main_sections(folder)["performance"].content)
-    assert "without training rows, the rows of Lund are standardized by the mean and deviation of their own" in text
+    summary = json.loads((folder / "summary.json").read_text())
+    warnings = [*summary.get("warnings", []), explain_own_scale("the rows of Lund")]
+    (folder / "summary.json").write_text(json.dumps(summary | {"warnings": warnings}))
+    sentence = "without training rows, the rows of Lund are standardized by the mean and deviation of their own"
+    sections = main_sections(folder)
+    assert sentence in plain(sections["performance"].content)
+    assert sum(plain(section.content).count(sentence) for section in sections.values()) == 1
+    assert sentence in plain(build_short_page([folder], load_records(folder)))
 
 
 @pytest.mark.parametrize("chosen_on", ["validation", ""])

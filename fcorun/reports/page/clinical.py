@@ -196,7 +196,7 @@ def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:
         no_intervals=findings.missing_intervals_sentence(model),
         scores=performance.score_table(model, rows, performance.score_names(without=["prevalence"])),
         scores_by_client=performance.client_scores(model, performance.score_names(brief=True, without=["events"])),
-        brackets=" ".join(performance.describe_brackets(model)),
+        brackets=" ".join([*performance.describe_threshold_rows(model), *performance.describe_scores(model)]),
         curves=[elements.embed_picture(folder / name, "") for name in _SHORT_CURVES if (folder / name).exists()],
         no_scores=performance.NO_HELD_OUT_ROWS,
     )

@@ -6,8 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fcorun.base.errors import FEW_EVENTS, abbreviate, describe_few_events
-from fcorun.data.tables.scaling import ClientScalings, explain_own_scale
+from fcorun.base.errors import FEW_EVENTS, describe_few_events
 from fcorun.reports.page.elements import collapsible, csv_table, html_table, paragraph, parse_float
 from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
@@ -24,6 +23,7 @@ _SET_SENTENCES = {
 }
 _CHOSE_THRESHOLD = " The threshold was chosen on these rows: scores at the threshold are slightly optimistic."
 _CHOSEN_ON_SAME_FOLDS = "The strength was chosen on the same folds, so that these scores are slightly optimistic."
+OWN_SCALE = "data.standardize=per_client: without training rows"  # a warning about the data that stands at the scores
 NO_HELD_OUT_ROWS = "No row was held out, so that the page cannot say how well the model predicts new rows."
 _NESTED = "The strength, too, was chosen without the row's fold (nested cross-validation)."
 
@@ -59,11 +59,7 @@ def performance_blocks(model: FittedTableModel) -> list[str]:
         if name in threshold_sets(model):
             sentence += _CHOSE_THRESHOLD
         sentences.append(sentence)
-    sentences += describe_brackets(model)
-    if model.record.scaling:
-        names = ClientScalings.from_dict(model.record.scaling).clients_of_own_scale
-        if names:
-            sentences.append(f"{explain_own_scale(f'the rows of {abbreviate(names)}')}.")
+    sentences += describe_scores(model)
     blocks = [score_table(model, rows), *(paragraph(text, "small") for text in sentences), client_scores(model)]
     blocks += curve_pictures(model.record.folder)
     if model.selection_folder:
@@ -80,9 +76,15 @@ def threshold_sets(model: FittedTableModel) -> set[str]:
     return {(summary.get("threshold") or {}).get("chosen_on", "") for summary in summaries} - {""}
 
 
-def describe_brackets(model: FittedTableModel) -> list[str]:
-    """Return what bounds are, and what the intervals in brackets are: a text for each set of rows."""
-    texts = []
+def describe_threshold_rows(model: FittedTableModel) -> list[str]:
+    """Return a sentence about each set of held-out rows that chose a threshold, for a page without the other ones."""
+    titles = {name: sentence.partition(":")[0] for name, sentence in _SET_SENTENCES.items()}
+    return [f"{titles[name]}: {_CHOSE_THRESHOLD.strip()}" for name in titles if name in threshold_sets(model)]
+
+
+def describe_scores(model: FittedTableModel) -> list[str]:
+    """Return which rows scaled themselves, what bounds are, and what the intervals in brackets of each set are."""
+    texts = [f"{text}." for text in map(str, model.summary.get("warnings") or ()) if text.startswith(OWN_SCALE)]
     if any(_is_between_bounds(row, name) for row in rows_of_all(model) for name in _names([row])):
         texts.append("Between: certain bounds on the score of these rows, since sites send counts in bins and not the "
                      "order of all rows; they are no confidence interval.")  # fmt: skip

@@ -14,6 +14,7 @@ from fcorun.reports.page.elements import (
     parse_float,
     read_table,
 )
+from fcorun.reports.page.performance import OWN_SCALE
 from fcorun.reports.page.studies import describe_folds
 from fcorun.reports.page.table_model import FittedTableModel, format_share, hide_row_numbers
 from fcorun.reports.run_table import format_number
@@ -27,12 +28,7 @@ _FILLS = {
     "indicator": "the mean of the training rows, and marked by a feature 'not recorded'",
 }
 # warnings that the tables and sentences of the page replace
-_TOLD_ELSEWHERE = (
-    "gaps are filled",
-    "text columns are coded",
-    "of the classes ",
-    "data.standardize=per_client: without training rows",
-)
+_TOLD_ELSEWHERE = ("gaps are filled", "text columns are coded", "of the classes ", OWN_SCALE)
 _SIGNIFICANCE = 0.05
 
 
