@@ -376,7 +376,7 @@ class Tabulation:
         """Return what is computed of held-out rows, in one line."""
         names = [name for name in np.unique(rows.client).tolist() if name]
         clients = f" of {len(names)} client{'s' if len(names) > 1 else ''}" if names else ""
-        within = " within clients" if len(names) > 1 and self.resample != "clients" else ""
+        within = f" within clients of {MIN_UNITS} or more" if len(names) > 1 and self.resample != "clients" else ""
         options = self.options
         return (f"{len(rows):,} {describe_split(rows)} rows{clients}, {100 * options.level:g} % intervals: percentiles "
                 f"of {options.samples:,} bootstrap samples of {self.resample}{within}, seed {self.seed}")  # fmt: skip

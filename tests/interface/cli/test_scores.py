@@ -32,10 +32,7 @@ def records(tmp_path_factory):
 def test_intervals_of_a_record(records, call, tmp_path):
     code, out, err = call("scores", records / "a", "--samples", "200", "--level", "0.9", "--out", tmp_path / "all.csv")
     assert (code, err) == (0, "")
-    assert (
-        "test rows of 2 clients, 90 % intervals: percentiles of 200 bootstrap samples of groups within clients, seed 0"
-        in out
-    )
+    assert "90 % intervals: percentiles of 200 bootstrap samples of groups within clients of 10 or more, seed 0" in out
     assert "auc (Obuchowski)" in out
     assert "[a]" in out
     with (tmp_path / "all.csv").open(encoding="utf-8") as file:
