@@ -211,14 +211,13 @@ def warn_unbounded_coefficients(experiment: PreparedExperiment, data: FederatedD
                     "grow with every round: `objective.ridge=0.01` or `reg=l1` makes them finite; "
                     f"{_CHECK_LEAKS}")  # fmt: skip
     unbounded = [f"'{name}'" for name in _feature_names(data)[separation.features]]
-    sentences = [word(f"the data determine no finite coefficient of {abbreviate(unbounded)}: "
+    sentences = [word(f"the data determine no finite coefficient of {abbreviate(unbounded)}{separation.limits}: "
                       f"{objective.unbounded_reason}; the size of such a coefficient tells when the run ended, and has "
                       "no meaning: `objective.ridge=0.01` or `reg=l1` makes it finite")]  # fmt: skip
     if data.classes:
         findings = [_ALL_RIGHT] if is_all_right else []
         findings += _describe_separating_feature(data, separation.features)
-        kind = "quasi-complete" if separation.n_overlapping else "perfect"
-        sentences.insert(0, f"{kind} separation{': ' if findings else ''}{' and '.join(findings)}")
+        sentences.insert(0, f"{separation.kind}{': ' if findings else ''}{' and '.join(findings)}")
         sentences.append(_CHECK_LEAKS)
     return "; ".join(sentences)
 

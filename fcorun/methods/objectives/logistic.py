@@ -25,7 +25,7 @@ class Logistic(LinearModel):
         design = self.add_intercept_columns(x, client)
         n_classes = y.max() + 1
         if n_classes == 2:
-            return Margins(falling=np.where(y == 1, 1, -1)[:, None] * design, fixed=design[:0])
+            return _margins_of_two_classes(design, y)
         is_class = np.eye(n_classes)
         falling = []
         for k in range(n_classes):
@@ -81,6 +81,8 @@ class OneVsRest(LinearModel):
     def margins(self, x, y, client):
         design = self.add_intercept_columns(x, client)
         n_classes = y.max() + 1
+        if n_classes == 2:  # are left, with one output
+            return _margins_of_two_classes(design, y)
         falling = np.zeros((n_classes, *design.shape, n_classes))
         for k in range(n_classes):
             falling[k, :, :, k] = np.where(y == k, 1, -1)[:, None] * design
@@ -100,3 +102,8 @@ class OneVsRest(LinearModel):
     def probabilities(self, prediction):
         """Return each class's probability against the rest, normalized to sum 1 (Zadrozny and Elkan, KDD 2002)."""
         return jax.nn.softmax(jax.nn.log_sigmoid(prediction), axis=1)  # the logarithms do not underflow
+
+
+def _margins_of_two_classes(design: np.ndarray, y: np.ndarray) -> Margins:
+    """Return the rows of the design matrix (n, p), those of class 0 times -1."""
+    return Margins(falling=np.where(y == 1, 1, -1)[:, None] * design, fixed=design[:0])

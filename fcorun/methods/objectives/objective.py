@@ -287,7 +287,8 @@ class Margins(NamedTuple):
     """Sums of parameters that tell whether the loss of a row can rise.
 
     Along a direction of the parameters (p,) no loss rises exactly if ``falling`` times the direction is nowhere
-    negative and ``fixed`` times the direction is 0. The coefficients are the first of the parameters.
+    negative and ``fixed`` times the direction is 0. The coefficients are the first of the parameters. With one output,
+    a row has at most one other parameter that is not 0 in it, and there it is 1 or -1.
     """
 
     falling: Float[np.ndarray, "falling p"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from fcorun.methods.objectives.objective import LinearModel
+from fcorun.methods.objectives.objective import LinearModel, Margins
 
 _MAX_SIZE = 2**24  # entries of the margins
 _MAX_PARAMETERS = 300  # a program takes a second, and eight times as long with twice as many
@@ -22,11 +22,24 @@ class Separation:
 
     Attributes:
         features: the numbers of the features that have them; those first that separate most alone, where few have them.
-        n_overlapping: the number of margins that are 0 along all such directions: 0 where the separation is perfect.
+        n_overlapping: the number of margins that are 0 along all such directions: 0 where the separation is perfect;
+            None where features were looked at one by one.
     """
 
     features: Int[np.ndarray, " k"]
-    n_overlapping: int
+    n_overlapping: int | None
+
+    @property
+    def kind(self) -> str:
+        """Return what the separation of classes is called: perfect or quasi-complete, where that is known."""
+        if self.n_overlapping is None:
+            return "separation"
+        return "quasi-complete separation" if self.n_overlapping else "perfect separation"
+
+    @property
+    def limits(self) -> str:
+        """Return words in brackets, after a space, on how features were looked at; empty if all were, together."""
+        return " (of features looked at one by one)" if self.n_overlapping is None else ""
 
 
 def find_separation(
@@ -36,8 +49,8 @@ def find_separation(
 
     A linear program finds directions along which losses fall and none rises (Konis, thesis, Oxford 2007). The rows that
     no direction moves determine the finite coefficients (Correia, Guimaraes and Zylkin, arXiv:1903.01633). Of
-    collinear features, the one that most rows have at its largest value counts as the reference. None, too, for more
-    than 300 parameters, intercepts among them, or margins of more than 2**24 entries, which are not looked at.
+    collinear features, the one that most rows have at its largest value counts as the reference. For more than 300
+    parameters, intercepts among them, or margins of more than 2**24 entries, each feature is looked at alone.
     """
     if type(objective).margins is LinearModel.margins:  # which separates nothing, as with numbers
         return None
@@ -51,7 +64,8 @@ def find_separation(
     if objective.client_intercepts:
         n_parameters += len(np.unique(client))
     if len(y) * outputs * n_parameters > _MAX_SIZE or n_parameters > _MAX_PARAMETERS:
-        return None
+        features = _find_separating_alone(objective, x, y, client, outputs)
+        return Separation(features, None) if len(features) else None
     x = x.astype(np.float64)
     n_at_largest = np.repeat((x == x.max(axis=0)).sum(axis=0), outputs)
     if objective.intercept:
@@ -78,9 +92,63 @@ def find_separation(
     features = np.flatnonzero(is_infinite[: len(n_at_largest)].reshape(-1, outputs).any(axis=1))
     if 1 < len(features) <= _MAX_ALONE:
         alone = [find_separation(objective, x[:, [k]], y, client) for k in features]
-        n_left = [len(falling) if found is None else found.n_overlapping for found in alone]
+        n_left = [len(falling) if found is None else found.n_overlapping or 0 for found in alone]
         features = features[np.argsort(n_left, kind="stable")]
     return Separation(features, len(overlapping)) if len(features) else None
+
+
+def _find_separating_alone(
+    objective: LinearModel,
+    x: Float[np.ndarray, "n d"],
+    y: Shaped[np.ndarray, " n"],
+    client: Int[np.ndarray, " n"],
+    outputs: int,
+) -> Int[np.ndarray, " k"]:
+    """Return the features that separate by themselves, next to intercepts; of several outputs, a class from all others.
+
+    A margin has at most one other parameter, an intercept, by the factor 1 or -1. A value of each exists at which no
+    margin is negative exactly if the least slope of the margins that it raises is not below the largest of the others.
+    """
+    targets = [y]
+    if outputs > 1:
+        targets = [(y == k).astype(int) for k in range(y.max() + 1)]
+    groups = [np.arange(len(y))]
+    if objective.client_intercepts:
+        order = np.argsort(client, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(client[order])) + 1)
+    known = objective.with_known_intercepts
+    n_columns = max(1, _MAX_SIZE // len(y))
+    found = []
+    for first in range(0, x.shape[1], n_columns):
+        block = x[:, first : first + n_columns]
+        is_found = np.zeros(block.shape[1], bool)
+        for target in targets:
+            rises = np.ones(block.shape[1], bool)
+            falls = rises.copy()
+            for rows in groups:
+                margins = known.margins(block[rows], target[rows], client[rows])
+                can_rise, can_fall = _find_possible_signs(margins, block.shape[1])
+                rises &= can_rise
+                falls &= can_fall
+            is_found |= rises != falls  # a constant may do both
+        found.append(first + np.flatnonzero(is_found))
+    return np.concatenate(found)
+
+
+def _find_possible_signs(margins: Margins, n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which features (d,) can have a positive coefficient, alone, without a loss that rises; and a negative."""
+    rows = np.concatenate([*margins, -margins.fixed])
+    slopes = rows[:, :n_features]
+    others = rows[:, n_features:]
+    is_free = ~others.any(axis=1)
+    can_rise = np.asarray((slopes[is_free] >= 0).all(axis=0))
+    can_fall = np.asarray((slopes[is_free] <= 0).all(axis=0))
+    for other in others.T:
+        raised = slopes[other > 0]
+        lowered = -slopes[other < 0]
+        can_rise &= raised.min(axis=0, initial=np.inf) >= lowered.max(axis=0, initial=-np.inf)
+        can_fall &= raised.max(axis=0, initial=-np.inf) <= lowered.min(axis=0, initial=np.inf)
+    return can_rise, can_fall
 
 
 def _find_falling(margins: np.ndarray) -> np.ndarray:

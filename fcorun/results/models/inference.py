@@ -419,7 +419,7 @@ def _check_finite_coefficients(problem: InferenceProblem, parameters: np.ndarray
     separation = find_separation(objective, rows.x[:, : len(features)], rows.y, client)
     if separation is not None:
         names = [problem.feature_names[number] for number in features[separation.features]]
-        raise UserError(f"the data determine no finite coefficient of {abbreviate(names)}: "
+        raise UserError(f"the data determine no finite coefficient of {abbreviate(names)}{separation.limits}: "
                         f"{problem.objective.unbounded_reason}; leave out the columns (`data.ignore`), join levels, or "
                         "give `reg=l1`")  # fmt: skip
 

@@ -12,6 +12,7 @@ import pytest
 from helpers import SHARED, ragged
 
 from fcorun import Cox, Gamma, LeastSquares, Logistic, OneVsRest, Poisson, ProportionalOdds, run
+from fcorun.methods.problem import separation
 from fcorun.methods.problem.separation import find_separation
 
 LEVEL = np.array([0, 0, 0, 0, 0, 0, 1, 1.0])
@@ -105,6 +106,38 @@ def test_losses_of_rows_far_away_agree(kind):
     assert found == {False, True}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_looked_at_alone_are_those_of_the_program(kind, monkeypatch):
+    objective, n_values, *_ = KINDS[kind]
+    rng = np.random.default_rng(0)
+    found = set()
+    for _ in range(150):
+        x, y = rng.integers(-1, 2, (8, 1)) * 1.0, rng.integers(0, n_values, 8)
+        if isinstance(objective, Cox):
+            y = (1.0 + y) * rng.choice([-1, 1], 8)
+        elif min(len(set(y[CLIENT == 0])), len(set(y[CLIENT == 1]))) < n_values:
+            continue
+        with monkeypatch.context() as patch:
+            patch.setattr(separation, "_MAX_PARAMETERS", 0)
+            alone = unbounded(objective, x, y, CLIENT)
+        assert unbounded(objective, x, y, CLIENT) == alone
+        found.add(bool(alone))
+    assert found == {False, True}
+
+
+@pytest.mark.parametrize("objective", [Logistic(), OneVsRest(), ProportionalOdds(), Poisson(), Cox()])
+def test_features_of_large_models_are_looked_at_alone(objective):
+    """320 features, of which the last is a level of the lowest class, of counts of 0, or without an event."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 2, (900, 320)).astype(np.float32), rng.integers(0, 4, 900)
+    x[:, -1] = (np.arange(900) % 9 == 0) & (y == 0)
+    if isinstance(objective, Cox):
+        y = (1 + np.arange(900.0)) * np.where(y == 0, -1, 1)
+    separation = find_separation(objective, x, y, np.zeros(900, int))
+    assert separation.features.tolist() == [319]
+    assert separation.kind == "separation"
+
+
 def test_features_that_separate_only_together():
     """Neither the treatment nor the sex has a level of one class, and their combination has."""
     rng = np.random.default_rng(0)
@@ -157,10 +190,10 @@ def test_intercepts_of_many_clients_are_not_columns(objective):
     rng = np.random.default_rng(0)
     x, y, client = rng.standard_normal((40_000, 2)), rng.integers(0, 2, 40_000), np.arange(40_000) % 2000
     tracemalloc.start()
-    separation = find_separation(replace(objective, client_intercepts=True), x, y, client)
+    found = find_separation(replace(objective, client_intercepts=True), x, y, client)
     largest = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert separation is None
+    assert found is None
     assert largest < 2**26
 
 
@@ -171,6 +204,17 @@ def test_a_risk_set_is_of_one_client():
     without, with_event = np.array([1, -2, 3, -4, 1, -2, 3, -4.0]), np.array([1, -2, 3, -4, 1, 2, 3, -4.0])
     assert unbounded(Cox(), x, without, client) == [0]
     assert unbounded(Cox(), x, with_event, client) == []
+
+
+def test_a_run_names_a_feature_of_a_large_model(tmp_path):
+    rng = np.random.default_rng(0)
+    level = np.arange(900) % 6 == 0
+    x = np.column_stack([rng.integers(0, 2, (900, 319)), level])
+    y = np.where(level, 0, rng.poisson(2.0, 900))
+    options = ("algo=newton", "objective=poisson", "rounds=3", "reg=none")
+    record = run(ragged(tmp_path, *options, sizes=(300, 300, 300), x=x, y=y), tmp_path / "run")
+    sentence = "no finite coefficient of 'x319' (of features looked at one by one): alone or together they have"
+    assert sentence in record.status["reason"]
 
 
 def test_a_run_names_the_feature_unless_a_penalty_bounds_it(tmp_path):

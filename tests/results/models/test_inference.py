@@ -371,3 +371,15 @@ def test_a_curve_has_one_test_and_none_where_clusters_do_not_determine_it():
     assert not np.isfinite([table.p_value[terms], table.p_holm[terms]]).any()
     assert np.isfinite(table.low[terms]).all()
     assert describe(inference, table)[-1].startswith("4 tests of no association: ")
+
+
+def test_a_level_whose_counts_are_all_0_is_refused_beside_320_others():
+    frame = pd.concat([patients()] * 4, ignore_index=True)
+    rng = np.random.default_rng(0)
+    genes = pd.DataFrame(rng.integers(0, 2, (len(frame), 320))).add_prefix("gene")
+    rare = (np.arange(len(frame)) % 7 == 0).astype(int)
+    frame["visits"] = np.where(rare, 0, rng.poisson(2.0, len(frame)))
+    frame = pd.concat([frame, genes.assign(rare=rare)], axis=1)
+    record = record_of("objective=poisson", "reg=none", target="visits", frame=frame, weights=np.zeros(327))
+    with fails("no finite coefficient of rare (of features looked at one by one)", "reg=l1"):
+        infer(record, InferenceOptions())
