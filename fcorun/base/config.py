@@ -7,6 +7,7 @@ import importlib
 import math
 import os
 import re
+import shlex
 import sys
 import types
 import typing
@@ -15,6 +16,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.override_text import format_override_value
 from fcorun.base.trust import class_path, locate, locate_user_class
 
 if TYPE_CHECKING:
@@ -302,8 +304,24 @@ def check_value(value: Any, hint: Any, key: str) -> Any:
     if origin is dict:
         if not isinstance(value, Mapping):
             raise UserError(f"`{key}={value}` must be a mapping: give `{key}={{NAME: VALUE}}`")
+        if typing.get_origin(args[1]) is list:
+            _check_lists(value, key)
         return {check_value(k, args[0], key): check_value(v, args[1], f"{key}.{k}") for k, v in value.items()}
     return _check_scalar(value, hint, key)
+
+
+def _check_lists(mapping: Mapping[str, Any], key: str) -> None:
+    """Raise UserError, with the whole mapping as it is typed, for values that are single numbers or texts."""
+    lists = {}
+    single = []
+    for name, value in mapping.items():
+        lists[name] = value
+        if isinstance(value, (int, float, str)) and not str(value).startswith("["):  # _explain_quotes has the others
+            lists[name] = [value]
+            single.append(f"{name}: {value}")
+    if single:
+        form = shlex.quote(f"{key}={format_override_value(lists)}")
+        raise UserError(f"`{key}` has {', '.join(single)}, which must be a list: give `{form}`")
 
 
 def _check_annotated(value: Any, hint: Any, marks: tuple, key: str) -> Any:

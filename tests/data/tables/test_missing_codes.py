@@ -178,7 +178,7 @@ def test_codes_of_text_among_numbers_decimal_commas_and_in_the_target(tmp_path):
 
 
 def test_codes_that_are_no_list_are_refused_with_the_form():
-    for value, form in ((-9, "data.na=[-9]"), ({"wgt": -9}, "data.na.wgt=[-9]")):
+    for value, form in ((-9, "data.na=[-9]"), ({"wgt": -9, "größe": [0]}, "'data.na={wgt:[-9],\"größe\":[0]}'")):
         with fails(f"must be a list: give {form}"):
             build(Table, {"path": "t.csv", "na": value}, "data")
     assert build(Table, {"path": "t.csv", "na": {"wgt": [-9, 0.5]}}, "data").na == {"wgt": ["-9", "0.5"]}

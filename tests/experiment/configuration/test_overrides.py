@@ -1,5 +1,6 @@
 """Overrides before Hydra composes them."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from fcorun import compose
+from fcorun.base.config import build
 from fcorun.base.errors import UserError
 from fcorun.base.override_text import format_override_value, quote_text, split_overrides
+from fcorun.data.tables.parsed_table import FileOptions
 from fcorun.experiment.configuration.compose import (
     compose_config,
     is_user_error,
@@ -21,7 +24,7 @@ from fcorun.experiment.configuration.compose import (
 )
 from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare
-from fcorun.interface.cli.commands.common_command import read_data_keys
+from fcorun.interface.cli.commands.common_command import READING_OPTIONS, read_data_keys
 
 
 def test_out_is_the_folder_of_a_run_or_of_a_sweep():
@@ -133,6 +136,32 @@ def test_names_of_columns_are_typed_with_any_letters(typed):
         "rename": {"größe": "age"},
         "na": {"größe": [-9]},
     }
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [
+        ("data.na={wgt: -9}", {"wgt": ["-9"]}),
+        ("data.na={größe: -9, ward: unknown, age: [0]}", {"größe": ["-9"], "ward": ["unknown"], "age": ["0"]}),
+        ("data.na=-9", ["-9"]),
+        ("data.na=-9,-1", ["-9", "-1"]),
+        ("data.na=choice(-9,unknown)", ["-9", "unknown"]),
+        ("data.encoding=latin-1,utf-8", "latin-1"),
+        ("data.sheet=sort(2024,2023)", "2023"),
+    ],
+)
+def test_the_cure_of_a_key_of_a_file_works_when_it_is_typed(typed, value):
+    with pytest.raises(UserError) as refused:
+        build(FileOptions, read_data_keys([typed], READING_OPTIONS, "help"), "data")
+    (cure,) = shlex.split(str(refused.value).rpartition(": give ")[2])
+    (name,) = read_data_keys([cure], READING_OPTIONS, "help")
+    assert getattr(build(FileOptions, read_data_keys([cure], READING_OPTIONS, "help"), "data"), name) == value
+
+
+@pytest.mark.parametrize("value", ["range(1,3)", "glob(*)", "{u: choice(1,2)}", "{größe: [choice(1,2)]}"])
+def test_a_file_is_not_read_by_sweeps(value):
+    with fails(f"data.na={value} is a sweep", "give one value, without choice(), range() or glob()"):
+        read_data_keys([f"data.na={value}"], READING_OPTIONS, "help")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.progress import track
 
 from fcorun.base.errors import UserError, abbreviate_sentences, escape_controls
 from fcorun.base.metrics import CATALOGUE
+from fcorun.base.override_text import format_override_value
 from fcorun.base.records.formats import describe_formulas, frame_csv, frame_parquet
 from fcorun.base.records.record import Record, load_records, split_damaged
 from fcorun.interface.cli.terminal import Terminal
@@ -27,6 +29,7 @@ BASELINE_HELP = (
 
 
 READING_OPTIONS = ("na", "encoding", "sheet")  # how a file is read
+_LIST_OPTIONS = ("na", "keep")  # may be lists
 
 
 def read_data_keys(texts: Sequence[str], names: Sequence[str], help_text: str) -> dict[str, Any]:
@@ -35,6 +38,7 @@ def read_data_keys(texts: Sequence[str], names: Sequence[str], help_text: str) -
     Raises UserError, which ends with ``help_text``, for names that are not among ``names``, and for other texts.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import ChoiceSweep
     from hydra.errors import HydraException
 
     from fcorun.experiment.configuration.compose import describe_hydra_error, read_mapping
@@ -51,7 +55,25 @@ def read_data_keys(texts: Sequence[str], names: Sequence[str], help_text: str) -
                 values[name] = read_mapping(value) or OverridesParser.create().parse_overrides([text])[0].value()
             except HydraException as error:
                 raise UserError(f"{describe_hydra_error(error)}; {help_text}") from error
+        if isinstance(values[name], ChoiceSweep):
+            items = values[name].list
+            one = format_override_value(items if name in _LIST_OPTIONS else items[0])
+            raise UserError(f"{text} is a sweep, and a file is read in one way: give {shlex.quote(f'{key}={one}')}")
+        if _holds_sweep(values[name]):
+            raise UserError(f"{text} is a sweep, and a file is read in one way: give one value, without choice(), "
+                            "range() or glob()")  # fmt: skip
     return values
+
+
+def _holds_sweep(value: object) -> bool:
+    """Return whether a value of Hydra, or a part of it, stands for several."""
+    from hydra.core.override_parser.types import Glob, Sweep
+
+    if isinstance(value, dict):
+        return any(map(_holds_sweep, value.values()))
+    if isinstance(value, list):
+        return any(map(_holds_sweep, value))
+    return isinstance(value, (Sweep, Glob))
 
 
 def read_folder(text: str) -> str:
