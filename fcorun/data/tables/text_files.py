@@ -93,6 +93,8 @@ def read_csv_text(
     thousands = _restore_texts(text_file, frame, names, codes, pandas_options)
     table = ParsedTable(frame, add_codes(tokens, found), unparsed, header=[name for name in text_file.header if name])
     table.column_warnings = thousands
+    if text_file.encoding == _UTF_8 and "encoding" in options.optional and not _is_name_of_utf8(options.encoding):
+        table.warnings.append(f"the characters are UTF-8, and read as such, not as {options.encoding} as in the record")
     if converted:
         columns = abbreviate(list(map(repr, converted)))
         table.warnings.append(f"commas in {columns} are read as decimal commas, 1,5 as 1.5: check that they are")
@@ -285,12 +287,17 @@ def find_encoding(path: Path, encoding: str | None, where: str) -> str:
         start = content.read(_FIRST_BYTES)
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    if encoding is not None and not is_utf8(path):
+    if encoding is not None and not start.startswith(codecs.BOM_UTF8) and not is_utf8(path):
         return encoding
     if b"\0" in start:
         raise UserError(f"{where} has zero bytes: if it is of UTF-16, give `data.encoding=utf-16-le` (or utf-16-be), "
                         "or save it as UTF-8; mend or rename another file")  # fmt: skip
     return _UTF_8
+
+
+def _is_name_of_utf8(encoding: str | None) -> bool:
+    """Return whether text of this encoding is read as UTF-8, the default."""
+    return encoding is None or codecs.lookup(encoding).name.startswith("utf-8")
 
 
 def is_utf8(path: Path) -> bool:

@@ -271,6 +271,23 @@ def test_codes_of_a_record_may_be_absent_from_new_rows_and_given_ones_may_not(tm
     assert read_dataframe(path, options=options)[0]["ort"].tolist() == ["Zürich"]
 
 
+@pytest.mark.parametrize("content", ["wgt,ort\n70,Zürich\n".encode(), "wgt,ort\n70,Bern\n".encode("utf-8-sig")])
+def test_new_rows_in_utf8_are_read_as_such_and_told(tmp_path, content):
+    """The mark at the start of a file, as Excel writes it, tells of UTF-8 also where all letters are ASCII."""
+    path = tmp_path / "new.csv"
+    path.write_bytes(content)
+    for record_data, told in (({"encoding": "latin-1"}, True), ({"file_encoding": "utf8"}, False), ({}, False)):
+        warnings: list[str] = []
+        options = FileOptions.for_new_rows(record_data)
+        frame = read_dataframe(str(path), options=options, warnings=warnings)[0]
+        assert frame.to_dict("list") in ({"wgt": [70], "ort": ["Zürich"]}, {"wgt": [70], "ort": ["Bern"]})
+        sentence = f"{path}: the characters are UTF-8, and read as such, not as latin-1 as in the record"
+        assert warnings == [sentence] * told
+    options = FileOptions.for_new_rows({}, encoding="latin-1")
+    read_dataframe(str(path), options=options, warnings=warnings)
+    assert not warnings
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::fcorun.ExperimentWarning")
 def test_codes_are_gaps_in_rows_that_python_predicts(tmp_path):
