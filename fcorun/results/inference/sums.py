@@ -21,7 +21,6 @@ from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.objective import LinearModel
 
 _FEATURES_TOGETHER = 32  # along which the losses of clients are differentiated
-_ROUNDING = 1e-13  # of a difference from a mean, relative to the number
 
 
 class ModelRows(NamedTuple):
@@ -218,14 +217,20 @@ def center_at_clients(rows: ModelRows, weighted_curvature: np.ndarray) -> np.nda
     """Return the features (n, p) less their means at each client, by the weighted second derivatives of losses (n,).
 
     Sums of products of these features are the Schur complements that eliminate the intercepts of clients: the Hessian,
-    and the sandwich of scores, of the other parameters alone.
+    and the sandwich of scores, of the other parameters alone. A feature that is constant at a client is exactly 0.
     """
     client = np.zeros(len(rows.y), int) if rows.client is None else np.unique(rows.client, return_inverse=True)[1]
-    sums = np.zeros((client.max(initial=-1) + 1, 1 + rows.x.shape[1]))
-    np.add.at(sums, client, weighted_curvature[:, None] * np.column_stack([np.ones(len(rows.x)), rows.x]))
+    n_clients = client.max(initial=-1) + 1
+    counted = np.flatnonzero(weighted_curvature > 0)
+    reference = np.zeros(n_clients, int)
+    reference[client[counted]] = counted
+    x = (
+        rows.x - rows.x[reference[client]]
+    )  # from any row of the client: a sum of equal numbers is rounded, one of 0 not
+    sums = np.zeros((n_clients, 1 + x.shape[1]))
+    np.add.at(sums, client, weighted_curvature[:, None] * np.column_stack([np.ones(len(x)), x]))
     means = sums[:, 1:] / np.where(sums[:, :1] > 0, sums[:, :1], np.inf)  # a client without curvature is in no sum
-    centered = rows.x - means[client]
-    return np.where(np.abs(centered) > _ROUNDING * np.abs(rows.x), centered, 0.0)  # exactly 0 where constant
+    return x - means[client]
 
 
 def score_rows_or_clusters(

@@ -269,11 +269,12 @@ def infer_from_sums(
             raise UserError("no feature varies among the rows of a client that are at risk at an event, so that no "
                             "coefficient can be estimated: check `data.event` and `data.client`")  # fmt: skip
     elif problem.has_client_intercepts:
-        candidates = np.diagonal(curvature.matrix) > curvature.error  # sites center the features of each client
+        varies = np.diagonal(curvature.matrix) > curvature.error  # sites center the features of each client
         if isinstance(sums, PooledSums) and sums.rows.client is not None:
             has_weight = sums.rows.weight > 0
             x = sums.rows.x[has_weight, : problem.n_features]
-            candidates = varies_within_clients(x, sums.rows.client[has_weight])
+            varies = varies_within_clients(x, sums.rows.client[has_weight])
+        candidates &= varies
         if not candidates.any():
             raise UserError("no feature varies within a client with a finite intercept, so that no coefficient can "
                             "be estimated: run it with `objective.client_intercepts=false`")  # fmt: skip

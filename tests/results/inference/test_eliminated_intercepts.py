@@ -38,3 +38,29 @@ def test_estimates_and_errors_are_those_with_all_intercepts_as_parameters(kind):
             np.testing.assert_allclose(estimates[0].covariance, estimates[1].covariance[:2, :2], rtol=1e-8)
             assert estimates[0].degrees == estimates[1].degrees
             assert profiled.objective == pytest.approx(solution.objective, rel=1e-12)
+
+
+@pytest.mark.parametrize("first_weight", [0.0, 1.0])
+def test_a_feature_with_one_value_at_each_of_large_clients_has_no_curvature(first_weight):
+    """The mean of equal numbers is rounded, by far more than their rounding error where rows are added one by one."""
+    rng = np.random.default_rng(0)
+    client = np.repeat(np.arange(N_CLIENTS), [9_000, 20_000, 11_742])
+    beds = np.array([117.0, 331.0, 723.0])[client]
+    beds = (beds - beds.mean()) / beds.std()
+    weight = np.full(len(beds), 1 / len(beds))
+    weight[0] *= first_weight
+    beds[0] += 1 - first_weight  # a row without a weight may have another value
+    rows = ModelRows(
+        np.column_stack([beds, rng.normal(size=len(beds))]),
+        rng.integers(0, 2, len(beds)).astype(float),
+        weight,
+        np.zeros(len(beds)),
+        client,
+    )
+    with jax.enable_x64(True):
+        sums = PooledSums(Logistic(client_intercepts=True), rows)
+        hessian = sums.derivatives(np.zeros(2)).hessian
+        meat = sums.scores(np.zeros(2)).meat
+    for matrix in (hessian, meat):
+        assert matrix[0].tolist() == [0, 0]
+        assert matrix[1, 1] > 0
