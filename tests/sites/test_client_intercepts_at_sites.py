@@ -1,5 +1,7 @@
 """Intercepts of clients over sites: runs and scores are those of the pooled rows, and intercepts stay there."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pandas as pd
@@ -217,6 +219,49 @@ def test_sums_of_a_site_would_tell_the_rows_of_a_level_of_each_of_its_clients():
     candidates = [(a, total - a) for a in range(int(total) + 1) if total - a <= 20]
     matching = [(a, b) for a, b in candidates if np.isclose(4 * 60 * hessian, a - a**2 / 40 + b - b**2 / 20)]
     assert matching == [(4, 11)]
+
+
+def sums_of_two_wards(**options) -> IntervalSums:
+    """Return the sums of ward A, 40 rows of two features, and ward B, 200 rows in which each feature has one value."""
+    rng = np.random.default_rng(0)
+    ward = np.repeat([0, 1], [40, 200])
+    x = np.where(ward[:, None] == 0, rng.normal(size=(240, 2)), [0.0, 3.0])
+    rows = ModelRows(x, np.arange(240) % 2.0, by_row(ward), np.zeros(240), ward)
+    objective = Logistic(client_intercepts=True)
+    return IntervalSums(objective, rows, 240, np.zeros(2), np.ones(2), 3, 10, **options)
+
+
+def test_a_ward_of_one_value_would_hide_that_two_rows_of_another_make_up_a_hessian():
+    """The attack: far away two rows of ward A have all its curvature, and its part of the Hessian is c d d'."""
+    point = np.array([1000.0, 0.0])
+    with jax.enable_x64(True):
+        leaking = sums_of_two_wards()
+        alone = replace(leaking, rows=leaking.rows.take(leaking.rows.client == 0))
+        first, both, second = leaking.derivatives(point)["hessian"]
+        assert alone.derivatives(point)["loss"] == np.inf
+        sums = sums_of_two_wards(by_client=True)
+        withheld = sums.derivatives(point)
+        scores = sums.squared_scores(point)
+        honest = sums.derivatives(np.zeros(2))
+        honest_scores = sums.squared_scores(np.zeros(2))
+    assert first * second == pytest.approx(both**2, rel=1e-3)  # of rank one
+    rows = leaking.rows.x[:40]
+    differences = np.diff(rows[np.argsort(rows[:, 0])], axis=0)  # of neighbours along the first feature
+    assert np.isclose(both / first, differences[:, 1] / differences[:, 0], rtol=1e-3).sum() == 1
+    assert withheld["loss"] == np.inf
+    assert np.isnan(withheld["hessian"]).all()
+    assert np.isnan(scores["meat"]).all()
+    assert scores["count"] == 240
+    assert np.isfinite([honest["loss"], *honest["hessian"], *honest_scores["meat"]]).all()
+
+
+@pytest.mark.parametrize("by_client", [False, True])
+def test_the_squared_scores_of_few_groups_of_a_ward_are_withheld(by_client):
+    """Ward A has 8 groups, and ward B 20 whose rows have one value, and so no score."""
+    group = np.concatenate([np.arange(40) // 5, 8 + np.arange(200) // 10])
+    with jax.enable_x64(True):
+        sums = sums_of_two_wards(by_client=by_client, cluster=group)
+        assert np.isnan(sums.squared_scores(np.zeros(2))["meat"]).all() == by_client
 
 
 def test_sums_at_a_model_where_one_row_has_the_curvature_are_withheld():

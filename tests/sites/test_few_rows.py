@@ -113,6 +113,31 @@ def test_a_small_batch_of_one_event_is_refused_and_all_rows_are_not():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("message", "option"),
+    [
+        *((message, "client_weighting=uniform") for message in ("round", "evaluate", "residuals", "conjugates")),
+        ("round", "objective.client_intercepts=true"),
+    ],
+)
+def test_a_client_of_one_value_does_not_hide_few_rows_of_another(message, option):
+    """Far away two of ward A's 40 rows have its curvature, and ward B's 200 rows the same one at all models."""
+    rng = np.random.default_rng(5)
+    for name in NAMES:
+        rows = pd.DataFrame(rng.normal(size=(240, 3)), columns=["x", "z", "u"])
+        rows.loc[40:] = 0.0
+        rows = rows.assign(ward=np.repeat([f"{name}A", f"{name}B"], [40, 200]), ill=np.arange(240) % 2, cost=0)
+        rows.to_csv(f"{name}.csv", index=False)
+    steps = ("algo=newton", "batch_size=null", "gap=true", "reg.strength=0.1", "data.client=ward")
+    far = {"weights": (1000.0, 0.0, 0.0)}
+    if message == "round":  # a sum over both wards, of which no message tells the parts
+        run(plan_of(*steps, "data.standardize=none", target="ill"), message, far)
+    plan = plan_of(*steps, "data.standardize=none", option, target="ill")
+    with fails("site 'a'", f"few rows of this site outweigh all others in '{message}'"):
+        run(plan, message, far)
+
+
+@pytest.mark.slow
 def test_the_rows_that_a_fold_leaves_out_are_looked_at_too():
     plan = plan_of("algo=newton", select=SelectOptions(points=3, folds=3, range=[0.01, 0.1]))
     rows = pd.read_csv("a.csv")

@@ -18,7 +18,7 @@ from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.clients import vmap_runs
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
-from fcorun.engine.remote.programs import ShareSums, sum_shares
+from fcorun.engine.remote.programs import ShareSums, sum_shares_by_client
 from fcorun.methods.objectives.intercepts import MAX_INTERCEPT_STEPS, InterceptSearch, LossSums, has_best_intercept
 from fcorun.methods.problem.duality_gap import (
     ResidualSums,
@@ -42,12 +42,14 @@ class CertificateSums:
 
     Attributes:
         problem: the problem, whose psi is not used.
-        batch: the site's rows with their weights in F.
+        batch: the site's rows with their weights in F, and their clients.
+        n_clients: the number of all clients.
         check_shares: raises an error where few of these rows outweigh all others at a model of a message.
     """
 
     problem: Problem
     batch: Batch
+    n_clients: int
     check_shares: Callable[[str, ShareSums], None]
 
     def residuals(self, models: Models, with_gradient: bool) -> dict[str, np.ndarray]:
@@ -94,7 +96,8 @@ class CertificateSums:
                 def sum_run(w, *numbers_of_run):
                     prediction = self.problem.predict(Vector(w), batch.x, batch.offset)
                     sums = sum_rows(self.problem, prediction, *numbers_of_run, batch)
-                    return sums, sum_shares(self.problem.row_shares(Vector(w), batch))
+                    shares = self.problem.row_shares(Vector(w), batch)
+                    return sums, sum_shares_by_client(shares, batch.client, self.n_clients)
 
                 return jax.vmap(sum_run)(models, *numbers)
 

@@ -35,6 +35,15 @@ def sum_shares(shares: jax.Array) -> ShareSums:
     return jnp.stack([largest, scaled.sum(axis=1), (scaled**2).sum(axis=1)])
 
 
+def sum_shares_by_client(shares: jax.Array, client: jax.Array, n_clients: int) -> ShareSums:
+    """Return the sums of the shares of rows, (2, n), over those of each client and of unknown ones, (M + 1, 3, 2)."""
+    n_sets = n_clients + 1
+    largest = jnp.maximum(jax.ops.segment_max(shares.T, client, n_sets), 0)
+    scaled = shares.T / jnp.where(largest > 0, largest, 1)[client]
+    sums = (jax.ops.segment_sum(values, client, n_sets) for values in (scaled, scaled**2))
+    return jnp.stack([largest, *sums], axis=1)
+
+
 def effective_numbers(sums: ShareSums, weights: np.ndarray | float = 1.0) -> np.ndarray:
     """Return the effective number of rows in each sum, (..., 2).
 
@@ -228,11 +237,21 @@ class RemotePrograms:
 
         return vmap_runs(output_run, (0, 0), numbers, server)
 
-    def solution_sums(self, numbers: Any, solution: dict, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
+    def solution_sums(
+        self,
+        numbers: Any,
+        solution: dict,
+        x: jax.Array,
+        y: jax.Array,
+        extra: dict[str, jax.Array],
+        counted_clients: jax.Array,
+    ):
         """Compute for the solution of each run the sums of losses and scores over the rows of each split.
 
-        Returns also how much the training rows count at the solution, or the held-out rows of a site without others.
+        Returns also how much the training rows of each client count at the solution, or the held-out rows of a site
+        without others. ``counted_clients`` are the clients of these rows.
         """
+        n_clients = self.federation.data.n_clients
         batch = Batch(x, y, extra["weight"], offset=extra.get("offset"), client=extra.get("client"))
         if not len(y) and "x_val" in extra:
             offset, client = extra.get("offset_val"), extra.get("client_val")
@@ -241,6 +260,7 @@ class RemotePrograms:
         def sum_run(numbers, solution):
             _, problem = self.federation.bind(numbers)
             sums = self.federation.evaluation.split_sums(problem, Vector(solution), x, y, extra)
-            return sums, sum_shares(problem.row_shares(Vector(solution), batch))
+            shares = problem.row_shares(Vector(solution), batch)
+            return sums, sum_shares_by_client(shares, counted_clients, n_clients)
 
         return vmap_runs(sum_run, (0, 0), numbers, solution)

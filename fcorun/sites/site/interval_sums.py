@@ -22,7 +22,6 @@ from fcorun.methods.objectives.objective import LinearModel
 from fcorun.methods.problem.solver import gather_site_rows
 from fcorun.results.inference.sums import (
     ModelRows,
-    SquaredScores,
     row_shares,
     score_rows_or_clusters,
     sum_derivatives,
@@ -51,6 +50,7 @@ class IntervalSums:
         gaps: the number of training rows with a gap in each column.
         min_cell: the least count, and the least number of rows that make up a sum.
         least_clusters: the least number of clusters in a sum of squared scores.
+        by_client: whether the rules on few rows hold for the rows of each client, too (``FewRowsRule``).
         masked: whether the sums are masked. Then counts below min_cell are sent as they are, and sums that are not
             finite become random numbers (``masking``).
     """
@@ -65,6 +65,7 @@ class IntervalSums:
     cluster: np.ndarray | None = None
     gaps: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
     masked: bool = False
+    by_client: bool = False
 
     @classmethod
     def of_site(
@@ -102,6 +103,7 @@ class IntervalSums:
             cluster=cluster,
             gaps=gaps,
             masked=plan.is_masked,
+            by_client=plan.tells_uploads,
         )
 
     def read_point(self, received: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -124,7 +126,7 @@ class IntervalSums:
         gradient = sums.gradient
         hessian = sums.hessian[np.triu_indices(len(theta))]
         is_finite = np.isfinite(loss) and np.isfinite(gradient).all() and np.isfinite(hessian).all()
-        if not is_finite or self._has_few_rows(*row_shares(self.objective, theta, self.rows)):
+        if not is_finite or self._has_few_rows(theta):
             loss = np.inf
             gradient = np.full_like(gradient, np.nan)
             hessian = np.full_like(hessian, np.nan)
@@ -136,19 +138,42 @@ class IntervalSums:
         ``count``, the number of the scores, is never withheld.
         """
         scores = score_rows_or_clusters(self.objective, theta, self.rows, self.cluster)
-        sums = SquaredScores(scores.T @ scores, len(scores))
-        diagonal = np.diagonal(sums.meat)
-        of_scores = (scores**2 / np.where(diagonal > 0, diagonal, np.inf)).sum(axis=1)
-        shares = (of_scores, *row_shares(self.objective, theta, self.rows))
-        meat = self.n_all * sums.meat[np.triu_indices(len(theta))]
-        has_few_clusters = self.cluster is not None and 0 < sums.count < self.least_clusters
-        if not np.isfinite(meat).all() or has_few_clusters or self._has_few_rows(*shares):
+        meat = self.n_all * (scores.T @ scores)[np.triu_indices(len(theta))]
+        has_few = self._has_few_scores(scores) or self._has_few_rows(theta)
+        if self.by_client:
+            has_few = has_few or any(map(self._has_few_scores, self._scores_of_clients(theta)))
+        if not np.isfinite(meat).all() or has_few:
             meat = np.full_like(meat, np.nan)
-        return {"meat": meat, "count": np.asarray(sums.count)}
+        return {"meat": meat, "count": np.asarray(len(scores))}
 
-    def _has_few_rows(self, *shares: np.ndarray) -> bool:
-        """Return whether fewer rows than ``min_cell`` make up a sum, whose rows have these shares."""
-        return any(0 < effective_number(share) < self.min_cell for share in shares)
+    def _has_few_rows(self, theta: np.ndarray) -> bool:
+        """Return whether fewer rows than ``min_cell`` make up a sum of derivatives, of all rows or of a client."""
+        shares = row_shares(self.objective, theta, self.rows)
+        parts = [shares]
+        if self.by_client and self.rows.client is not None:
+            parts += [of_client.T for of_client in _split(shares.T, self.rows.client)]
+        return any(self._is_few(share) for part in parts for share in part)
+
+    def _has_few_scores(self, scores: np.ndarray) -> bool:
+        """Return whether few of these scores (k, p) make up the sum of their squares, or are its few clusters."""
+        if self.cluster is not None and 0 < len(scores) < self.least_clusters:
+            return True
+        squares = scores**2
+        diagonal = squares.sum(axis=0)
+        return self._is_few((squares / np.where(diagonal > 0, diagonal, np.inf)).sum(axis=1))
+
+    def _is_few(self, shares: np.ndarray) -> bool:
+        """Return whether fewer than ``min_cell`` terms make up a sum, whose terms have these shares."""
+        return 0 < effective_number(shares) < self.min_cell
+
+    def _scores_of_clients(self, theta: np.ndarray) -> list[np.ndarray]:
+        """Return the scores of the rows of each client, or of its part of each cluster, (k, p)."""
+        n_rows = len(self.rows.y)
+        cluster = np.arange(n_rows) if self.cluster is None else self.cluster
+        client = np.zeros(n_rows, int) if self.rows.client is None else self.rows.client
+        part = client.astype(int) * n_rows + cluster
+        scores = score_rows_or_clusters(self.objective, theta, self.rows, part)
+        return _split(scores, np.unique(part[self.rows.weight > 0]) // n_rows)
 
     def count_values(self) -> Arrays:
         """Return the counts of all rows, of those at 0 and at 1 of each feature, of their events, and of gaps.
@@ -189,3 +214,9 @@ class IntervalSums:
     def _without_few(self, counts: np.ndarray) -> np.ndarray:
         """Return counts, where those below ``min_cell`` are 0 unless they are masked."""
         return counts if self.masked else np.where(counts < self.min_cell, 0, counts)
+
+
+def _split(values: np.ndarray, client: np.ndarray) -> list[np.ndarray]:
+    """Return the values (n, ...) of each client."""
+    order = np.argsort(client, kind="stable")
+    return np.split(values[order], np.flatnonzero(np.diff(client[order])) + 1)

@@ -37,10 +37,13 @@ class FewRowsRule:
     Attributes:
         min_cell: the least number; sums in which no row counts at all are no secret.
         has_curvature: whether each loss has a positive second derivative, and not in a band alone.
+        by_client: whether the rule holds for the rows of each client, too, where answers tell clients apart: those of
+            another client, whose part is known, would hide that few rows outweigh the others.
     """
 
     min_cell: int
     has_curvature: bool = True
+    by_client: bool = False
 
     def find(self, sums: ShareSums, weights: np.ndarray | float = 1.0) -> np.ndarray:
         """Return in which of G runs few rows outweigh all others, (G,).
@@ -49,16 +52,23 @@ class FewRowsRule:
             sums: the sums over the rows of S clients at the model of each run, (G, S, 3, 2).
             weights: the weights of these clients in the message, (S,).
         """
-        numbers = effective_numbers(sums, weights)
+        is_few = self._is_few(effective_numbers(sums, weights))
+        if self.by_client:
+            of_each = np.asarray(sums)[..., None, :, :]
+            is_few = is_few | self._is_few(effective_numbers(of_each)).any(axis=-1)
+        return is_few
+
+    def _is_few(self, numbers: np.ndarray) -> np.ndarray:
+        """Return which effective numbers of rows (..., 2) are below the least one."""
         counted = numbers if self.has_curvature else numbers[..., :1]
         return counted.min(axis=-1) < self.min_cell
 
     def check(self, message: str, sums: ShareSums) -> None:
         """Raise FewRowsError where few rows of a site outweigh all others at the model of one of G runs.
 
-        ``sums`` are those over all its rows, (G, 3, 2).
+        ``sums`` are those over the rows of each of its S clients, (G, S, 3, 2).
         """
-        if self.find(np.asarray(sums)[:, None]).any():
+        if self.find(sums).any():
             raise refuse(message)
 
 

@@ -249,7 +249,8 @@ class Site:
     @property
     def few_rows_rule(self) -> FewRowsRule:
         """The rule on few rows, which sums at a model keep."""
-        return FewRowsRule(self.policy.min_cell, getattr(self.plan.experiment.objective, "has_hessian", True))
+        has_curvature = getattr(self.plan.experiment.objective, "has_hessian", True)
+        return FewRowsRule(self.policy.min_cell, has_curvature, by_client=self.plan.tells_uploads)
 
     @property
     def batch(self) -> SiteBatch:
@@ -270,7 +271,8 @@ class Site:
         if self._certificate_sums is None:
             batch = gather_site_rows(self.data, self.experiment.settings.client_weighting)
             problem = build.build_problem(self.experiment, self.data)  # whose psi is not used
-            self._certificate_sums = CertificateSums(problem, batch, self.few_rows_rule.check)
+            n_clients = self.data.n_clients
+            self._certificate_sums = CertificateSums(problem, batch, n_clients, self.few_rows_rule.check)
         return self._certificate_sums
 
     @property

@@ -237,9 +237,6 @@ class SiteBatch:
         few = self.rule.find(shares[0], draws.weights / draws.weights.sum())
         if len(shares) > 1:  # those among the rows that a fold holds out
             few = few | self.rule.find(shares[1])
-        if federation.algorithm.traits.reveals_uploads:
-            for sums in shares:
-                few = few | self.rule.find(sums[:, :, None]).any(axis=1)  # of each client
         if few.any():
             if number == 0 or not federation.algorithm.backtracks:
                 raise refuse(RoundMessage.name)
@@ -263,7 +260,8 @@ class SiteBatch:
         solution = restore_leaves(of_solution, self._solution_shapes, len(self.points))
         rows, extra = self.federation.arrays
         assert rows is not None
-        sums, shares = self._programs.solution_sums(self._numbers, dict(solution), rows.x, rows.y, extra)
+        arguments = (self._numbers, dict(solution), rows.x, rows.y, extra, self._counted_clients)
+        sums, shares = self._programs.solution_sums(*arguments)
         self.rule.check(Evaluate.name, shares)
         if self.federation.algorithm.has_personal_models:
             broadcast = self._read_broadcast(of_broadcast)
@@ -273,6 +271,18 @@ class SiteBatch:
         elif of_broadcast:
             raise ValueError("a broadcast that the algorithm does not use")
         return jax.tree.map(np.asarray, sums)
+
+    @cached_property
+    def _counted_clients(self) -> jax.Array:
+        """The client of each row that counts in an evaluation: a training row, or a held-out one without others.
+
+        Clients without training rows count together, as the one after all others.
+        """
+        data = self.federation.data
+        rows = self.rows
+        if not len(rows) and data.validation is not None:
+            rows = data.validation
+        return jax.device_put(np.minimum(rows.known_client, data.n_clients).astype(np.int32))
 
     def solution(self, evaluated: Arrays, run: int) -> Arrays:
         """Return the parameters of a run's shared model in the request that ``evaluated`` it."""
@@ -327,9 +337,11 @@ class SiteBatch:
     def _certificate_sums(self) -> CertificateSums:
         rows, extra = self.federation.arrays
         assert rows is not None
+        client = jax.device_put(self.rows.known_client.astype(np.int32))
         return CertificateSums(
             self.federation.problem,
-            Batch(rows.x, rows.y, extra["weight"], offset=extra.get("offset"), client=extra.get("client")),
+            Batch(rows.x, rows.y, extra["weight"], offset=extra.get("offset"), client=client),
+            self.federation.data.n_clients,
             self.rule.check,
         )
 
