@@ -152,7 +152,7 @@ class CertificateRequests:
             is_far = ~has_best_intercept(losses) & jnp.isfinite(losses.slope) & (search.steps < MAX_INTERCEPT_STEPS)
             if not is_far.any():
                 return search.bias if moved else None
-            next_search = search.advance(losses, self.problem.objective.has_curvature_bound)
+            next_search = search.advance(losses, self.problem.objective.has_flat_losses)
             search = jax.tree.map(lambda new, old, is_far=is_far: jnp.where(is_far, new, old), next_search, search)
             moved_models = models | {"bias": search.bias}
             arrays, about = self._encode(moved_models), {"models": self.models, "gradient": False}

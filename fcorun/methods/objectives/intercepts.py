@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, Int
 
 MAX_INTERCEPT_STEPS = 100
 _BEST_INTERCEPT = 45  # in units of the rounding error: 1e-14 in float64
-_FINITE = 1e-12  # the least mean curvature at a finite intercept: far less than 1 / rows
 
 
 class LossSums(NamedTuple):
@@ -47,14 +46,18 @@ class InterceptSearch(NamedTuple):
     high: jax.Array | float = jnp.inf
     steps: jax.Array | int = 0
 
-    def advance(self, sums: LossSums, has_curvature_bound: bool) -> "InterceptSearch":
-        """Return the search after a step, given the sums over all rows at ``bias``."""
+    def advance(self, sums: LossSums, has_flat_losses: bool) -> "InterceptSearch":
+        """Return the search after a step, given the sums over all rows at ``bias``.
+
+        ``has_flat_losses`` is that of the objective.
+        """
         bias, slope = self.bias, sums.slope
         xp = np if isinstance(bias, np.ndarray) else jnp
         low = xp.where(slope < 0, bias, self.low)
         high = xp.where(slope > 0, bias, self.high)
-        step, longest = -slope / sums.curvature, 2.0**self.steps
-        if not has_curvature_bound:  # a step from a flat part of the loss may overflow
+        step = -slope / sums.curvature
+        longest = 2.0 ** (self.steps + 1)
+        if has_flat_losses:  # from a flat part a step may overflow, or be so long that no bisection ends
             step = xp.clip(step, -longest, longest)
         newton = bias + step
         middle = xp.where(xp.isfinite(low + high), (low + high) / 2, bias - xp.sign(slope) * longest)
@@ -101,7 +104,8 @@ def fit_client_intercepts(
     client: Int[Array, " n"],
     *,
     n_clients: int,
-    has_curvature_bound: bool,
+    far: Float[Array, " n"],
+    has_flat_losses: bool,
 ) -> ClientIntercepts:
     """Return the intercepts that minimize the weighted sum of the losses of each client's rows.
 
@@ -112,6 +116,8 @@ def fit_client_intercepts(
         losses: the loss of each row as a function of its prediction.
         weight: the weight of each row in F; rows of weight 0 do not count.
         client: the client of each row, from 0 to M - 1.
+        far: a prediction of each row so large that the slopes there, and at -far, have the signs of their limits.
+        has_flat_losses: that of the objective.
     """
 
     def add_up(values):
@@ -134,7 +140,7 @@ def fit_client_intercepts(
 
     def advance(state):
         search, sums = state
-        moved = search.advance(sums, has_curvature_bound)
+        moved = search.advance(sums, has_flat_losses)
         is_best = has_best_intercept(sums)
 
         def keep_best(old, new):
@@ -146,14 +152,17 @@ def fit_client_intercepts(
 
     fixed_prediction = lax.stop_gradient(prediction)
     weight = lax.stop_gradient(weight)
-    zeros = jnp.zeros(n_clients, prediction.dtype)
-    start = InterceptSearch(zeros, zeros - jnp.inf, zeros + jnp.inf, jnp.zeros((), jnp.int32))
-    search, sums = lax.while_loop(is_far, advance, (start, sums_at(fixed_prediction, zeros)))
+    total = add_up(jnp.ones_like(prediction))
+    bias = -add_up(fixed_prediction) / jnp.where(total > 0, total, 1)  # from afar Newton's steps may be too many
+    unknown = jnp.full_like(bias, jnp.inf)
+    start = InterceptSearch(bias, -unknown, unknown, jnp.zeros((), jnp.int32))
+    search, sums = lax.while_loop(is_far, advance, (start, sums_at(fixed_prediction, bias)))
     has_curvature = sums.curvature > 0
     newton_step = sums_at(prediction, search.bias).slope / jnp.where(has_curvature, sums.curvature, 1)
     values = search.bias - jnp.where(has_curvature, newton_step - lax.stop_gradient(newton_step), 0)
-    total = add_up(jnp.ones_like(prediction))
-    finite = sums.curvature > _FINITE * total
+    falls_at_first = derivatives(-far)[0] < 0
+    rises_at_last = derivatives(far)[0] > 0
+    finite = (add_up(falls_at_first) > 0) & (add_up(rises_at_last) > 0)  # by the targets, whatever the predictions are
     share = jnp.where(finite, total, 0)
     mean = share @ values / jnp.maximum(share.sum(), jnp.finfo(share.dtype).tiny)
     return ClientIntercepts(values, mean, finite)
@@ -167,21 +176,26 @@ def find_intercepts(
     prediction: Float[np.ndarray, " n"],
     weight: Float[np.ndarray, " n"],
     client: Int[np.ndarray, " n"],
-    has_curvature_bound: bool,
+    *,
+    start: Float[np.ndarray, " M"],
+    has_flat_losses: bool,
 ) -> Float[np.ndarray, " n"]:
-    """Return for each row the intercept of its client that minimizes the losses of the client's rows, in NumPy."""
-    n_clients = int(client.max()) + 1
-    zeros = np.zeros(n_clients)
-    search = InterceptSearch(zeros, zeros - np.inf, zeros + np.inf)  # type: ignore[arg-type]
+    """Return for each row the intercept of its client that minimizes the losses of the client's rows, in NumPy.
+
+    The search begins at ``start``, an intercept of each client.
+    """
+    n_clients = len(start)
+    unknown = np.full(n_clients, np.inf)
+    search = InterceptSearch(start, -unknown, unknown)  # type: ignore[arg-type]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for _ in range(MAX_INTERCEPT_STEPS):
             _, slope, curvature = row_derivatives(prediction + search.bias[client])
             values = (weight * slope, weight * abs(slope), weight * curvature)
             of_clients = [np.bincount(client, of_row, n_clients) for of_row in values]
-            sums = LossSums(zeros, *of_clients)  # type: ignore[arg-type]
+            sums = LossSums(unknown, *of_clients)  # type: ignore[arg-type]
             is_best = has_best_intercept(sums)
             if is_best.all():
                 break
-            moved = search.advance(sums, has_curvature_bound)
+            moved = search.advance(sums, has_flat_losses)
             search = moved._replace(bias=np.where(is_best, search.bias, moved.bias))
     return np.asarray(search.bias)[client]

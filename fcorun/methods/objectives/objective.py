@@ -24,6 +24,7 @@ from fcorun.methods.objectives.intercepts import (
 
 # The matrix product of examples and parameters, fast for many runs at once.
 
+_FAR = 1e3  # a prediction of targets of size 1 beyond which the slope of a loss keeps its sign
 _WIDE_OFFSETS = 20  # with a log link, means that differ by a factor of 5e8
 _COLUMNS = 8  # the number of floats in a vector register, or a divisor of it
 
@@ -169,7 +170,8 @@ class Objective(PluginBase, ABC):
             weight,
             client,
             n_clients=n_clients,
-            has_curvature_bound=self.has_curvature_bound,
+            far=_FAR * (1 + jnp.abs(y)),
+            has_flat_losses=self.has_flat_losses,
         )
 
     @property
@@ -230,6 +232,11 @@ class Objective(PluginBase, ABC):
     def has_curvature_bound(self) -> bool:
         """Return whether bounds on the curvature of the losses hold for all parameters."""
         return hasattr(self, "curvature")
+
+    @property
+    def has_flat_losses(self) -> bool:
+        """Return whether losses may have hardly any curvature, so that Newton's step may be far too long."""
+        return True
 
     def check_targets(self, y: np.ndarray, y_val: np.ndarray) -> None:
         """Raise ValueError, with the fix, if the training targets y (N,) or held-out targets y_val do not fit.
@@ -347,6 +354,10 @@ class LinearModel(Objective):
         return math.isfinite(self.second_derivative_bounds(1)[1])
 
     @property
+    def has_flat_losses(self):
+        return not self.second_derivative_bounds(1)[0] > 0
+
+    @property
     def has_numpy_derivatives(self) -> bool:
         """Return whether the class itself defines the derivatives of its losses in NumPy."""
         return not vars(type(self)).keys().isdisjoint(("row_derivatives", "derivatives"))
@@ -363,8 +374,14 @@ class LinearModel(Objective):
         if not self.client_intercepts:
             loss, slope, curvature = row_derivatives(prediction, y)
             return LossDerivatives(float(weight @ loss), weight * slope, weight * curvature)
+        total = np.maximum(np.bincount(client, weight), np.finfo(float).tiny)  # 0 of a client without rows
         intercepts = find_intercepts(
-            lambda p: row_derivatives(p, y), prediction, weight, client, self.has_curvature_bound
+            lambda p: row_derivatives(p, y),
+            prediction,
+            weight,
+            client,
+            start=-np.bincount(client, weight * prediction) / total,
+            has_flat_losses=self.has_flat_losses,
         )
         loss, slope, curvature = row_derivatives(prediction + intercepts, y)
         curvature = weight * curvature

@@ -163,7 +163,7 @@ def fit_intercept(problem: Problem, w: Vector, batch: Batch) -> Vector:
 
     def advance(state):
         search, sums = state
-        search = search.advance(sums, problem.objective.has_curvature_bound)
+        search = search.advance(sums, problem.objective.has_flat_losses)
         return search, sums_at(search.bias)
 
     start = InterceptSearch(w["bias"], *jnp.array([-jnp.inf, jnp.inf], w.dtype))

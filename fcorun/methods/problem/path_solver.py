@@ -312,8 +312,15 @@ class _PathState:
             row_derivatives = partial(self.objective.row_derivatives, y=rows.y)  # type: ignore[attr-defined]
             one_client = np.zeros(len(rows.y), int)
             prediction = self._predict(self.theta)
-            has_bound = self.objective.has_curvature_bound
-            missing = find_intercepts(row_derivatives, prediction, rows.weight, one_client, has_bound)
+            has_flat_losses = self.objective.has_flat_losses
+            missing = find_intercepts(
+                row_derivatives,
+                prediction,
+                rows.weight,
+                one_client,
+                start=np.zeros(1),
+                has_flat_losses=has_flat_losses,
+            )
             self.theta[-1] += missing[0]
         self.derivatives = self._differentiate(self.theta)
 

@@ -78,3 +78,46 @@ def test_a_client_of_one_class_tells_nothing_about_the_weights_and_has_the_mean(
     slopes = jax.grad(lambda p: weight @ objective.client_losses(p, y, weight, client))(prediction)
     np.testing.assert_allclose(slopes[4:], 0, atol=1e-12)
     assert np.isfinite(slopes).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shift", [-1000, -100, 100, 1000])
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_intercepts_follow_predictions_that_are_far_off(case, shift, dtype):
+    x, y, weight, client = rows_of_three_clients(case)
+    near = (x @ jnp.array([0.3, -0.2, 0.1])).round(2)
+    expected = np.asarray(case.objective.fit_client_intercepts(near, y, weight, client, 3).values)
+    prediction = (near + shift).astype(dtype)
+    y = y.astype(dtype)
+    weight = weight.astype(dtype)
+    fitted = case.objective.fit_client_intercepts(prediction, y, weight, client, 3)
+    precision = 1e4 * np.finfo(dtype).eps
+    np.testing.assert_allclose(fitted.values + shift, expected, atol=precision)
+    assert fitted.finite.all()
+    rows = (np.asarray(values) for values in (prediction, y, weight, client))
+    in_numpy = case.objective.derivatives(*rows)
+    slope_size = np.bincount(client, abs(in_numpy.slope))
+    assert (abs(np.bincount(client, in_numpy.slope)) <= precision * slope_size).all()
+    best = case.objective.with_known_intercepts.loss(near + expected[client], y)
+    np.testing.assert_allclose(in_numpy.loss, weight @ best, rtol=precision)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("kind", "y", "finite"),
+    [
+        (Logistic, [0, 0, 1, 1, 0, 1], [False, True, True]),
+        (Poisson, [0, 0, 0, 4, 0, 1e6], [False, True, True]),
+        (LeastSquares, [0, 0, -1e6, -1e6, 1e6, 0], [True, True, True]),
+    ],
+)
+def test_the_targets_alone_tell_whether_an_intercept_is_finite(kind, y, finite, dtype):
+    y = np.asarray(y, dtype)
+    if kind is Logistic:
+        y[3] = 0
+    objective = kind(client_intercepts=True)
+    client = jnp.array([0, 0, 1, 1, 2, 2], jnp.int32)
+    for size in (0, 1, 900):  # the last separates the classes of a client beyond the least number above 0
+        prediction = jnp.asarray(size * np.array([-1, 1, 1, -1, -1, 1]), dtype)
+        fitted = objective.fit_client_intercepts(prediction, jnp.asarray(y), jnp.full(6, 1 / 6, dtype), client, 3)
+        assert fitted.finite.tolist() == finite

@@ -104,7 +104,7 @@ def gap_of_parts(problem, w, batches):
     if "bias" in w:
         search = InterceptSearch(w["bias"])
         while not has_best_intercept(losses):
-            search = search.advance(losses, problem.objective.has_curvature_bound)
+            search = search.advance(losses, problem.objective.has_flat_losses)
             w = Vector(w | {"bias": search.bias})
             losses = losses_at(w)
             exchanges += 1
