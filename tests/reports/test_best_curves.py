@@ -65,11 +65,11 @@ def test_a_record_without_rows_has_no_curve():
 
 
 @pytest.mark.slow
-def test_curves_end_where_a_seed_stopped():
+def test_curves_go_on_after_a_seed_that_stopped():
     for seed, rounds in enumerate((40, 20, 40)):
         fake_record(f"s/{seed}", fake_config(seed=seed), fake_rows(1 + seed, rounds))
     figure = draw_best_points(load_records("s"))
-    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20]
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20, 30, 40]
 
 
 @pytest.mark.slow
@@ -147,9 +147,10 @@ def test_seeds_are_matched_by_round_and_placed_at_their_median():
         table = [row | {"seconds": pace * row["round"]} for row in fake_rows(1.0 + seed)]
         fake_record(f"s/{seed}", fake_config(seed=seed), table[: 5 - seed])
     ax = draw_best_points(load_records("s"), x_axes=["seconds"]).axes[0]
-    assert ax.lines[0].get_xdata().tolist() == [0, 20, 40]  # the rounds that all have, at the pace of the second
-    assert ax.lines[0].get_ydata().tolist() == [row["objective"] for row in fake_rows(2.0)[:3]]
-    assert ax.collections[0].get_datalim(ax.transData).x1 == 40
+    x = ax.lines[0].get_xdata().tolist()
+    assert x == [0, 20, 40, 45, 45]  # at the pace of the second one, then of those that go on
+    assert ax.lines[0].get_ydata().tolist()[:3] == [row["objective"] for row in fake_rows(2.0)[:3]]
+    assert ax.collections[0].get_datalim(ax.transData).x1 == 45
 
 
 @pytest.mark.slow
