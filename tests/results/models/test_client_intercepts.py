@@ -124,16 +124,6 @@ def test_a_client_of_one_class_is_named_and_changes_no_coefficient():
     np.testing.assert_allclose(record.solution["client_intercepts"][3], without["bias"], rtol=1e-6)
 
 
-def test_a_year_that_is_not_standardized_changes_neither_coefficients_nor_intercepts():
-    frame = outcomes()
-    frame["year"] = 2005 + np.random.default_rng(1).integers(0, 20, len(frame))
-    scaled = record_of(frame=frame)
-    record = record_of("data.standardize=none", "rounds=40", frame=frame)
-    assert record.status["status"] == "done"
-    assert "no finite intercept" not in record.status["reason"]
-    np.testing.assert_allclose(intercepts_in_units(record), intercepts_in_units(scaled), rtol=1e-6)
-
-
 def test_pairs_as_clients_are_remarked_where_coefficients_are_read():
     """The coefficient of matched pairs approaches twice the right one, which nothing said."""
     rng = np.random.default_rng(0)
