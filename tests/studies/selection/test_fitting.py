@@ -98,9 +98,9 @@ def test_a_point_that_is_not_finite_starts_nothing(monkeypatch):
     fit_intercept = path_solver.find_intercepts
     calls = []
 
-    def overflow(*arguments):
+    def overflow(*arguments, **options):
         calls.append(1)
-        missing = fit_intercept(*arguments)
+        missing = fit_intercept(*arguments, **options)
         return missing if len(calls) < 3 else np.full_like(missing, np.nan)
 
     fit = fit_baseline(X, SCORE, "reg=l1")

@@ -205,6 +205,7 @@ def test_the_gap_of_a_fold_is_that_of_its_rows():
 def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
     """Like a baseline with reg.strength: the certificate is a duality gap, which needs a strength."""
     compile_programs, gaps = solver.compile_programs, []
+    monkeypatch.setattr("fcorun.studies.selection.fitting.has_path_solver", lambda *_: False)
     monkeypatch.setattr(
         solver,
         "compile_programs",
