@@ -156,8 +156,9 @@ def time_peer(peer: Peer, folder: Path, python: str) -> tuple[str, float | None]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        reason = str(getattr(error, "stderr", error)).strip().splitlines()[-1:]
-        print(f"{peer.package} is skipped: {' '.join(reason)}", file=sys.stderr)
+        lines = str(getattr(error, "stderr", error)).strip().splitlines()
+        reason = lines[-1] if peer.in_python else lines[0]  # R ends with "Execution halted"
+        print(f"{peer.package} is skipped: {reason}", file=sys.stderr)
         return peer.package, None
     name, version, seconds = done.stdout.split()[-3:]
     return f"{name} {version}", float(seconds)
