@@ -273,12 +273,11 @@ def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list
         level = float(np.median([_metric_of(rows[-1], name) for rows in curve.runs]))
         ax.axhline(level, label=f"{label} (its solution)", **curve.style.line_kwargs)
         return [level]
-    xs_of_runs = []
+    runs = align_seeds(curve.runs)
+    xs = layout.median_x_values(runs, x, curve.plain_label)
     values = []
-    for rows in align_seeds(curve.runs):
-        xs_of_runs.append(layout.x_values(rows, x, curve.plain_label))
+    for rows in runs:
         values.append([_metric_of(row, name) for row in rows])
-    xs = np.maximum.accumulate(np.nanmedian(xs_of_runs, axis=0))  # of the seeds that go on
     low, median, high = seed_band(np.array(values))
     ax.plot(xs / factor, median, label=label, **curve.style.line_kwargs)
     if len(curve.runs) > 1 and not curve.has_equal_seeds:

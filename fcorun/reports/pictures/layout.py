@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, get_args
 
+import numpy as np
+
 from fcorun.base.config import CurveAxis
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE, MetricCatalogue
@@ -307,6 +309,14 @@ def x_values(rows: Sequence[dict[str, float]], x: str, run: str) -> list[float]:
             advice += ", or run it again with `force=true`"
         raise UserError(f"`x={x}` was not counted in {run}; {advice}")
     return [row[column] for row in rows]
+
+
+def median_x_values(runs: Sequence[Sequence[dict[str, float]]], x: str, run: str) -> np.ndarray:
+    """Return the position of each evaluation on the axis ``x``, the median over seeds that ``align_seeds`` returns.
+
+    Only seeds that have not ended count. Raises UserError as ``x_values``.
+    """
+    return np.maximum.accumulate(np.nanmedian([x_values(rows, x, run) for rows in runs], axis=0))
 
 
 def choose_unit(x: str, largest: float, metrics: MetricCatalogue = CATALOGUE) -> tuple[float, str]:

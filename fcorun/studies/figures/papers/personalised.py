@@ -13,8 +13,8 @@ from fcorun.experiment.prepare import prepare
 from fcorun.methods.problem import inner_solvers
 from fcorun.methods.problem.problem import Batch, Vector
 from fcorun.methods.problem.solver import gather_rows
-from fcorun.reports.pictures.layout import DASHES, choose_unit, make_figure, pt, x_values
-from fcorun.reports.run_table import RunTable, describe_band, seed_band
+from fcorun.reports.pictures.layout import DASHES, choose_unit, make_figure, median_x_values, pt
+from fcorun.reports.run_table import RunTable, align_seeds, describe_band, seed_band
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers.fedsplit_figures import compute_gradient_coefficients
 from fcorun.studies.figures.seed_comparison import UNDECIDED, compare, verdict_row
@@ -78,13 +78,11 @@ def _draw_accuracy_against_bytes(inputs: FigureInputs, ax: Any, n_seeds: int) ->
     lines = {}
     for algo in inputs.algorithms:
         indices = np.flatnonzero(inputs.tuned.frame["algo"] == algo)
-        runs = [inputs.tuned_records[int(i)].rows for i in indices]
-        rounds = set.intersection(*({row["round"] for row in rows} for rows in runs))  # a run may stop early
-        runs = [[row for row in rows if row["round"] in rounds] for rows in runs]
+        runs = align_seeds([inputs.tuned_records[int(i)].rows for i in indices])
         accuracies = []
         for rows in runs:
             accuracies.append([row[ACCURACY] if ACCURACY in row else row["val_accuracy"] for row in rows])
-        lines[algo] = np.array(x_values(runs[0], "bytes", algo)), np.median(accuracies, axis=0)
+        lines[algo] = median_x_values(runs, "bytes", algo), np.median(accuracies, axis=0)
     factor, label = choose_unit("bytes", max(sent[-1] for sent, _ in lines.values()))
     for i, (algo, (sent, values)) in enumerate(lines.items()):
         style = inputs.line_styles[algo]

@@ -10,7 +10,15 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE, COUNTERS
-from fcorun.reports.pictures.layout import COLOURS, add_legend, choose_unit, curve_style, make_figure, pt, x_values
+from fcorun.reports.pictures.layout import (
+    COLOURS,
+    add_legend,
+    choose_unit,
+    curve_style,
+    make_figure,
+    median_x_values,
+    pt,
+)
 from fcorun.reports.run_table import align_seeds
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.seed_comparison import find_rounds_to_target, verdict_row
@@ -64,7 +72,7 @@ def median_curve(runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, np.nda
     Raises UserError for runs that send nothing.
     """
     runs = align_seeds(runs)
-    sent = np.maximum.accumulate(np.nanmedian([x_values(rows, "bytes", "a run") for rows in runs], axis=0))
+    sent = median_x_values(runs, "bytes", "a run")
     if not sent[-1]:
         raise UserError("a run that sends nothing, such as algo=centralized, has no curve against bytes: leave it out "
                         "of the figure")  # fmt: skip
