@@ -100,6 +100,19 @@ def test_the_only_old_patient_of_a_fold_would_be_told_by_the_difference_of_two_s
     check_curve(replace(table, fold=np.arange(60) % 5), column)
 
 
+def test_the_only_old_patient_of_the_validation_rows_would_be_told_by_their_loss():
+    """The mean of squares at multiples of one combination has the square of its value at that patient."""
+    column = SplineColumn("age", n_knots=4, knots=KNOTS[4])
+    ages = np.concatenate([np.linspace(21, 89, 100), np.linspace(22, 40, 19), [70.0]])
+    frame = make_frame(ages).assign(split=np.repeat(["train", "validation"], [100, 20]))
+    last_term = features_of(ages, column)[100:, -1]
+    assert np.count_nonzero(last_term) == 1
+    with fails("few validation rows of this site"):
+        check_curve(read_table(frame, 4, split="split", validation=None), column)
+    frame["age"] = np.append(ages[:-3], [70.0, 66.0, 81.0])
+    check_curve(read_table(frame, 4, split="split", validation=None), column)
+
+
 def test_rows_of_weight_0_are_the_difference_of_two_sums():
     """With weights of 0 and 1, a sum without weights less the weighted one is a sum over the rows of weight 0."""
     column = SplineColumn("age", n_knots=4, knots=KNOTS[4])
@@ -118,8 +131,8 @@ def test_each_set_is_a_union_of_cells(seed):
     selected = rng.random(n) < 0.3
     cells = (sets.client * 4 + sets.fold) * 2 + sets.has_weight
     for rows, _ in sets.list_sets(np.ones(n, bool)):
-        assert (rows & selected).sum() == sets.count_cells(selected & np.isin(cells, cells[rows & sets.training])).sum()
-        assert rows.sum() == sum((sets.training & (cells == cell)).sum() for cell in np.unique(cells[rows]))
+        assert (rows & selected).sum() == sets.count_cells(selected & np.isin(cells, cells[rows & sets.in_split])).sum()
+        assert rows.sum() == sum((sets.in_split & (cells == cell)).sum() for cell in np.unique(cells[rows]))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -130,8 +143,8 @@ def test_each_cell_is_a_set(seed):
     sets = SummedSets(rng.random(n) < 0.9, rng.integers(0, 3, n), rng.integers(0, 4, n), rng.random(n) < 0.7)
     listed = {rows.tobytes() for rows, _ in sets.list_sets(np.ones(n, bool))}
     cells = (sets.client * 4 + sets.fold) * 2 + sets.has_weight
-    for cell in np.unique(cells[sets.training]):
-        assert (sets.training & (cells == cell)).tobytes() in listed
+    for cell in np.unique(cells[sets.in_split]):
+        assert (sets.in_split & (cells == cell)).tobytes() in listed
 
 
 def test_a_row_of_weight_0_in_a_fold_would_be_told_by_the_difference_of_four_sums():

@@ -1,8 +1,8 @@
-"""The sets of training rows whose sums leave a site or are differences of answers, and the sums that tell few rows.
+"""The sets of rows whose sums leave a site or are differences of answers, and the sums that tell few rows.
 
-The sets are all training rows, in a selection those outside of each fold, and the same of each client where sums of
-single clients leave. The rows of a fold are the difference of two such sets, and the rows of weight 0 that of a sum
-without weights and a weighted one.
+The sets are all rows of a split, in a selection the training rows outside of each fold, and the same of each client
+where sums of single clients leave. The rows of a fold are the difference of two such sets, and the rows of weight 0
+that of a sum without weights and a weighted one.
 
 The effective number of rows in a weighted sum tells whether few rows outweigh all others: a sum that one row makes up
 is that row alone. Of several features the server forms any linear combination, so that none of them may tell few rows.
@@ -21,7 +21,7 @@ _NEGLIGIBLE = 1e-6  # part of the largest value of a function: other rows of no 
 
 
 class SummedSet(NamedTuple):
-    """A set of training rows.
+    """A set of rows of one split.
 
     Attributes:
         rows: the mask of the rows, (N,).
@@ -37,13 +37,13 @@ class SummedSets:
     """The sets of N rows of a site whose sums a server has, or has by subtraction.
 
     Attributes:
-        training: the mask of the training rows, (N,).
+        in_split: the mask of the training rows, or of other rows that are scored together, (N,).
         client: the number of each row's client, (N,); all 0 where no sums of single clients leave.
         fold: the fold that holds out each training row, (N,); all 0 without folds.
         has_weight: whether the weight of a row is above 0, (N,).
     """
 
-    training: Bool[np.ndarray, " N"]
+    in_split: Bool[np.ndarray, " N"]
     client: Int[np.ndarray, " N"]
     fold: Int[np.ndarray, " N"]
     has_weight: Bool[np.ndarray, " N"]
@@ -57,13 +57,13 @@ class SummedSets:
 
         Each set is a union of cells: where each cell has no row or enough, so does each set.
         """
-        rows = selected & self.training
+        rows = selected & self.in_split
         cell = (self.client[rows] * self._n_folds + self.fold[rows]) * 2 + self.has_weight[rows]
         return np.bincount(cell, minlength=(int(self.client.max(initial=0)) + 1) * self._n_folds * 2)
 
     def list_sets(self, selected: Bool[np.ndarray, " N"]) -> Iterator[SummedSet]:
         """Yield the selected rows of each set that has some."""
-        rows = selected & self.training
+        rows = selected & self.in_split
         groups = [rows]
         clients = np.unique(self.client[rows])
         if len(clients) > 1:

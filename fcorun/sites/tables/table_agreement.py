@@ -23,7 +23,7 @@ from fcorun.data.tables.splits import ClientRows
 from fcorun.sites.plan.site_options import OTHER, for_owner_alone
 from fcorun.sites.tables.summed_sets import single_out_rows, tells_few_rows
 from fcorun.sites.tables.table_description import bin_edges
-from fcorun.sites.tables.table_rows import SiteTable
+from fcorun.sites.tables.table_rows import ROWS, SiteTable
 from fcorun.sites.transport.messages import Message, describe_damage
 
 _NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others
@@ -251,24 +251,30 @@ def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
 
 
 def check_curve(table: SiteTable, column: SplineColumn) -> None:
-    """Raise UserError for a curve that tells few training rows of a set by a combination of its features.
+    """Raise UserError for a curve that tells few rows of a set by a combination of its features.
 
     A combination may be 0 on one side of a knot, or outside of neighbouring knots, and its sum over the few rows of a
     set elsewhere tells them. A cubic term grows faster than the column, so that few rows far beyond a knot outweigh the
-    others where those of the column do not. The sets are those of the site and of each client.
+    others where those of the column do not. The sets are those of the site and of each client. Of validation and test
+    rows only metrics leave, but those of models that a server can choose: few of their rows may not be the only ones
+    that a combination does not map to 0.
     """
     numbers = coerce_numbers(table.rows.frame[column.name])[0].astype(np.float64)
     local_functions = column.list_local_functions(numbers)
     features = np.column_stack(column.encode_cells(numbers, column.fill))
     least = table.policy.min_cell
-    for rows, is_difference in table.list_sums(by_client=True).list_sets(~np.isnan(numbers)):
-        functions = [*(values[rows] for values in local_functions), *single_out_rows(features[rows], least)]
-        if any(tells_few_rows(values, least, is_difference) for values in functions):
-            raise UserError(f"few training rows of this site, or of a client or fold here, lie beyond a knot of "
+    for split, split_name in enumerate(ROWS):
+        sets = table.list_sums(by_client=True, split=split).list_sets(~np.isnan(numbers))
+        for rows, is_difference in sets:
+            functions = [*(values[rows] for values in local_functions), *single_out_rows(features[rows], least)]
+            counts_alone = is_difference or split > 0
+            if not any(tells_few_rows(values, least, counts_alone) for values in functions):
+                continue
+            raise UserError(f"few {split_name} rows of this site, or of a client or fold here, lie beyond a knot of "
                             f"'{column.name}' or outweigh all others there: its spline would tell them, as fewer "
                             f"than {least} equal rows, the least that policy.min_cell allows: give fewer knots in "
-                            f"data.splines of the plan, fewer folds, or leave '{column.name}' out of it"
-                            )  # fmt: skip
+                            "data.splines of the plan, fewer folds, hold out other rows, or leave "
+                            f"'{column.name}' out of it")  # fmt: skip
 
 
 def list_curve_parts(table: SiteTable, encoding: Encoding) -> list[tuple[str, np.ndarray]]:

@@ -189,13 +189,17 @@ class SiteTable:
         tells_means = self.options.standardize == "pooled" or self.options.missing in ("mean", "indicator")
         return tells_means or self.holds_clients_out or self.uploads_by_client
 
-    def list_sums(self, by_client: bool) -> SummedSets:
-        """Return the sets of training rows whose sums leave or are differences, of each client if ``by_client``."""
+    def list_sums(self, by_client: bool, split: int = 0) -> SummedSets:
+        """Return the sets of a split's rows whose sums leave or are differences, of each client if ``by_client``.
+
+        The number ``split`` is a position in ``ROWS``. Folds divide training rows alone.
+        """
         weight = self.rows.weight
+        has_folds = self.fold is not None and split == 0
         return SummedSets(
-            training=self.masks[0],
+            in_split=self.masks[split],
             client=self.client_rows.client_index if by_client else np.zeros(len(self.rows.y), np.int64),
-            fold=np.zeros(len(self.rows.y), np.int64) if self.fold is None else self.fold,
+            fold=self.fold if has_folds else np.zeros(len(self.rows.y), np.int64),
             has_weight=np.ones(len(self.rows.y), bool) if weight is None else weight > 0,
         )
 
