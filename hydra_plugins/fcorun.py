@@ -25,9 +25,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.base.errors import UserError
 from fcorun.base.override_text import split_overrides
-from fcorun.experiment.configuration.compose import translate_names
+from fcorun.experiment.configuration.compose import override_key, translate_names
 from fcorun.experiment.configuration.search_path import own_defaults_dir, plugin_config_dirs, user_config_dir
 from fcorun.experiment.configuration.sweep_jobs import has_product
+from fcorun.reports.run_table import SEED_KEYS
 
 NumericOverrides = dict[str, Any]  # key -> number, set in a configuration that is already composed
 
@@ -47,10 +48,17 @@ class FcorunSearchPath(SearchPathPlugin):
 class FcorunSweeper(Sweeper):
     """A sweep over the product of all axes. Arguments: see conf/hydra/sweeper/fcorun.yaml."""
 
-    def __init__(self, zip: list | str | None = None, params: dict | None = None, also: list | None = None):
+    def __init__(
+        self,
+        zip: list | str | None = None,
+        params: dict | None = None,
+        also: list | None = None,
+        conditions: list | str | None = None,
+    ):
         self.zip = zip or []
         self.params = params or {}
         self.also = also or []
+        self.conditions = conditions or []
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         from hydra.core.plugins import Plugins
@@ -73,7 +81,9 @@ class FcorunSweeper(Sweeper):
             jobs = _combine(overrides, self._zip_groups())
         else:
             self._require_effect(given)
-        return self.launcher.launch([*jobs, *self.additional_jobs(overrides, given_keys)], initial_job_idx=0)
+        jobs += self.additional_jobs(overrides, given_keys)
+        _check_conditions(self.conditions, jobs)
+        return self.launcher.launch(jobs, initial_job_idx=0)
 
     def all_overrides(self, arguments: list[str]) -> list[Override]:
         """Return the overrides of the command line, and those of its experiment with other keys. Raises UserError."""
@@ -147,6 +157,27 @@ def _check_listed(zipped_keys: Iterable[str], listed: set[str]) -> None:
     for key in zipped_keys:
         if key not in listed:
             raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
+
+
+def _check_conditions(conditions: list | str, jobs: Sequence[Sequence[str]]) -> None:
+    """Raise UserError for a condition that does not vary among the jobs, is a seed, or is chosen within conditions.
+
+    All keys of the algorithm are chosen: methods have rows of their own, and each has the best of its own numbers.
+    """
+    if isinstance(conditions, str):
+        raise UserError(f"hydra.sweeper.conditions={conditions} must be a list of keys: [KEY,KEY]")
+    values_of_key: dict[str, set[str]] = {}
+    for text in itertools.chain(*jobs):
+        values_of_key.setdefault(override_key(text), set()).add(text)
+    for key in conditions:
+        if key in SEED_KEYS:
+            raise UserError(f"hydra.sweeper.conditions: {key} makes replicates, over which averages are: leave it out")
+        if str(key).split(".")[0] == "algo":
+            raise UserError(f"hydra.sweeper.conditions: {key} is chosen within each condition, as all keys of the "
+                            "algorithm are, and algorithms have rows of their own: leave it out")  # fmt: skip
+        if len(values_of_key.get(key, ())) < 2:
+            raise UserError(f"hydra.sweeper.conditions: {key} is no axis of the sweep: give {key}=VALUE,VALUE,..., or "
+                            "leave it out")  # fmt: skip
 
 
 def _combine(overrides: list[Override], zip_groups: list[list[str]]) -> list[list[str]]:

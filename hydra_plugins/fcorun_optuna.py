@@ -92,8 +92,15 @@ class SearchAxis:
 class OptunaSweeper(FcorunSweeper):
     """A search by the tree-structured Parzen estimator. Arguments: see conf/hydra/sweeper/optuna.yaml."""
 
-    def __init__(self, params: dict | None = None, also: list | None = None, zip: list | None = None, **options: Any):
-        super().__init__(zip, params, also)
+    def __init__(
+        self,
+        params: dict | None = None,
+        also: list | None = None,
+        zip: list | None = None,
+        conditions: list | None = None,
+        **options: Any,
+    ):
+        super().__init__(zip, params, also, conditions)
         self.options = options
 
     def sweep(self, arguments: list[str]) -> Any:
@@ -142,7 +149,7 @@ class OptunaSweeper(FcorunSweeper):
 
     def _check_options(self) -> SearchOptions:
         """Return the options of the search. Raises UserError for options of grids, and for another launcher."""
-        for name, value in (("also", self.also), ("zip", self.zip)):
+        for name, value in (("also", self.also), ("zip", self.zip), ("conditions", self.conditions)):
             if value:
                 raise UserError(f"hydra.sweeper.{name} is of grids: leave it out, or leave hydra/sweeper=optuna out")
         if not isinstance(self.launcher, FcorunLauncher):

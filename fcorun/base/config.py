@@ -406,6 +406,10 @@ def numeric_fields(plugin: Any) -> dict[str, float]:
     return {name: value for name, value in values.items() if isinstance(value, float) or kinds[name] == "f"}
 
 
+# the root keys that the numbers of a baseline, a solver of all rows, depend on
+BASELINE_SETTINGS = ("client_weighting", "cutoff", "reference", "gap", "relax", "imputations")
+
+
 def keys_outside_identity() -> set[str]:
     """Return the root keys that are not part of a run's identity: they change no row of metrics.csv."""
     return {name for name, marks in field_marks(Settings).items() if "outside identity" in marks}

@@ -14,6 +14,7 @@ import numpy as np
 
 from fcorun.base.config import (
     AUTO,
+    BASELINE_SETTINGS,
     GRID_SECTIONS,
     IDENTITY_SECTIONS,
     SECTIONS,
@@ -296,7 +297,7 @@ class PreparedExperiment:
         if self.settings.stop is None:  # stop=null has the identity of a configuration without the key
             settings.pop("stop")
         if isinstance(self.algo, Baseline):
-            setting_names = ("client_weighting", "cutoff", "reference", "gap", "relax", "imputations")
+            setting_names = BASELINE_SETTINGS
             if self.settings.imputations:  # the seed draws the missing values
                 setting_names += ("seed",)
             settings = {key: settings[key] for key in setting_names if key in settings}

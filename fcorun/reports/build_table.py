@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.config import IDENTITY_SECTIONS, LABEL_KEYS, keys_outside_identity
+from fcorun.base.config import (
+    BASELINE_SETTINGS,
+    IDENTITY_SECTIONS,
+    LABEL_KEYS,
+    Settings,
+    field_marks,
+    keys_outside_identity,
+)
 from fcorun.base.metrics import (
     COUNTERS,
     NEAR_OPTIMUM,
@@ -25,8 +32,16 @@ _ENDS_WITH_DIGEST = re.compile(r" \([0-9a-f]{8}\)$")  # the names that ``load_co
 _KINDS = ("final", "best", "tail")
 
 
-def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, root: Path | None = None) -> RunTable:
+def build_table(
+    records: Sequence[Record],
+    tail_rounds: int | None = None,
+    *,
+    root: Path | None = None,
+    conditions: Sequence[str] | None = None,
+) -> RunTable:
     """Return a table with a row for each record, in their order. Runs that are not done have empty cells.
+
+    Points are compared within each combination of the ``conditions`` of their sweep.
 
     Columns: folder (relative to ``root``), algo, data, the varied keys, status, reason, then
 
@@ -42,7 +57,8 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
       ``tail_rounds`` rounds, by default those of the run's own configuration);
     - seconds (without set-up and compilation), and the other counters (bytes_up, ...).
 
-    A key that an algorithm does not have is empty, and so is a counter that a record does not have.
+    A key that an algorithm does not have is empty, and so is a counter that a record does not have, and a condition on
+    which a baseline does not depend.
     """
     import pandas as pd
 
@@ -84,9 +100,13 @@ def build_table(records: Sequence[Record], tail_rounds: int | None = None, *, ro
         renamed_data=[name for name in frame["data"].dropna().unique() if _ENDS_WITH_DIGEST.search(name)],
         has_stopped=any(summary.get("stopped") and not summary.get("convergence") for summary in summaries),
         reads_files=any(config.get("data.path") or config.get("data.root") for config in configs),
+        conditions=conditions or (),
     )
     optima = [_read_optimum(summary, config) for summary, config in zip(summaries, configs, strict=True)]
     frame["above"] = _share_above_optimum(runs, optima)
+    for key in runs.condition_keys:
+        if key in field_marks(Settings) and key not in BASELINE_SETTINGS:  # a baseline is run once for all cohorts
+            frame[key] = frame[key].mask(runs.are_baselines())
     return runs
 
 
@@ -156,13 +176,15 @@ def _read_optimum(summary: dict[str, Any], config: dict[str, Any]) -> float:
 def _share_above_optimum(runs: RunTable, optima: Sequence[float]) -> Any:
     """Return the column ``above``, filled from the optimum of another run on the same problem.
 
-    Runs with personal models are left out: they have other optima.
+    Runs with personal models are left out: they have other optima. A condition that is no key of the data, such as the
+    cohort, leaves the optimum as it is.
     """
     above = runs.column("above").copy()
     last = runs.column("final_objective")
     eligible = (runs.frame["status"] == "done").to_numpy() & np.isnan(runs.column("final_personal_train_loss"))
     seeds = [key for key in DATA_SEED_KEYS if key in runs.frame]
-    for _, group in runs.frame.groupby([*runs.problem_keys("objective"), *seeds], dropna=False):
+    keys = dict.fromkeys((*runs.data_keys, *runs.function_keys("objective"), *seeds))
+    for _, group in runs.frame.groupby([*keys], dropna=False):
         rows = group.index.to_numpy()
         known = [optima[row] for row in rows if not np.isnan(optima[row])]
         optimum = min(known, default=0.0)

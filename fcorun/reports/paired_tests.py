@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fcorun.reports.run_table import SEED_KEYS, RunTable, column_values, seeds_agree
+from fcorun.reports.run_table import SEED_KEYS, RunTable, column_values, format_number, seeds_agree
 
 MIN_SEEDS = 6  # with which a sign-flip test can come below 0.05: 2 / 2^6
 _SIGNS = 2**16  # all signs of 16 differences; for more differences, so many random signs are drawn
@@ -53,7 +53,7 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
     pairs = []
     for _, group in best.groupby(problem_keys, sort=False, dropna=False):
         settings = group[varied].iloc[0].items()
-        problem = ", ".join(str(value) if key == "data" else f"{key}={value}" for key, value in settings)
+        problem = ", ".join(value if key == "data" else f"{key}={format_number(value)}" for key, value in settings)
         by_cost = group.sort_values("cost", kind="stable").to_dict("records")
         for first, second in combinations(by_cost, 2):
             first_values = {seeds[run]: values[run] for run in first["rows"]}

@@ -57,6 +57,8 @@ class RunTable:
         renamed_data: the names of data of other rows or other code under one name, each with its digest.
         has_stopped: whether some run has met its target, so that its tail averages are its last values.
         reads_files: whether some data come from files, whose rows a seed of data only divides.
+        conditions: the keys that a sweep has called conditions, of the world and not of a method: no point is chosen
+            among their values.
     """
 
     frame: DataFrame
@@ -67,6 +69,7 @@ class RunTable:
     renamed_data: Sequence[str] = ()
     has_stopped: bool = False
     reads_files: bool = False
+    conditions: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -109,9 +112,15 @@ class RunTable:
         """The keys that tell data apart: the name of the data set, and varied keys of ``data`` except its seeds."""
         return ["data", *(key for key in self.varied_keys if key.startswith("data.") and key not in SEED_KEYS)]
 
+    @property
+    def condition_keys(self) -> list[str]:
+        """The keys that say what the world is: ``data_keys``, and the conditions that vary."""
+        varied = [key for key in self.conditions if key in self.varied_keys]
+        return list(dict.fromkeys((*self.data_keys, *varied)))
+
     def problem_keys(self, metric: str) -> list[str]:
         """Return the keys that tell problems apart: points on different problems are not compared by ``metric``."""
-        return [*self.data_keys, *self.function_keys(metric)]
+        return list(dict.fromkeys((*self.condition_keys, *self.function_keys(metric))))
 
     def function_keys(self, metric: str) -> list[str]:
         """Return the varied keys that change the function which a metric evaluates."""

@@ -32,10 +32,12 @@ def write_sweep_report(
     x: str = "rounds",
     style: str = "paper",
     algos: Sequence[str] = (),
+    conditions: Sequence[str] = (),
 ) -> list[Path]:
     """Write results.csv and the pictures of a sweep into ``folder``, print its best points, and return the files.
 
-    ``algos`` come before other algorithms, and their curve styles are in this order. Runs that have not ended are
+    ``algos`` come before other algorithms, and their curve styles are in this order. Points are compared within each
+    combination of the ``conditions``. Runs that have not ended are
     printed too. The caller prints failed runs. Raises UserError as ``RunTable.resolve_metric``, after results.csv is
     written, and as ``draw_sweep``, after the table is printed.
     """
@@ -44,7 +46,7 @@ def write_sweep_report(
     if left_out:
         console.print(escape(left_out))
     records = sort_records(records, algos)
-    runs = build_table(records, tail_rounds, root=folder)
+    runs = build_table(records, tail_rounds, root=folder, conditions=conditions)
     written = [folder / "results.csv"]
     write_atomically(written[0], frame_csv(runs.frame))
     if len(runs):
@@ -127,6 +129,8 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
                      "force=true computes a command's runs anew, on today's rows")  # fmt: skip
     lines += _warn_points_within_band(runs, metric)
     frame = runs.frame
+    if conditions := [key for key in runs.condition_keys if key in runs.conditions]:
+        lines.append(f"{', '.join(conditions)}: conditions, within each of which the best is chosen, never among them")
     if function_keys := runs.function_keys(metric):
         lines.append(
             f"points are compared within one {' and '.join(function_keys)} only: {metric} is another function for each"

@@ -78,7 +78,7 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """The options of a sweep: root keys, and keys of hydra.launcher."""
+    """The options of a sweep: root keys, keys of hydra.launcher, and the conditions of hydra.sweeper."""
 
     force: bool = False
     dry_run: bool = False
@@ -87,6 +87,7 @@ class SweepOptions:
     tail_rounds: Count = 100
     x: CurveAxis | str = "rounds"
     style: FigureStyle = "paper"
+    conditions: list[str] | None = None
     verbose: bool = True
     executor: Literal["inline", "joblib", "submitit"] = "inline"
     batch: Count | None = None
@@ -201,11 +202,16 @@ def claim(folder: Path, points: Sequence[SweepPoint], options: SweepOptions) -> 
         raise UserError(f"`out={folder}` has a file {existing[0]} that is of no sweep; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        algos = [*load_settings(folder).algos]
+        earlier = load_settings(folder)
+        algos = [*earlier.algos]
         algos += [point.experiment.names["algo"] for point in points if point.experiment]
         runs = [os.path.relpath(point.folder, folder) for point in points]
         report_settings = {name: getattr(options, name) for name in REPORT_KEYS}
-        settings = SweepSettings(**report_settings, algos=tuple(dict.fromkeys(algos)), runs=tuple(dict.fromkeys(runs)))
+        conditions = earlier.conditions
+        if options.conditions is not None:  # [] forgets those of earlier sweeps
+            conditions = tuple(dict.fromkeys((*conditions, *options.conditions))) if options.conditions else ()
+        joined = {"algos": tuple(dict.fromkeys(algos)), "runs": tuple(dict.fromkeys(runs)), "conditions": conditions}
+        settings = SweepSettings(**report_settings, **joined)
         save_settings(folder, settings)
     except OSError as error:
         raise UserError(f"`out={folder}` cannot be written ({error.strerror}); choose another") from error
@@ -337,11 +343,11 @@ def _report(points: Sequence[SweepPoint], folder: Path, options: SweepOptions, w
     folders = sorted({record.folder for record in load_records(folder)})
     folders += [path for path in dict.fromkeys(point.folder for point in points) if path not in folders]
     records = [Record(path) for path in folders if Record(path).status]
+    saved = load_settings(folder)
     settings = {name: getattr(options, name) for name in REPORT_KEYS}
+    settings |= {"algos": saved.algos, "conditions": saved.conditions}
     try:
-        write_sweep_report(
-            folder, records, console=watch.console or Console(quiet=True), algos=load_settings(folder).algos, **settings
-        )
+        write_sweep_report(folder, records, console=watch.console or Console(quiet=True), **settings)
     except UserError as error:
         watch.show(f"fcorun: {error}")
         return 2

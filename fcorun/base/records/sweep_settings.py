@@ -24,6 +24,7 @@ class SweepSettings:
             default.
         algos: the algorithms that were ever run in the folder, in the order that gives each its line style.
         runs: the folders of the points of the last sweep, relative to the sweep's folder, in their order.
+        conditions: the keys among whose values no point is chosen, ``hydra.sweeper.conditions``.
     """
 
     metric: str | None = None
@@ -32,6 +33,7 @@ class SweepSettings:
     algos: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     style: str | None = None
+    conditions: tuple[str, ...] = ()
 
     def with_overrides(self, **overrides: object) -> "SweepSettings":
         """Return these settings with the overrides that are not None."""
@@ -48,14 +50,15 @@ def save_settings(folder: Path, settings: SweepSettings) -> None:
 def load_settings(*folders: str | Path) -> SweepSettings:
     """Load the settings of sweeps' folders.
 
-    Of several folders, the report keys are those on which all agree, and the algorithms and runs are joined.
+    Of several folders, the report keys are those on which all agree, and the algorithms and runs are joined. So are the
+    conditions, also those of sweeps in subfolders and, for the folder of a record, of its sweep.
     """
     all_settings = []
-    for folder in folders:
-        try:
-            settings = build(SweepSettings, formats.read_yaml(Path(folder) / SETTINGS_FILE))
-        except (OSError, yaml.YAMLError, UserError):
-            settings = SweepSettings()
+    conditions: dict[str, None] = {}
+    for folder in map(Path, folders):
+        settings = _read_settings(folder)
+        for sweep in (folder.parent, *(path.parent for path in folder.rglob(SETTINGS_FILE))):
+            conditions |= dict.fromkeys(_read_settings(sweep).conditions)
         runs = [run for run in settings.runs if not Path(run).is_absolute() and ".." not in Path(run).parts]
         all_settings.append(replace(settings, algos=tuple(settings.algos), runs=tuple(runs)))
     agreed = {}
@@ -63,7 +66,16 @@ def load_settings(*folders: str | Path) -> SweepSettings:
         values = {getattr(settings, key) for settings in all_settings}
         if len(values) == 1:
             agreed[key] = values.pop()
-    return SweepSettings(**agreed, algos=_join(all_settings, "algos"), runs=_join(all_settings, "runs"))
+    joined = {name: _join(all_settings, name) for name in ("algos", "runs")}
+    return SweepSettings(**agreed, **joined, conditions=tuple(conditions))
+
+
+def _read_settings(folder: Path) -> SweepSettings:
+    """Return the settings of one folder; the defaults if it has none that can be read."""
+    try:
+        return build(SweepSettings, formats.read_yaml(folder / SETTINGS_FILE))
+    except (OSError, yaml.YAMLError, UserError):
+        return SweepSettings()
 
 
 def _join(all_settings: Iterable[SweepSettings], name: str) -> tuple[str, ...]:

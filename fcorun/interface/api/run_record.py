@@ -347,7 +347,8 @@ class Sweep:
     @cached_property
     def _runs(self) -> RunTable:
         """The runs, averaged over the ``tail_rounds`` of this sweep, whatever finished records were made with."""
-        return build_table(self.records, load_settings(self.folder).tail_rounds)
+        settings = load_settings(self.folder)
+        return build_table(self.records, settings.tail_rounds, conditions=settings.conditions)
 
     @cached_property
     def table(self) -> "pd.DataFrame":

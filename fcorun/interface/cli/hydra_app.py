@@ -318,7 +318,8 @@ def run_points(
     root_values = {name: config[name] for name in option_names if name in keys_outside_identity()}
     launcher_values: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
     build(SweepOptions, launcher_values, "hydra.launcher")  # names a wrong key as it was given
-    options = build(SweepOptions, root_values | launcher_values)
+    conditions: Any = OmegaConf.to_container(OmegaConf.create({"keys": config.hydra.sweeper.get("conditions")}))
+    options = build(SweepOptions, root_values | launcher_values | {"conditions": conditions["keys"]})
     hosts: Any = OmegaConf.to_container(config.hosts, resolve=True) if config.get("hosts") else None
     if options.executor != "inline":
         require_single_host(f"hydra.launcher.executor={options.executor}", hosts)

@@ -78,7 +78,7 @@ def build_page(
         settings = settings.with_overrides(metric=metric, tail_rounds=tail_rounds)
         records = sort_records(records, settings.algos)
         root = folders[0] if len(folders) == 1 else None
-        table = build_table(records, settings.tail_rounds, root=root)
+        table = build_table(records, settings.tail_rounds, root=root, conditions=load_settings(*folders).conditions)
         chosen_by = {str(SELECTION.read(folder).get("metric")) for folder in study_folders} - {"None"}
         if not settings.metric and len(chosen_by) == 1 and chosen_by <= set(table.tail_metrics):
             settings = settings.with_overrides(metric=chosen_by.pop())  # on which all selections agree
@@ -152,7 +152,8 @@ def _add_runs(
             elements.from_rich_table(best_table, part.varied_keys),
             elements.bullet_list(notes),
         ]
-        best += [positions[i] for row in view.best_rows() for i in row["rows"]]
+        shown = [positions[i] for row in view.best_rows() for i in row["rows"]]
+        best += [run for run in shown if run not in best]  # a baseline may belong to several problems
         if len(part) > 1:
             for picture in pictures:
                 drawings[picture].append(draw_later(picture.render_parts, view))

@@ -90,6 +90,8 @@ def collect_curves(view: ProblemView) -> BestCurves | None:
         if len(values) > 1 and len(set(values)) == 1:
             common[key] = values[0]
     curves = []
+    styles = dict(view.curve_styles)
+    n_styles = len(styles)
     for row, values in zip(rows, settings, strict=True):
         label = view.algo_title(row["algo"])
         specific = {key: value for key, value in values.items() if key not in common}
@@ -100,7 +102,9 @@ def collect_curves(view: ProblemView) -> BestCurves | None:
         runs = [evaluations for run in row["rows"] if (evaluations := view.records[run].rows)]
         if not runs:  # metrics.csv is missing
             continue
-        curves.append(Curve(label, view.curve_styles[row["algo"]], runs))
+        curves.append(Curve(label, styles[row["algo"]], runs))
+        styles[row["algo"]] = layout.curve_style(n_styles)  # of the algorithm's line under another condition
+        n_styles += 1
     if not curves:
         return None
     notes = [layout.escape_dollars(view.problem)] if view.problem else []
@@ -165,11 +169,10 @@ def _format_settings(view: ProblemView, row: dict[str, Any], edges: Sequence[Gri
     Values at the edge of the grid have a mark.
     """
     varied = view.table.varied_by_algo.get(row["algo"], [])
-    problem_keys = view.table.problem_keys(view.metric)
     marks = {edge.key: _LARGEST if edge.is_largest else _SMALLEST for edge in edges if edge.algo == row["algo"]}
     settings = {}
     for key in view.table.varied_keys:
-        if key in problem_keys or (key not in varied and key not in _LEARNING_RATES):
+        if key not in varied and key not in _LEARNING_RATES:
             continue
         value = row[key]
         if value != value or (value is None and key not in varied):

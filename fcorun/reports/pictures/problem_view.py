@@ -1,5 +1,6 @@
 """The runs on one problem, which pictures are of: how they are shown, and the files of the pictures of a sweep."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.base.config import IDENTITY_SECTIONS
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.base.system.files import write_atomically
 from fcorun.reports.pictures.drawing_processes import draw_later
@@ -132,17 +134,31 @@ def draw_sweep(
 def group_by_problem(table: RunTable, metric: str) -> dict[str, list[int]]:
     """Return the positions of the finished runs on each problem, by a name that tells the problems apart.
 
-    The name is "" if there is only one problem.
+    The name is "" if there is only one problem. A run that does not depend on a condition, which its row leaves empty,
+    belongs to each of the condition's values.
     """
     is_finished = table.frame["status"].isin(FINISHED_STATUSES)
     finished = table.frame[is_finished]
     varied = [key for key in table.problem_keys(metric) if finished[key].nunique(dropna=False) > 1]
     columns = {key: column_values(finished[key]) for key in varied}
-    problems: dict[str, list[int]] = {}
+    runs_of_problem: dict[tuple, list[int]] = {}
     for i, run in enumerate(np.flatnonzero(is_finished).tolist()):
+        runs_of_problem.setdefault(tuple(values[i] for values in columns.values()), []).append(run)
+    is_condition = [key in table.conditions for key in columns]
+    for shared in [problem for problem in runs_of_problem if None in itertools.compress(problem, is_condition)]:
+        fitting = []
+        for problem in runs_of_problem:
+            pairs = zip(shared, problem, is_condition, strict=True)
+            if problem != shared and all(a == b or (a is None and condition) for a, b, condition in pairs):
+                fitting.append(problem)
+        if fitting:
+            runs = runs_of_problem.pop(shared)
+            runs_of_problem |= {problem: sorted([*runs_of_problem[problem], *runs]) for problem in fitting}
+    problems = {}
+    for problem, runs in runs_of_problem.items():
         parts = []
-        for key, values in columns.items():
-            text = f"{values[i]:.15g}" if isinstance(values[i], float) else str(values[i])
-            parts.append(text if "." not in key else f"{key.rpartition('.')[2]}={text}")
-        problems.setdefault(" ".join(parts), []).append(run)
+        for key, value in zip(columns, problem, strict=True):
+            text = f"{value:.15g}" if isinstance(value, float) else str(value)
+            parts.append(text if key in IDENTITY_SECTIONS else f"{key.rpartition('.')[2]}={text}")
+        problems[" ".join(parts)] = runs
     return problems

@@ -78,11 +78,11 @@ def collect_measurements(inputs: FigureInputs) -> Measurements:
     )
 
 
-def check_claims(name: str, figure: Figure, measurements: Measurements) -> list[dict]:
-    """Return a row of claims.csv for each claim of the figure."""
+def check_claims(name: str, figure: Figure, measurements: Measurements, condition: str = "") -> list[dict]:
+    """Return a row of claims.csv for each claim of the figure; ``condition`` names the measurements' among several."""
     rows = []
     for claim in figure.claims:
-        row = {"figure": name, "algo": claim.algo, "says": claim.says}
+        row = {"figure": name, "algo": claim.algo, "says": claim.says + condition}
         rows.append(row | _check_claim(claim, figure, measurements))
     return rows
 

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import is_baseline_row
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.pictures.layout import CurveStyle, escape_dollars
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
-from fcorun.reports.run_table import SEED_KEYS, RunTable
+from fcorun.reports.run_table import SEED_KEYS, RunTable, format_number
 from fcorun.studies.figures.spec import Figure
 
 
@@ -22,7 +24,7 @@ class FigureInputs:
         metric: the metric by which points of the grid are compared.
         grid, grid_records: the table of all points of the grid, and their records in the same order.
         tuned, tuned_records: the table and the records of the best point of each algorithm, with all seeds.
-        diverged, failed: the number of runs with further seeds that diverged or failed, by algorithm.
+        diverged_records: the records of runs with further seeds that diverged.
         further_seeds: the number of runs with further seeds of each best point, by its rows in the grid.
     """
 
@@ -32,9 +34,24 @@ class FigureInputs:
     grid_records: Sequence[Record]
     tuned: RunTable
     tuned_records: Sequence[Record]
-    diverged: Counter = field(default_factory=Counter)
-    failed: Counter = field(default_factory=Counter)
+    diverged_records: Sequence[Record] = ()
     further_seeds: Counter = field(default_factory=Counter)
+
+    @property
+    def diverged(self) -> Counter:
+        """The number of runs with further seeds that diverged, by algorithm."""
+        return Counter(record.flat_config["algo.name"] for record in self.diverged_records)
+
+    @property
+    def failed(self) -> Counter:
+        """The number of runs with further seeds that failed, by algorithm.
+
+        A run whose configuration could not be composed has no algorithm in its record: failures are the rest.
+        """
+        planned: Counter = Counter()
+        for rows, count in self.further_seeds.items():
+            planned[self.grid.frame["algo"].iloc[rows[0]]] += len(rows) + count
+        return planned - Counter(self.tuned.frame["algo"]) - self.diverged
 
     @property
     def records(self) -> list[Record]:
@@ -120,10 +137,54 @@ class FigureInputs:
             edges=self.grid_view.grid_edges(),
         )
 
+    def split_by_condition(self) -> "list[tuple[str, FigureInputs]]":
+        """Return the inputs of each combination of the sweep's conditions, with its name, such as ", data.dense=0.1".
+
+        A run that does not depend on a condition, such as a baseline on the cohort, belongs to each of its values.
+        """
+        keys = [key for key in self.grid.conditions if key in self.grid.varied_keys]
+        if not keys:
+            return [("", self)]
+        combinations = self.grid.frame[keys].dropna().drop_duplicates()
+        parts = []
+        for values in combinations.itertuples(index=False):
+            condition = dict(zip(keys, values, strict=True))
+            points = _find_condition(self.grid, condition)
+            tuned = _find_condition(self.tuned, condition)
+            position = {run: i for i, run in enumerate(points)}
+            further_seeds: Counter = Counter()
+            for rows, count in self.further_seeds.items():
+                if rows[0] in position:
+                    further_seeds[tuple(position[run] for run in rows)] = count
+            diverged = []
+            for record in self.diverged_records:
+                config = record.flat_config
+                if all(config.get(key, config.get(f"{key}.name")) == value for key, value in condition.items()):
+                    diverged.append(record)
+            part = replace(
+                self,
+                grid=self.grid.take(points),
+                grid_records=[self.grid_records[run] for run in points],
+                tuned=self.tuned.take(tuned),
+                tuned_records=[self.tuned_records[run] for run in tuned],
+                diverged_records=diverged,
+                further_seeds=further_seeds,
+            )
+            parts.append(("".join(f", {key}={format_number(value)}" for key, value in condition.items()), part))
+        return parts
+
     @property
     def grid_view(self) -> ProblemView:
         """All points of the grid."""
         return ProblemView(self.grid, self.grid_records, self.metric, self.line_styles)
+
+
+def _find_condition(table: RunTable, condition: dict[str, Any]) -> list[int]:
+    """Return the positions of the runs under a condition, and of those that do not depend on it."""
+    fits = np.ones(len(table), bool)
+    for key, value in condition.items():
+        fits &= (table.frame[key].isna() | (table.frame[key] == value)).to_numpy(bool)
+    return np.flatnonzero(fits).tolist()
 
 
 def describe_several_best(table: RunTable, keys: Sequence[str], algorithms: Sequence[str]) -> str:

@@ -195,7 +195,8 @@ def reproduce(
     rows: list[dict[str, Any]] = []
     if figure.verdicts:
         rows += [{"figure": name + suffix, **row} for row in PAPER_CHECKS[figure.verdicts](inputs)]
-    rows += claims.check_claims(name + suffix, figure, claims.collect_measurements(inputs))
+    for condition, part in inputs.split_by_condition():
+        rows += claims.check_claims(name + suffix, figure, claims.collect_measurements(part), condition)
     rows += claims.check_published_rates(name + suffix, inputs)
     changed = " ".join([*(["fast"] if fast else []), *changes])
     rows = [row | {"best_by": inputs.metric, "changed": changed} for row in rows]
@@ -271,16 +272,15 @@ def _run_figure(
         set_by_jobs = tuple(f"{key}." for key in ("algo", *figure.seed_keys, *grid.varied_keys))
         fixed = [text for text in overrides if not f"{override_key(text)}.".startswith(set_by_jobs)]
         listed = ",".join(quote_text(job, "'") for _, job in jobs)
-        further = [*fixed, "hydra.sweeper.params=null", "hydra.sweeper.zip=null", f"hydra.sweeper.also=[{listed}]"]
+        empty = [f"hydra.sweeper.{name}=null" for name in ("params", "zip", "conditions")]
+        further = [*fixed, *empty, f"hydra.sweeper.also=[{listed}]"]
         seed_table = _run_sweep(sweep, folder / "seeds", further)
         seed_records = [Record(folder / "seeds" / name) for name in seed_table.frame["folder"]]
-    diverged = _count_by_algorithm(seed_records, "diverged")
-    done = _count_by_algorithm(seed_records, "done")
-    # a job whose configuration could not be composed has no algorithm in its record, so that failures are the rest
-    failed = Counter(algo for algo, _ in jobs) - done - diverged
+    diverged = [record for record in seed_records if record.status.get("status") == "diverged"]
     seed_records = [record for record in seed_records if record.status.get("status") == "done"]
-    tail_rounds = load_settings(folder / "runs").tail_rounds  # today's: finished records keep those of their own day
-    all_runs = build_table([*grid_records, *seed_records], tail_rounds)  # together, for the columns of the grid
+    settings = load_settings(folder / "runs")  # tail_rounds of today: finished records keep those of their own day
+    # together, for the columns of the grid
+    all_runs = build_table([*grid_records, *seed_records], settings.tail_rounds, conditions=settings.conditions)
     return FigureInputs(
         figure,
         metric,
@@ -288,15 +288,9 @@ def _run_figure(
         grid_records,
         tuned=all_runs.take([*best_indices, *range(len(grid_records), len(all_runs))]),
         tuned_records=[*(grid_records[i] for i in best_indices), *seed_records],
-        diverged=diverged,
-        failed=failed,
+        diverged_records=diverged,
         further_seeds=further_seeds,
     )
-
-
-def _count_by_algorithm(records: Sequence[Record], status: str) -> Counter:
-    """Count the records with this status, by algorithm."""
-    return Counter(record.flat_config["algo.name"] for record in records if record.status.get("status") == status)
 
 
 def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> RunTable:
@@ -312,7 +306,8 @@ def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> Ru
     # the folder may hold further runs, of an earlier version of the figure
     settings = load_settings(folder)
     records = [Record(folder / name) for name in settings.runs]
-    return build_table([record for record in records if record.status], settings.tail_rounds, root=folder)
+    records = [record for record in records if record.status]
+    return build_table(records, settings.tail_rounds, root=folder, conditions=settings.conditions)
 
 
 def _list_seed_jobs(

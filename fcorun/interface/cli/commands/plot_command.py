@@ -86,7 +86,7 @@ def _draw_all(folder: Path, records: Sequence[Record], arguments: Namespace) -> 
         raise UserError(f"--out {folder} exists; give --force to draw its pictures again, or another name")
     settings = load_settings(*arguments.folders)
     settings = settings.with_overrides(metric=arguments.metric, tail_rounds=arguments.tail_rounds)
-    runs = build_table(sort_records(records, settings.algos), settings.tail_rounds)
+    runs = build_table(sort_records(records, settings.algos), settings.tail_rounds, conditions=settings.conditions)
     runs.resolve_metric(settings.metric)  # an unknown metric is refused before the folder is made
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "results.csv", frame_csv(runs.frame))
@@ -133,5 +133,5 @@ def _draw_sweep(
         common_value = record_values.pop() if len(record_values) == 1 else default
         options[key] = getattr(settings, key) or common_value
     records = sort_records(records, settings.algos)
-    runs = build_table(records, settings.tail_rounds)
+    runs = build_table(records, settings.tail_rounds, conditions=settings.conditions)
     return draw_sweep(folder, records, runs, settings.metric, format=arguments.format, algos=settings.algos, **options)

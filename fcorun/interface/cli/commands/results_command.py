@@ -39,8 +39,8 @@ _WRITERS = {
 
 
 def run(argv: Sequence[str]) -> int:
-    """Show the records in and under some folders as a table for each data set, with a row for each run, and write the
-    table to a file if --out is given."""
+    """Show the records in and under some folders as a table for each data set and condition, with a row for each run,
+    and write the table to a file if --out is given."""
     parser = CommandParser("results", run.__doc__)
     parser.add_metric_options()
     parser.add_output_options("also write the table (.csv, .parquet), or the best points (.tex)")
@@ -53,29 +53,30 @@ def run(argv: Sequence[str]) -> int:
     settings = load_settings(*arguments.folders)
     settings = settings.with_overrides(metric=arguments.metric, tail_rounds=arguments.tail_rounds)
     records = sort_records(select_latest(load_records_in(arguments.folders), out), settings.algos)
-    runs = build_table(records, settings.tail_rounds, root=root)
+    runs = build_table(records, settings.tail_rounds, root=root, conditions=settings.conditions)
     metric = runs.resolve_metric(settings.metric)
-    records_by_data: dict[tuple, list[Record]] = {}
-    data_columns = [column_values(runs.frame[key]) for key in runs.data_keys]
-    for record, *data in zip(records, *data_columns, strict=True):
-        records_by_data.setdefault(tuple(data), []).append(record)
-    for data, data_records in records_by_data.items():
-        if len(records_by_data) > 1:
-            out.print(" ".join(f"{key}={value}" for key, value in zip(runs.data_keys, data, strict=True)))
-        data_runs = runs
-        if len(records_by_data) > 1:
-            data_runs = build_table(data_records, settings.tail_rounds, root=root)
-        given_metric = metric if settings.metric and metric in data_runs.tail_metrics else None
-        data_metric = data_runs.resolve_metric(given_metric)
-        shown_metrics = list(dict.fromkeys((data_metric, *structure_metrics(data_metric), "objective")))
-        measured = [name for name in shown_metrics if name in data_runs.tail_metrics]
-        limit = len(data_runs) if arguments.all else _MAX_PRINTED
-        _print_table(data_runs, data_metric, measured, out, limit)
+    records_by_condition: dict[tuple, list[Record]] = {}
+    columns = [column_values(runs.frame[key]) for key in runs.condition_keys]
+    for record, *values in zip(records, *columns, strict=True):
+        records_by_condition.setdefault(tuple(values), []).append(record)
+    for values, part_records in records_by_condition.items():
+        if len(records_by_condition) > 1:
+            pairs = zip(runs.condition_keys, values, strict=True)
+            out.print(" ".join(f"{key}={value}" for key, value in pairs if value is not None))
+        part = runs
+        if len(records_by_condition) > 1:
+            part = build_table(part_records, settings.tail_rounds, root=root)
+        given_metric = metric if settings.metric and metric in part.tail_metrics else None
+        part_metric = part.resolve_metric(given_metric)
+        shown_metrics = list(dict.fromkeys((part_metric, *structure_metrics(part_metric), "objective")))
+        measured = [name for name in shown_metrics if name in part.tail_metrics]
+        limit = len(part) if arguments.all else _MAX_PRINTED
+        _print_table(part, part_metric, measured, out, limit)
         if not measured:  # no run has come to its end
             continue
-        has_ties = data_runs.best_points(data_metric)["tied"].map(len).any()
-        out.print(best_marks_caption(data_runs, data_metric, shown_metrics, has_ties=has_ties))
-        for line in best_point_notes(data_runs, data_metric):
+        has_ties = part.best_points(part_metric)["tied"].map(len).any()
+        out.print(best_marks_caption(part, part_metric, shown_metrics, has_ties=has_ties))
+        for line in best_point_notes(part, part_metric):
             out.print(line)
     if arguments.paired:
         _print_paired_tests(runs, metric, compare_pairs(runs, metric), out)

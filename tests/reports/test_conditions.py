@@ -1,0 +1,108 @@
+"""Conditions of a sweep: never chosen among, a row, a picture and a claim each."""
+
+import json
+
+import numpy as np
+import pytest
+from fake_records import fake_config, fake_record, fake_rows
+
+from fcorun import load_records
+from fcorun.base.records.sweep_settings import SweepSettings, load_settings, save_settings
+from fcorun.interface.cli.commands import main
+from fcorun.reports.build_table import build_table
+from fcorun.reports.paired_tests import compare_pairs
+from fcorun.reports.pictures.problem_view import group_by_problem
+from fcorun.reports.run_table import find_grid_edges
+from fcorun.reports.sweep_report import best_point_notes
+from fcorun.runs.sweep import SweepOptions, claim
+from fcorun.studies.figures.claims import check_claims, collect_measurements
+from fcorun.studies.figures.figure_inputs import FigureInputs
+from fcorun.studies.figures.spec import Claim, Figure
+
+COHORT = "clients_per_round"
+BEST_RATE = {4: 0.1, 8: 0.4}  # of each cohort; all runs of a cohort of 8 are better
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """A sweep of two methods over rates, seeds and the cohort; fedmid is better in cohorts of 8 alone."""
+    for cohort, best_rate in BEST_RATE.items():
+        for rate in (0.1, 0.2, 0.4):
+            for seed in range(6):
+                for algo, level in (("feddualavg", 1.0), ("fedmid", 1.3 if cohort == 4 else 0.7)):
+                    level = (level + abs(rate - best_rate) + 0.01 * seed**2 * level) / cohort
+                    settings = fake_config(algo, seed=seed, clients_per_round=cohort, algo__client_lr=rate)
+                    fake_record(tmp_path / f"s/{algo}-{cohort}-{rate}-{seed}", settings, fake_rows(level))
+    baseline = fake_config("centralized", clients_per_round=4)
+    optimum = fake_record(tmp_path / "s/optimum", baseline, fake_rows(0.01, silent=True)).folder / "summary.json"
+    optimum.write_text(json.dumps(json.loads(optimum.read_text()) | {"certificate": {"certified": True}}))
+    save_settings(tmp_path / "s", SweepSettings(conditions=(COHORT,), metric="objective"))
+    return tmp_path / "s"
+
+
+def table_of(folder, **options):
+    return build_table(load_records(folder), **options)
+
+
+def test_each_condition_has_its_own_best_rate_and_no_advice_is_about_it(sweep, capsys):
+    runs = table_of(sweep, conditions=load_settings(sweep).conditions)
+    best = runs.best_points("objective")
+    chosen = best[best["algo"] != "centralized"].set_index(["algo", COHORT])["algo.client_lr"].to_dict()
+    assert chosen == {(algo, cohort): rate for algo in ("feddualavg", "fedmid") for cohort, rate in BEST_RATE.items()}
+    assert {edge.key for edge in find_grid_edges(runs, "objective")} == {"algo.client_lr"}
+    assert any("clients_per_round: conditions, within each" in note for note in best_point_notes(runs, "objective"))
+    chosen_among = table_of(sweep)  # as an axis of choice the cohort is advised on
+    assert COHORT in {edge.key for edge in find_grid_edges(chosen_among, "objective")}
+    main(["results", str(sweep), "--paired"])
+    out = capsys.readouterr().out
+    assert f"best {COHORT}=" not in out
+    assert f"data=lasso {COHORT}=4\n" in out
+    assert f"data=lasso {COHORT}=8\n" in out
+
+
+def test_pairs_are_compared_within_each_condition(sweep):
+    pairs = compare_pairs(table_of(sweep, conditions=[COHORT]), "objective")
+    assert [(pair.problem, pair.first, pair.second) for pair in pairs] == [
+        (f"lasso, {COHORT}=4", "feddualavg", "fedmid"),
+        (f"lasso, {COHORT}=8", "fedmid", "feddualavg"),
+    ]
+    seeds = np.arange(6)
+    tail = 1.25  # of fake_rows: the mean of the last two evaluations, of a level of 1
+    np.testing.assert_allclose(pairs[0].differences, tail * -0.3 * (1 + 0.01 * seeds**2) / 4)
+    np.testing.assert_allclose(pairs[1].differences, tail * -0.3 * (1 + 0.01 * seeds**2) / 8)
+
+
+def test_a_baseline_that_no_cohort_changes_is_in_the_pictures_of_each(sweep):
+    runs = table_of(sweep, conditions=[COHORT])
+    baseline = runs.frame.index[runs.frame["algo"] == "centralized"][0]
+    assert runs.frame[COHORT].isna().sum() == 1
+    problems = group_by_problem(runs, "objective")
+    assert list(problems) == [f"{COHORT}=4", f"{COHORT}=8"]
+    assert [len(positions) for positions in problems.values()] == [37, 37]
+    assert all(baseline in positions for positions in problems.values())
+    assert runs.column("above")[baseline] != runs.column("above")[baseline]
+    assert np.isfinite(np.delete(runs.column("above"), baseline)).all()  # its optimum is that of all cohorts
+
+
+def test_a_claim_is_checked_under_each_condition(sweep):
+    records = load_records(sweep)
+    grid = build_table(records, conditions=[COHORT])
+    best = [run for row in grid.best_points("objective").to_dict("records") for run in row["rows"]]
+    figure = Figure("t", claims=[Claim("FedMiD is behind", "fedmid", "objective", above=["feddualavg"])])
+    inputs = FigureInputs(figure, "objective", grid, records, grid.take(best), [records[run] for run in best])
+    rows = []
+    for condition, part in inputs.split_by_condition():
+        rows += check_claims("t", figure, collect_measurements(part), condition)
+    assert [(row["says"], row["holds"]) for row in rows] == [
+        (f"FedMiD is behind, {COHORT}=4", "yes"),
+        (f"FedMiD is behind, {COHORT}=8", "no"),
+    ]
+
+
+def test_a_folder_remembers_conditions_until_a_sweep_forgets_them(tmp_path):
+    remembered = []
+    for given in ([COHORT], None, ["data.noise"], []):
+        claim(tmp_path / "a/s", [], SweepOptions(conditions=given))
+        remembered.append(load_settings(tmp_path / "a").conditions)  # of the folder above, too
+        assert load_settings(tmp_path / "a/s/fedavg-1").conditions == remembered[-1]  # and of one record
+    assert remembered == [(COHORT,), (COHORT,), (COHORT, "data.noise"), ()]
