@@ -444,6 +444,11 @@ class PreparedExperiment:
                 f"`algo={self.names['algo']}` sends sums that grow with the rounds, of which "
                 f"`downlink={self.names['downlink']}` always lacks a part: the solution may stay off the optimum"
             )
+        if self.algo.is_reconstructed:
+            return word(
+                f"`algo={self.names['algo']}` is our reconstruction from the abstract of the paper: its steps, first "
+                "round and constants may differ from the paper's"
+            )
         return ""
 
     @property

@@ -96,6 +96,7 @@ class FederatedData:
         held_out_clients: the names of clients without training rows, whose numbers continue from M.
         truth: parameters that generated the data, e.g. {"weights": (d,), "bias": ()}, or None.
         client_truths: parameters of each client where they differ, e.g. {"weights": (M, d), "bias": (M,)}, or None.
+        description: a sentence on where the rows come from and how many there are, shown before a run; or empty.
         warnings: sentences that a user should read before using these data.
         keep: the names of the columns ``Rows.repeated_columns``, which predictions.csv repeats.
     """
@@ -110,6 +111,7 @@ class FederatedData:
     held_out_clients: tuple[str, ...] = ()
     truth: dict[str, np.ndarray] | None = None
     client_truths: dict[str, np.ndarray] | None = None
+    description: str = ""
     warnings: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
 

@@ -34,6 +34,7 @@ SHA256 = {
     "fed_emnist_digitsonly": "55333deb8546765427c385710ca5e7301e16f4ed8b60c1dc5ae224b42bd5b14b",
     "fed_emnist": "fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
 }
+PUBLISHERS = {"TFF": "TensorFlow Federated's files", "LEAF": "LEAF's files"}
 RETRIES = 2  # of a download
 CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)  # in the order of the labels
 PIXELS = 28 * 28
@@ -95,11 +96,13 @@ class Femnist(Dataset):
             raise UserError(f"`data.root={self.root}`: {test[0].parent} holds no test image of the chosen writers; "
                             "split each writer's images (in LEAF: preprocess.sh -t sample), not the "
                             "writers")  # fmt: skip
-        log.info("%s: %d of %d writers", file_format(train), len(names), len(writers))
         host_offsets = balance_clients(training.offsets(names), n_hosts) if 1 < n_hosts <= len(names) else None
         return FederatedData(
             train=training.gather(names, host_offsets, host),
             validation=validation.gather(names, host_offsets, host),
+            description=f"{len(names):,} of {len(writers):,} writers, {len(classes)} classes, "
+            f"{training.offsets(names)[-1]:,} training and {validation.offsets(names)[-1]:,} validation images, "
+            f"from {PUBLISHERS[file_format(train)]} in '{train[0].parent}'",
             features=Features(scale=1 / 255),
             task="multiclass",
             classes=classes,
@@ -146,7 +149,8 @@ class Femnist(Dataset):
             missing = next(file.name for file in archive_files if not file.exists())
             raise UserError(
                 f"`data.root={self.root}`: '{root}' has no {missing} and no train/*.json and test/*.json of LEAF, and "
-                f"{url} cannot be downloaded ({type(error).__name__}); unpack that archive into '{root}' by hand"
+                f"{url} cannot be downloaded ({type(error).__name__}); get that archive of TensorFlow Federated "
+                f"(SHA-256 {SHA256[name]}), and unpack it into '{root}' by hand"
             ) from error
         return archive_files[:1], archive_files[1:]
 

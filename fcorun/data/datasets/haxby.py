@@ -22,6 +22,7 @@ from fcorun.data.datasets.images import (
 from fcorun.data.rows.rows import Rows
 
 ARCHIVE = "http://data.pymvpa.org/datasets/haxby2001/subj{}-2010.01.14.tar.gz"
+CHECKSUMS = "http://data.pymvpa.org/datasets/haxby2001/MD5SUMS"
 MASK = "https://www.nitrc.org/frs/download.php/7868/mask.nii.gz"
 SUBJECTS = (1, 2, 3, 4, 5, 6)
 
@@ -176,8 +177,9 @@ class Haxby(Dataset):
                     wanted = f"subjects {', '.join(map(str, left))} of the Haxby data are"
                 raise UserError(
                     f"`data.root={self.root}`: {wanted} not in '{folder}' and cannot be downloaded "
-                    f"({type(error).__name__}); unpack {ARCHIVE.format(subject)} (so for each subject) into "
-                    f"that folder, which gives subj{subject}/, and put {MASK} into the same folder"
+                    f"({type(error).__name__}); unpack {ARCHIVE.format(subject)} (so for each subject, 300 MB of "
+                    f"PyMVPA, whose checksums are in {CHECKSUMS}) into that folder, which gives subj{subject}/, and "
+                    f"put {MASK} of nilearn into the same folder"
                 ) from error
         return files
 

@@ -72,10 +72,9 @@ class Console(_Progress):
             size = f"{settings.rounds} {of_round}, {size}"
         resumption = f"; resumes after round {resumed}" if resumed else ""
         self.show_if_verbose(f"{job.label}: {size}{resumption}")
-        if job.experiment.warning:
-            self.show_if_verbose(job.experiment.warning)
-        for warning in data.warnings:
-            self.show_if_verbose(warning)
+        for sentence in (data.description, job.experiment.warning, *data.warnings):
+            if sentence:
+                self.show_if_verbose(sentence)
         self.progress.start()
         self.task = self.progress.add_task("", total=settings.rounds)
 
@@ -185,7 +184,7 @@ class SweepConsole(_Progress):
         self.awaited_runs = 0  # the number of runs of another process that was printed last
         self.computed_rounds = 0.0
         self.rounds_by_folder: dict[Any, float] = {}
-        self.printed_warnings: set[str] = set()
+        self.printed_sentences: set[str] = set()
         self.lock = threading.Lock()
 
     def on_sweep_end(self) -> None:
@@ -210,10 +209,10 @@ class SweepConsole(_Progress):
 
     def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
         with self.lock:
-            new_warnings = [warning for warning in data.warnings if warning not in self.printed_warnings]
-            self.printed_warnings |= set(new_warnings)
-        for warning in new_warnings:
-            self.show_if_verbose(warning)
+            sentences = [text for text in (data.description, *data.warnings) if text not in self.printed_sentences]
+            self.printed_sentences |= set(sentences)
+        for sentence in filter(None, sentences):
+            self.show_if_verbose(sentence)
 
     def on_evaluation(self, job: Job, row: dict[str, float]) -> None:
         with self.lock:

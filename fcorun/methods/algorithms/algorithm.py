@@ -201,6 +201,7 @@ class Method(PluginBase):
         tends_to_minimum_of_psi: True if the output of a long run goes to a minimizer of psi alone, 0 for a norm.
         multiplies_means: True if the server takes products of means, so that the weights of uploads must sum to one.
         needs_float64: True if runs are in float64, whatever the setting ``precision`` says.
+        is_reconstructed: True if we know the publication's abstract alone, and put the method together from it.
         source: the publication, in the notation of fcorun.base.sources.catalogue; not inherited.
     """
 
@@ -212,6 +213,7 @@ class Method(PluginBase):
     tends_to_minimum_of_psi: ClassVar[bool] = False
     multiplies_means: ClassVar[bool] = False
     needs_float64: ClassVar[bool] = False
+    is_reconstructed: ClassVar[bool] = False
     source: ClassVar[str]
 
     def __init_subclass__(cls, **options):

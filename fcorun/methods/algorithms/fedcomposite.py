@@ -87,6 +87,7 @@ class FedCEF(FedComposite):
     """
 
     source = "after the abstract of @qiu2026"
+    is_reconstructed = True
 
     traits = Traits(partial=False, exact="composite", uploads="points", feedback="ef21")
 

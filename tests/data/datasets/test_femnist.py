@@ -75,6 +75,8 @@ def test_the_first_writers(tmp_path, fraction, count):
     train, test = random_writers(), random_writers(seed=1)
     data = Femnist(str(save_tff(tmp_path, train, test)), fraction_clients=fraction).load()
     assert_holds_writers(data, train, test, sorted(train)[:count])
+    assert data.description.startswith(f"{count} of 10 writers, 10 classes, {data.train.n_rows:,} training and ")
+    assert f"from TensorFlow Federated's files in '{tmp_path}'" in data.description
 
 
 def test_a_fraction_is_decimal(tmp_path):
@@ -318,6 +320,6 @@ def test_without_files_and_network(tmp_path):
     root = tmp_path / "none"
     for only_digits, name in ((True, NAME), (False, "fed_emnist")):
         url = f"https://storage.googleapis.com/tff-datasets-public/{name}.tar.bz2"
-        with fails(f"data.root={root}", f"{name}_train.h5", "LEAF", url, "ConnectionError", "by hand"):
+        with fails(f"data.root={root}", f"{name}_train.h5", "LEAF", url, "ConnectionError", "by hand", "SHA-256"):
             Femnist(str(root), only_digits).load()
     assert not root.exists()

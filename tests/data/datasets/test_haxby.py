@@ -12,6 +12,8 @@ from fcorun import compose
 from fcorun.data.datasets.haxby import Haxby
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.interface.cli.hydra_app import run_sweep_command
+from fcorun.studies.figures.reproduce import reproduce
 from fcorun.studies.selection.folds import assign_folds, list_marked_folds, marks_whole_clients
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -64,6 +66,21 @@ def test_haxby_as_in_the_paper(tmp_path, offline):
     assert len(data.train.sizes) == 59
     assert len(not_none(data.validation).y) == 12 * 4
     assert not any(name.startswith("subject6") for name in data.clients)
+
+
+@pytest.mark.slow
+def test_the_figure_of_six_subjects(tmp_path, offline):
+    """The layout of the paper's data, with random scans, about which the claims say nothing."""
+    root = scanned(tmp_path / "nilearn", {1: 12, 2: 12, 3: 12, 4: 12, 5: 11, 6: 12})
+    small = [f"data.root={root}", "rounds=2", "tail_rounds=1", "algo.client_lr=0.01", "algo.server_lr=1"]
+    result = reproduce("fco_fig5", tmp_path / "figures", run_sweep_command, fast=True, overrides=small)
+    assert len(result.rows) == 6
+    assert (result.folder / "figure.png").exists()
+
+
+def test_without_scans_an_error_says_which_to_get(tmp_path, offline):
+    with fails("subj1-2010.01.14.tar.gz", "whose checksums are in http://data.pymvpa.org/datasets/haxby2001/MD5SUMS"):
+        haxby(tmp_path).load()
 
 
 def haxby(root, **options) -> Haxby:

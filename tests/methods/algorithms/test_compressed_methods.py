@@ -36,6 +36,12 @@ def test_ef21_is_proximal_gradient_on_memories_of_its_compressor(tmp_path):
     np.testing.assert_allclose(named, points(tmp_path, *steps, "uplink=topk", "uplink.feedback=ef21"), atol=1e-12)
 
 
+def test_a_reconstruction_says_so():
+    said = "algo=fedcef is our reconstruction from the abstract of the paper"
+    assert prepare(compose(["algo=fedcef", "data=lasso_16"])).warning.startswith(said)
+    assert not prepare(compose(["algo=fedcomposite", "data=lasso_16"])).warning
+
+
 @pytest.mark.slow
 def test_without_compression_fedcef_is_fedcomposite(tmp_path):
     steps = ("local_epochs=null", "local_steps=4", "algo.client_lr=0.02", "algo.server_lr=0.7")
