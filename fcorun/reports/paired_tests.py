@@ -6,7 +6,8 @@ from itertools import combinations
 
 import numpy as np
 
-from fcorun.reports.run_table import SEED_KEYS, RunTable, column_values, format_number, seeds_agree
+from fcorun.reports.monte_carlo import pair_replicates, replicates_of
+from fcorun.reports.run_table import RunTable, format_number, seeds_agree
 
 MIN_SEEDS = 6  # with which a sign-flip test can come below 0.05: 2 / 2^6
 _SIGNS = 2**16  # all signs of 16 differences; for more differences, so many random signs are drawn
@@ -45,8 +46,7 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
     """
     best = runs.best_points(metric)
     best = best[best["seeds"] > 0].assign(cost=lambda row: runs.metrics.sign(metric) * row["metric"])
-    seed_columns = [column_values(runs.frame[name]) for name in SEED_KEYS if name in runs.frame]
-    seeds = list(zip(*seed_columns, strict=True)) or [()] * len(runs)
+    replicates = replicates_of(runs)
     values = runs.tail_values(metric)
     problem_keys = runs.problem_keys(metric)
     varied = [key for key in problem_keys if key == "data" or best[key].nunique(dropna=False) > 1]
@@ -56,10 +56,9 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
         problem = ", ".join(value if key == "data" else f"{key}={format_number(value)}" for key, value in settings)
         by_cost = group.sort_values("cost", kind="stable").to_dict("records")
         for first, second in combinations(by_cost, 2):
-            first_values = {seeds[run]: values[run] for run in first["rows"]}
-            second_values = {seeds[run]: values[run] for run in second["rows"]}
-            common = [seed for seed in first_values if seed in second_values]
-            differences = np.array([first_values[seed] - second_values[seed] for seed in common])
+            first_values = {replicates[run]: values[run] for run in first["rows"]}
+            second_values = {replicates[run]: values[run] for run in second["rows"]}
+            differences = np.array([*pair_replicates(first_values, second_values).values()])
             differences = differences[np.isfinite(differences)]
             pair = PairedDifferences(problem, first["algo"], second["algo"], differences)
             if len(differences) >= MIN_SEEDS and not pair.are_constant:

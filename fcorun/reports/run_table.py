@@ -1,7 +1,7 @@
 """A table of runs, one a row; its points, with a band over seeds; and the best point of each algorithm."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,6 +57,8 @@ class RunTable:
         renamed_data: the names of data of other rows or other code under one name, each with its digest.
         has_stopped: whether some run has met its target, so that its tail averages are its last values.
         reads_files: whether some data come from files, whose rows a seed of data only divides.
+        cap: the bytes of uploads at which methods are compared; None: at the ends of their runs. With a cap, tail
+            averages are the values at the last evaluation under it (``fcorun.reports.byte_cap``).
         conditions: the keys that a sweep has called conditions, of the world and not of a method: no point is chosen
             among their values.
     """
@@ -70,6 +72,7 @@ class RunTable:
     has_stopped: bool = False
     reads_files: bool = False
     conditions: Sequence[str] = ()
+    cap: float | None = None
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -122,6 +125,24 @@ class RunTable:
         """Return the keys that tell problems apart: points on different problems are not compared by ``metric``."""
         return list(dict.fromkeys((*self.condition_keys, *self.function_keys(metric))))
 
+    def join_open_conditions(self, keys: Sequence[str], groups: Mapping[tuple, list[Any]]) -> dict[tuple, list[Any]]:
+        """Return groups by the values of keys, where one whose conditions are None joins those that differ in these.
+
+        A baseline has no value of a condition that does not change it, such as the cohort.
+        """
+        joined = {values: [*members] for values, members in groups.items()}
+        for open_values, members in groups.items():
+            fitting = []
+            for values in groups:
+                differing = [i for i, value in enumerate(values) if value != open_values[i]]
+                if differing and all(open_values[i] is None and keys[i] in self.conditions for i in differing):
+                    fitting.append(values)
+            for values in fitting:
+                joined[values] += members
+            if fitting:
+                del joined[open_values]
+        return joined
+
     def function_keys(self, metric: str) -> list[str]:
         """Return the varied keys that change the function which a metric evaluates."""
         return [key for key in self.varied_keys if changes_function(key, metric, self.metrics)]
@@ -133,9 +154,9 @@ class RunTable:
     def unequal_rounds(self, metric: str) -> list[int]:
         """Return the different numbers of rounds of runs that are compared by a metric; [] if all are equal.
 
-        Baselines do not count: they have no rounds.
+        Baselines do not count: they have no rounds. Under a cap on bytes rounds are not compared.
         """
-        if "rounds" not in self.varied_keys:
+        if "rounds" not in self.varied_keys or self.cap is not None:
             return []
         runs = self.frame[self.has_rounds()]
         by_problem = runs.groupby(self.problem_keys(metric), sort=False, dropna=False)["rounds"].unique()
@@ -216,7 +237,7 @@ class RunTable:
         (the ends of its band, ``seed_band``); the medians of the metrics of structure of the same
         models if they were measured; seeds (the number of seeds that are done), agree (True if these gave equal
         values), status (diverged if any seed is), rows (the positions of its runs in the table; of a point that is
-        done and measured, of these runs alone).
+        done and measured, of these runs alone), runs (the positions of all its runs).
         """
         import pandas as pd
 
@@ -242,8 +263,9 @@ class RunTable:
             medians = [np.median(tails[name][done]) if done else np.nan for name in structure]
             agree = seeds_agree(tails[metric][done])
             rows = done if done and status == "done" else runs
-            points.append([*(value for _, value in point), median, low, high, *medians, len(done), agree, status, rows])
-        columns = [*keys, "metric", "low", "high", *structure, "seeds", "agree", "status", "rows"]
+            values = [value for _, value in point]
+            points.append([*values, median, low, high, *medians, len(done), agree, status, rows, runs])
+        columns = [*keys, "metric", "low", "high", *structure, "seeds", "agree", "status", "rows", "runs"]
         return pd.DataFrame(points, columns=columns)
 
     def best_points(self, metric: str | None = None) -> DataFrame:

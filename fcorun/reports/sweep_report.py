@@ -279,7 +279,9 @@ def metric_header(runs: RunTable, name: str) -> str:
     header = name
     if runs.cutoff is not None and runs.metrics[name].uses_cutoff:
         header += f"\n>{runs.cutoff:g}"
-    if runs.tail_rounds:
+    if runs.cap is not None:
+        header += "\nat the cap"
+    elif runs.tail_rounds:
         header += f"\nlast {runs.tail_rounds}"
     return header
 
@@ -296,6 +298,8 @@ def tail_caption(runs: RunTable, metrics: Iterable[str], has_band: bool = False)
     """Return the definition of these metrics' tail averages: over which rounds, with which cutoff."""
     tail, cutoff = runs.tail_rounds, runs.cutoff
     text = f"mean over the last {tail} rounds" if tail else "mean over each run's own tail_rounds"
+    if runs.cap is not None:
+        text = f"at the last evaluation at which all points of a method had sent up at most {runs.cap:,.0f} bytes"
     if runs.has_stopped:
         text += " (of runs that met a target, the value at their end)"
     if has_band:

@@ -1,6 +1,5 @@
 """The runs on one problem, which pictures are of: how they are shown, and the files of the pictures of a sweep."""
 
-import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -144,21 +143,11 @@ def group_by_problem(table: RunTable, metric: str) -> dict[str, list[int]]:
     runs_of_problem: dict[tuple, list[int]] = {}
     for i, run in enumerate(np.flatnonzero(is_finished).tolist()):
         runs_of_problem.setdefault(tuple(values[i] for values in columns.values()), []).append(run)
-    is_condition = [key in table.conditions for key in columns]
-    for shared in [problem for problem in runs_of_problem if None in itertools.compress(problem, is_condition)]:
-        fitting = []
-        for problem in runs_of_problem:
-            pairs = zip(shared, problem, is_condition, strict=True)
-            if problem != shared and all(a == b or (a is None and condition) for a, b, condition in pairs):
-                fitting.append(problem)
-        if fitting:
-            runs = runs_of_problem.pop(shared)
-            runs_of_problem |= {problem: sorted([*runs_of_problem[problem], *runs]) for problem in fitting}
     problems = {}
-    for problem, runs in runs_of_problem.items():
+    for problem, runs in table.join_open_conditions(varied, runs_of_problem).items():
         parts = []
         for key, value in zip(columns, problem, strict=True):
             text = f"{value:.15g}" if isinstance(value, float) else str(value)
             parts.append(text if key in IDENTITY_SECTIONS else f"{key.rpartition('.')[2]}={text}")
-        problems[" ".join(parts)] = runs
+        problems[" ".join(parts)] = sorted(runs)
     return problems

@@ -17,9 +17,11 @@ from fcorun.interface.cli.commands.common_command import (
 )
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import build_table, sort_records
+from fcorun.reports.byte_cap import cap_runs, read_cap
 from fcorun.reports.latex import format_best_latex
+from fcorun.reports.monte_carlo import describe_lost, estimate_methods, estimate_pairs
 from fcorun.reports.paired_tests import MIN_SEEDS, PairedDifferences, compare_pairs, smallest_p_value
-from fcorun.reports.run_table import DATA_SEED_KEYS, RunTable, column_values
+from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable, column_values
 from fcorun.reports.sweep_report import (
     best_marks_caption,
     best_point_notes,
@@ -27,10 +29,12 @@ from fcorun.reports.sweep_report import (
     format_number,
     key_header,
     metric_header,
+    tail_caption,
     warn_unequal_rounds,
 )
 
 _MAX_PRINTED = 200  # runs of a table
+_SIMULATION_METRICS = ("support_f1", "recovery_error")  # against the truth, beside the metric by which points compare
 _WRITERS = {
     ".csv": lambda runs, metric: frame_csv(runs.frame),
     ".parquet": lambda runs, metric: frame_parquet(runs.frame),
@@ -46,6 +50,10 @@ def run(argv: Sequence[str]) -> int:
     parser.add_output_options("also write the table (.csv, .parquet), or the best points (.tex)")
     parser.add_argument("--all", action="store_true", help=f"print more than {_MAX_PRINTED} runs of a table")
     parser.add_argument("--paired", action="store_true", help="also test whether algorithms differ, seed by seed")
+    help_text = "print means over seeds with Monte Carlo standard errors, and paired differences, in place of the runs"
+    parser.add_argument("--errors", action="store_true", help=help_text)
+    help_text = "compare at equal uploads, those of all points of an algorithm counted: bytes=1.4e6"
+    parser.add_argument("--cap", metavar="bytes=NUMBER", help=help_text)
     arguments = parser.parse_args(argv)
     check_output_file(arguments.out, list(_WRITERS), arguments.force)
     out = Terminal()
@@ -55,17 +63,25 @@ def run(argv: Sequence[str]) -> int:
     records = sort_records(select_latest(load_records_in(arguments.folders), out), settings.algos)
     runs = build_table(records, settings.tail_rounds, root=root, conditions=settings.conditions)
     metric = runs.resolve_metric(settings.metric)
+    cap = None if arguments.cap is None else read_cap(arguments.cap)
+    cap_remarks: list[str] = []
+    if cap is not None:
+        runs, cap_remarks = cap_runs(runs, records, cap, metric)
+    if arguments.errors:
+        _print_means(runs, metric, out)
     records_by_condition: dict[tuple, list[Record]] = {}
     columns = [column_values(runs.frame[key]) for key in runs.condition_keys]
     for record, *values in zip(records, *columns, strict=True):
         records_by_condition.setdefault(tuple(values), []).append(record)
-    for values, part_records in records_by_condition.items():
+    for values, part_records in () if arguments.errors else records_by_condition.items():
         if len(records_by_condition) > 1:
             pairs = zip(runs.condition_keys, values, strict=True)
             out.print(" ".join(f"{key}={value}" for key, value in pairs if value is not None))
         part = runs
         if len(records_by_condition) > 1:
             part = build_table(part_records, settings.tail_rounds, root=root)
+            if cap is not None:
+                part, _ = cap_runs(part, part_records, cap, metric)
         given_metric = metric if settings.metric and metric in part.tail_metrics else None
         part_metric = part.resolve_metric(given_metric)
         shown_metrics = list(dict.fromkeys((part_metric, *structure_metrics(part_metric), "objective")))
@@ -78,10 +94,14 @@ def run(argv: Sequence[str]) -> int:
         out.print(best_marks_caption(part, part_metric, shown_metrics, has_ties=has_ties))
         for line in best_point_notes(part, part_metric):
             out.print(line)
+    for line in cap_remarks:
+        out.print(line)
     if arguments.paired:
         _print_paired_tests(runs, metric, compare_pairs(runs, metric), out)
+    if arguments.paired or arguments.errors:
         for key in [key for key in DATA_SEED_KEYS if runs.reads_files and key in runs.frame]:
-            out.print(f"{key} divides the same rows again: such repetitions are not independent, and p is too small")
+            out.print(f"{key} divides the same rows again: such repetitions are not independent, and p is too small, "
+                      "or an error")  # fmt: skip
     if arguments.out is not None:
         table = _WRITERS[arguments.out.suffix](runs, metric)
         write_atomically(arguments.out, table)
@@ -93,6 +113,60 @@ def run(argv: Sequence[str]) -> int:
             content = f"{len(runs)} runs, {len(runs.frame.columns)} columns"
         out.print(f"{arguments.out}: {content}")
     return 0
+
+
+def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
+    """Print the mean of each method over replicates with its Monte Carlo error, and paired differences with theirs."""
+    shown = [name for name in (metric, *_SIMULATION_METRICS, *structure_metrics(metric)) if name in runs.tail_metrics]
+    shown = list(dict.fromkeys(shown))
+    methods = estimate_methods(runs, metric, shown)
+    if not methods:
+        out.print("no run is done with a finite value, so that nothing has a mean")
+        return
+    problems = [key for key in runs.problem_keys(metric) if runs.frame[key].nunique(dropna=False) > 1]
+    keys = [key for key in runs.varied_keys if key not in SEED_KEYS and key not in problems]
+    headers = [
+        *problems,
+        "algo",
+        *keys,
+        *(metric_header(runs, name) for name in shown),
+        "replicates",
+        "lost",
+        "bytes up",
+    ]
+    rows = []
+    for method in methods:
+        cells = [format_number(method.point[key]) for key in (*problems, "algo", *keys)]
+        cells += [str(method.estimates[name]) for name in shown]
+        n_lost = sum(map(len, method.lost.values()))
+        rows.append([*cells, str(method.estimates[metric].count), str(n_lost or ""), f"{method.bytes_up.mean:.4g}"])
+    out.print_table(headers, rows, [*problems, "algo"])
+    out.print(
+        f"best by {metric}: {tail_caption(runs, shown)}; mean over replicates (Monte Carlo standard error); bytes up: "
+        "of a replicate, all points of the algorithm counted"
+    )
+    rows = []
+    has_unpaired = False
+    for pair in estimate_pairs(runs, metric, methods):
+        cells = [pair.problem[key] or "" for key in problems]
+        cells += [f"{pair.first.point['algo']} - {pair.second.point['algo']}", str(pair.difference)]
+        unpaired = ""
+        if any(pair.unpaired):
+            unpaired = f"{pair.unpaired[0]} and {pair.unpaired[1]}"
+            has_unpaired = True
+        rows.append([*cells, str(pair.difference.count), unpaired])
+    if rows:
+        texts = [*problems, f"difference of {metric}"]
+        out.print_table([*texts, "mean (MC error)", "pairs", "unpaired"], rows, texts)
+        out.print("differences replicate by replicate; the same replicates chose the best points, which favours "
+                  "algorithms with more points")  # fmt: skip
+    if has_unpaired:
+        out.print("unpaired: replicates that only the first and only the second algorithm has")
+    for method in methods:
+        for sentence in describe_lost(runs, method):
+            out.print(f"{sentence}: the mean is over the others")
+    for note in best_point_notes(runs, metric):
+        out.print(note)
 
 
 def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDifferences], out: Terminal) -> None:

@@ -1,0 +1,213 @@
+"""Means over the replicates of a simulation study with their Monte Carlo standard errors, and paired differences."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable, column_values, format_number
+
+Replicate = tuple[Any, ...]  # the values of the keys of seeds that vary, None for a seed that changes nothing
+_MAX_NAMED = 5  # replicates
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over replicates.
+
+    Attributes:
+        mean: the mean.
+        error: its Monte Carlo standard error, the standard deviation over the replicates by the root of their number;
+            nan of a single one.
+        count: the number of independent replicates: those of the data where these vary, each the mean of its seeds.
+    """
+
+    mean: float
+    error: float
+    count: int
+
+    def __str__(self) -> str:
+        """Return the mean to the second digit of its error, with the error: 0.8125 (0.0021)."""
+        if self.count < 2:
+            return f"{self.mean:.4g}"
+        decimals = 1 - int(np.floor(np.log10(self.error))) if self.error > 0 else -1
+        if not 0 <= decimals <= 8:
+            return f"{self.mean:.4g} ({self.error:.2g})"
+        return f"{self.mean:.{decimals}f} ({self.error:.{decimals}f})"
+
+
+@dataclass(frozen=True)
+class MethodMeans:
+    """The best point of a method on a problem, with its means over replicates.
+
+    Attributes:
+        point: the point, as a row of ``RunTable.fold_seeds``.
+        values: the metric by which points are compared, of each replicate that is done.
+        estimates: the mean of each shown metric.
+        bytes_up: the mean of the bytes that a replicate sends up, of all points of the method on the problem.
+        lost: the replicates that are not done, by their status.
+    """
+
+    point: Mapping[str, Any]
+    values: Mapping[Replicate, float]
+    estimates: Mapping[str, Estimate]
+    bytes_up: Estimate
+    lost: Mapping[str, Sequence[Replicate]]
+
+
+@dataclass(frozen=True)
+class PairMeans:
+    """The difference between two methods on a problem, paired by replicate.
+
+    Attributes:
+        problem: the values of the keys that tell problems apart, as text.
+        first, second: the methods, the better one first.
+        difference: the mean of the differences of common replicates.
+        unpaired: the number of replicates that only the first and only the second method has.
+    """
+
+    problem: Mapping[str, str | None]
+    first: MethodMeans
+    second: MethodMeans
+    difference: Estimate
+    unpaired: tuple[int, int]
+
+
+def varied_seeds(runs: RunTable) -> list[str]:
+    """Return the keys of seeds that vary."""
+    return [key for key in SEED_KEYS if key in runs.frame]
+
+
+def replicates_of(runs: RunTable) -> list[Replicate]:
+    """Return the replicate of each run. A baseline draws nothing by ``seed``, and is run once for all its values."""
+    keys = varied_seeds(runs)
+    replicates: list[Replicate] = [()] * len(runs)
+    if keys:
+        replicates = list(zip(*(column_values(runs.frame[key]) for key in keys), strict=True))
+    if "seed" in keys:
+        for run in np.flatnonzero(runs.are_baselines()):
+            replicates[run] = (None, *replicates[run][1:])
+    return replicates
+
+
+def pair_replicates(first: Mapping[Replicate, float], second: Mapping[Replicate, float]) -> dict[Replicate, float]:
+    """Return the first value minus the second one of each replicate that both have."""
+    if _draws_nothing(first) and not _draws_nothing(second):
+        return {replicate: -difference for replicate, difference in pair_replicates(second, first).items()}
+    differences = {}
+    for replicate, value in first.items():
+        other = second.get(replicate, second.get((None, *replicate[1:])))
+        if other is not None:
+            differences[replicate] = value - other
+    return differences
+
+
+def _draws_nothing(values: Mapping[Replicate, float]) -> bool:
+    return any(replicate[:1] == (None,) for replicate in values)
+
+
+def estimate_mean(values: Mapping[Replicate, float], keys: Sequence[str]) -> Estimate:
+    """Return the mean over replicates; ``keys`` are those of their seeds.
+
+    Runs on the same data with other cohorts are no independent replicates of the data: where data vary, each data set
+    counts once, with the mean over its seeds.
+    """
+    groups: dict[Any, list[float]] = {}
+    for key in reversed(keys):  # the seed of the data, of the split, of cohorts
+        groups = {}
+        for replicate, value in values.items():
+            groups.setdefault(replicate[keys.index(key)], []).append(value)
+        if len(groups) > 1:
+            break
+    means = np.array([np.mean(group) for group in groups.values()] or [*values.values()])
+    error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else np.nan
+    return Estimate(float(means.mean()), error, len(means))
+
+
+def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> list[MethodMeans]:
+    """Return the means of each method on each problem, in the order of the table, at its best point by ``metric``.
+
+    The best point is that of ``RunTable.best_points``. Where each point of a method has lost a replicate, which
+    diverged for example, the best of the points that have lost fewest is taken, and ``lost`` names the replicates. A
+    method without any replicate that is done is left out.
+    """
+    points = runs.fold_seeds(metric)
+    keys = ["algo", *runs.problem_keys(metric)]
+    best_rows = {tuple(row["rows"]) for row in runs.best_points(metric).to_dict("records")}
+    replicates = replicates_of(runs)
+    statuses = runs.frame["status"].tolist()
+    tails = {name: runs.tail_values(name) for name in dict.fromkeys((metric, *shown))}
+    sent = np.nan_to_num(runs.column("bytes_up"))
+    seeds = varied_seeds(runs)
+    methods = []
+    for _, group in points.groupby(keys, sort=False, dropna=False):
+        point = _choose_point(group, best_rows, runs.metrics.sign(metric))
+        if point is None:
+            continue
+        lost: dict[str, list[Replicate]] = {}
+        done = []
+        for run in point["runs"]:
+            if statuses[run] == "done" and np.isfinite(tails[metric][run]):
+                done.append(run)
+            else:
+                status = "without a finite value" if statuses[run] == "done" else statuses[run]
+                lost.setdefault(status, []).append(replicates[run])
+        values = {name: {replicates[run]: float(tail[run]) for run in done} for name, tail in tails.items()}
+        bytes_up: dict[Replicate, float] = {}
+        for run in (run for runs_of_point in group["runs"] for run in runs_of_point):
+            bytes_up[replicates[run]] = bytes_up.get(replicates[run], 0.0) + sent[run]
+        estimates = {name: estimate_mean(values[name], seeds) for name in values}
+        methods.append(MethodMeans(point, values[metric], estimates, estimate_mean(bytes_up, seeds), lost))
+    return methods
+
+
+def _choose_point(points: DataFrame, best_rows: set[tuple], sign: int) -> dict[str, Any] | None:
+    """Return the best of a method's points on a problem; None if no replicate of any of them is done."""
+    rows = [row for row in points.to_dict("records") if row["seeds"]]
+    for row in rows:
+        if tuple(row["rows"]) in best_rows:
+            return row
+    return min(rows, key=lambda row: (len(row["runs"]) - row["seeds"], sign * row["metric"]), default=None)
+
+
+def estimate_pairs(runs: RunTable, metric: str, methods: Sequence[MethodMeans]) -> list[PairMeans]:
+    """Return the paired difference of each two methods on the same problem, the better one first.
+
+    A baseline that does not depend on a condition, which its point leaves empty, is compared under each of its values.
+    """
+    keys = runs.problem_keys(metric)
+    by_problem: dict[tuple[str | None, ...], list[MethodMeans]] = {}
+    for method in methods:
+        problem = tuple(format_number(method.point[key]) or None for key in keys)
+        by_problem.setdefault(problem, []).append(method)
+    pairs = []
+    for problem, group in runs.join_open_conditions(keys, by_problem).items():
+        ranked = sorted(group, key=lambda method: runs.metrics.sign(metric) * method.estimates[metric].mean)
+        for first, second in combinations(ranked, 2):
+            differences = pair_replicates(first.values, second.values)
+            if not differences:
+                continue
+            unpaired = [0, 0]
+            for i, values in enumerate((first.values, second.values)):
+                if not _draws_nothing(values):
+                    unpaired[i] = len(values) - len(differences)
+            estimate = estimate_mean(differences, varied_seeds(runs))
+            values_of_key = dict(zip(keys, problem, strict=True))
+            pairs.append(PairMeans(values_of_key, first, second, estimate, (unpaired[0], unpaired[1])))
+    return pairs
+
+
+def describe_lost(runs: RunTable, method: MethodMeans) -> list[str]:
+    """Return a sentence for each status of lost replicates, which names them."""
+    keys = varied_seeds(runs)
+    total = len(method.point["runs"])
+    sentences = []
+    for status, replicates in method.lost.items():
+        named = [" ".join(f"{key}={value}" for key, value in zip(keys, r, strict=True)) for r in replicates]
+        if len(named) > _MAX_NAMED:
+            named[_MAX_NAMED:] = [f"{len(named) - _MAX_NAMED} more"]
+        names = f" ({', '.join(named)})" if keys else ""
+        sentences.append(f"{method.point['algo']}: {len(replicates)} of {total} replicates {status}{names}")
+    return sentences

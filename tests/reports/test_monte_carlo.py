@@ -1,0 +1,154 @@
+"""Means over replicates, their Monte Carlo errors and paired differences; and runs compared at equal bytes."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_records import fake_config, fake_record, fake_rows
+
+from fcorun import UserError, load_records
+from fcorun.base.records.sweep_settings import SweepSettings, save_settings
+from fcorun.interface.cli.commands import main
+from fcorun.reports.build_table import build_table
+from fcorun.reports.byte_cap import cap_runs, read_cap
+from fcorun.reports.monte_carlo import Estimate, describe_lost, estimate_mean, estimate_methods, estimate_pairs
+from fcorun.reports.run_table import RunTable
+
+COUNT = 12
+
+
+def replicate(algo: str, seed: int, rate: float = 0.1, status: str = "done", **more) -> None:
+    """Write the record of a replicate, whose objective ends at a level that the seed draws."""
+    rng = np.random.default_rng([seed, len(algo)])
+    level = float(rng.gamma(9.0) + 10 * rate + 0.5 * np.random.default_rng(seed).standard_normal())
+    settings = fake_config(algo, seed=seed, data__seed=seed, algo__client_lr=rate, **more)
+    fake_record(f"s/{algo}-{rate}-{seed}-{len(more)}", settings, fake_rows(level), status)
+
+
+@pytest.fixture
+def study() -> RunTable:
+    """Two methods with two rates each on twelve data sets; fedmid lacks two, and diverged on one at both rates."""
+    for rate in (0.1, 0.2):
+        for seed in range(COUNT):
+            replicate("feddualavg", seed, rate)
+        for seed in range(COUNT - 2):
+            replicate("fedmid", seed, rate, "diverged" if seed == 3 else "done")
+    runs = build_table(load_records("s"), root=Path("s"))
+    runs.frame.to_csv("results.csv", index=False)
+    return runs
+
+
+def test_means_errors_and_paired_differences_are_those_of_pandas(study):
+    methods = estimate_methods(study, "objective", ["objective", "support_f1"])
+    frame = pd.read_csv("results.csv")
+    chosen = frame[(frame["algo.client_lr"] == 0.1) & (frame["status"] == "done")]
+    for method in methods:
+        runs = chosen[chosen["algo"] == method.point["algo"]]
+        for name in ("objective", "support_f1"):
+            estimate = method.estimates[name]
+            assert estimate.mean == pytest.approx(runs[f"tail_{name}"].mean(), rel=1e-12)
+            assert estimate.error == pytest.approx(runs[f"tail_{name}"].sem(), rel=1e-12)
+        assert method.bytes_up.mean == 2 * 8 * 40  # both rates, also of the run that diverged
+    assert [method.estimates["objective"].count for method in methods] == [12, 9]
+    (pair,) = estimate_pairs(study, "objective", methods)
+    by_seed = chosen.pivot(index="data.seed", columns="algo", values="tail_objective")
+    names = [pair.first.point["algo"], pair.second.point["algo"]]
+    differences = (by_seed[names[0]] - by_seed[names[1]]).dropna()
+    assert pair.difference.mean == pytest.approx(differences.mean(), rel=1e-12)
+    assert pair.difference.error == pytest.approx(differences.sem(), rel=1e-12)
+    assert pair.difference.count == 9
+    assert dict(zip(names, pair.unpaired, strict=True)) == {"feddualavg": 3, "fedmid": 0}
+
+
+def test_a_diverged_replicate_is_counted_and_named(study, capsys):
+    (method,) = [m for m in estimate_methods(study, "objective") if m.point["algo"] == "fedmid"]
+    assert describe_lost(study, method) == ["fedmid: 1 of 10 replicates diverged (seed=3 data.seed=3)"]
+    assert main(["results", "s", "--errors", "--metric", "objective"]) == 0
+    out = capsys.readouterr().out
+    assert "fedmid: 1 of 10 replicates diverged (seed=3 data.seed=3): the mean is over the others\n" in out
+    assert "unpaired: replicates that only the first and only the second algorithm has\n" in out
+    (line,) = [line for line in out.splitlines() if line.startswith("fedmid ")]
+    assert line.split()[-3:] == ["9", "1", "640"]
+
+
+def test_seeds_of_cohorts_on_one_data_set_are_no_replicates_of_the_data():
+    """Of a balanced design the error is that of the means of the data sets."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(5)[:, None] + 0.1 * rng.standard_normal((5, 8))
+    crossed = {(seed, data): values[data, seed] for data in range(5) for seed in range(8)}
+    estimate = estimate_mean(crossed, ["seed", "data.seed"])
+    assert estimate.count == 5
+    assert estimate.mean == pytest.approx(values.mean())
+    assert estimate.error == pytest.approx(values.mean(1).std(ddof=1) / np.sqrt(5))
+    one_data_set = estimate_mean({(seed, 7): values[0, seed] for seed in range(8)}, ["seed", "data.seed"])
+    assert one_data_set.error == pytest.approx(values[0].std(ddof=1) / np.sqrt(8))
+
+
+def test_a_mean_is_written_to_the_second_digit_of_its_error():
+    texts = [
+        Estimate(0.81251, 0.0021, 9),
+        Estimate(12345.6, 230.0, 9),
+        Estimate(1.04, 0.1, 9),
+        Estimate(0.5, np.nan, 1),
+    ]
+    assert [str(estimate) for estimate in texts] == ["0.8125 (0.0021)", "1.235e+04 (2.3e+02)", "1.04 (0.10)", "0.5"]
+    assert str(Estimate(1.0, 0.0, 9)) == "1 (0)"
+
+
+def test_a_baseline_is_compared_with_every_seed_and_under_every_condition():
+    for cohort in (4, 8):
+        for seed in range(3):
+            settings = fake_config(seed=seed, clients_per_round=cohort)
+            fake_record(f"s/{cohort}-{seed}", settings, fake_rows(cohort + seed))
+    fake_record("s/b", fake_config("centralized", clients_per_round=4), fake_rows(1.0, silent=True))
+    runs = build_table(load_records("s"), conditions=["clients_per_round"])
+    pairs = estimate_pairs(runs, "objective", estimate_methods(runs, "objective"))
+    assert [pair.problem["clients_per_round"] for pair in pairs] == ["4", "8"]
+    assert [pair.unpaired for pair in pairs] == [(0, 0), (0, 0)]
+    for pair, cohort in zip(pairs, (4, 8), strict=True):
+        assert pair.first.point["algo"] == "centralized"
+        assert pair.difference == Estimate(pytest.approx(1 - 1.25 * (cohort + 1)), pytest.approx(1.25 / 3**0.5), 3)
+
+
+def test_a_cap_counts_the_uploads_of_all_points_and_compares_there():
+    """The oracle is the definition: rates at 8 and 24 bytes a round, and a method without a grid at 8."""
+    for seed in range(3):
+        for algo, rate, size in (("feddualavg", 0.1, 1), ("feddualavg", 0.2, 3), ("fedmid", 0.1, 1)):
+            rows = fake_rows(1 + rate + seed, rounds=100)
+            rows = [row | {"bytes_up": size * row["bytes_up"]} for row in rows]
+            settings = fake_config(algo, seed=seed, algo__client_lr=rate, rounds=100)
+            fake_record(f"s/{algo}-{rate}-{seed}", settings, rows)
+    fake_record("s/b", fake_config("centralized", rounds=100), fake_rows(1.0, rounds=100, silent=True))
+    records = load_records("s")
+    runs = build_table(records)
+    for cap, rounds in ((1000.0, {"feddualavg": 30, "fedmid": 100}), (640.0, {"feddualavg": 20, "fedmid": 80})):
+        capped, remarks = cap_runs(runs, records, cap, "objective")
+        for run, record in enumerate(records):
+            last = rounds.get(record.config["algo"]["name"], 100)
+            row = next(row for row in record.rows if row["round"] == last)
+            assert capped.tail_values("objective")[run] == row["objective"]
+            assert capped.column("bytes_up")[run] == row["bytes_up"]
+        together = capped.frame.groupby(["algo", "seed"])["bytes_up"].sum()
+        assert (together <= cap).all()
+        assert any("centralized: no uploads" in remark for remark in remarks)
+        assert any("fedmid: ended at 800 bytes" in remark for remark in remarks) == (cap == 1000)
+    with pytest.raises(UserError, match=r"--cap bytes=300 is below the first evaluation of feddualavg: its 2 runs .* "
+                                        r"320 bytes after 10 rounds; give a larger cap"):  # fmt: skip
+        cap_runs(runs, records, 300.0, "objective")
+
+
+@pytest.mark.parametrize("text", ["1e6", "rounds=10", "bytes=many", "bytes=0", "bytes=nan"])
+def test_a_cap_is_a_number_of_bytes(text):
+    with pytest.raises(UserError, match=f"--cap {text} is no number of bytes: give --cap bytes=1.4e6"):
+        read_cap(text)
+
+
+def test_tables_say_that_they_are_of_a_cap(study, capsys):
+    save_settings(Path("s"), SweepSettings(metric="objective"))
+    for options in (["--errors"], ["--paired"]):
+        assert main(["results", "s", "--cap", "bytes=400", *options]) == 0
+        out = capsys.readouterr().out
+        assert "at the last evaluation at which all points of a method had sent up at most 400 bytes" in out
+        assert "at the cap" in out
+        assert "last 20" not in out
