@@ -15,7 +15,7 @@ from fcorun.base.records.formats import json_text, yaml_text
 from fcorun.base.records.record import Record
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.objectives import Cox, LeastSquares, Logistic, Poisson
-from fcorun.results.inference.sums import ModelRows
+from fcorun.results.inference.sums import ModelRows, PooledSums
 from fcorun.results.models.inference import count_indicators
 from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.sites.plan.messages.message_kind import Stage, list_kinds
@@ -318,6 +318,36 @@ def test_an_indicator_with_few_rows_at_each_site_has_no_interval(float64):
     assert explained[False][0] == "no rows, where sites report counts below min_cell as 0"
     assert np.isnan(explained[False][1])
     assert explained[True] == ("3 events in 6 rows", 6)
+
+
+@pytest.mark.parametrize(("masked", "reason"), [(True, "rows of 3 groups"), (False, "rows of no groups, where sites")])
+def test_a_level_of_one_group_of_each_site_has_no_interval(float64, masked, reason):
+    """Ten rows with the level at each of three sites are of one patient."""
+    x = np.column_stack([np.arange(40) < 10, np.arange(40.0), np.ones(40)])
+    rows = ModelRows(x, np.arange(40) % 2.0, np.full(40, 1 / 120), np.zeros(40))
+    cluster = np.repeat([2, 0, 1, 3, 4, 5, 6, 7], [10, 5, 5, 4, 4, 4, 4, 4])
+    site = IntervalSums(Logistic(), rows, 120, np.zeros(2), np.ones(2), 3, 10, masked=masked, cluster=cluster)
+    answers = dict.fromkeys(NAMES, Message("value_counts", {}, answer(site, "value_counts", {})))
+    described = SimpleNamespace(request=lambda name, arrays: answers, sum_errors={})
+    described.sum_name = "all sites" if masked else None
+    sums = SiteSums(described, 2, 3, 0, kept=np.arange(3), by_group=True)  # type: ignore[arg-type]
+    counts = count_indicators(sums, Logistic(), 2)
+    assert counts.clusters["low"].rows[0] == 21
+    assert counts.explain_few(0, None, ("ward=eye", "age")).startswith(reason)
+    assert counts.rows[0] == 30
+    pooled = PooledSums(Logistic(), rows, cluster)
+    assert count_indicators(pooled, Logistic(), 2).explain_few(0, None, ("ward=eye", "age")) == "rows of 1 group"
+
+
+def test_a_plan_tells_of_counts_of_groups_where_groups_are_clusters():
+    by_group = ("data.group=patient", "data.ignore=[time]")
+    counts = {}
+    for cluster in ("group", "none"):
+        quantities = plan_of("reg=none", *by_group, cluster=cluster).quantities
+        (counts[cluster],) = [listed for listed in quantities if listed.message == "value_counts"]
+    assert "counts of groups" in counts["group"].content
+    assert counts["group"].numbers.startswith("12 for each feature")
+    assert "groups" not in counts["none"].content
 
 
 def test_counts_below_min_cell_are_none(float64):

@@ -109,12 +109,37 @@ class ValueCounts(NamedTuple):
     target_at_high: np.ndarray
 
 
+class ClusterCounts(NamedTuple):
+    """The number of clusters with rows at a value of each feature.
+
+    Attributes:
+        rows: the clusters with rows at the value (p,).
+        events, rest: those with an event in these rows, and those with a row without an event among them (p,).
+    """
+
+    rows: np.ndarray
+    events: np.ndarray
+    rest: np.ndarray
+
+    @classmethod
+    def of_rows(cls, has_value: np.ndarray, has_event: np.ndarray, cluster: np.ndarray) -> "ClusterCounts":
+        """Count the clusters (n,) of rows that have the value of each feature, (n, p), and an event or none, (n,)."""
+        order = np.argsort(cluster, kind="stable")
+        begins = np.flatnonzero(np.diff(cluster[order], prepend=-1))
+
+        def count(mask: np.ndarray) -> np.ndarray:
+            return np.logical_or.reduceat(mask[order], begins).sum(axis=0)
+
+        return cls(count(has_value), count(has_value & has_event[:, None]), count(has_value & ~has_event[:, None]))
+
+
 class RowSums(ABC):
     """The sums over all rows, wherever these are.
 
     Attributes:
         loss_error: the largest error of a loss, 0 unless masks round it.
         hides_few: whether the counts of ``two_values`` leave out sites with few rows.
+        n_clusters: the number of clusters; None: the rows are independent, or only ``scores`` tells.
     """
 
     @property
@@ -124,6 +149,10 @@ class RowSums(ABC):
     @property
     def hides_few(self) -> bool:
         return False
+
+    @property
+    def n_clusters(self) -> int | None:
+        return None
 
     @abstractmethod
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
@@ -140,6 +169,10 @@ class RowSums(ABC):
     @abstractmethod
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
         """Return whether each feature is known to have two values (p,), and the counts of the rows at these."""
+
+    @abstractmethod
+    def count_clusters(self) -> dict[str, ClusterCounts]:
+        """Return the counts of clusters at the two values, ``low`` and ``high``; none if the rows are independent."""
 
     @abstractmethod
     def restrict(self, parameter_numbers: np.ndarray) -> Self:
@@ -171,6 +204,34 @@ class PooledSums(RowSums):
         return sum_moments(self.rows, center)
 
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
+        at_low, at_high, y = self._find_values()
+        counts = ValueCounts(
+            rows=len(y),
+            target=float(y.sum()),
+            at_low=at_low.sum(axis=0),
+            at_high=at_high.sum(axis=0),
+            target_at_low=y @ at_low,
+            target_at_high=y @ at_high,
+        )
+        return ~at_low.all(axis=0) & (counts.at_low + counts.at_high == counts.rows), counts
+
+    @property
+    def n_clusters(self) -> int | None:
+        return None if self.cluster is None else len(np.unique(self.cluster[self.rows.weight > 0]))
+
+    def count_clusters(self) -> dict[str, ClusterCounts]:
+        if self.cluster is None:
+            return {}
+        at_low, at_high, y = self._find_values()
+        cluster = self.cluster[self.rows.weight > 0]
+        values = {"low": at_low, "high": at_high}
+        return {name: ClusterCounts.of_rows(mask, y > 0, cluster) for name, mask in values.items()}
+
+    def _find_values(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rows with a weight at the lowest and at the highest value of each feature, (n, p), and targets.
+
+        The targets (n,) of times to events are 1 for an event, else 0.
+        """
         has_weight = self.rows.weight > 0
         x = self.rows.x[has_weight]
         y = self.rows.y[has_weight]
@@ -179,17 +240,7 @@ class PooledSums(RowSums):
         low = x.min(axis=0, initial=np.inf)
         high = x.max(axis=0, initial=-np.inf)
         slack = 1e-9 * (high - low)
-        at_low = x <= low + slack
-        at_high = x >= high - slack
-        counts = ValueCounts(
-            rows=len(x),
-            target=float(y.sum()),
-            at_low=at_low.sum(axis=0),
-            at_high=at_high.sum(axis=0),
-            target_at_low=y @ at_low,
-            target_at_high=y @ at_high,
-        )
-        return (low < high) & (counts.at_low + counts.at_high == counts.rows), counts
+        return x <= low + slack, x >= high - slack, y
 
     def take(self, mask: np.ndarray) -> Self:
         """Return the sums over the rows of a mask (n,), whose weights sum to one again."""

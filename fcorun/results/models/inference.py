@@ -20,6 +20,7 @@ from fcorun.methods.problem.separation import find_separation
 from fcorun.results.inference.estimates import Estimates, debiased_estimates, pool_estimates, wald_estimates
 from fcorun.results.inference.solution import PenalizedSolution, Penalty, SingularHessian, solve
 from fcorun.results.inference.sums import (
+    ClusterCounts,
     ModelRows,
     PooledSums,
     RowSums,
@@ -39,7 +40,7 @@ from fcorun.results.models.inference_problem import (
 )
 from fcorun.results.models.multiple_imputation import prepare_imputations
 
-MIN_COUNT = 5  # rows, events and rows without an event, of an indicator with an interval
+MIN_COUNT = 5  # rows, events and rows without an event, of an indicator with an interval, and clusters with such rows
 _NO_CURVATURE = 1e-14  # of a feature that does not vary in any risk set, relative to its mean square: rounding
 
 
@@ -53,6 +54,9 @@ class IndicatorCounts:
         has_events: whether the target is events: of two classes, numbers of events, or times to events.
         has_two_classes: whether a target of two classes needs rows without an event, too.
         hides_few: whether a site's counts below its min_cell are 0 in these sums.
+        clusters: the counts of clusters at the two values, ``low`` and ``high``; none if the rows are independent.
+        cluster_name: what a cluster is, "group" or "client".
+        least_clusters: the least number of clusters at a value, with events, and without.
     """
 
     is_indicator: np.ndarray
@@ -60,6 +64,9 @@ class IndicatorCounts:
     has_events: bool
     has_two_classes: bool
     hides_few: bool
+    clusters: dict[str, ClusterCounts] = field(default_factory=dict)
+    cluster_name: str = "group"
+    least_clusters: int = MIN_COUNT
 
     @property
     def rows(self) -> np.ndarray:
@@ -79,29 +86,50 @@ class IndicatorCounts:
         return np.where(self.is_indicator & ((counts > 0) | (not self.hides_few)), counts, np.nan)
 
     def explain_few(self, feature: int, reference: int | None, names: tuple[str, ...]) -> str:
-        """Return why a feature has too few rows or events for an interval, "" if it has enough.
+        """Return why a feature has too few rows, events or clusters for an interval, "" if it has enough.
 
         The residuals of so few rows, or of rows with almost no events, are all small, and so is a sandwich of them,
-        whatever the coefficient. ``reference`` is the level that the feature is compared with, None: all other rows.
+        whatever the coefficient. So is one of few clusters: the scores of a cluster that alone has a level sum to 0.
+        ``reference`` is the level that the feature is compared with, None: all other rows.
         """
         counts = self.counts
-        compared = [(counts.at_high[feature], counts.target_at_high[feature], "")]
+        at_high = (counts.at_high, counts.target_at_high, self.clusters.get("high"))
+        at_low = (counts.at_low, counts.target_at_low, self.clusters.get("low"))
+        compared = [(feature, at_high, "")]
         if reference is None:
-            compared.append((counts.at_low[feature], counts.target_at_low[feature], " at its other value"))
+            compared.append((feature, at_low, " at its other value"))
         else:
-            of_reference = f" of {names[reference]}"
-            compared.append((counts.at_high[reference], counts.target_at_high[reference], of_reference))
-        for n_rows, events, place in compared if self.is_indicator[feature] else ():
-            few = describe_few(n_rows, int(events) if self.has_events else None, self.has_two_classes)
+            compared.append((reference, at_high, f" of {names[reference]}"))
+        for number, (n_rows, events, clusters), place in compared if self.is_indicator[feature] else ():
+            few = describe_few(n_rows[number], int(events[number]) if self.has_events else None, self.has_two_classes)
+            if not few and clusters is not None:
+                few = self._describe_few_clusters(ClusterCounts(*(values[number] for values in clusters)))
             if few and self.hides_few:
                 few += ", where sites report counts below min_cell as 0"
             if few:
                 return few + place
         return ""
 
+    def _describe_few_clusters(self, counts: ClusterCounts) -> str:
+        """Return the clusters with rows at a value, or with events or rows without one, if they are few, else ""."""
+        needed = [(counts.rows, "rows of")]
+        if self.has_events:
+            needed.append((counts.events, "events in"))
+        if self.has_two_classes:
+            needed.append((counts.rest, "rows without an event in"))
+        for n_clusters, what in needed:
+            if n_clusters < self.least_clusters:
+                return f"{what} {_count(int(n_clusters), self.cluster_name)}"
+        return ""
 
-def count_indicators(sums: RowSums, objective: LinearModel, n_features: int) -> IndicatorCounts:
-    """Return the counts of the features with two values. Takes two passes over rows."""
+
+def count_indicators(
+    sums: RowSums, objective: LinearModel, n_features: int, cluster_name: str = "group"
+) -> IndicatorCounts:
+    """Return the counts of the features with two values. Takes two passes over rows, and two over those in clusters.
+
+    Of fewer than 5 clusters all must have a value and its events: that clusters are few is another remark.
+    """
     is_indicator, counts = sums.two_values()
     has_two_classes = isinstance(objective, Logistic)
     return IndicatorCounts(
@@ -110,6 +138,9 @@ def count_indicators(sums: RowSums, objective: LinearModel, n_features: int) -> 
         has_events=has_two_classes or isinstance(objective, (Poisson, Cox)),
         has_two_classes=has_two_classes,
         hides_few=sums.hides_few,
+        clusters=sums.count_clusters(),
+        cluster_name=cluster_name,
+        least_clusters=min(MIN_COUNT, sums.n_clusters or MIN_COUNT),
     )
 
 
@@ -285,7 +316,7 @@ def infer_from_sums(
         if not candidates.any():
             raise UserError("`method=split`: the first half selects no feature that varies in the second: give a "
                             "record with a smaller `reg.strength`")  # fmt: skip
-    indicators = count_indicators(sums, problem.objective, problem.n_features)
+    indicators = count_indicators(sums, problem.objective, problem.n_features, options.cluster)
     parameters = choose_parameters(problem, candidates, indicators.counts.at_high, curvature)
     restricted = sums.restrict(parameters.numbers)
     n_rows = indicators.counts.rows

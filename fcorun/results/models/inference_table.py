@@ -494,6 +494,7 @@ def _warn_of_sparse_indicators(inference: Inference) -> str:
         if reason := inference.explain_withheld(feature):
             withheld.append(f"{names[feature]} ({reason})")
             is_rare = min(counts.at_low[feature], counts.at_high[feature]) < RARE_SHARE * inference.n_rows
+            is_rare |= any(clusters.rows[feature] < MIN_COUNT for clusters in inference.indicators.clusters.values())
             advice.add(
                 "join rare levels" if is_rare else word("leave out what was recorded after the outcome (`data.ignore`)")
             )
@@ -505,6 +506,8 @@ def _warn_of_sparse_indicators(inference: Inference) -> str:
         counted = "rows or events"
     else:
         counted = "rows"
+    if inference.indicators.clusters:
+        counted += f", or {inference.indicators.cluster_name}s with such rows"
     return (f"no interval of {abbreviate(withheld)}: below {MIN_COUNT} {counted}, standard errors are far too small; "
             f"{', and '.join(sorted(advice))}")  # fmt: skip
 

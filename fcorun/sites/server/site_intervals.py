@@ -17,12 +17,20 @@ from fcorun.methods.regularizers.regularizer import Regularizer
 from fcorun.reports.pictures.forest import make_files
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.inference.solution import NO_OPTIMUM_ADVICE
-from fcorun.results.inference.sums import DerivativeSums, MomentSums, PooledSums, RowSums, SquaredScores, ValueCounts
+from fcorun.results.inference.sums import (
+    ClusterCounts,
+    DerivativeSums,
+    MomentSums,
+    PooledSums,
+    RowSums,
+    SquaredScores,
+    ValueCounts,
+)
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.models.inference import infer_from_sums
 from fcorun.results.models.inference_problem import make_problem
 from fcorun.results.models.inference_table import build_table, describe, find_warnings
-from fcorun.sites.plan.messages.interval_messages import Derivatives
+from fcorun.sites.plan.messages.interval_messages import Derivatives, name_group_counts
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import MAX_DERIVATIVES, PlannedIntervals
 from fcorun.sites.transport.messages import SiteLost, SiteRefusal
@@ -38,6 +46,7 @@ class SiteSums(RowSums):
         n_parameters: the number of parameters, p.
         n_columns: the number of columns that features come from, whose gaps are counted; 0 without an encoding.
         kept: the numbers of the parameters that the sums are in (q,).
+        by_group: whether groups of rows are clusters, which are counted at the values of features.
     """
 
     rows: SiteRows
@@ -45,6 +54,7 @@ class SiteSums(RowSums):
     n_parameters: int
     n_columns: int
     kept: np.ndarray
+    by_group: bool = False
     _answers: dict[tuple[str, bytes], Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -104,11 +114,19 @@ class SiteSums(RowSums):
         """
         total = self._count_values()
         columns = {"others": total["others"]} | {name: total[name] for name in ValueCounts._fields[2:]}
-        n_others = self.n_parameters - self.n_features
-        others, *counts = (np.append(values, np.zeros(n_others, values.dtype))[self.kept]
-                           for values in columns.values())  # fmt: skip
+        others, *counts = map(self._keep, columns.values())
         is_indicator = (others == 0) & (counts[0] + counts[1] <= int(total["rows"]))
         return is_indicator, ValueCounts(int(total["rows"]), float(total["target"]), *counts)
+
+    def count_clusters(self) -> dict[str, ClusterCounts]:
+        """Return the counts of groups with rows at 0 and at 1 of each feature (q,), where groups are clusters."""
+        if not self.by_group:
+            return {}
+        total = self._count_values()
+        return {
+            value: ClusterCounts(*(self._keep(total[name]) for name in name_group_counts(value)))
+            for value in ("low", "high")
+        }
 
     def two_other_values(self) -> np.ndarray:
         """Return the numbers of the features with at most two values at each site, which are not 0 and 1."""
@@ -130,7 +148,13 @@ class SiteSums(RowSums):
         sums = ((self.n_features,), "f")
         shapes = {"rows": ((), "i"), "target": ((), "f"), "gaps": ((self.n_columns,), "i"), "others": counts}
         shapes |= {"many": counts, "at_low": counts, "at_high": counts}
+        if self.by_group:
+            shapes |= dict.fromkeys([*name_group_counts("low"), *name_group_counts("high")], counts)
         return self._ask("value_counts", shapes | {"target_at_low": sums, "target_at_high": sums})
+
+    def _keep(self, counts: np.ndarray) -> np.ndarray:
+        """Return the counts (q,) of the kept parameters, from those of the features (d,): 0 of an intercept."""
+        return np.append(counts, np.zeros(self.n_parameters - self.n_features, counts.dtype))[self.kept]
 
     def _symmetric(self, triangle: np.ndarray) -> np.ndarray:
         """Return the matrix (q, q) of the matrix in all parameters whose upper triangle is given."""
@@ -186,7 +210,8 @@ def infer_over_sites(
         with jax.enable_x64(True):
             problem = make_problem(record, experiment, data, resolved_regularizer(experiment, record))
             kept = np.arange(len(problem.theta))
-            sums = SiteSums(rows, problem.n_features, len(kept), len(columns), kept)
+            by_group = planned.cluster == "group"
+            sums = SiteSums(rows, problem.n_features, len(kept), len(columns), kept=kept, by_group=by_group)
             inference = infer_from_sums(problem, planned.resolve(problem), sums)
             inference = replace(inference, filled_gaps=sums.filled_gaps(columns))
             warnings = find_warnings(inference)

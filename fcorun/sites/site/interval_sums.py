@@ -21,6 +21,7 @@ from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import LinearModel
 from fcorun.methods.problem.solver import gather_site_rows
 from fcorun.results.inference.sums import (
+    ClusterCounts,
     ModelRows,
     row_shares,
     score_rows_or_clusters,
@@ -28,6 +29,7 @@ from fcorun.results.inference.sums import (
     sum_moments,
 )
 from fcorun.results.models.inference_problem import feature_scaling, make_model_rows
+from fcorun.sites.plan.messages.interval_messages import name_group_counts
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.tables.summed_sets import effective_number
@@ -178,9 +180,11 @@ class IntervalSums:
     def count_values(self) -> Arrays:
         """Return the counts of all rows, of those at 0 and at 1 of each feature, of their events, and of gaps.
 
-        ``others`` and ``many`` say whether a feature has other values, and more than two.
+        Where groups are clusters, groups with such rows are counted, too. ``others`` and ``many`` say whether a feature
+        has other values, and more than two.
         """
-        rows = self.rows.take(self.rows.weight > 0)
+        has_weight = self.rows.weight > 0
+        rows = self.rows.take(has_weight)
         x = rows.x[:, : len(self.zero)]
         slack = _SLACK * (self.one - self.zero)
         masks = {"at_low": np.abs(x - self.zero) <= slack, "at_high": np.abs(x - self.one) <= slack}
@@ -209,6 +213,10 @@ class IntervalSums:
                 n_events = self._without_few(n_events)
                 n_events = np.where(n_rows > 0, n_events, 0.0)
             arrays |= {name: n_rows, f"target_{name}": n_events}
+            if self.cluster is not None:
+                groups = ClusterCounts.of_rows(mask, events > 0, self.cluster[has_weight])
+                sent_names = name_group_counts(name.removeprefix("at_"))
+                arrays |= {sent: self._without_few(count) for sent, count in zip(sent_names, groups, strict=True)}
         return arrays
 
     def _without_few(self, counts: np.ndarray) -> np.ndarray:

@@ -225,6 +225,49 @@ def test_few_rows_of_a_level_have_no_interval_whatever_the_target():
     assert table.loc["ward=icu", "method"] == "Wald"
 
 
+@pytest.mark.parametrize(
+    ("n_patients", "cluster", "reason"),
+    [
+        (1, "group", "rows of 1 group"),
+        (4, "group", "rows of 4 groups"),
+        (5, "group", "Wald"),
+        (1, "none", "Wald"),
+        (4, "client", "rows of 1 client"),
+    ],
+)
+def test_a_level_of_few_clusters_has_no_interval(n_patients, cluster, reason):
+    """Without the rule its errors are far too small: the scores of a cluster that alone has the level sum to 0."""
+    frame = patients()
+    frame["person"] = np.arange(240) // 5
+    frame["ward"] = np.where(frame["person"] < n_patients, "rare", frame["ward"])
+    record = record_of("reg=none", "data.group=person", frame=frame, weights=np.zeros(7))
+    inference = infer(record, InferenceOptions(cluster=cluster))
+    built = build_table(inference)
+    table: Any = pd.DataFrame(built.to_rows(), columns=list(built.columns)).set_index("feature")
+    assert table.loc["ward=rare", "method"] == reason
+    assert np.isnan(table.loc["ward=rare", "p_value"]) == (reason != "Wald")
+    assert np.isfinite(table.loc["ward=icu", "p_value"])
+    warned = [line for line in find_warnings(inference) if f"ward=rare ({reason})" in line]
+    assert bool(warned) == (reason != "Wald")
+    if "of 1 " in reason:
+        assert "join rare levels" in warned[0]
+        level = list(inference.problem.feature_names).index("ward=rare")
+        position = inference.parameters.numbers.tolist().index(level)
+        assert inference.sums.scores(inference.solution.theta).meat[position, position] < 1e-15
+
+
+def test_events_of_few_groups_give_no_interval():
+    """Twelve rows of ward=rare with an event are of three patients."""
+    frame = patients()
+    frame["person"] = np.arange(240) // 4
+    frame["ward"] = np.where(np.arange(240) < 60, "rare", "other")
+    frame["died"] = np.where((np.arange(240) < 12) | (np.arange(240) >= 120), "yes", "no")
+    record = record_of("reg=none", "data.group=person", target="died", frame=frame, weights=np.zeros(4))
+    table = table_of(record)
+    assert table.loc["ward=rare", "method"] == "events in 3 groups"
+    assert table_of(record, cluster="none").loc["ward=rare", "method"] == "Wald"
+
+
 @pytest.mark.slow
 def test_the_most_frequent_level_is_the_reference():
     record = record_of("reg=l1", "reg.strength=0.01", target="died", frame=rare_ward(6))
@@ -317,6 +360,7 @@ def test_only_rare_levels_without_events_are_to_be_joined(n_rows, advice):
         indicators=SimpleNamespace(
             counts=SimpleNamespace(at_low=np.array([n_rows]), at_high=np.array([1000 - n_rows])),
             has_two_classes=True,
+            clusters={},
         ),
         n_rows=1000,
         explain_withheld=lambda feature: f"no events in {n_rows} rows at its other value",

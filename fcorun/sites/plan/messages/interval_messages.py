@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import jax
 import numpy as np
 
+from fcorun.results.inference.sums import ClusterCounts
 from fcorun.sites.plan.messages.message_kind import MEANS, SQUARES, SUMS, MessageKind, Quantity, Stage
 from fcorun.sites.plan.planned_study import MAX_DERIVATIVES, PlannedStudy
 from fcorun.sites.transport.messages import Message
@@ -67,6 +68,11 @@ class Moments(IntervalMessage):
         return sums.moments(sums.read_point(received))
 
 
+def name_group_counts(value: str) -> list[str]:
+    """Return the names of the counts of groups at the "low" or "high" value, in the order of ``ClusterCounts``."""
+    return [f"groups_{name}_{value}" for name in ClusterCounts._fields]
+
+
 class ValueCountsMessage(IntervalMessage):
     """The counts of rows and events by which indicators are known."""
 
@@ -77,6 +83,14 @@ class ValueCountsMessage(IntervalMessage):
                "events, each at least min_cell or none but that of all rows, though the difference of such a count and "
                "that of all rows or events may be smaller; whether features have other values, and more than two; "
                "counts of gaps")  # fmt: skip
+
+    def list_quantities(self, study: PlannedStudy) -> list[Quantity]:
+        quantities = super().list_quantities(study)
+        if study.infer is None or study.infer.cluster != "group":
+            return quantities
+        groups = "; counts of groups with such rows, with such events, and with such rows without an event, likewise"
+        numbers = "12 for each feature, 1 for each column, and 2"
+        return [replace(listed, numbers=numbers, content=listed.content + groups) for listed in quantities]
 
     def sum_rows(self, sums: "IntervalSums", received: Arrays) -> Arrays:
         if received:
