@@ -2,20 +2,29 @@
 
 import contextlib
 import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
 
-from fcorun.base.config import LABEL_KEYS, SECTIONS, CurveAxis, Settings, field_marks, keys_outside_identity
+from fcorun.base.config import (
+    LABEL_KEYS,
+    SECTIONS,
+    CurveAxis,
+    Settings,
+    build_plugin,
+    field_marks,
+    keys_outside_identity,
+)
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.base.metrics import REFERENCE_METRICS, Metric, MetricCatalogue, is_baseline_row
+from fcorun.base.metrics import CATALOGUE, REFERENCE_METRICS, Metric, MetricCatalogue, is_baseline_row
 from fcorun.base.override_text import format_override_value, quote_text
 from fcorun.base.records.formats import frame_csv, json_text
 from fcorun.base.records.record import Record
@@ -27,7 +36,6 @@ from fcorun.experiment.configuration.compose import override_key
 from fcorun.experiment.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.prepare import prepare
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import best_curves, structure
 from fcorun.reports.pictures.layout import add_legend, make_figure, pt, render_figure, style_context
@@ -43,7 +51,8 @@ from fcorun.studies.figures.spec import Figure, find_figure, load_figure, remove
 GAP_PICTURES = ("rates", "conditioning", "graph_race")
 SMALL_GAPS = ("few_rounds", "bytes_race", "graph_race")  # pictures and verdicts down to ``races.FLOOR``
 GAP_VERDICTS = ("bounds", "fixed_points", "conditioning", "few_rounds")
-SweepRunner = Callable[[list[str]], None]  # runs ``fcorun -m`` with these arguments, and reports failures
+# runs ``fcorun -m`` with these arguments, has ``check`` see the experiments before any is run, and reports failures
+SweepRunner = Callable[..., None]
 ASSESSMENT_KEYS = {"metric", "tail_rounds"}  # outside the identity of runs, but they decide the best points and claims
 PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
     "bounds": lambda inputs: fco.check_bounds(inputs.grid_records),
@@ -160,22 +169,20 @@ def reproduce(
     Raises:
         UserError: the figure does not exist, or its runs cannot be made.
     """
-    figure, _ = load_figure(name, _select_shared(overrides))
+    figure, _ = load_figure(name, _select_own(overrides))
     fast_overrides = figure.fast if fast else []
     all_overrides = [*fast_overrides, *overrides]
-    figure, config = load_figure(name, _select_shared(all_overrides))
+    figure, config = load_figure(name, _select_own(all_overrides))
     choice = f"experiment={name}"
-    swept = sweep_algorithms([choice, *all_overrides])
-    algorithms = [*sweep_algorithms([choice]), *swept]
-    experiment = _prepare_shared(name, all_overrides, config, swept)
-    check_metrics(figure, experiment.metrics.with_metrics(read_declared_metrics(algorithms)))
-    check_gap_metrics(figure, experiment.settings)
+    algorithms = [*sweep_algorithms([choice]), *sweep_algorithms([choice, *all_overrides])]
     check_algorithms(figure, algorithms)
-    _ = experiment.fingerprint  # finds or downloads the files of the data before anything is written
-    check_accuracy(figure, experiment)
+    data = build_plugin("data", config["data"])
+    if not config["dry_run"]:
+        data.fetch()
+    data.fingerprint()  # once, before each point of the grid asks for it: files may be missing
 
     neutral_keys = keys_outside_identity() - ASSESSMENT_KEYS
-    for key, marks in field_marks(type(experiment.data)).items():
+    for key, marks in field_marks(type(data)).items():
         if "outside identity" in marks:
             neutral_keys.add(f"data.{key}")
     changes = sorted(text for text in overrides if override_key(text) not in neutral_keys)
@@ -189,7 +196,8 @@ def reproduce(
     if stamp:
         figure = remove_notes(figure)
     records_folder = out / f"{figure.runs or name}{suffix}"
-    inputs = _run_figure(sweep, figure, config["metric"], records_folder, [choice, *all_overrides])
+    check = partial(check_runs, figure, algorithms)
+    inputs = _run_figure(sweep, figure, config["metric"], records_folder, [choice, *all_overrides], check=check)
     pictures = _draw(inputs, " ".join(stamp), config["style"])
 
     rows: list[dict[str, Any]] = []
@@ -227,34 +235,27 @@ def reproduce(
     )
 
 
-def _prepare_shared(
-    name: str, overrides: Sequence[str], config: dict[str, Any], algorithms: Sequence[str]
-) -> PreparedExperiment:
-    """Return the experiment of the configuration that all runs of a figure share.
-
-    If it is refused with the default algorithm, which the figure does not run, it has the first one that it runs.
-    """
-    try:
-        return prepare(config)
-    except UserError:
-        with_files = [algo for algo in algorithms if algo in find_choices("algo")]
-        if config["algo"]["name"] in algorithms or not with_files:
-            raise
-    return prepare(load_figure(name, [*_select_shared(overrides), f"algo={with_files[0]}"])[1])
-
-
-def _select_shared(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides of the problem, the metric, the gaps and the drawing, without axes of a sweep."""
-    prefixes = ("metric=", "x=", "style=", "report=", "reference=", "gap=")
-    prefixes += ("data=", "data.", "objective=", "objective.")
-    return [text for text in overrides if text.startswith(prefixes) and ("," not in text or "[" in text)]
+def _select_own(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides of the figure itself: of root keys, data and objective, without axes of a sweep."""
+    of_runs = {"hydra", "experiment", *SECTIONS} - {"data", "objective"}
+    own = [text for text in overrides if re.split(r"[./=]", text.lstrip("+~"))[0] not in of_runs]
+    return [text for text in own if "," not in text or "[" in text]
 
 
 def _run_figure(
-    sweep: SweepRunner, figure: Figure, metric: str | None, folder: Path, overrides: Sequence[str]
+    sweep: SweepRunner,
+    figure: Figure,
+    metric: str | None,
+    folder: Path,
+    overrides: Sequence[str],
+    *,
+    check: Callable[[Sequence[PreparedExperiment]], None] | None = None,
 ) -> FigureInputs:
-    """Run the grid in ``folder``/runs, and its best points with further seeds in ``folder``/seeds."""
-    grid = _run_sweep(sweep, folder / "runs", overrides)
+    """Run the grid in ``folder``/runs, and its best points with further seeds in ``folder``/seeds.
+
+    ``check`` receives the experiments of the grid before any is run.
+    """
+    grid = _run_sweep(partial(sweep, check=check), folder / "runs", overrides)
     grid_records = [Record(folder / "runs" / name) for name in grid.frame["folder"]]
     metric = grid.resolve_metric(metric)
     best = [row for row in grid.best_points(metric).to_dict("records") if row["seeds"]]
@@ -466,18 +467,32 @@ def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
             )
 
 
-def check_gap_metrics(figure: Figure, settings: Settings) -> None:
-    """Raise UserError if a metric of the figure needs a setting that the settings lack: reference, gap or precision."""
+def check_runs(figure: Figure, algorithms: Collection[str], experiments: Sequence[PreparedExperiment]) -> None:
+    """Raise UserError if the experiments of a figure's runs lack what the figure draws or claims.
+
+    The figure may also name metrics that only ``algorithms`` declare.
+    """
+    declared = read_declared_metrics(algorithms)
+    for experiment in experiments:
+        declared += experiment.declared_metrics
+    check_metrics(figure, CATALOGUE.with_metrics(declared))
+    check_gap_metrics(figure, [experiment.settings for experiment in experiments])
+    for experiment in {experiment.fingerprint: experiment for experiment in experiments}.values():
+        check_accuracy(figure, experiment)
+
+
+def check_gap_metrics(figure: Figure, settings: Sequence[Settings]) -> None:
+    """Raise UserError if a metric of the figure needs what no run has, reference or gap, or a run lacks float64."""
     metrics = [*figure.panels, *(claim.metric for claim in figure.claims)]
     if figure.draw in GAP_PICTURES or figure.verdicts in GAP_VERDICTS:
         metrics.append("suboptimality")
     for name, meaning in REFERENCE_METRICS.items():
-        if name in metrics and not settings.reference:
+        if name in metrics and not any(run.reference for run in settings):
             raise UserError(f"figure: {name} {meaning}: give reference=true as well")
-    if "gap" in metrics and not settings.gap:
+    if "gap" in metrics and not any(run.gap for run in settings):
         raise UserError("figure: gap is the duality gap, which takes time: give gap=true as well")
     small_gaps = [name for name in (figure.draw, figure.verdicts) if name in SMALL_GAPS]
-    if small_gaps and settings.precision != "float64":
+    if small_gaps and any(run.precision != "float64" for run in settings):
         raise UserError(f"figure: {small_gaps[0]} compares gaps far below the rounding of float32: give "
                         "precision=float64 as well")  # fmt: skip
 

@@ -77,25 +77,46 @@ def test_a_figure_goes_to_the_folder_of_out(arguments, folder, monkeypatch, caps
     assert len(calls) == 1
 
 
-def start_sweep(*_):
-    raise RuntimeError("the sweep started")
+def start_sweep(*_, **__):
+    raise UserError("the sweep started")
 
 
 NONCONVEX = "override /reg: mcp]\nclients_per_round: null\nhydra: {sweeper: {params: {algo: 'fednmap,fedcanon'}}}\n"
+RACE = "]\nreference: true\nfigure: {title: Mine, draw: bytes_race, panels: [suboptimality, density]}\n"
+NODES = "]\nclients_per_round: null\nhydra: {sweeper: {also: [algo=nids topology=graph, algo=fedavg]}}\n"
+CHECKED = {
+    "an algorithm that the figure does not run": (f", {NONCONVEX}", "density", []),
+    "reference=true": ("]\n", "suboptimality", ["reference=true"]),
+    "gap=true": ("]\n", "gap", ["gap=true"]),
+    "a convex psi": (", override /reg: mcp]\n", "gap", ["reg=l1", "gap=true"]),
+    "float64": (RACE, "", ["precision=float64"]),
+    "a clock": ("]\n", "density", ["clock=lognormal", "x=simulated_seconds"]),
+    "a metric of nodes": (
+        "]\n",
+        "density",
+        ["topology=graph", "clients_per_round=null", "metric=worst_node_objective"],
+    ),
+    "a panel of nodes": ("]\n", "consensus_distance", ["topology=graph", "clients_per_round=null"]),
+    "nodes in one line of also": (NODES, "consensus_distance", []),
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "panel", "given"),
-    [(NONCONVEX, "density", ""), ("]\n", "suboptimality", "reference=true"), ("]\n", "gap", "gap=true")],
-    ids=["an algorithm that the figure does not run", "reference=true", "gap=true"],
-)
-def test_a_figure_is_checked_as_it_will_run(text, panel, given):
-    write(
-        "experiment/own.yaml",
-        f"defaults: [override /data: lasso_16, {text}figure: {{title: Mine, panels: [{panel}]}}\n",
-    )
-    with use_config_dir("myconf"), pytest.raises(RuntimeError, match="the sweep started"):
-        reproduce("own", Path("here"), start_sweep, overrides=[given] if given else [])
+@pytest.mark.parametrize(("text", "panel", "given"), CHECKED.values(), ids=CHECKED)
+def test_a_figure_is_checked_as_it_will_run(text, panel, given, monkeypatch):
+    monkeypatch.setattr("fcorun.interface.cli.hydra_app.run_points", start_sweep)
+    figure = f"figure: {{title: Mine, panels: [{panel}]}}\n" if panel else ""
+    write("experiment/own.yaml", f"defaults: [override /data: lasso_16{text}{figure}")
+    with use_config_dir("myconf"), fails("the sweep started"):
+        reproduce("own", Path("here"), run_sweep_command, overrides=given)
+
+
+@pytest.mark.parametrize("given", ["precision=float32", "precision=float32,float64"])
+def test_no_override_types_a_check_of_a_figure_away(given, monkeypatch):
+    monkeypatch.setattr("fcorun.interface.cli.hydra_app.run_points", start_sweep)
+    write("experiment/own.yaml", f"defaults: [override /data: lasso_16{RACE}precision: float64\n")
+    with use_config_dir("myconf"), fails("bytes_race compares gaps far below the rounding of float32"):
+        reproduce("own", Path("here"), run_sweep_command, overrides=[given])
+    assert not Path("here").exists()
 
 
 @pytest.mark.slow
