@@ -166,11 +166,20 @@ class Compressor(Channel):
         return jnp.min(jnp.stack([jnp.asarray(1 - self.contraction_error(size)) for size in sorted(sizes)]))
 
     def upload_bytes(self, upload, declared_bytes):
-        saved = 0
-        for leaf in filter(is_compressed, jax.tree.leaves(upload)):
-            number_bits = 8 * leaf.dtype.itemsize
-            saved += leaf.size * leaf.dtype.itemsize - math.ceil(self.message_bits(leaf.size, number_bits) / 8)
-        return max(declared_bytes - saved, 0)
+        """Return the bytes of the messages of its arrays, and of what else is sent.
+
+        Raises UserError for an algorithm that declares fewer bytes than its arrays have: it encodes them itself, and
+        what a compressor saves of whole numbers is no part of that.
+        """
+        arrays = [leaf for leaf in jax.tree.leaves(upload) if is_compressed(leaf)]
+        array_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in arrays)
+        if declared_bytes < array_bytes:
+            raise UserError(
+                f"the upload_bytes of the algorithm are {declared_bytes:,} for arrays of {array_bytes:,}: it encodes "
+                "its uploads itself, so that the bytes of compressed ones are unknown: give `uplink=identity`"
+            )
+        compressed = sum(math.ceil(self.message_bits(leaf.size, 8 * leaf.dtype.itemsize) / 8) for leaf in arrays)
+        return declared_bytes - array_bytes + compressed
 
 
 def _check_domain(plugins: Mapping[str, Any], names: Mapping[str, str], section: str) -> None:

@@ -127,6 +127,13 @@ def test_the_bytes_of_a_message_by_hand(channel, bits):
     assert channel.upload_bytes(upload, 4 * 32) == -(-bits // 8) + 4 + 4
 
 
+def test_uploads_that_an_algorithm_encodes_itself_are_not_compressed():
+    """A byte a number, less what compressing numbers of four bytes saves, would be none at all."""
+    with fails("the upload_bytes of the algorithm are 31 for arrays of 120", "give uplink=identity"):
+        TopK(fraction=0.1).upload_bytes({"weights": VECTOR, "bias": jnp.zeros(1)}, 31)
+    assert TopK(fraction=0.1).upload_bytes({"weights": VECTOR, "mark": jnp.zeros(())}, 120) == 24  # no mark is sent
+
+
 def test_natural_compression_leaves_what_is_not_finite():
     """A finite message would hide that a client has diverged."""
     vector = jnp.array([np.inf, -np.inf, np.nan, 1])
