@@ -72,6 +72,7 @@ from fcorun.data.tables.splits import (
     summarize_groups,
     warn_groups_across_clients,
 )
+from fcorun.data.tables.truth_file import check_truth_classes, check_truth_units, order_truth, read_truth
 from fcorun.data.tasks import Survival, Task, find_task
 
 ColumnName = Annotated[str | None, "default outside identity"]
@@ -117,6 +118,7 @@ class Table(Dataset):
     file_encoding: ColumnName = None
     sheet: ColumnName = None
     weight_kind: Annotated[Literal["sampling", "frequency"] | None, "default outside identity"] = None
+    truth: PathOption | None = None
 
     def __post_init__(self):
         if characters := find_character_encoding(self.encoding):
@@ -138,6 +140,7 @@ class Table(Dataset):
         if self.weight_kind is not None and self.weight is None:
             raise UserError(f"`data.weight_kind={self.weight_kind}` needs `data.weight`: name the column of weights, "
                             "or leave `data.weight_kind` out")  # fmt: skip
+        check_truth_units(self.truth, self.standardize)
         find_task(self.task).check_options(self)
         for name, n_knots in (self.splines or {}).items():
             if not LEAST_KNOTS <= n_knots <= MOST_KNOTS:
@@ -246,9 +249,22 @@ class Table(Dataset):
             features=features,
             task=self.target_task.name,
             classes=classes,
+            truth=self._read_truth(features, x.shape[1], len(classes)),
             warnings=self._warnings(rows, classes, client_rows, [*warnings, *group_warnings]),
             keep=tuple(keep),
         ).validate()
+
+    def _read_truth(self, features: Features, n_features: int, n_classes: int) -> dict[str, np.ndarray] | None:
+        """Return the known coefficients as "weights" (d,), in the scale of the features. Raises UserError."""
+        if self.truth is None:
+            return None
+        if not self.target_task.has_order:
+            check_truth_classes(self.truth, n_classes)
+        names = features.names or [f"x{i}" for i in range(n_features)]  # as in coefficients.csv
+        weights = order_truth(read_truth(self.truth), names, self.truth, self.path)
+        if features.standardized is not None:
+            weights = weights * features.standardized["scale_"]
+        return {"weights": weights}
 
     def ask_for_weight_kind(self, weight: np.ndarray | None) -> str:
         if weight is None or self.weight_kind is not None or not are_counts(weight):
@@ -527,7 +543,7 @@ class Table(Dataset):
         return tuple(warnings)
 
     def sources(self) -> Any:
-        """Return the digest of the rows, whatever their path, and the applied scaling and encoding."""
+        """Return the digest of the rows, whatever their path, the applied scaling and encoding, and the truth."""
         digest = self._digest_rows()
         applied = []
         try:
@@ -536,6 +552,8 @@ class Table(Dataset):
                 applied.append({"by": "pooled", "mean": scaling.mean.tolist(), "scale": scaling.factor.tolist()})
             if self.encoding:
                 applied.append({"encoding": read_encoding(self.encoding).to_dict()})
+            if self.truth:
+                applied.append({"truth": sorted(read_truth(self.truth).items())})
         except UserError:
             return [digest, None]  # ``load`` raises the error
         if applied:
@@ -564,6 +582,7 @@ class ArrayOptions(TypedDict, total=False):
     weight_kind: Literal["sampling", "frequency"] | None
     seed: int
     split_seed: int | None
+    truth: str | None
 
 
 class FrameOptions(ArrayOptions, total=False):
