@@ -135,7 +135,7 @@ def solve(sums: RowSums, penalty: Penalty, start: np.ndarray) -> PenalizedSoluti
     scale = abs(at_zero.loss)
     unit = 1 / np.sqrt(np.maximum(np.diagonal(at_zero.hessian), 1e-300))  # the natural unit of each parameter
     theta = start
-    current = sums.derivatives(start)
+    current = sums.derivatives(start) if start.any() else at_zero
     if not np.isfinite(current.loss):
         theta = np.zeros_like(start)
         current = at_zero

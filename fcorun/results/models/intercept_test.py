@@ -16,6 +16,7 @@ from jaxtyping import Float
 from fcorun.base.errors import UserError, word
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.objectives.log_link import LogLink
 from fcorun.results.inference.solution import Penalty, solve
 from fcorun.results.inference.sums import ModelRows, PooledSums, derivatives_in_prediction
@@ -43,11 +44,11 @@ class InterceptTest(NamedTuple):
     @property
     def p_value(self) -> float:
         """The p value."""
-        from scipy.stats import chi2, f
+        from scipy.special import chdtrc, fdtrc  # scipy.stats takes longer to import than all tests of a sweep
 
         if np.isinf(self.residual_degrees):
-            return float(chi2.sf(self.statistic, self.degrees))
-        return float(f.sf(self.statistic, self.degrees, self.residual_degrees))
+            return float(chdtrc(self.degrees, self.statistic))
+        return float(fdtrc(self.degrees, self.residual_degrees, self.statistic))
 
 
 def warn_of_client_differences(
@@ -150,19 +151,27 @@ def _fit(objective: Any, data: FederatedData, x: Float[np.ndarray, "n k"], clien
     centred = centred / np.where(length > 1e-10 * np.linalg.norm(x, axis=0), length, np.inf)
     eigenvalues, vectors = np.linalg.eigh(centred.T @ centred)
     kept = eigenvalues > _INDEPENDENT * eigenvalues.max(initial=0)
-    combined = centred @ (vectors[:, kept] * np.sqrt(len(y) / eigenvalues[kept]))
+    combinations = vectors[:, kept] * np.sqrt(len(y) / eigenvalues[kept])
     mean = indicators.T @ y / counts
     finite = np.ones(len(mean), bool)
     if data.classes:
         finite = (mean > 0) & (mean < 1)
     elif isinstance(objective, LogLink):
         finite = mean > 0
+    n_parameters = int(kept.sum()) + len(mean)
+    if isinstance(objective, LeastSquares):  # the combinations and the indicators are orthogonal
+        residual = y - offset
+        residual = residual - indicators @ (indicators.T @ residual / counts)
+        slopes = combinations.T @ (centred.T @ residual) / len(y)
+        residual = residual - centred @ (combinations @ slopes)
+        mean_square = float(np.mean(residual**2))
+        return _Fit(mean_square, n_parameters, 2 * mean_square)
     is_used = finite[client]
-    design = np.concatenate([combined, indicators[:, finite]], axis=1)[is_used]
+    design = np.concatenate([centred @ combinations, indicators[:, finite]], axis=1)[is_used]
     rows = ModelRows(design, y[is_used], np.full(int(is_used.sum()), 1 / len(y)), offset[is_used])
     without_ridge = replace(objective, ridge=0.0)
-    n_parameters = design.shape[1]
-    solution = solve(PooledSums(without_ridge, rows), Penalty.none(n_parameters), np.zeros(n_parameters))
+    n_columns = design.shape[1]
+    solution = solve(PooledSums(without_ridge, rows), Penalty.none(n_columns), np.zeros(n_columns))
     _, slope, curvature = derivatives_in_prediction(without_ridge, solution.theta, rows)
     pearson = float((slope**2).sum() / curvature.sum())
-    return _Fit(solution.objective, int(kept.sum()) + len(mean), pearson)
+    return _Fit(solution.objective, n_parameters, pearson)
