@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.engine.clients import Devices
 from fcorun.engine.federation import Federation, Numbers
-from fcorun.engine.round import Traffic
+from fcorun.engine.round import MessageShapes, Traffic
 from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
 from fcorun.engine.segments.row_fetching import block_length, bytes_per_round
 from fcorun.engine.segments.run_loop import RunLoop, Segments, Snapshot
@@ -169,7 +169,15 @@ def program_key(federation: Federation) -> str:
     if federation.data.validation_offsets is not None:
         validated = (federation.evaluation.validation_client_weights > 0).tolist()
     return repr(
-        (shape, max_client_rows, client_numbers, client_numbers and federation.problem.regularizer, links, validated)
+        (
+            federation.problem.shapes,
+            shape,
+            max_client_rows,
+            client_numbers,
+            client_numbers and federation.problem.regularizer,
+            links,
+            validated,
+        )
     )
 
 
@@ -203,11 +211,13 @@ class CompiledPrograms:
     Attributes:
         compile_seconds: the time spent compiling.
         compiled: the programs, by the function's name and the shapes and dtypes of the arguments.
+        shapes: the shapes of messages, once an engine that shares the programs has traced them.
         lock: held while a thread compiles.
     """
 
     compile_seconds: float = 0.0
     compiled: dict = field(default_factory=dict, repr=False)
+    shapes: MessageShapes | None = None
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -241,6 +251,18 @@ class Engine:
     devices: int = 1
     row_bytes_budget: int | None = None
     programs: CompiledPrograms = field(default_factory=CompiledPrograms, repr=False)
+
+    def share_programs(self, programs_of: Callable[[str], CompiledPrograms]) -> "Engine":
+        """Return the engine with the programs of all engines of its ``program_key``, and the shapes of their messages.
+
+        Call under ``use_precision``.
+        """
+        programs = programs_of(program_key(self.federation))
+        with programs.lock:
+            if programs.shapes is None:
+                programs.shapes = self.federation.shapes
+        vars(self.federation)["shapes"] = programs.shapes
+        return replace(self, programs=programs)
 
     def initial_state(self, points: Sequence[Numbers], seeds: Sequence[int] | None = None) -> PyTree:
         """Return the state before the first round."""

@@ -350,9 +350,22 @@ class PreparedExperiment:
     @cached_property
     def batch_key(self) -> str:
         """A key shared by the experiments that one program can run together: they differ in numbers and seed only."""
+        return self._describe_programs(self.data, self.fingerprint)
+
+    @cached_property
+    def law_key(self) -> str | None:
+        """A key shared by the experiments that differ in numbers, seed and ``Dataset.law`` alone; None without a law.
+
+        Their programs are the same, unless the algorithm reads bounds on the curvature.
+        """
+        law = self.data.law()
+        return law and self._describe_programs(law, law.fingerprint())
+
+    def _describe_programs(self, data: Dataset, fingerprint: str) -> str:
+        """Return all that the programs of the run depend on, with these data, but for numbers and seed."""
         plugins: list = []
         for section in IDENTITY_SECTIONS:
-            plugin = getattr(self, section)
+            plugin = data if section == "data" else getattr(self, section)
             traced = set(numeric_fields(plugin)) if section in GRID_SECTIONS else set()
             if section == "uplink" and not self.topology.waits_for_cohort:
                 traced = set()  # the bytes of messages decide when they arrive, and so who takes part
@@ -366,7 +379,7 @@ class PreparedExperiment:
         if isinstance(self.algo, Algorithm):
             settings["seed"] = None
         start = self.warm_start and self.warm_start.digest
-        content = [plugins, settings, self.fingerprint, start, self.topology.sources(), self.clock.sources()]
+        content = [plugins, settings, fingerprint, start, self.topology.sources(), self.clock.sources()]
         return json.dumps(content, sort_keys=True, default=str)
 
     def _counts_bytes_of_batch(self) -> bool:

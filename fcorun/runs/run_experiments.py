@@ -16,7 +16,7 @@ from fcorun.base.records.record import FINISHED_STATUSES, IN_USE, Record, RunFol
 from fcorun.base.system.files import Keyed, check_interrupted, defer_interruption, wait_for_first
 from fcorun.base.system.machine import available_cores, compute_policy, current_hosts, memory_limit, use_precision
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.engine.engine import Engine, build_traffic, depends_on_seed, message_bytes
+from fcorun.engine.engine import CompiledPrograms, Engine, build_traffic, depends_on_seed, message_bytes
 from fcorun.experiment import build
 from fcorun.experiment.build import check_metric_measured, load_data
 from fcorun.experiment.experiment import PreparedExperiment
@@ -201,8 +201,24 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
 
 @lru_cache(maxsize=2)
 def _build_engine_once(request: Keyed[tuple[PreparedExperiment, FederatedData]]) -> Engine:
-    """Return the engine of a batch, whose compiled programs the next batch of the same key uses again."""
-    return build.build_engine(*request.value)
+    """Return the engine of a batch, whose compiled programs the next batch of the same key uses again.
+
+    So does the next batch on data of the same law.
+    """
+    experiment, data = request.value
+    engine = build.build_engine(experiment, data)
+    if experiment.law_key is None:
+        return engine
+    problem = engine.federation.problem
+    constants = (problem.curvature, problem.scale, data.train.offsets.tolist())  # of a program, besides its own key
+    with use_precision(experiment.settings.precision):
+        return engine.share_programs(lambda key: _programs_of_law(f"{experiment.law_key} {constants} {key}"))
+
+
+@lru_cache(maxsize=16)
+def _programs_of_law(key: str) -> CompiledPrograms:
+    """Return the programs of all batches with this key; a few algorithms may take turns on the data of each seed."""
+    return CompiledPrograms()
 
 
 def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:

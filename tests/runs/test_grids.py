@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
-from helpers import Count, Stop, flat, rows_of, small
+from helpers import Count, Stop, flat, rows_of, small, small_for
 
 from fcorun import Record, UserError, grid, load_records, run, run_grid
 from fcorun.base.records.record import RunFolder
+from fcorun.experiment.build import build_engine
 from fcorun.experiment.prepare import prepare
-from fcorun.runs import finish
+from fcorun.runs import finish, run_experiments
 from fcorun.runs.sweep import SweepOptions, SweepPoint, find_existing, record_failure
 
 # ---------------------------------------------------------------- grids
@@ -52,6 +54,23 @@ def test_a_grid_over_seeds():
         alone = run(point, f"alone/{record.folder.name}")
         assert alone.config == record.config
         np.testing.assert_allclose(rows_of(record), rows_of(alone), rtol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algo", "options"), [("feddualavg", []), ("dane", ["algo.iterations=5"]), ("centralized", [])]
+)
+def test_seeds_of_a_law_share_programs_and_keep_the_numbers_of_the_run_alone(algo, options, monkeypatch):
+    """Bounds on the curvature, which DANE's inner solver reads, are constants of a program."""
+    points = grid(small_for(algo, "rounds=3", *options), {"data.seed": [41, 42]})
+    records = run_grid(points)
+    if algo == "feddualavg":
+        assert records[1].summary["seconds"]["compile"] == 0
+    monkeypatch.setattr(run_experiments, "_build_engine_once", lambda request: build_engine(*request.value))
+    for point, record in zip(points, records, strict=True):
+        alone = run(point, f"alone/{record.folder.name}")
+        pd.testing.assert_frame_equal(rows_of(record), rows_of(alone), check_exact=True)
+        np.testing.assert_array_equal(flat(record.solution), flat(alone.solution))
 
 
 def test_bytes_of_a_grid_are_those_of_each_of_its_points(user_module):

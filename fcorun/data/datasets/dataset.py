@@ -340,6 +340,13 @@ class Dataset(PluginBase, ABC):
         """Return a remark on the weights of rows, (N,), whose kind is not said and which look like counts, or ""."""
         return ""
 
+    def law(self) -> "Dataset | None":
+        """Return the same data set for all seeds between which only the numbers of the rows and the truth differ.
+
+        Runs on data of one law share compiled programs. None: the data are of no law.
+        """
+        return None
+
     @abstractmethod
     def load(self) -> FederatedData:
         """Generate or read the data. Raises UserError for every error that a user can correct."""

@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,6 +45,9 @@ class EqualSizeClients(Dataset):
 
     def load(self) -> FederatedData:
         return self.load_shard(0, 1)
+
+    def law(self) -> Dataset:
+        return replace(self, seed=0)
 
     def memory_needed(self) -> tuple[float, str]:
         """Return the bytes of the rows of all clients, and of a mean or a model of each client."""

@@ -15,7 +15,7 @@ from fcorun.data.datasets.sites import Sites
 from fcorun.data.rows.rows import sum_in_order
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.scaling import Scaling
-from fcorun.engine.engine import CompiledPrograms, program_key
+from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.build import build_engine, resolve_auto
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
@@ -79,9 +79,9 @@ class SiteStudy(Study):
                 data = self._begin(name)
                 experiment = resolve_auto(self.experiment, data)[0]
                 engine = build_engine(experiment, data)
-                programs = self.programs.setdefault(program_key(engine.federation), CompiledPrograms())
+                engine = engine.share_programs(lambda key: self.programs.setdefault(key, CompiledPrograms()))
                 points = [point_at(experiment, self.path.param_name, value) for value in self.path.values]
-                fit = fit_batch(experiment, replace(engine, programs=programs), points)
+                fit = fit_batch(experiment, engine, points)
             if isinstance(self.connections, SumsOfFolds) and self.connections.answered_without_sites:
                 fit = replace(fit, counts=fit.counts | {"bytes_up": np.zeros_like(fit.counts["bytes_up"])})
             on_fit(i, fit)

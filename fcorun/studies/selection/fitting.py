@@ -37,7 +37,7 @@ from fcorun.base.system.machine import available_cores, compute_policy, memory_l
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import RowSubset, SubsetDataset
 from fcorun.engine.device_rows import SubsetView, targets_to_device, to_device
-from fcorun.engine.engine import CompiledPrograms, Engine, Snapshot, message_bytes, program_key, subset_bytes
+from fcorun.engine.engine import CompiledPrograms, Engine, Snapshot, message_bytes, subset_bytes
 from fcorun.engine.federation import Numbers
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
@@ -250,14 +250,7 @@ class PathFitter:
         experiment = experiments[0]
         engine = build.build_engine(experiment, data, view)
         settings = experiment.settings
-        with self._guard:
-            key = program_key(engine.federation)
-            engine = replace(engine, programs=self.programs.setdefault(key, CompiledPrograms()))
-            # the first subset with a program traces the shapes of messages for all
-            key = f"shapes of messages about {engine.federation.problem.shapes}, {key}"
-            if key not in self._shared:
-                self._shared[key] = engine.federation.shapes
-            vars(engine.federation)["shapes"] = self._shared[key]
+        engine = engine.share_programs(lambda key: self.programs.setdefault(key, CompiledPrograms()))
         points = []
         for p, value in enumerate(runs.values):
             variant = experiments[p // runs.length]
