@@ -185,38 +185,47 @@ def warn_constant_scores(scores: Sequence[Mapping[str, Any]], classes: Sequence[
             "every row: judge the model by the loss and the bounds on the AUC in scores.csv",)  # fmt: skip
 
 
-def warn_unbounded_coefficients(experiment: PreparedExperiment, data: FederatedData, row: Mapping[str, float]) -> str:
+def warn_unbounded_coefficients(
+    experiment: PreparedExperiment,
+    data: FederatedData,
+    row: Mapping[str, float],
+    unpenalized: Int[np.ndarray, " k"],
+) -> str:
     """Return a warning about coefficients whose size the data do not determine, in any task; empty for none.
 
-    Without a penalty these are those that ``find_separation`` finds. With one all coefficients are finite, and the
-    warning is given only if all training rows are classified right and there are fewer features than rows.
+    Of ``unpenalized`` features these are those that ``find_separation`` finds; penalized ones have finite coefficients.
+    Where it finds none under a penalty, the warning is given only if all training rows are classified right and there
+    are fewer features than rows.
     """
     objective, train = experiment.objective, data.train
     if not isinstance(objective, LinearModel) or not is_linear_model(type(objective)) or train.stays_at_sites:
         return ""
     is_all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(train.y))
-    if is_penalized(experiment):
+    separation = None
+    if len(unpenalized) and experiment.has_shared_model and not train.why_not_in_memory:
+        present = train.objective_weights(experiment.settings.client_weighting) > 0
+        x = train.x[present][:, unpenalized]
+        separation = find_separation(objective, x, train.y[present], train.known_client[present])
+    if separation is None and is_penalized(experiment):
         if not is_all_right or train.x.shape[1] >= len(train.y):
             return ""
         return (f"perfect separation: {_describe_right_rows(data)}; the size of the coefficients depends on the "
                 f"penalty; {_CHECK_LEAKS}")  # fmt: skip
-    separation = None
-    if experiment.has_shared_model and not train.why_not_in_memory:
-        present = train.objective_weights(experiment.settings.client_weighting) > 0
-        separation = find_separation(objective, train.x[present], train.y[present], train.known_client[present])
     if separation is None:
         if not is_all_right:
             return ""
         return word(f"perfect separation: {_describe_right_rows(data)}; without a penalty the coefficients may "
                     "grow with every round: `objective.ridge=0.01` or `reg=l1` makes them finite; "
                     f"{_CHECK_LEAKS}")  # fmt: skip
-    unbounded = [f"'{name}'" for name in _feature_names(data)[separation.features]]
+    features = unpenalized[separation.features]
+    unbounded = [f"'{name}'" for name in _feature_names(data)[features]]
+    cure = "a factor above 0 (`reg.factors`)" if is_penalized(experiment) else "`reg=l1`"
     sentences = [word(f"the data determine no finite coefficient of {abbreviate(unbounded)}{separation.limits}: "
                       f"{objective.unbounded_reason}; the size of such a coefficient tells when the run ended, and has "
-                      "no meaning: `objective.ridge=0.01` or `reg=l1` makes it finite")]  # fmt: skip
+                      f"no meaning: `objective.ridge=0.01` or {cure} makes it finite")]  # fmt: skip
     if data.classes:
         findings = [_ALL_RIGHT] if is_all_right else []
-        findings += _describe_separating_feature(data, separation.features)
+        findings += _describe_separating_feature(data, features)
         sentences.insert(0, f"{separation.kind}{': ' if findings else ''}{' and '.join(findings)}")
         sentences.append(_CHECK_LEAKS)
     return "; ".join(sentences)

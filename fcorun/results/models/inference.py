@@ -425,7 +425,7 @@ def _fit_without_penalty(
         raise UserError(f"{n_rows} rows do not determine {n_parameters} parameters without a penalty: give a record "
                         "with `reg=l1`, or fewer features")  # fmt: skip
     if isinstance(sums, PooledSums):
-        _check_finite_coefficients(problem, parameters.numbers, sums.rows)
+        _check_finite_coefficients(problem, parameters.numbers, sums.rows, "give `reg=l1`")
     try:
         solution = solve(sums, Penalty.none(len(start)), start)
         scores, n_corrected = _square_scores(problem, options, sums, solution, n_rows)
@@ -442,8 +442,11 @@ def _fit_without_penalty(
     return solution, estimates, scores.count
 
 
-def _check_finite_coefficients(problem: InferenceProblem, parameters: np.ndarray, rows: ModelRows) -> None:
-    """Refuse features of which the rows determine no finite coefficient without a penalty. Raises UserError."""
+def _check_finite_coefficients(problem: InferenceProblem, parameters: np.ndarray, rows: ModelRows, advice: str) -> None:
+    """Refuse features of which the rows determine no finite coefficient without a penalty. Raises UserError.
+
+    The first columns of the rows are those of the features among the ``parameters``.
+    """
     features = parameters[parameters < problem.n_features]
     rows = rows.take(rows.weight > 0)
     client = np.zeros(len(rows.y), int) if rows.client is None else rows.client
@@ -453,15 +456,20 @@ def _check_finite_coefficients(problem: InferenceProblem, parameters: np.ndarray
         names = [problem.feature_names[number] for number in features[separation.features]]
         raise UserError(f"the data determine no finite coefficient of {abbreviate(names)}{separation.limits}: "
                         f"{problem.objective.unbounded_reason}; leave out the columns (`data.ignore`), join levels, or "
-                        "give `reg=l1`")  # fmt: skip
+                        f"{advice}")  # fmt: skip
 
 
 def _solve_with_penalty(problem: InferenceProblem, sums: RowSums, start: np.ndarray) -> PenalizedSolution:
     """Return the optimum of a record's problem on some rows. Raises UserError like ``solve``, with names."""
+    advice = "give the features a penalty (`reg.factors`)"
+    unpenalized = np.flatnonzero((problem.penalty.l1 == 0) & (problem.penalty.ridge == 0))
+    if isinstance(sums, PooledSums) and (unpenalized < problem.n_features).any():
+        rows = sums.rows._replace(x=sums.rows.x[:, unpenalized])
+        _check_finite_coefficients(problem, unpenalized, rows, advice)
     try:
         return solve(sums, problem.penalty, start)
     except SingularHessian as error:
-        raise _explain_singular(problem, error.parameters, "give them a penalty (`reg.factors`)") from error
+        raise _explain_singular(problem, error.parameters, advice) from error
 
 
 def _explain_singular(problem: InferenceProblem, parameters: Iterable[int], advice: str) -> UserError:

@@ -223,7 +223,11 @@ def test_a_run_names_the_feature_unless_a_penalty_bounds_it(tmp_path):
     x = np.column_stack([rng.standard_normal((60, 2)), level])
     y = np.where(level, 0, rng.poisson(2.0, 60))
     shared = ("algo=newton", "objective=poisson", "rounds=20")
-    for reg, is_named in (("none", True), ("l1", False)):
-        folder = tmp_path / reg
-        record = run(ragged(folder, *shared, f"reg={reg}", sizes=(20, 20, 20), x=x, y=y), folder / "run")
+    free = ("reg=l1", "reg.strength=0.01", "reg.factors={2: 0}")
+    cases = ((("reg=none",), True), (("reg=l1",), False), (free, True), ((*free, "objective.ridge=0.01"), False))
+    for number, (reg, is_named) in enumerate(cases):
+        folder = tmp_path / str(number)
+        record = run(ragged(folder, *shared, *reg, sizes=(20, 20, 20), x=x, y=y), folder / "run")
+        if reg == free:
+            assert "or a factor above 0 (reg.factors) makes it finite" in record.status["reason"]
         assert ("no finite coefficient of 'x2'" in record.status["reason"]) == is_named

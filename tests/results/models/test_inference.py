@@ -344,6 +344,16 @@ def test_equal_features_without_a_penalty_of_their_own_are_refused_by_name(metho
         infer(record, InferenceOptions(method=method))
 
 
+@pytest.mark.parametrize("method", ["debiased", "split"])
+def test_a_feature_without_a_penalty_that_separates_the_classes_is_named(method):
+    frame = patients()
+    frame["dose"] = np.where((frame["died"] == "yes") & (np.arange(240) % 3 == 0), 1.0, 0.0)
+    penalty = ("reg=l1", "reg.strength=0.01", "reg.factors={dose: 0}")
+    record = record_of(*penalty, target="died", frame=frame)
+    with fails("no finite coefficient of dose:", "give the features a penalty (reg.factors)"):
+        infer(record, InferenceOptions(method=method))
+
+
 def test_rows_that_stay_at_their_sites_are_refused():
     record = record_of("reg=none")
     sites = prepare(composed("algo=newton", "data=sites", "data.target=stay", "reg=none"))
