@@ -32,8 +32,9 @@ from fcorun.results.inference.solution import Penalty
 from fcorun.results.models.coefficients import coefficients_from
 from fcorun.results.models.inference_problem import InferenceProblem, make_model_rows
 from fcorun.results.models.multiple_imputation import GapModel, prepare_imputations
-from fcorun.runs.finish import evaluate, finish_run
+from fcorun.runs.finish import finish_run
 from fcorun.runs.job import Job, Progress, RunFollower, RunHistory, Watcher
+from fcorun.runs.relaxed_run import evaluate
 
 _NO_COSTS = dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)  # of rows in one place
 
