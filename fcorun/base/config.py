@@ -106,6 +106,7 @@ class Settings:
     cutoff: NonNegative = 1e-4
     reference: bool = False
     gap: Annotated[bool, "default outside identity"] = False
+    client_metrics: Annotated[bool, "default outside identity"] = False
     imputations: LaterIndex = 0
     relax: Annotated[float | None, "between 0 and 1", "default outside identity"] = None
     start: Annotated[str | None, "a path"] = None

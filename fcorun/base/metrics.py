@@ -22,6 +22,13 @@ _REAL_COUNTERS = ("seconds", "simulated_seconds", "mean_staleness")
 INTEGER_COUNTERS = tuple(name for name in COUNTERS if name not in _REAL_COUNTERS)
 PERSONAL_PREFIX = "personal_"  # of metrics of the clients' personal models, averaged over clients
 QUANTILE_SUFFIXES = {"_q10": 0.1, "_q90": 0.9}  # of the quantiles of such a metric over clients
+# of the mean over the tenth of the clients where a metric is worst or best, and of its deviation over all clients
+SPREAD_SUFFIX = "_spread"
+CLIENT_SUFFIXES = {
+    "_worst_tenth": "worst tenth of clients",
+    "_best_tenth": "best tenth of clients",
+    SPREAD_SUFFIX: "deviation over clients",
+}
 SPLIT_PREFIXES = {"train_": "training", "val_": "validation"}
 # of the sites whose rows are measured, and of these rows, where a site may be away
 SITES_PRESENT = "sites_present"
@@ -152,6 +159,21 @@ def split_metrics(score: Metric, priorities: tuple[int | None, int | None] = (No
     return metrics
 
 
+def list_client_metrics(metrics: Iterable[Metric]) -> list[Metric]:
+    """Return the metrics of CLIENT_SUFFIXES of losses and scores, those of personal models too."""
+    splits = (*SPLIT_PREFIXES, *(PERSONAL_PREFIX + prefix for prefix in SPLIT_PREFIXES))
+    found = []
+    for metric in metrics:
+        if not metric.name.startswith(splits) or metric.name.endswith(tuple(QUANTILE_SUFFIXES)):
+            continue
+        for suffix, noun in CLIENT_SUFFIXES.items():
+            of_clients = replace(metric, name=metric.name + suffix, label=f"{metric.label}, {noun}", priority=None)
+            if suffix == SPREAD_SUFFIX:
+                of_clients = replace(of_clients, higher=None, bounded=False)  # a model that is as bad for all has none
+            found.append(of_clients)
+    return found
+
+
 def _build_catalogue() -> MetricCatalogue:
     train_loss, val_loss, personal_train_loss, *personal_val_loss = split_metrics(
         Metric("loss", higher=False, log=True), (None, 7)
@@ -197,6 +219,7 @@ def _build_catalogue() -> MetricCatalogue:
         Metric(PERSONAL_PREFIX + "violation", "distance of personal models from the set", log=True),
         Metric(PERSONAL_PREFIX + "recovery_error", personal_error, higher=False, log=True),
     ]
+    metrics += list_client_metrics(metric for metric in metrics if metric.name not in RANKING_METRICS)
     return MetricCatalogue({metric.name: metric for metric in metrics})
 
 
@@ -205,7 +228,8 @@ CATALOGUE = _build_catalogue()
 
 def custom_metrics(scores: Iterable[Metric]) -> list[Metric]:
     """Return the metrics of the scores that an objective declares, without metrics of the catalogue."""
-    return [metric for score in scores for metric in split_metrics(score) if metric.name not in CATALOGUE]
+    metrics = [metric for score in scores for metric in split_metrics(score)]
+    return [metric for metric in (*metrics, *list_client_metrics(metrics)) if metric.name not in CATALOGUE]
 
 
 def to_json(metrics: Iterable[Metric]) -> list[dict[str, Any]]:

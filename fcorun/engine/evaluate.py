@@ -1,7 +1,7 @@
 """Metrics of a solution w, and of the clients' personal models."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,22 @@ Examples = Shaped[Array, "N d"]
 Targets = Shaped[Array, " N"]
 Metrics = dict[str, Float[Array, ""]]
 MAX_RANKED_ROWS = 100_000  # sorting more rows would take longer than the rest of an evaluation
-_PREDICTIONS = "predictions of validation rows"  # a key of the metrics until ``add_ranking``
+_PREDICTIONS = "predictions of validation rows"  # keys of what is measured until ``Evaluation.complete``
+_BY_CLIENT = "of each client: "  # a prefix
+
+
+class Measured(NamedTuple):
+    """The results of an evaluation of one run, or of several along leading axes.
+
+    Attributes:
+        metrics: the metrics by name, each (...,).
+        by_client: losses and scores by name on the rows of each client, (..., M), NaN of a client without such rows.
+            The shared model is measured on the rows of clients without training rows, too, which follow. Empty without
+            ``client_metrics``.
+    """
+
+    metrics: dict[str, Any]
+    by_client: dict[str, Float[np.ndarray, "*runs M"]]
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,7 @@ class Evaluation:
         subset: the indices of training and validation rows among the rows on the device, if the data are a subset.
         gap: whether the duality gap is one of the metrics.
         by_client: whether the loss of a row depends on other rows of its client.
+        client_metrics: whether losses and scores of each client are measured.
     """
 
     data: FederatedData
@@ -43,6 +59,7 @@ class Evaluation:
     subset: SubsetView | None = None
     gap: bool = False
     by_client: bool = False
+    client_metrics: bool = False
 
     def arrays(self, dtype, personal: bool = False) -> dict[str, jax.Array]:
         """Put validation rows, row weights and the truth on the device, to be passed with the training rows.
@@ -78,6 +95,10 @@ class Evaluation:
                 arrays |= {f"{name}_val": values for name, values in row_extras(validation).items()}
                 if self.by_client and validation.client is not None:
                     arrays["client_val"] = validation.client
+        if self.client_metrics:
+            arrays["client_number_train"] = data.train.known_client
+            if data.validation is not None:
+                arrays["client_number_val"] = data.validation.known_client
         for name, value in (data.truth or {}).items():
             arrays["true_" + name] = np.asarray(value)
         if personal and not data.train.stays_at_sites:
@@ -108,7 +129,7 @@ class Evaluation:
     def measure(
         self, problem: Problem, w: Vector, x: Any, y: Any, extra: dict, sums: dict[str, dict] | None = None
     ) -> Metrics:
-        """Compute all metrics of w, each a scalar, and predictions for ``add_ranking``.
+        """Compute all metrics of w, each a scalar, and what ``complete`` makes more metrics of.
 
         x (N, d) and y (N,) are the training rows, or all rows of which the training rows are a subset. They are None
         where the ``sums`` over the rows of each split are known. Sites measure the duality gap of their rows in
@@ -119,10 +140,13 @@ class Evaluation:
         if self.gap and not self.data.train.stays_at_sites:
             rows = Batch(x, y, extra["weight"], offset=extra.get("offset"), client=extra.get("client"))
             metrics["gap"] = pooled_gap(problem, w, metrics["objective"], rows)
+        if self.client_metrics:
+            means = self.average_by_client(problem, w, x, y, extra)
+            metrics |= {_BY_CLIENT + name: values for name, values in means.items()}
         return metrics | self.predictions(problem, w, x, y, extra)
 
     def predictions(self, problem: Problem, w: Vector, x: Any, y: Any, extra: dict) -> dict[str, Array]:
-        """Return the predictions that ``add_ranking`` turns into metrics; empty where they cannot be ranked.
+        """Return the predictions that ``complete`` turns into metrics; empty where they cannot be ranked.
 
         The decision depends on no property in which subsets of the data differ, since they may share a program.
         """
@@ -144,34 +168,48 @@ class Evaluation:
         """Return whether metrics are sums over blocks of rows or over hosts, since no device has all rows."""
         return not self.data.train.all_on_device
 
-    def add_ranking(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        """Return the metrics of one run or of several from ``measure``, with AUC and average precision for predictions.
+    def complete(self, measured: dict[str, Any]) -> Measured:
+        """Return the results of ``measure`` for one run or for several, with AUC and average precision.
 
         An objective's own metrics of these names take precedence.
         """
-        metrics = dict(metrics)
+        metrics = dict(measured)
+        by_client = {}
+        for key in [key for key in metrics if key.startswith(_BY_CLIENT)]:
+            by_client[key.removeprefix(_BY_CLIENT)] = np.asarray(metrics.pop(key))
         predictions = metrics.pop(_PREDICTIONS, None)
         validation = self.data.validation
         n_view_rows = 0 if self.subset is None else len(self.subset.y)
         if predictions is None or validation is None or why_unranked(self.data, n_view_rows):
-            return metrics
+            return Measured(metrics, by_client)
         scores = np.asarray(predictions)
         if self.subset is not None:
             scores = scores[..., self.subset.validation_rows]
-        return rank_runs(validation.y, scores, validation.mean_weights()) | metrics
+        return Measured(rank_runs(validation.y, scores, validation.mean_weights()) | metrics, by_client)
 
     def split_sums(self, problem: Problem, w: Vector, x: Examples, y: Targets, extra: dict) -> dict[str, Metrics]:
         """Return the weighted sums of losses and scores over "train" and, where rows are held out, over "val"."""
         extra = self.add_client_intercepts(problem, w, x, y, extra)
         problem = replace(problem, objective=problem.objective.with_known_intercepts)
-        sums = {"train": self.weighted_scores(problem, w, x, y, extra)}
-        if "held_out_weight" in extra:
-            sums["val"] = self.weighted_scores(problem, w, x, y, extra | {"weight": extra["held_out_weight"]})
-        if "x_val" in extra:
-            names = ("weight", "offset", "client")
-            row_extras = {name: extra[f"{name}_val"] for name in names if f"{name}_val" in extra}
-            sums["val"] = self.weighted_scores(problem, w, extra["x_val"], extra["y_val"], row_extras)
-        return sums
+        splits = _divide_rows(x, y, extra)
+        return {split: self.weighted_scores(problem, w, *rows) for split, rows in splits.items()}
+
+    def average_by_client(
+        self, problem: Problem, w: Vector, x: Examples, y: Targets, extra: dict
+    ) -> dict[str, Float[Array, " M"]]:
+        """Return the weighted means of losses and scores over each client's rows of each split, NaN without rows."""
+        extra = self.add_client_intercepts(problem, w, x, y, extra)
+        problem = replace(problem, objective=problem.objective.with_known_intercepts)
+        n_clients = self.data.n_clients + len(self.data.held_out_clients)
+        means = {}
+        for split, rows in _divide_rows(x, y, extra).items():
+            weight = rows[-1]["weight"]
+            client = extra[f"client_number_{split}"]
+            client_weight = jax.ops.segment_sum(weight, client, n_clients)
+            for name, values in self.row_scores(problem, w, *rows).items():
+                sums = jax.ops.segment_sum(weight * values, client, n_clients)
+                means[f"{split}_{name}"] = sums / client_weight
+        return means
 
     def add_client_intercepts(self, problem: Problem, w: Vector, x: Examples, y: Targets, extra: dict) -> dict:
         """Return what belongs to rows, with the intercepts of clients, if the objective has them, in the offsets.
@@ -192,7 +230,14 @@ class Evaluation:
         return extra
 
     def weighted_scores(self, problem: Problem, w: Vector, x: Examples, y: Targets, row_extras: dict) -> Metrics:
-        """Return the sums of rows' losses and scores with their "weight"; their "offset" is added to predictions.
+        """Return the sums of ``row_scores`` with the "weight" of the rows."""
+        scores = self.row_scores(problem, w, x, y, row_extras)
+        return {name: row_extras["weight"] @ values for name, values in scores.items()}
+
+    def row_scores(
+        self, problem: Problem, w: Vector, x: Examples, y: Targets, row_extras: dict
+    ) -> dict[str, Float[Array, " N"]]:
+        """Return the losses and scores of rows; their "offset" is added to predictions.
 
         Losses that compare the rows of a "client" compare rows of this split, those with weight.
         """
@@ -202,7 +247,7 @@ class Evaluation:
         # an infinite loss of a row with weight 0, one of another subset or a padded one, must not make the sum NaN
         if self.subset is not None or self.sums_over_parts:
             scores = {name: jnp.where(weight > 0, values, 0) for name, values in scores.items()}
-        return {name: weight @ values for name, values in scores.items()}
+        return scores
 
     def metrics_from_sums(self, problem: Problem, w: Vector, sums: dict[str, dict], extra: dict) -> Metrics:
         """Compute all metrics of w from the sums over the rows of each split."""
@@ -246,18 +291,24 @@ class Evaluation:
         the training rows.
         """
         client_metrics = self.measure_clients(problem, models, regularizer_numbers, rows=rows, extra=extra)
-        metrics = {}
+        metrics: dict[str, Any] = {}
+        is_validated = self.validation_client_weights > 0
+        by_client = {}
         for name, values in client_metrics.items():
             personal_name = PERSONAL_PREFIX + name
             if name.startswith("val_"):
                 metrics[personal_name] = extra["client_weight_val"] @ values
-                validated = values[self.validation_client_weights > 0]
+                validated = values[is_validated]
+                by_client[personal_name] = jnp.where(is_validated, values, jnp.nan)
                 for suffix, q in QUANTILE_SUFFIXES.items():
                     metrics[personal_name + suffix] = jnp.quantile(validated, q)
             elif name.startswith("train_"):
                 metrics[personal_name] = extra["client_weight_train"] @ values
+                by_client[personal_name] = values
             else:
                 metrics[personal_name] = values.mean()
+        if self.client_metrics:
+            metrics |= {_BY_CLIENT + name: values for name, values in by_client.items()}
         return metrics
 
     def measure_clients(
@@ -317,6 +368,18 @@ class Evaluation:
         if rows.weight is None:
             return np.diff(bounds)
         return np.diff(np.append(0, np.cumsum(rows.weight))[bounds])
+
+
+def _divide_rows(x: Examples, y: Targets, extra: dict) -> dict[str, tuple[Examples, Targets, dict]]:
+    """Return features, targets, and what else belongs to rows, of "train" and, where rows are held out, of "val"."""
+    splits = {"train": (x, y, extra)}
+    if "held_out_weight" in extra:
+        splits["val"] = (x, y, extra | {"weight": extra["held_out_weight"]})
+    if "x_val" in extra:
+        names = ("weight", "offset", "client")
+        row_extras = {name: extra[f"{name}_val"] for name in names if f"{name}_val" in extra}
+        splits["val"] = (extra["x_val"], extra["y_val"], row_extras)
+    return splits
 
 
 def join_metrics(metrics: Metrics, others: Metrics, giver: str) -> Metrics:

@@ -428,6 +428,7 @@ def build_evaluation(
         subset_view,
         settings.gap,
         by_client=experiment.objective.has_client_losses,
+        client_metrics=settings.client_metrics and subset_view is None,  # fits of a selection have no records
     )
 
 

@@ -21,6 +21,7 @@ from fcorun.base.config import (
 from fcorun.base.errors import MetricError, UserError, suggest_name
 from fcorun.base.metrics import (
     CATALOGUE,
+    CLIENT_SUFFIXES,
     COUNTERS,
     PERSONAL_PREFIX,
     REFERENCE_METRICS,
@@ -129,6 +130,10 @@ def prepare_plugins(
     check_axis(settings.x, experiment)
     check_stop(experiment)
     check_gap(experiment)
+    for key, is_given in {"relax": settings.relax is not None, "imputations": settings.imputations}.items():
+        if settings.client_metrics and is_given:
+            raise UserError("`client_metrics=true` measures each evaluation of a run, and "
+                            f"{key} makes another model of its end: leave one of them out")  # fmt: skip
     return experiment
 
 
@@ -198,13 +203,16 @@ def check_axis(x: str, experiment: PreparedExperiment) -> None:
 
 
 def _resolve_settings(settings: Settings, algo: Method, name: str) -> Settings:
-    """Return the settings with one of ``local_epochs`` and ``local_steps`` None, and with ``gap`` where it is named.
+    """Return the settings with one of ``local_epochs`` and ``local_steps`` None, and what a named metric needs.
 
     The precision is float64 where the algorithm needs that. An algorithm whose clients take all their data at once
     counts its own steps, and has no ``batch_size``. Raises UserError.
     """
-    if settings.metric == "gap" or "gap" in (settings.stop or {}):
+    named = [name for name in (settings.metric, *(settings.stop or {})) if name]
+    if "gap" in named:
         settings = replace(settings, gap=True)
+    if any(name.endswith(tuple(CLIENT_SUFFIXES)) for name in named):
+        settings = replace(settings, client_metrics=True)
     if algo.needs_float64:
         settings = replace(settings, precision="float64")
     if settings.local_steps is not None:

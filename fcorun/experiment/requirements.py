@@ -384,6 +384,8 @@ def explain_need_of_all_rows(experiment: PreparedExperiment) -> str:
         return "`reference=true` solves the problem on all rows"
     if settings.gap:
         return "`gap=true` takes sums over all rows, several times"
+    if settings.client_metrics:
+        return "`client_metrics=true` measures each client on all its rows"
     if settings.imputations:
         return "imputations draws the missing values of all rows"
     if settings.relax is not None:
@@ -462,6 +464,7 @@ def check_generated_clients(experiment: PreparedExperiment, n_clients: int) -> N
         f"auto of `algo={names['algo']}` takes bounds on all clients' losses (give {alternatives})": bool(alternatives),
         "`reference=true` solves the problem on all rows": experiment.settings.reference,
         "`gap=true` takes sums over all rows": experiment.settings.gap,
+        "`client_metrics=true` measures each client": experiment.settings.client_metrics,
         f"`topology={names['topology']}` links each client": experiment.topology.connects_clients,
         "`reg.per_client` gives each client numbers": bool(experiment.reg.per_client),
     }

@@ -12,6 +12,7 @@ import numpy as np
 
 from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError
+from fcorun.base.records.formats import Checkpoint
 from fcorun.base.system.machine import (
     check_memory,
     compute_policy,
@@ -46,6 +47,7 @@ from fcorun.experiment.optimality_gap import (
     summarize_duality_gap,
 )
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
+from fcorun.runs.client_history import ClientHistory
 from fcorun.runs.job import Job, Progress, RunFollower, Start, Watcher, repeat_last
 
 # The division of runs into batches and over devices.
@@ -388,7 +390,9 @@ def _save_checkpoints(
         if client_states is not None and client_states[i].rounds_done != snapshot.round:
             continue
         seconds = snapshot.seconds / len(jobs)
-        jobs[i].run_folder.save_checkpoint([leaf[i] for leaf in leaves], snapshot.round, seconds, jobs[i].rows)
+        of_job = [leaf[i] for leaf in leaves]
+        clients = jobs[i].clients.to_arrays()
+        jobs[i].run_folder.save_checkpoint(Checkpoint(of_job, snapshot.round, seconds, jobs[i].rows, clients))
         if client_states is not None:
             client_states[i].checkpoint()
 
@@ -409,13 +413,16 @@ def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> Start:
     if not complete:
         for job in jobs:
             job.rows = []
+            job.clients = ClientHistory()
         return Start()
     structure = state_structure(engine.federation, points[0])
     states, work = [], []
     for job, checkpoint in zip(jobs, checkpoints, strict=True):
-        (*leaves, job_work), _, _, job.rows = checkpoint
+        *leaves, job_work = checkpoint.leaves
+        job.rows = checkpoint.rows
+        job.clients = ClientHistory.from_arrays(checkpoint.clients)
         states.append(jax.tree.unflatten(structure, leaves))
         work.append(job_work)
     state = jax.tree.map(lambda *leaves: np.stack(leaves), *repeat_last(states, len(points)))
-    _, rounds_done, seconds, _ = checkpoints[0]
-    return Start(state, rounds_done, seconds * len(jobs), np.array(repeat_last(work, len(points))))
+    first = checkpoints[0]
+    return Start(state, first.round, first.seconds * len(jobs), np.array(repeat_last(work, len(points))))

@@ -12,7 +12,7 @@ import numpy as np
 from fcorun.base.config import IDENTITY_SECTIONS
 from fcorun.base.errors import UserError, first_line, word
 from fcorun.base.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
-from fcorun.base.records.formats import csv_text, json_text, npz_bytes, read_yaml, yaml_text
+from fcorun.base.records.formats import csv_text, frame_parquet, json_text, npz_bytes, read_yaml, yaml_text
 from fcorun.base.records.record import (
     AT_SITES,
     AWAY_FILE,
@@ -73,6 +73,7 @@ from fcorun.results.models.predictions import (
     summarize_outcome,
     tabulate_scores,
 )
+from fcorun.runs.client_history import CLIENTS_FILE
 from fcorun.runs.job import Job
 from fcorun.runs.relaxed_run import LASSO_METRICS_FILE, relax_run
 from fcorun.runs.several_hosts import gather_predictions
@@ -216,6 +217,8 @@ def finish_run(
         summary |= {"relaxed": relaxed.summary, "certificate": None}
     try:
         job.write_files({"metrics.csv": csv_text(job.rows), **files})
+        if job.clients.rounds:
+            job.write_files({CLIENTS_FILE: frame_parquet(job.clients.tabulate(data))})
         if not job.divergence_round:
             start = time.perf_counter()
             held_out = score_splits(job, data, solution, models)
@@ -406,6 +409,8 @@ def _begin_pictures(job: Job, coefficients: Coefficients | None, subjects: Seque
     settings, title = job.experiment.settings, job.picture_title
     run_view = RunView(job.rows, title, settings.cutoff, settings.x, job.experiment.metrics)
     views = [run_view, *subjects]
+    if job.clients.rounds:
+        views.append(job.clients.make_view(title, job.experiment.metrics))
     if coefficients is not None:
         views.append(ModelView(coefficients, title, settings.cutoff))
     return [begin_pictures(view, style=settings.style) for view in views]

@@ -28,6 +28,7 @@ from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment, ex
 from fcorun.experiment.optimum import identification_metrics
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, PyTree
 from fcorun.methods.communication.contracts import MessageBytes
+from fcorun.runs.client_history import ClientHistory, summarize_clients
 from fcorun.runs.several_hosts import run_rounds
 
 # a certificate of the objective counts as rounding below this power of the precision's epsilon, relative to the
@@ -86,6 +87,7 @@ class RunHistory:
 
     Attributes:
         rows: the evaluations, with their counters and metrics.
+        clients: the losses and scores of each client at the evaluations, with ``client_metrics``.
         optimum: the result of ``fcorun.experiment.optimum.compute_optimum``; None without ``reference``.
         divergence_round: the round in which the state stopped being finite, or after which the objective had grown
             without bounds; 0 if the run has not diverged.
@@ -99,6 +101,7 @@ class RunHistory:
 
     experiment: PreparedExperiment
     rows: list[dict[str, float]] = field(default_factory=list, kw_only=True)
+    clients: ClientHistory = field(default_factory=ClientHistory, kw_only=True)
     optimum: dict | None = field(default=None, kw_only=True)
     divergence_round: int = field(default=0, kw_only=True)
     divergence_reason: str = field(default="", kw_only=True)
@@ -123,20 +126,30 @@ class RunHistory:
         if pattern is not None and self.experiment.has_shared_model:
             solution = {name: np.asarray(snapshot.solution[name][index]) for name in pattern}
             metrics |= identification_metrics(pattern, solution, self.rows, snapshot.round)
-        return self.add_row(counters, metrics)
+        by_client = {name: values[index] for name, values in snapshot.by_client.items()}
+        return self.add_row(counters, metrics, by_client)
 
-    def add_row(self, counters: dict[str, float], metrics: dict[str, float]) -> dict[str, float]:
+    def add_row(
+        self, counters: dict[str, float], metrics: dict[str, float], by_client: Mapping[str, np.ndarray]
+    ) -> dict[str, float]:
         """Add an evaluation, with the gap to the reference optimum if that is known, and return the new row.
 
         Metrics of a shared model are left out if the run has no such model.
+
+        Args:
+            by_client: losses and scores of each client, as of ``Measured``.
         """
         if not self.experiment.has_shared_model:
+            by_client = {name: values for name, values in by_client.items() if name.startswith(PERSONAL_PREFIX)}
             algorithm_metrics = self.experiment.algorithm_metrics
             metrics = {
                 k: value for k, value in metrics.items() if k.startswith(PERSONAL_PREFIX) or k in algorithm_metrics
             }
         elif self.optimum is not None:
             metrics["suboptimality"] = metrics["objective"] - self.optimum["objective"]
+        if by_client:
+            self.clients.add(int(counters["round"]), by_client)
+            metrics |= summarize_clients(by_client, self.experiment.metrics)
         self.rows.append(counters | self.experiment.metrics.sort(metrics))
         return self.rows[-1]
 

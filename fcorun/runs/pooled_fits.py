@@ -62,8 +62,9 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
             if not np.isfinite(iterate.objective):
                 job.divergence_round = max(iterate.iteration, 1)
                 break
-            metrics = evaluation.add_ranking(measure(iterate.w, all_rows.x, all_rows.y, evaluation_arrays))
-            row = job.add_row(counters, {name: float(value) for name, value in metrics.items()})
+            measured = evaluation.complete(measure(iterate.w, all_rows.x, all_rows.y, evaluation_arrays))
+            metrics = {name: float(value) for name, value in measured.metrics.items()}
+            row = job.add_row(counters, metrics, measured.by_client)
             watch.on_evaluation(job, row)
             progress.log_progress([job], None)
     if not iterate.certified and not job.divergence_round:

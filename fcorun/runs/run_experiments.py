@@ -108,7 +108,7 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
         jobs_by_round: dict[int, list[Job]] = {}  # by the round of their checkpoints, -1 for none
         for job in claimed:
             checkpoint = job.run_folder.load_checkpoint()
-            rounds_done = 0 if checkpoint is None else checkpoint[1]
+            rounds_done = 0 if checkpoint is None else checkpoint.round
             jobs_by_round.setdefault(-1 if checkpoint is None else rounds_done, []).append(job)
             job.run_folder.mark_running(job.label)
             job.run_folder.write_file("config.yaml", yaml_text(job.experiment.config))

@@ -12,7 +12,8 @@ import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -32,6 +33,7 @@ _MAX_MASK = 2**29
 _MAX_KEYS = 10_000  # of all mappings of a YAML file
 _MAX_DEPTH = 30  # of nested mappings and lists in YAML
 _MAX_SHOWN = 100  # characters of a value in a sentence
+_CLIENTS = "clients/"  # before the names of arrays of clients in a checkpoint
 _MAX_NUMBER = 3000  # characters of a number in YAML: its value has fewer than the 4,300 digits that Python writes
 # the errors that reading a missing or damaged file of named arrays raises
 READ_ERRORS = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile)
@@ -372,22 +374,43 @@ def read_mask(path: Path) -> "tuple[np.ndarray, np.ndarray] | None":
         raise OSError(f"{path} is no image") from error
 
 
-def checkpoint_bytes(leaves: list, round_: int, seconds: float, rows: list[dict]) -> bytes:
-    """Return a checkpoint as the content of a file: the leaves of a run's state, and the rows measured so far."""
+class Checkpoint(NamedTuple):
+    """The point from which an interrupted run resumes.
+
+    Attributes:
+        leaves: the leaves of the run's state.
+        round: the number of rounds done.
+        seconds: the running time so far.
+        rows: the evaluations so far.
+        clients: the arrays of each client's losses and scores so far.
+    """
+
+    leaves: list
+    round: int
+    seconds: float
+    rows: list[dict]
+    clients: Mapping[str, Any] = MappingProxyType({})
+
+
+def checkpoint_bytes(checkpoint: Checkpoint) -> bytes:
+    """Return a checkpoint as the content of a file."""
     import numpy as np
 
-    header = json.dumps({"round": round_, "seconds": seconds, "rows": rows})
-    arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    header = json.dumps({"round": checkpoint.round, "seconds": checkpoint.seconds, "rows": checkpoint.rows})
+    arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(checkpoint.leaves)}
+    arrays |= {_CLIENTS + name: array for name, array in checkpoint.clients.items()}
     return npz_bytes({"about": np.frombuffer(header.encode(), np.uint8), **arrays})
 
 
-def read_checkpoint(path: Path) -> tuple[list, int, float, list[dict]] | None:
-    """Read the arguments of ``checkpoint_bytes`` back; None if the file is missing or cannot be read."""
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """Read a checkpoint; return None if the file is missing or cannot be read."""
     try:
         arrays = read_npz(path)
         header = json.loads(bytes(arrays.pop("about")))
+        names = [name for name in arrays if name.startswith(_CLIENTS)]
+        clients = {name.removeprefix(_CLIENTS): arrays.pop(name) for name in names}
         leaves = [arrays[f"leaf{i}"] for i in range(len(arrays))]
-        return leaves, header["round"], header["seconds"], header["rows"]
+        return Checkpoint(leaves, header["round"], header["seconds"], header["rows"], clients)
     except (*READ_ERRORS, TypeError):
         return None
 

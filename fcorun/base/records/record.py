@@ -80,6 +80,7 @@ RECORD_FILES = (
     "config.yaml",
     PLUGIN_FOLDER,
     "metrics.csv",
+    "clients.parquet",
     "summary.json",
     "solution.npz",
     "personal.npz",
@@ -107,7 +108,7 @@ RECORD_FILES = (
     *(
         f"{name}.{ending}"
         for name in (
-            *("curves", "coefficients", "brain", "brain_by_client", "inference"),
+            *("curves", "clients", "coefficients", "brain", "brain_by_client", "inference"),
             *("roc", "calibration", "decision"),
         )
         for ending in ("png", "pdf", "svg")
@@ -509,13 +510,13 @@ class RunFolder:
         """The file of the clients' states during the run, if they are too large for the checkpoint."""
         return self.path / _CLIENT_STATES
 
-    def save_checkpoint(self, leaves: list, round_: int, seconds: float, rows: list[dict]) -> None:
+    def save_checkpoint(self, checkpoint: formats.Checkpoint) -> None:
         """Save the state from which a restart resumes, and the rows so far in metrics.csv."""
-        self.write_file("metrics.csv", formats.csv_text(rows))
-        self.write_file(_CHECKPOINT, formats.checkpoint_bytes(leaves, round_, seconds, rows))
+        self.write_file("metrics.csv", formats.csv_text(checkpoint.rows))
+        self.write_file(_CHECKPOINT, formats.checkpoint_bytes(checkpoint))
 
-    def load_checkpoint(self) -> tuple[list, int, float, list[dict]] | None:
-        """Load the arguments of ``save_checkpoint``; None if the file is missing or cannot be read."""
+    def load_checkpoint(self) -> formats.Checkpoint | None:
+        """Load what ``save_checkpoint`` has saved; None if the file is missing or cannot be read."""
         return formats.read_checkpoint(self.path / _CHECKPOINT)
 
     def delete_checkpoint(self) -> None:

@@ -199,6 +199,7 @@ class Snapshot:
         state: all that a later call needs to resume; a pytree of arrays with a leading axis G.
         work: the numbers of example gradients and proxes evaluated so far, by all clients and the server, (G, 2).
         client_models: the clients' personal models by parameter, with leading axes G, M, on the device, or None.
+        by_client: losses and scores of each client, as of ``Measured``, with a leading axis G.
     """
 
     round: int
@@ -209,6 +210,7 @@ class Snapshot:
     state: PyTree
     work: np.ndarray
     client_models: dict[str, jax.Array] | None = None
+    by_client: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass
@@ -241,7 +243,7 @@ class RunLoop:
     def take_snapshot(self, state: PyTree, rounds_done: int, work: np.ndarray) -> Snapshot:
         """Evaluate the runs after ``rounds_done`` rounds; a loss that is not finite counts as divergence."""
         metrics, solution, client_models = self.evaluate(state)
-        metrics = self.segments.federation.evaluation.add_ranking(metrics)
+        metrics, by_client = self.segments.federation.evaluation.complete(metrics)
         metrics, solution = jax.tree.map(np.asarray, (metrics, solution))
         losses = [metrics[name] for name in ("train_loss", "personal_train_loss") if name in metrics]
         diverged = np.asarray(state["diverged"])
@@ -257,6 +259,7 @@ class RunLoop:
             state=state,
             work=work,
             client_models=client_models,
+            by_client=by_client,
         )
 
     def compile_untimed(self, function: Callable, *arguments: Any) -> Callable:

@@ -15,7 +15,8 @@ from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.runs.job import Job, SweepWatcher
 
 _RECORD_FILES = (  # in the order of their importance to a reader
-    *("metrics.csv", "scores.csv", "predictions.csv", "curves.png", "coefficients.csv", "coefficients.png"),
+    *("metrics.csv", "clients.parquet", "scores.csv", "predictions.csv", "curves.png", "clients.png"),
+    *("coefficients.csv", "coefficients.png"),
     *(
         "inference.csv",
         "inference.png",

@@ -91,6 +91,7 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"objective={names['objective']} takes numbers from all targets where it is auto: give numbers": (
             AUTO in map(str, identity_fields(objective).values())
         ),
+        "client_metrics=true tells losses of single clients: leave it out": settings.client_metrics,
         f"gap=true takes sums of {ONE_OUTPUT}, which objective={names['objective']} is not here: leave gap out": (
             settings.gap and not has_one_residual(experiment)
         ),

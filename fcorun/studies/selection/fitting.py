@@ -309,7 +309,7 @@ class PathFitter:
             w = Vector({name: jnp.asarray(values) for name, values in solution.items()})
             psi = numeric_fields(problem.regularizer) if psi is None else psi
             measured = self._shared["measure"](psi, w, view.x, view.y, arrays)
-            return {name: float(value) for name, value in evaluation.add_ranking(measured).items()}
+            return {name: float(value) for name, value in evaluation.complete(measured).metrics.items()}
 
         return measure
 
