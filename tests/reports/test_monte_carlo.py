@@ -73,7 +73,7 @@ def test_a_diverged_replicate_is_counted_and_named(study, capsys):
 
 
 def test_seeds_of_cohorts_on_one_data_set_are_no_replicates_of_the_data():
-    """Of a balanced design the error is that of the means of the data sets."""
+    """The error of a balanced design is that of the means of the data sets."""
     rng = np.random.default_rng(0)
     values = rng.standard_normal(5)[:, None] + 0.1 * rng.standard_normal((5, 8))
     crossed = {(seed, data): values[data, seed] for data in range(5) for seed in range(8)}
