@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable, column_values, format_number
+from fcorun.reports.repetitions import Replicate, average_repetitions, draws_nothing, pair_replicates
+from fcorun.reports.run_table import DataFrame, RunTable, format_number
 
-Replicate = tuple[Any, ...]  # the values of the keys of seeds that vary, None for a seed that changes nothing
 _MAX_NAMED = 5  # replicates
 
 
@@ -75,53 +75,9 @@ class PairMeans:
     unpaired: tuple[int, int]
 
 
-def varied_seeds(runs: RunTable) -> list[str]:
-    """Return the keys of seeds that vary."""
-    return [key for key in SEED_KEYS if key in runs.frame]
-
-
-def replicates_of(runs: RunTable) -> list[Replicate]:
-    """Return the replicate of each run. A baseline draws nothing by ``seed``, and is run once for all its values."""
-    keys = varied_seeds(runs)
-    replicates: list[Replicate] = [()] * len(runs)
-    if keys:
-        replicates = list(zip(*(column_values(runs.frame[key]) for key in keys), strict=True))
-    if "seed" in keys:
-        for run in np.flatnonzero(runs.are_baselines()):
-            replicates[run] = (None, *replicates[run][1:])
-    return replicates
-
-
-def pair_replicates(first: Mapping[Replicate, float], second: Mapping[Replicate, float]) -> dict[Replicate, float]:
-    """Return the first value minus the second one of each replicate that both have."""
-    if _draws_nothing(first) and not _draws_nothing(second):
-        return {replicate: -difference for replicate, difference in pair_replicates(second, first).items()}
-    differences = {}
-    for replicate, value in first.items():
-        other = second.get(replicate, second.get((None, *replicate[1:])))
-        if other is not None:
-            differences[replicate] = value - other
-    return differences
-
-
-def _draws_nothing(values: Mapping[Replicate, float]) -> bool:
-    return any(replicate[:1] == (None,) for replicate in values)
-
-
-def estimate_mean(values: Mapping[Replicate, float], keys: Sequence[str]) -> Estimate:
-    """Return the mean over replicates; ``keys`` are those of their seeds.
-
-    Runs on the same data with other cohorts are no independent replicates of the data: where data vary, each data set
-    counts once, with the mean over its seeds.
-    """
-    groups: dict[Any, list[float]] = {}
-    for key in reversed(keys):  # the seed of the data, of the split, of cohorts
-        groups = {}
-        for replicate, value in values.items():
-            groups.setdefault(replicate[keys.index(key)], []).append(value)
-        if len(groups) > 1:
-            break
-    means = np.array([np.mean(group) for group in groups.values()] or [*values.values()])
+def estimate_mean(values: Mapping[Replicate, float]) -> Estimate:
+    """Return the mean over independent repetitions."""
+    means = average_repetitions(values)
     error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else np.nan
     return Estimate(float(means.mean()), error, len(means))
 
@@ -136,11 +92,10 @@ def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> 
     points = runs.fold_seeds(metric)
     keys = ["algo", *runs.problem_keys(metric)]
     best_rows = {tuple(row["rows"]) for row in runs.best_points(metric).to_dict("records")}
-    replicates = replicates_of(runs)
+    replicates = runs.replicates
     statuses = runs.frame["status"].tolist()
     tails = {name: runs.tail_values(name) for name in dict.fromkeys((metric, *shown))}
     sent = np.nan_to_num(runs.column("bytes_up"))
-    seeds = varied_seeds(runs)
     methods = []
     for _, group in points.groupby(keys, sort=False, dropna=False):
         point = _choose_point(group, best_rows, runs.metrics.sign(metric))
@@ -158,8 +113,8 @@ def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> 
         bytes_up: dict[Replicate, float] = {}
         for run in (run for runs_of_point in group["runs"] for run in runs_of_point):
             bytes_up[replicates[run]] = bytes_up.get(replicates[run], 0.0) + sent[run]
-        estimates = {name: estimate_mean(values[name], seeds) for name in values}
-        methods.append(MethodMeans(point, values[metric], estimates, estimate_mean(bytes_up, seeds), lost))
+        estimates = {name: estimate_mean(values[name]) for name in values}
+        methods.append(MethodMeans(point, values[metric], estimates, estimate_mean(bytes_up), lost))
     return methods
 
 
@@ -169,7 +124,7 @@ def _choose_point(points: DataFrame, best_rows: set[tuple], sign: int) -> dict[s
     for row in rows:
         if tuple(row["rows"]) in best_rows:
             return row
-    return min(rows, key=lambda row: (len(row["runs"]) - row["seeds"], sign * row["metric"]), default=None)
+    return min(rows, key=lambda row: (len(row["runs"]) - row["done"], sign * row["metric"]), default=None)
 
 
 def estimate_pairs(runs: RunTable, metric: str, methods: Sequence[MethodMeans]) -> list[PairMeans]:
@@ -186,14 +141,14 @@ def estimate_pairs(runs: RunTable, metric: str, methods: Sequence[MethodMeans]) 
     for problem, group in runs.join_open_conditions(keys, by_problem).items():
         ranked = sorted(group, key=lambda method: runs.metrics.sign(metric) * method.estimates[metric].mean)
         for first, second in combinations(ranked, 2):
-            differences = pair_replicates(first.values, second.values)
-            if not differences:
+            values_of_pair = pair_replicates(first.values, second.values)
+            if not values_of_pair:
                 continue
             unpaired = [0, 0]
             for i, values in enumerate((first.values, second.values)):
-                if not _draws_nothing(values):
-                    unpaired[i] = len(values) - len(differences)
-            estimate = estimate_mean(differences, varied_seeds(runs))
+                if not draws_nothing(values):
+                    unpaired[i] = len(values) - len(values_of_pair)
+            estimate = estimate_mean({replicate: a - b for replicate, (a, b) in values_of_pair.items()})
             values_of_key = dict(zip(keys, problem, strict=True))
             pairs.append(PairMeans(values_of_key, first, second, estimate, (unpaired[0], unpaired[1])))
     return pairs
@@ -201,7 +156,7 @@ def estimate_pairs(runs: RunTable, metric: str, methods: Sequence[MethodMeans]) 
 
 def describe_lost(runs: RunTable, method: MethodMeans) -> list[str]:
     """Return a sentence for each status of lost replicates, which names them."""
-    keys = varied_seeds(runs)
+    keys = runs.varied_seeds
     total = len(method.point["runs"])
     sentences = []
     for status, replicates in method.lost.items():

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from fcorun.reports.monte_carlo import pair_replicates, replicates_of
+from fcorun.reports.repetitions import average_repetitions, pair_replicates
 from fcorun.reports.run_table import RunTable, format_number, seeds_agree
 
 MIN_SEEDS = 6  # with which a sign-flip test can come below 0.05: 2 / 2^6
@@ -20,7 +20,7 @@ class PairedDifferences:
     Attributes:
         problem: the data set, and the values of the keys of data and objective that tell problems apart, as text.
         first, second: the algorithms.
-        differences: the metric of ``first`` minus that of ``second`` for each common seed.
+        differences: the metric of ``first`` minus that of ``second`` in each common independent repetition.
         p_value: the p-value of ``sign_flip_test``. None with fewer than MIN_SEEDS seeds, or if ``are_constant``.
         adjusted_p_value: the p-value adjusted by Holm (1979) for the number of tested pairs.
     """
@@ -46,7 +46,7 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
     """
     best = runs.best_points(metric)
     best = best[best["seeds"] > 0].assign(cost=lambda row: runs.metrics.sign(metric) * row["metric"])
-    replicates = replicates_of(runs)
+    replicates = runs.replicates
     values = runs.tail_values(metric)
     problem_keys = runs.problem_keys(metric)
     varied = [key for key in problem_keys if key == "data" or best[key].nunique(dropna=False) > 1]
@@ -58,8 +58,11 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
         for first, second in combinations(by_cost, 2):
             first_values = {replicates[run]: values[run] for run in first["rows"]}
             second_values = {replicates[run]: values[run] for run in second["rows"]}
-            differences = np.array([*pair_replicates(first_values, second_values).values()])
-            differences = differences[np.isfinite(differences)]
+            by_replicate = {}
+            for replicate, (ours, theirs) in pair_replicates(first_values, second_values).items():
+                if np.isfinite(ours - theirs):
+                    by_replicate[replicate] = ours - theirs
+            differences = average_repetitions(by_replicate)
             pair = PairedDifferences(problem, first["algo"], second["algo"], differences)
             if len(differences) >= MIN_SEEDS and not pair.are_constant:
                 pair = replace(pair, p_value=sign_flip_test(differences))

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from fcorun.base.metrics import (
     global_name,
     structure_metrics,
 )
+from fcorun.reports.repetitions import Replicate, group_repetitions
 
 DATA_SEED_KEYS = ("data.split_seed", "data.seed")  # with another value a run has other rows
 SEED_KEYS = ("seed", *DATA_SEED_KEYS)
@@ -98,13 +100,57 @@ class RunTable:
         return [name.removeprefix("tail_") for name in self.frame if name.startswith("tail_")]
 
     @property
+    def varied_seeds(self) -> list[str]:
+        """The keys of seeds that vary, from cohorts to data."""
+        return [key for key in SEED_KEYS if key in self.varied_keys]
+
+    @cached_property
+    def replicates(self) -> list[Replicate]:
+        """The replicate of each run. A baseline draws nothing by ``seed``, and is run once for all its values."""
+        keys = self.varied_seeds
+        if not keys:
+            return [()] * len(self)
+        replicates = list(zip(*(column_values(self.frame[key]) for key in keys), strict=True))
+        if "seed" in keys:
+            for run in np.flatnonzero(self.are_baselines()):
+                replicates[run] = (None, *replicates[run][1:])
+        return replicates
+
+    def group_repetitions(self, runs: Sequence[int]) -> list[list[int]]:
+        """Return the runs of each independent repetition among those of one point, given by their positions."""
+        groups = group_repetitions([self.replicates[run] for run in runs])
+        return [[runs[position] for position in group] for group in groups]
+
+    @property
+    def runs_of_repetitions(self) -> set[int]:
+        """The numbers of runs of one point in one independent repetition; {1} unless seeds are crossed."""
+        if len(self.varied_seeds) < 2:
+            return {1}
+        sizes = set()
+        drawn = np.flatnonzero(~self.are_baselines())
+        for positions in self.frame.iloc[drawn].groupby(self._point_keys, dropna=False).indices.values():
+            sizes |= set(map(len, self.group_repetitions(drawn[positions].tolist())))
+        return sizes or {1}
+
+    @property
     def seed_kind(self) -> str:
-        """The kind of seeds that a band is over: seeds of data or of splits if these vary, else seeds of cohorts."""
-        varied = [key for key in SEED_KEYS if key in self.varied_keys]
-        kind = varied[-1] if varied else "seed"
+        """The kind of seeds that a band is over: seeds of data or of splits if these vary, else seeds of cohorts.
+
+        If each stands for the mean of several runs, as of other cohorts on the same data, their number follows.
+        """
+        kind = self.varied_seeds[-1] if self.varied_seeds else "seed"
+        text = SEED_KINDS[kind]
         if kind in DATA_SEED_KEYS and self.reads_files:
-            return "divisions of the same rows"
-        return SEED_KINDS[kind]
+            text = "divisions of the same rows"
+        sizes = self.runs_of_repetitions
+        if sizes == {1}:
+            return text
+        return f"{text}, each the mean of {'' if len(sizes) == 1 else 'up to '}{max(sizes)} runs"
+
+    @property
+    def _point_keys(self) -> list[str]:
+        """The keys that tell points apart."""
+        return ["algo", "data", *(key for key in self.varied_keys if key not in SEED_KEYS)]
 
     def objective_keys(self) -> list[str]:
         """Return the varied keys that define the objective: between two of their values objectives do not compare."""
@@ -235,13 +281,14 @@ class RunTable:
 
         Columns: algo, data, the varied keys except seeds; metric (the median over seeds of tail_METRIC), low and high
         (the ends of its band, ``seed_band``); the medians of the metrics of structure of the same
-        models if they were measured; seeds (the number of seeds that are done), agree (True if these gave equal
-        values), status (diverged if any seed is), rows (the positions of its runs in the table; of a point that is
+        models if they were measured; seeds (the number of independent repetitions that are done, each the mean of its
+        runs), done (the number of its runs that are done and measured), agree (True if these gave equal values),
+        status (diverged if any seed is), rows (the positions of its runs in the table; of a point that is
         done and measured, of these runs alone), runs (the positions of all its runs).
         """
         import pandas as pd
 
-        keys = ["algo", "data", *(key for key in self.varied_keys if key not in SEED_KEYS)]
+        keys = self._point_keys
         structure = [name for name in structure_metrics(metric) if name in self.tail_metrics and name != metric]
         runs_of_point: dict[tuple, list[int]] = {}
         for run, values in enumerate(zip(*(column_values(self.frame[key]) for key in keys), strict=True)):
@@ -259,13 +306,17 @@ class RunTable:
                 status = "done"
             else:
                 status = counts.most_common(1)[0][0]
-            low, median, high = seed_band(tails[metric][done]) if done else (np.nan, np.nan, np.nan)
-            medians = [np.median(tails[name][done]) if done else np.nan for name in structure]
+            repetitions = self.group_repetitions(done)
+            means = {name: average_runs(values, repetitions) for name, values in tails.items()}
+            low, median, high = seed_band(means[metric]) if done else (np.nan, np.nan, np.nan)
+            medians = [np.median(means[name]) if done else np.nan for name in structure]
             agree = seeds_agree(tails[metric][done])
             rows = done if done and status == "done" else runs
             values = [value for _, value in point]
-            points.append([*values, median, low, high, *medians, len(done), agree, status, rows, runs])
-        columns = [*keys, "metric", "low", "high", *structure, "seeds", "agree", "status", "rows", "runs"]
+            points.append(
+                [*values, median, low, high, *medians, len(means[metric]), len(done), agree, status, rows, runs]
+            )
+        columns = [*keys, "metric", "low", "high", *structure, "seeds", "done", "agree", "status", "rows", "runs"]
         return pd.DataFrame(points, columns=columns)
 
     def best_points(self, metric: str | None = None) -> DataFrame:
@@ -341,6 +392,21 @@ def _row_at_end(row_of_round: dict[float, dict[str, float]], later: float) -> di
         return None
     row = row_of_round[last]
     return row | {name: np.nan for name in COUNTERS if name in row} | {"round": later}
+
+
+def average_runs(values: Any, repetitions: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return the mean of the values of all runs (n,) over the runs of each repetition, given by their positions."""
+    return np.array([np.mean([values[run] for run in runs]) for runs in repetitions])
+
+
+def average_evaluations(runs: Sequence[Sequence[dict[str, float]]]) -> Sequence[dict[str, float]]:
+    """Return the mean over runs of the rows that ``align_seeds`` gives; of one run, its rows."""
+    if len(runs) == 1:
+        return runs[0]
+    averaged = []
+    for rows in zip(*align_seeds(runs), strict=True):
+        averaged.append({name: float(np.mean([row[name] for row in rows])) for name in rows[0]})
+    return averaged
 
 
 def seed_band(values: Any, axis: int = 0) -> tuple[Any, Any, Any]:

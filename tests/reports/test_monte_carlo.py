@@ -77,11 +77,11 @@ def test_seeds_of_cohorts_on_one_data_set_are_no_replicates_of_the_data():
     rng = np.random.default_rng(0)
     values = rng.standard_normal(5)[:, None] + 0.1 * rng.standard_normal((5, 8))
     crossed = {(seed, data): values[data, seed] for data in range(5) for seed in range(8)}
-    estimate = estimate_mean(crossed, ["seed", "data.seed"])
+    estimate = estimate_mean(crossed)
     assert estimate.count == 5
     assert estimate.mean == pytest.approx(values.mean())
     assert estimate.error == pytest.approx(values.mean(1).std(ddof=1) / np.sqrt(5))
-    one_data_set = estimate_mean({(seed, 7): values[0, seed] for seed in range(8)}, ["seed", "data.seed"])
+    one_data_set = estimate_mean({(seed, 7): values[0, seed] for seed in range(8)})
     assert one_data_set.error == pytest.approx(values[0].std(ddof=1) / np.sqrt(8))
 
 

@@ -12,6 +12,9 @@ from fcorun import load_records
 from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table
 from fcorun.reports.paired_tests import compare_pairs, sign_flip_test, smallest_p_value
+from fcorun.reports.pictures.best_curves import collect_curves
+from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
+from fcorun.reports.run_table import describe_band
 
 
 def seeded(algo, levels, client_lr=0.1, root="s", **more):
@@ -51,6 +54,33 @@ def test_many_seeds_are_sampled():
     assert sign_flip_test(differences) == pytest.approx(extreme.mean(), abs=0.01)
     assert sign_flip_test(differences) == sign_flip_test(differences)  # seeded
     assert sign_flip_test(np.ones(24)) == 2 / (2**16 + 1)  # never none
+
+
+def test_cohorts_on_the_same_data_are_no_repetitions_of_the_data(capsys):
+    """Three seeds of cohorts on each of two data sets are two pairs of means, which no test can tell apart."""
+    for algo, shift in (("fedmid", 1.0), ("feddualavg", 0.0)):
+        for seed, data_seed in product(range(3), range(2)):
+            settings = fake_config(algo, seed=seed, data__seed=data_seed)
+            fake_record(f"s/{algo}-{seed}-{data_seed}", settings, fake_rows(shift + seed + 10 * data_seed))
+    runs = build_table(load_records("s"))
+    (pair,) = compare_pairs(runs, "train_loss")
+    assert pair.p_value is None
+    np.testing.assert_allclose(pair.differences, [-1, -1])
+    points = runs.fold_seeds("train_loss").set_index("algo")
+    assert points.loc["feddualavg", ["low", "metric", "high", "seeds", "done"]].tolist() == [1, 6, 11, 2, 6]
+    assert describe_band([2], runs.seed_kind) == "range over 2 seeds of data, each the mean of 3 runs"
+    assert main(["results", "s", "--paired", "--metric", "train_loss"]) == 0
+    assert "\nseeds of data, each the mean of 3 runs\n" in capsys.readouterr().out
+    view = ProblemView(runs, load_records("s"), "train_loss", curve_styles_of(runs))
+    for curve in not_none(collect_curves(view)).curves:
+        assert len(curve.runs) == 2
+
+
+def test_seeds_of_cohorts_alone_say_so(capsys):
+    for algo in ("fedmid", "feddualavg"):
+        seeded(algo, [1.0, 2.0])
+    assert main(["results", "s", "--paired", "--metric", "objective"]) == 0
+    assert "p is about other cohorts on the same data, not about other data" in capsys.readouterr().out
 
 
 def test_best_points_are_compared_seed_by_seed():

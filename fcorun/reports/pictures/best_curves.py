@@ -13,7 +13,15 @@ from fcorun.reports.pictures import layout
 from fcorun.reports.pictures.layout import pt
 from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView
-from fcorun.reports.run_table import GridEdge, RunTable, align_seeds, describe_band, seed_band, seeds_agree
+from fcorun.reports.run_table import (
+    GridEdge,
+    RunTable,
+    align_seeds,
+    average_evaluations,
+    describe_band,
+    seed_band,
+    seeds_agree,
+)
 
 _SYMBOLS = {
     "algo.client_lr": "$\\eta_c$",
@@ -99,9 +107,11 @@ def collect_curves(view: ProblemView) -> BestCurves | None:
             label += f": {_join_settings(specific)}"
         if row["tied"]:
             label += f" (tied with {len(row['tied'])})"
-        runs = [evaluations for run in row["rows"] if (evaluations := view.records[run].rows)]
-        if not runs:  # metrics.csv is missing
+        measured = [run for run in row["rows"] if view.records[run].rows]  # else metrics.csv is missing
+        if not measured:
             continue
+        repetitions = view.table.group_repetitions(measured)
+        runs = [average_evaluations([view.records[run].rows for run in group]) for group in repetitions]
         curves.append(Curve(label, styles[row["algo"]], runs))
         styles[row["algo"]] = layout.curve_style(n_styles)  # of the algorithm's line under another condition
         n_styles += 1

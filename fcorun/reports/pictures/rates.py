@@ -370,7 +370,7 @@ def _add_number_legend(figure: Any, content: MetricOverNumbers, entries: dict[st
                 entries["best"] = Line2D([], [], **ring_marker())
             if any(values in algorithm.by_values for values in algorithm.tied):
                 entries["tied with it"] = Line2D([], [], **ring_marker(tie=True))
-    seeds = points["rows"].map(len).max()
+    seeds = points["rows"].map(lambda rows: len(view.table.group_repetitions(rows))).max()
     seed_kind = view.table.seed_kind
     if (points["status"] == "diverged").any():
         suffix = f" with any of {seeds} {seed_kind}" if seeds > 1 else ""

@@ -16,6 +16,7 @@ from fcorun.studies.figures.seed_comparison import (
     UNDECIDED,
     RoundsToTarget,
     SeedValues,
+    average_seeds,
     compare,
     compare_bounds,
     find_rounds_to_target,
@@ -205,8 +206,8 @@ def _describe_quantity(claim: Claim, measurements: Measurements) -> str:
 
 def _format_values(claim: Claim, bounds: tuple[SeedValues, SeedValues]) -> str:
     """Return the median and the band over seeds of ``seed_band``, with the bounds of a value between evaluations."""
-    lower, upper = (list(values.values()) for values in bounds)
-    if not lower:
+    lower, upper = (average_seeds(values) for values in bounds)
+    if not len(lower):
         return "unknown"
     if claim.at == "reach":
         return str(RoundsToTarget(lower[0], upper[0]))

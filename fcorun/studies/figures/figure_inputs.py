@@ -69,15 +69,26 @@ class FigureInputs:
         return notes
 
     def seeds_of(self, record: Record) -> tuple[Any, ...] | None:
-        """Return the value of each seed that varies among the runs; None if the run does not depend on them."""
+        """Return the value of each seed that varies among the runs; None if the run does not depend on them.
+
+        The seed of cohorts of a baseline, which changes nothing, is None.
+        """
         varied = [key for key in SEED_KEYS if key in {*self.grid.varied_keys, *self.tuned.varied_keys}]
-        draws_nothing = is_baseline_row(record.rows[-1]) or record.summary.get("drawn") is False
+        is_baseline = is_baseline_row(record.rows[-1])
+        draws_nothing = is_baseline or record.summary.get("drawn") is False
         if not varied or (varied == ["seed"] and draws_nothing):
             return None
-        return tuple(record.flat_config.get(key) for key in varied)
+        seeds = tuple(record.flat_config.get(key) for key in varied)
+        return (None, *seeds[1:]) if is_baseline and varied[0] == "seed" else seeds
 
     def check_one_best_point(self) -> None:
-        """Raise UserError for an algorithm with several best points, whose runs would be averaged like seeds."""
+        """Raise UserError for an algorithm with several best points, whose runs would be averaged like seeds.
+
+        Several cohorts on the same data are refused, too: they would count as repetitions of the data.
+        """
+        if self.tuned.runs_of_repetitions != {1}:
+            raise UserError(f"figure: {self.figure.draw} takes each run for a repetition, and some have the same data: "
+                            "vary seed or data.seed together, or give draw=curves")  # fmt: skip
         keys = [*self.tuned.data_keys, *self.tuned.objective_keys()]
         if several := describe_several_best(self.tuned, keys, self.algorithms):
             raise UserError(f"figure: {several}, and runs of different problems have no common average: give all runs "

@@ -39,7 +39,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import best_curves, structure
 from fcorun.reports.pictures.layout import add_legend, make_figure, pt, render_figure, style_context
-from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable, describe_band, seed_band, seeds_agree
+from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable, average_runs, describe_band, seed_band, seeds_agree
 from fcorun.reports.sweep_report import warn_unfinished
 from fcorun.studies.figures import claims
 from fcorun.studies.figures.figure_inputs import FigureInputs
@@ -395,17 +395,18 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
                 columns_of_keys.setdefault(key, key)
     rows: list[dict[str, Any]] = []
     for values, runs in tuned.frame.groupby(keys, sort=False, dropna=False):
+        repetitions = tuned.group_repetitions([*runs.index])
         row: dict[str, Any] = dict(zip(keys, values, strict=True))
         positions = best_positions[_none_for_nan(values)]
         config = inputs.grid_records[positions[0]].flat_config
         row |= {column: config.get(key) for key, column in columns_of_keys.items()}
-        row["seeds"] = len(runs)
-        row["band"] = describe_band([len(runs)], tuned.seed_kind) if len(runs) > 1 else ""
+        row["seeds"] = len(repetitions)
+        row["band"] = describe_band([len(repetitions)], tuned.seed_kind) if len(repetitions) > 1 else ""
         # diverged or failed: in no band and no median
         row["seeds_lost"] = len(positions) + inputs.further_seeds[tuple(positions)] - len(runs)
         for name in runs:
             if name.startswith("tail_"):
-                low, median, high = seed_band(runs[name].to_numpy(float))
+                low, median, high = seed_band(average_runs(tuned.column(name), repetitions))
                 row |= {name: median, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return pd.DataFrame(rows)

@@ -5,11 +5,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fcorun.reports.repetitions import Replicate, average_repetitions, pair_replicates
 from fcorun.reports.run_table import ROUNDING_TOLERANCE
 
 UNCLEAR = "not distinguishable"
 UNDECIDED = "not decided"  # holds in every seed that both algorithms have, but some seeds diverged or failed
-SeedValues = dict[Any, float]  # by seed; the key None is for a value that does not depend on the seed
+SeedValues = dict[Any, float]  # by replicate; the key None is for a value that does not depend on the seed
+
+
+def _by_replicate(values: SeedValues) -> dict[Replicate, float]:
+    """Return values by the tuples of their seeds."""
+    return {seed if isinstance(seed, tuple) else (seed,): value for seed, value in values.items()}
+
+
+def average_seeds(values: SeedValues) -> np.ndarray:
+    """Return the mean over the seeds of each independent repetition (n,), as ``average_repetitions``."""
+    return average_repetitions(_by_replicate(values))
 
 
 def compare(ours: SeedValues, theirs: SeedValues, sign: int, kind: str = "seeds") -> tuple[str, str]:
@@ -18,20 +29,26 @@ def compare(ours: SeedValues, theirs: SeedValues, sign: int, kind: str = "seeds"
     The answer is "yes" if ours are on that side of theirs in every comparison, "no" if ours are on the other side in
     every one, else "not distinguishable"; or "not measured". Numbers that are equal up to rounding are not
     distinguishable. If both depend on the seed, values of the same seed are compared. With fewer than two common seeds
-    out of several the answer is "not distinguishable". A value that does not depend on the seed, under the key None, is
+    out of several the answer is "not distinguishable". Of several seeds of cohorts on the same data the means are
+    compared (``group_repetitions``). A value that does not depend on the seed, under the key None, is
     compared with each value of the other, and so are two single values, whatever their seeds. ``kind`` names the seeds
     in the test, such as "seeds of data".
     """
-    n_seeds = max(len(ours), len(theirs))
-    if None in ours or None in theirs or n_seeds < 2:
-        pairs = [(a, b) for a in ours.values() for b in theirs.values()]
+    if None in ours or None in theirs or max(len(ours), len(theirs)) < 2:
+        our_means = average_seeds(ours)
+        their_means = average_seeds(theirs)
+        pairs = [(a, b) for a in our_means for b in their_means]
+        n_seeds = max(len(our_means), len(their_means))
         test = f"in each of {n_seeds} {kind}" if n_seeds > 1 else "one number against another"
     else:
-        pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
-        if ours and theirs and not pairs:
+        pairs_by_seed = pair_replicates(_by_replicate(ours), _by_replicate(theirs))
+        if ours and theirs and not pairs_by_seed:
             return UNCLEAR, f"no common {kind}"
-        if set(ours) == set(theirs):
-            seeds = f"{n_seeds} {kind}"
+        first = average_repetitions({seed: a for seed, (a, _) in pairs_by_seed.items()})
+        second = average_repetitions({seed: b for seed, (_, b) in pairs_by_seed.items()})
+        pairs = [*zip(first, second, strict=True)]
+        if len(pairs_by_seed) == max(len(ours), len(theirs)):
+            seeds = f"{len(pairs)} {kind}"
         else:
             words = kind.split(" ")
             if len(pairs) == 1:

@@ -374,6 +374,17 @@ def test_single_values_are_compared_whatever_their_seeds():
     assert compare({0: 1.0, 1: 1.0}, {2: 2.0}, 1, "seeds of data") == ("not distinguishable", "no common seeds of data")
 
 
+def test_claims_are_about_repetitions_of_the_data():
+    """Two seeds of data with three of cohorts each are two: the means of the cohorts decide, and a baseline has one."""
+    ours = {(seed, data): 1.0 + seed + data for seed in range(3) for data in range(2)}
+    theirs = {(seed, data): 4.0 - seed + data for seed in range(3) for data in range(2)}  # larger in the mean
+    solution = {(None, data): 1.5 + data for data in range(2)}
+    kind = "seeds of data, each the mean of 3 runs"
+    assert compare(ours, theirs, -1, kind) == ("yes", f"the same sign in each of 2 {kind}")
+    assert compare(ours, solution, 1, kind) == ("yes", f"the same sign in each of 2 {kind}")
+    assert compare(ours, {None: 4.0}, -1, kind) == ("yes", f"in each of 2 {kind}")
+
+
 def test_equal_values_are_not_distinguishable():
     assert compare({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}, 1)[0] == "not distinguishable"
     assert compare({None: math.inf}, {None: math.inf}, -1)[0] == "not distinguishable"

@@ -200,6 +200,10 @@ def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDiffe
         f"{MIN_SEEDS} seeds on; Holm: corrected for all pairs; the same seeds chose the best points, which favours "
         "algorithms with more points"
     )
+    if runs.varied_seeds == ["seed"]:
+        out.print("seeds of cohorts: p is about other cohorts on the same data, not about other data")
+    elif runs.varied_seeds:
+        out.print(runs.seed_kind)
     if tested := [len(pair.differences) for pair in pairs if pair.p_value is not None]:
         count = f"{len(tested)} tested pair{'s' if len(tested) > 1 else ''}"
         least = format_number(smallest_p_value(tested))
