@@ -236,7 +236,7 @@ def _draw_meta_analysis(table: MetaAnalysisTable) -> Any:
     client. Of more than 12 features those with the smallest p values have panels, and of more than 24 clients those of
     most weight have rows.
     """
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     drawable = order_by_p_value(table)
     rows = sorted(drawable[:_MAX_PANELS])
@@ -250,7 +250,7 @@ def _draw_meta_analysis(table: MetaAnalysisTable) -> Any:
     height = _ROW * (len(names) + 3)
     figure, axes = make_figure(len(rows), min(2, len(rows)), height=height, title=["; ".join(notes)], wide=True)
     null = 1.0 if table.ratio_name else 0.0
-    half = norm.ppf((1 + table.level) / 2) * table.clients.standard_errors
+    half = ndtri((1 + table.level) / 2) * table.clients.standard_errors
     positions = np.arange(len(names) + 1)[::-1]
     for ax, row in zip(axes, rows, strict=True):
         of_clients = table.clients.estimates[clients, row]

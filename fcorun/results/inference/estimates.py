@@ -232,13 +232,13 @@ def small_sample(rows: float, parameters: int, clusters: int | None) -> tuple[fl
 
 def intervals(estimates: Estimates, level: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the lower and the upper ends of intervals, and the two-sided p values of 0, each (p,)."""
-    from scipy.stats import t
+    from scipy.special import stdtr, stdtrit  # scipy.stats takes half a second to import
 
     errors = estimates.standard_errors
-    quantile = t.ppf((1 + level) / 2, estimates.degrees)
+    quantile = stdtrit(estimates.degrees, (1 + level) / 2)
     statistic = np.abs(estimates.theta) / np.where(errors > 0, errors, np.nan)
     half = quantile * errors
-    return estimates.theta - half, estimates.theta + half, 2 * t.sf(statistic, estimates.degrees)
+    return estimates.theta - half, estimates.theta + half, 2 * stdtr(estimates.degrees, -statistic)
 
 
 def joint_p_value(estimates: Estimates, positions: np.ndarray, clusters: bool) -> float:
@@ -249,7 +249,7 @@ def joint_p_value(estimates: Estimates, positions: np.ndarray, clusters: bool) -
     Hotelling's (Ann. Math. Stat. 1931): (nu + 1 - k) / (k nu) W has the distribution F(k, nu + 1 - k). The p value is
     nan where the clusters, or the rows, do not determine the covariance.
     """
-    from scipy.stats import chi2, f
+    from scipy.special import chdtrc, fdtrc
 
     theta = estimates.theta[positions]
     errors = estimates.standard_errors[positions]
@@ -265,7 +265,7 @@ def joint_p_value(estimates: Estimates, positions: np.ndarray, clusters: bool) -
     if np.linalg.eigvalsh(correlation)[0] < _SMALLEST_CORRELATION:
         return math.nan
     statistic = float(theta / errors @ np.linalg.solve(correlation, theta / errors))
-    return float(chi2.sf(statistic, k) if math.isinf(degrees) else f.sf(statistic / scale, k, degrees))
+    return float(chdtrc(k, statistic) if math.isinf(degrees) else fdtrc(k, degrees, statistic / scale))
 
 
 def adjust_by_holm(p_values: np.ndarray) -> np.ndarray:

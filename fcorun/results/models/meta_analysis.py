@@ -182,7 +182,7 @@ def read_estimates(record: Record) -> ClientEstimates:
 
 def build_meta_table(clients: ClientEstimates, coefficients: Coefficients, level: float = 0.95) -> MetaAnalysisTable:
     """Return the table of a meta-analysis, with normal intervals. ``coefficients`` are those of the run's solution."""
-    from scipy.stats import chi2
+    from scipy.special import chdtrc
 
     has_estimate = ~np.isnan(clients.standard_errors)
     precisions = np.where(has_estimate, clients.standard_errors, np.inf) ** -2.0
@@ -237,7 +237,7 @@ def build_meta_table(clients: ClientEstimates, coefficients: Coefficients, level
         weights=precisions / (1 + precisions * tau2 * is_random) / np.where(is_known, precision, 1),
         tau2=np.where(is_known, tau2, np.nan),
         cochran_q=np.where(is_known, q, np.nan),
-        q_p_value=np.where(count > 1, chi2.sf(q, np.maximum(count - 1, 1)), np.nan),
+        q_p_value=np.where(count > 1, chdtrc(np.maximum(count - 1, 1), q), np.nan),
         i2=np.where(is_known, i2, np.nan),
     )
 
