@@ -21,7 +21,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.row_groups import divide
 from fcorun.data.rows.site_rows import AnswersMissing, SiteRows
 from fcorun.data.tasks import Task
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, SENSITIVITY, YOUDEN, ThresholdRule
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, SENSITIVITY, YOUDEN, ThresholdRule
 from fcorun.methods.objectives.objective import Objective, score_names, score_range
 from fcorun.results.model_outputs import Arrays, class_probabilities
 from fcorun.results.models.predictions import ChosenThresholds, fixed_thresholds

@@ -31,12 +31,7 @@ from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.encoding import ENCODING_FILE as ENCODING
 from fcorun.data.tables.imputation.missing_by_outcome import MISSING_FILE
 from fcorun.experiment.build import bind_objective, build_problem, connect_clients, find_unpenalized_features
-from fcorun.experiment.classifiers import (
-    DEFAULT_THRESHOLD,
-    warn_constant_prediction,
-    warn_constant_scores,
-    warn_unbounded_coefficients,
-)
+from fcorun.experiment.classifiers import warn_constant_prediction, warn_constant_scores, warn_unbounded_coefficients
 from fcorun.experiment.experiment import (
     MIN_EVALUATIONS,
     PreparedExperiment,
@@ -49,6 +44,7 @@ from fcorun.experiment.experiment import (
 )
 from fcorun.experiment.optimality_gap import can_measure_movement, describe_movement, list_rates, measure_movement
 from fcorun.experiment.requirements import warn_wrong_psi_sides
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.objectives.objective import is_linear_model

@@ -141,6 +141,19 @@ def test_a_picture_is_found_by_other_processes():
         assert picture is None or pickle.loads(pickle.dumps(picture)) is picture
 
 
+def test_drawing_processes_import_no_jax():
+    """To import JAX takes as long as to draw."""
+    program = """
+import importlib, sys
+from fcorun.reports.pictures import drawing_processes
+for module in drawing_processes._PRELOADED:
+    importlib.import_module(module)
+print("jax" in sys.modules, "fcorun.reports.pictures.roc" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
 @pytest.mark.slow
 def test_drawing_processes_draw_the_same_and_raise_the_same(tmp_path):
     """A process of its own draws, as a command is one."""

@@ -9,7 +9,7 @@ from helpers import fails, not_none
 from scored_sites import ILL, compare, of_all_clients, plan_of, pool_splits, sites_of
 from site_tables import frames
 
-from fcorun.experiment.classifiers import ThresholdRule
+from fcorun.experiment.threshold_rule import ThresholdRule
 from fcorun.results.models.predict import predict
 from fcorun.results.models.predictions import predict_splits, tabulate_scores
 from fcorun.results.scores.ranking import EDGES, count_scores, spread_cells

@@ -64,6 +64,7 @@ def is_abandoned(folder: Path, status: dict[str, Any]) -> bool:
 PREDICTIONS_FILE = "predictions.csv"
 SHARED = "shared"  # the model of all clients
 PERSONAL = "personal"  # the personal models of the clients
+CLIENT_INTERCEPTS = "client_intercepts"  # the parameter of a solution with the intercept of each client
 TRAIN = "train"  # a set of rows
 OUT_OF_FOLD = "out_of_fold"  # another one
 SELECTION_FILE = contents.SELECTION.name  # the result of a selection

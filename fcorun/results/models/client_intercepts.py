@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.errors import abbreviate, word
-from fcorun.base.records.record import Record
+from fcorun.base.records.record import CLIENT_INTERCEPTS, Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.experiment.experiment import PreparedExperiment
@@ -21,7 +21,6 @@ from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays, compute_predictions
 from fcorun.results.models.intercept_test import warn_of_client_differences
 
-CLIENT_INTERCEPTS = "client_intercepts"
 _ENOUGH_OF_A_CLASS = 10  # rows of a client's smaller class
 
 

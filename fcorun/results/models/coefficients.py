@@ -12,7 +12,7 @@ from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.contents import ENCODING
 from fcorun.base.records.formats import READ_ERRORS, columns_csv, csv_text, nifti_bytes, read_mask
-from fcorun.base.records.record import Record
+from fcorun.base.records.record import CLIENT_INTERCEPTS, Record
 from fcorun.base.trust import public_path
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.images import VoxelGrid
@@ -20,7 +20,6 @@ from fcorun.data.tables.columns import Column
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding
 from fcorun.data.tables.label_file import label_features
 from fcorun.data.tables.scaling import Scaling
-from fcorun.results.models.client_intercepts import CLIENT_INTERCEPTS
 
 if TYPE_CHECKING:  # the process that draws pictures does not import JAX
     from fcorun.experiment.experiment import PreparedExperiment

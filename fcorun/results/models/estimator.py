@@ -11,10 +11,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from fcorun.base.config import build_plugin
 from fcorun.base.errors import UserError, find_spelling
 from fcorun.base.records.formats import READ_ERRORS
-from fcorun.base.records.record import PERSONAL, SHARED, Record
+from fcorun.base.records.record import CLIENT_INTERCEPTS, PERSONAL, SHARED, Record
 from fcorun.base.trust import locate
 from fcorun.data.tables.scaling import ClientScalings, Scaling
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.log_link import Gamma, Poisson
 from fcorun.methods.objectives.logistic import OneVsRest
@@ -22,7 +22,6 @@ from fcorun.methods.objectives.mlp import MLP
 from fcorun.methods.objectives.objective import Objective, add_intercept, is_linear_model
 from fcorun.methods.objectives.robust import Huber, Quantile
 from fcorun.results.model_outputs import class_probabilities, expected_targets
-from fcorun.results.models.client_intercepts import CLIENT_INTERCEPTS
 from fcorun.results.models.coefficients import count_outputs, personal_only
 
 _LABEL_TYPES = {"int": int, "float": float, "bool": bool, "str": str}

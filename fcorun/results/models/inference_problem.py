@@ -12,7 +12,7 @@ import numpy as np
 from fcorun.base.config import Index
 from fcorun.base.errors import UserError, word
 from fcorun.base.records.formats import READ_ERRORS
-from fcorun.base.records.record import Record, is_refit_of_adaptive_lasso, is_refit_of_stability
+from fcorun.base.records.record import CLIENT_INTERCEPTS, Record, is_refit_of_adaptive_lasso, is_refit_of_stability
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.in_memory import InMemoryTable
 from fcorun.data.datasets.sites import Sites
@@ -36,7 +36,6 @@ from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 from fcorun.results.inference.solution import Penalty
 from fcorun.results.inference.sums import DerivativeSums, ModelRows, RowSums
 from fcorun.results.models.client_intercepts import (
-    CLIENT_INTERCEPTS,
     add_client_intercepts,
     find_finite_intercepts,
 )

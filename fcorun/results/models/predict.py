@@ -13,7 +13,7 @@ from fcorun.data.tables.cells import require_finite_numbers
 from fcorun.data.tables.column_roles import is_prediction_column
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 from fcorun.data.tables.scaling import ClientScalings
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.results.models.client_intercepts import clients_with_intercepts
 from fcorun.results.models.coefficients import personal_only
 from fcorun.results.models.estimator import clients_with_personal_models, load_model, read_threshold

@@ -15,7 +15,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.row_groups import RowGroups
 from fcorun.data.rows.rows import Rows
 from fcorun.data.rows.site_rows import SiteRows
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import (
     Arrays,

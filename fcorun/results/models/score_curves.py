@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,8 +10,10 @@ from jaxtyping import Float, Int
 from fcorun.base.records.formats import csv_text
 from fcorun.base.records.record import OUT_OF_FOLD
 from fcorun.data.rows.row_groups import divide, split_between_ties
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, count_flagged
-from fcorun.results.models.predictions import Predictions
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, count_flagged
+
+if TYPE_CHECKING:  # the process that draws pictures does not import JAX
+    from fcorun.results.models.predictions import Predictions
 
 MAX_CLIENTS = 50  # with curves of their own
 _MAX_POINTS = 1000  # of a ROC curve
@@ -53,7 +55,7 @@ class Curves:
         return {name: csv_text(_blank_nan(row) for row in rows) for name, rows in tables.items()}
 
 
-def compute_curves(predictions: Sequence[Predictions], table: Sequence[Row]) -> Curves | None:
+def compute_curves(predictions: "Sequence[Predictions]", table: Sequence[Row]) -> Curves | None:
     """Return the curves of the test rows if there are some, else of the validation rows, or of the rows out of fold.
 
     All rows have curves, and each client of at most 50. Returns None without probabilities of two classes, or if the

@@ -13,8 +13,8 @@ from fcorun.base.config import IDENTITY_SECTIONS, build, keys_outside_identity
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import parse_yaml, read_text, yaml_text
 from fcorun.base.system.machine import fcorun_version
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.sites.plan.messages.message_kind import MessageKind, Quantity, default_bounds, kinds_of, list_quantities
 from fcorun.sites.plan.plan_checks import at_any_strength, check_away, check_experiment

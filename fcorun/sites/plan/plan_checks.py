@@ -10,10 +10,10 @@ from fcorun.base.config import AUTO, identity_fields
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES
 from fcorun.data.datasets.sites import Sites
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import replace_plugins
 from fcorun.experiment.requirements import describe_client_losses
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.communication.contracts import Identity, Star

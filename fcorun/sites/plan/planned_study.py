@@ -16,10 +16,10 @@ from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.rows.site_rows import SiteRows
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.requirements import are_convex
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.regularizers.regularizer import NoRegularizer
 from fcorun.results.models.inference_problem import (

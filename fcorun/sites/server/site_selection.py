@@ -17,8 +17,8 @@ from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.scaling import Scaling
 from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.build import build_engine, resolve_auto
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.sites.plan.planned_study import REFIT, PlannedSelection
 from fcorun.sites.server.server import OTHER_VERSION, stack_sums
 from fcorun.sites.server.sums_of_folds import SumsOfFolds

@@ -9,7 +9,7 @@ import numpy as np
 from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.column_roles import SPLITS
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays
 from fcorun.results.models.client_intercepts import add_client_intercepts

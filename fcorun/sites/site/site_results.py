@@ -22,8 +22,8 @@ from fcorun.base.records.record import AWAY_FILE, BASELINE_HAZARD_FILE, PERSONAL
 from fcorun.base.system.files import read_regular_file, remove_path, write_atomically
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.encoding import ENCODING_FILE
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.model_outputs import compute_predictions
 from fcorun.results.models.client_intercepts import add_client_intercepts, difference_from_mean

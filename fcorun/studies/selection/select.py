@@ -14,11 +14,12 @@ from fcorun.base.metrics import RANKING_METRICS
 from fcorun.base.records.record import OUT_OF_FOLD, Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.scaling import explain_own_scale
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD, ThresholdRule, check_threshold
+from fcorun.experiment.classifiers import check_threshold
 from fcorun.experiment.experiment import PreparedExperiment, describe_remaining_descent
 from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.experiment.requirements import has_gaps
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.results.models.predictions import choose_thresholds, fixed_thresholds
 from fcorun.runs.pooled_fits import prepare_tables

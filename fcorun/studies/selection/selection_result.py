@@ -13,7 +13,7 @@ from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.formats import csv_text, frame_csv
 from fcorun.base.records.record import PERSONAL, PREDICTIONS_FILE, SHARED
 from fcorun.base.system.files import write_atomically
-from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.reports.pictures.curve_groups import CurveView

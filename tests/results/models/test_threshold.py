@@ -9,7 +9,7 @@ from sklearn import metrics
 
 from fcorun import compose, run
 from fcorun.base.records.record import PAGE_FILES
-from fcorun.experiment.classifiers import ThresholdRule
+from fcorun.experiment.threshold_rule import ThresholdRule
 from fcorun.interface.cli.commands import main
 from fcorun.results.models.estimator import read_threshold
 from fcorun.results.models.predict import predict

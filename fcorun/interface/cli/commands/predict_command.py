@@ -137,7 +137,7 @@ def _describe_thresholds(folder: Path, record: Record) -> list[str]:
     if not section:
         return []
     from fcorun.base.records.record import PERSONAL, SHARED
-    from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+    from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 
     of_selection = SELECTION.read(folder)
     rule = (of_selection.get("threshold") or section).get("rule")

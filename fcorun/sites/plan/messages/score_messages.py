@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fcorun.base.errors import UserError
-from fcorun.experiment.classifiers import ThresholdRule
+from fcorun.experiment.threshold_rule import ThresholdRule
 from fcorun.results.scores.calibration import MAX_REQUESTS, N_SUMS
 from fcorun.results.scores.ranking import N_BINS
 from fcorun.sites.plan.messages.message_kind import SUMS, MessageKind, Quantity, Stage
