@@ -28,7 +28,7 @@ from fcorun.engine.engine import Engine, message_bytes
 from fcorun.engine.evaluate import Evaluation, why_unranked
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import ClientTimes, Schedule
-from fcorun.experiment.classifiers import check_threshold, is_penalized
+from fcorun.experiment.classifiers import check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import (
     check_generated_clients,
@@ -483,17 +483,6 @@ def aggregate_client_values(reg: Regularizer, row_weight: np.ndarray, offsets: n
         aggregate = aggregates[reg.across_clients[name]]
         numbers[name] = float(aggregate(np.asarray(values)))
     return replace(reg, **numbers)
-
-
-def find_unpenalized_features(experiment: PreparedExperiment, data: FederatedData) -> np.ndarray:
-    """Return the numbers (k,) of the features that neither a ridge nor the regularizer penalizes."""
-    n_features = data.train.x.shape[1]
-    if not is_penalized(experiment):
-        return np.arange(n_features)
-    if experiment.objective.ridge > 0 or not experiment.reg.has_free_features:
-        return np.zeros(0, int)
-    reg = resolve_factors(experiment.reg, experiment.objective, data)
-    return np.flatnonzero(np.asarray(reg.feature_factors(n_features)) == 0)
 
 
 def resolve_factors(reg: Regularizer, objective: Objective, data: FederatedData) -> Regularizer:

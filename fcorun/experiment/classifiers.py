@@ -13,7 +13,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import LinearModel, is_linear_model
 from fcorun.methods.problem.separation import find_separation
-from fcorun.methods.regularizers.regularizer import NoRegularizer
+from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 
 
 def check_threshold(
@@ -95,19 +95,20 @@ def warn_unbounded_coefficients(
     experiment: PreparedExperiment,
     data: FederatedData,
     row: Mapping[str, float],
-    unpenalized: Int[np.ndarray, " k"],
+    reg: Regularizer,
 ) -> str:
     """Return a warning about coefficients whose size the data do not determine, in any task; empty for none.
 
-    Of ``unpenalized`` features these are those that ``find_separation`` finds; penalized ones have finite coefficients.
-    Where it finds none under a penalty, the warning is given only if all training rows are classified right and there
-    are fewer features than rows.
+    Of features without a penalty these are those that ``find_separation`` finds; others have finite coefficients. Where
+    it finds none under a penalty, the warning is given only if all training rows are classified right and there are
+    fewer features than rows. ``reg`` is the regularizer with the factors of these data's features.
     """
     objective, train = experiment.objective, data.train
     if not isinstance(objective, LinearModel) or not is_linear_model(type(objective)) or train.stays_at_sites:
         return ""
     is_all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(train.y))
     separation = None
+    unpenalized = find_unpenalized_features(experiment, reg, train.x.shape[1])
     if len(unpenalized) and experiment.has_shared_model and not train.why_not_in_memory:
         present = train.objective_weights(experiment.settings.client_weighting) > 0
         x = train.x[present][:, unpenalized]
@@ -135,6 +136,17 @@ def warn_unbounded_coefficients(
         sentences.insert(0, f"{separation.kind}{': ' if findings else ''}{' and '.join(findings)}")
         sentences.append(_CHECK_LEAKS)
     return "; ".join(sentences)
+
+
+def find_unpenalized_features(
+    experiment: PreparedExperiment, reg: Regularizer, n_features: int
+) -> Int[np.ndarray, " k"]:
+    """Return the numbers of the features that neither a ridge nor ``reg``, with their factors, penalizes."""
+    if not is_penalized(experiment):
+        return np.arange(n_features)
+    if experiment.objective.ridge > 0 or not reg.has_free_features:
+        return np.zeros(0, int)
+    return np.flatnonzero(np.asarray(reg.feature_factors(n_features)) == 0)
 
 
 def is_penalized(experiment: PreparedExperiment) -> bool:

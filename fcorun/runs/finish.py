@@ -30,7 +30,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.encoding import ENCODING_FILE as ENCODING
 from fcorun.data.tables.imputation.missing_by_outcome import MISSING_FILE
-from fcorun.experiment.build import bind_objective, build_problem, connect_clients, find_unpenalized_features
+from fcorun.experiment.build import bind_objective, build_problem, connect_clients, resolve_factors
 from fcorun.experiment.classifiers import warn_constant_prediction, warn_constant_scores, warn_unbounded_coefficients
 from fcorun.experiment.experiment import (
     MIN_EVALUATIONS,
@@ -284,8 +284,8 @@ def _collect_files(data: FederatedData, solution: Arrays, models: Arrays | None)
 
 def _add_reasons_for_doubt(job: Job, data: FederatedData, solution: Arrays, coefficients: Coefficients | None) -> None:
     """Add to the reasons of a run why its model or its scores may mislead."""
-    unpenalized = find_unpenalized_features(job.experiment, data)
-    separation_warning = warn_unbounded_coefficients(job.experiment, data, job.rows[-1], unpenalized)
+    reg = resolve_factors(job.experiment.reg, job.experiment.objective, data)
+    separation_warning = warn_unbounded_coefficients(job.experiment, data, job.rows[-1], reg)
     _add_final_warnings(job, separation_warning, coefficients)
     if data.classes:
         job.add_reason(warn_constant_prediction(job.experiment, data, job.rows[-1]))

@@ -250,7 +250,8 @@ def _make_null_fit(problem: Problem, features: int) -> Callable[[Batch], Vector]
         *_, null_model = minimize(null_problem, batch, tolerance, steps, compiled=compiled)
         if psi.has_free_features and not null_model.certified:
             raise UserError(f"`reg.relative`: the features that `reg.factors` leaves free were not fitted in {steps} "
-                            "steps: standardize them, or give `reg.strength`")  # fmt: skip
+                            "steps: give them a factor above 0 if they separate the classes, or order the events; else "
+                            "standardize them, or give `reg.strength`")  # fmt: skip
         return null_model.w
 
     return fit_by_solver
