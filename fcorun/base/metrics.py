@@ -34,6 +34,7 @@ SPLIT_PREFIXES = {"train_": "training", "val_": "validation"}
 SITES_PRESENT = "sites_present"
 ROWS_PRESENT = "rows_present"
 GAP_METRICS = ("suboptimality", "gap")  # bounds on the distance to the optimum: differences of objectives
+GAP_RESOLUTION = {"float32": 1e-6, "float64": 1e-14}  # the smallest gap of each precision, as a share of the objective
 REFERENCE_METRICS = {  # that need a reference optimum
     "suboptimality": "is the gap to a reference optimum",
     "pattern_errors": "counts differences from a reference optimum",

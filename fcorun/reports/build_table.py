@@ -18,6 +18,8 @@ from fcorun.base.config import (
 )
 from fcorun.base.metrics import (
     COUNTERS,
+    GAP_METRICS,
+    GAP_RESOLUTION,
     NEAR_OPTIMUM,
     OPTIONAL_COUNTERS,
     MetricCatalogue,
@@ -50,6 +52,7 @@ def build_table(
     - above: the share by which the objective ended above the optimum, if this run or another one on the same problem
       computed the optimum, and the share is more than a hundredth;
     - certified: whether a baseline's solution is certified;
+    - resolution: the smallest gap to the optimum that is no rounding of the objective (only if some run has a gap);
     - spectral_gap: that of the graph (only if some run has one);
     - ignores_regularizer: whether the algorithm ignores the regularizer (only if some run does);
     - away: the rounds that a run over sites went on without a site (only if some run did);
@@ -75,6 +78,7 @@ def build_table(
         row = _describe_run(record, config, summary, root)
         row |= {key: config.get(_config_key(key)) for key in varied}
         row[rounds] = row.pop("rounds_done")
+        row["resolution"] = _resolve_gap(config, row, values["final"])
         for kind, by_metric in values.items():
             row |= {f"{kind}_{name}": value for name, value in by_metric.items()}
         rows.append(row)
@@ -83,7 +87,9 @@ def build_table(
     unused = {name for name in OPTIONAL_COUNTERS if all(row[name] is None for row in rows)}
     counters = [name for name in COUNTERS[2:] if name not in unused]
     end_columns = ["status", "reason", "drawn", "falling", "above", "certified"]
-    end_columns += [name for name in ("spectral_gap", "ignores_regularizer", "away") if any(row[name] for row in rows)]
+    end_columns += [
+        name for name in ("resolution", "spectral_gap", "ignores_regularizer", "away") if any(row[name] for row in rows)
+    ]
     columns = ["folder", "algo", "data", *varied, *end_columns, rounds, *values_columns, "seconds", *counters]
     frame: DataFrame = pd.DataFrame(rows, columns=columns)
     _keep_integers(frame, rows, (rounds, *counters, *varied))
@@ -135,6 +141,18 @@ def _describe_run(record: Record, config: dict[str, Any], summary: dict[str, Any
         "seconds": summary.get("seconds", {}).get("steady"),
         **{name: summary.get(name) for name in COUNTERS[2:]},
     }
+
+
+def _resolve_gap(config: dict[str, Any], row: dict[str, Any], final: dict[str, float | None]) -> float | None:
+    """Return the smallest gap that the precision of a run resolves at its last objective; None for a run without gaps.
+
+    The solver of a baseline computes in float64.
+    """
+    objective = final.get("objective")
+    if objective is None or not any(name in final for name in GAP_METRICS):
+        return None
+    precision = "float64" if is_baseline_row(row) else config.get("precision", "float32")
+    return GAP_RESOLUTION[precision] * abs(objective)
 
 
 def _distinct_titles(configs: Sequence[dict[str, Any]]) -> dict[str, str]:

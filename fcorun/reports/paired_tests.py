@@ -20,7 +20,8 @@ class PairedDifferences:
     Attributes:
         problem: the data set, and the values of the keys of data and objective that tell problems apart, as text.
         first, second: the algorithms.
-        differences: the metric of ``first`` minus that of ``second`` in each common independent repetition.
+        differences: the metric of ``first`` minus that of ``second`` in each common independent repetition; 0
+            where this is rounding of the objectives.
         p_value: the p-value of ``sign_flip_test``. None with fewer than MIN_SEEDS seeds, or if ``are_constant``.
         adjusted_p_value: the p-value adjusted by Holm (1979) for the number of tested pairs.
     """
@@ -48,6 +49,7 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
     best = best[best["seeds"] > 0].assign(cost=lambda row: runs.metrics.sign(metric) * row["metric"])
     replicates = runs.replicates
     values = runs.tail_values(metric)
+    resolution = runs.resolution(metric)
     problem_keys = runs.problem_keys(metric)
     varied = [key for key in problem_keys if key == "data" or best[key].nunique(dropna=False) > 1]
     pairs = []
@@ -63,6 +65,7 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
                 if np.isfinite(ours - theirs):
                     by_replicate[replicate] = ours - theirs
             differences = average_repetitions(by_replicate)
+            differences[np.abs(differences) < resolution[[*first["rows"], *second["rows"]]].max()] = 0
             pair = PairedDifferences(problem, first["algo"], second["algo"], differences)
             if len(differences) >= MIN_SEEDS and not pair.are_constant:
                 pair = replace(pair, p_value=sign_flip_test(differences))

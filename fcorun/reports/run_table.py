@@ -245,6 +245,10 @@ class RunTable:
         values = self.column(f"tail_{metric}")
         return np.where(np.isnan(values), self.column(f"tail_{global_name(metric)}"), values)
 
+    def resolution(self, metric: str) -> Any:
+        """Return for each run the difference of a metric below which it is rounding: 0 but for gaps to the optimum."""
+        return np.nan_to_num(self.column("resolution")) if metric in GAP_METRICS else np.zeros(len(self))
+
     def resolve_metric(self, metric: str | None) -> str:
         """Return the metric to judge by: ``metric``, or the default for the metrics that were measured.
 
@@ -295,6 +299,7 @@ class RunTable:
             point = tuple((isinstance(value, bool), value) for value in values)  # True equals 1
             runs_of_point.setdefault(point, []).append(run)
         tails = {name: self.tail_values(name) for name in (metric, *structure)}
+        resolution = self.resolution(metric)
         statuses = list(self.frame["status"])
         points = []
         for point, runs in runs_of_point.items():
@@ -310,7 +315,7 @@ class RunTable:
             means = {name: average_runs(values, repetitions) for name, values in tails.items()}
             low, median, high = seed_band(means[metric]) if done else (np.nan, np.nan, np.nan)
             medians = [np.median(means[name]) if done else np.nan for name in structure]
-            agree = seeds_agree(tails[metric][done])
+            agree = seeds_agree(tails[metric][done], resolution[done].max(initial=0))
             rows = done if done and status == "done" else runs
             values = [value for _, value in point]
             points.append(
@@ -351,10 +356,8 @@ class RunTable:
         """Return the index of the best of these points, followed by the points that are tied with it."""
         best = done["metric"].max() if self.metrics[metric].higher else done["metric"].min()
         objective = self.column("tail_objective")
-        tolerance = 0.0
-        if metric in GAP_METRICS:  # a difference of objectives, which has their rounding
-            runs = done["rows"].loc[done["metric"].idxmin()]
-            tolerance = ROUNDING_TOLERANCE * np.nanmax(np.abs(objective[runs]), initial=0)
+        runs = done["rows"].loc[done["metric"].idxmin()]
+        tolerance = self.resolution(metric)[runs].max(initial=0)
         tied = done[np.isclose(done["metric"], best, rtol=ROUNDING_TOLERANCE, atol=tolerance)]
         same_objective = all(tied[key].nunique(dropna=False) == 1 for key in self.objective_keys())
         if "objective" not in self.tail_metrics or not same_objective:
@@ -432,9 +435,9 @@ def describe_band(seeds: Iterable[int], kind: str = "seeds") -> str:
     return f"{ends} over {' or '.join(map(str, counts))} {kind}"
 
 
-def seeds_agree(values: Any) -> bool:
-    """Return True if several seeds gave equal values up to rounding."""
-    return len(values) > 1 and bool(np.isclose(values, values[0], rtol=ROUNDING_TOLERANCE, atol=0).all())
+def seeds_agree(values: Any, resolution: float = 0.0) -> bool:
+    """Return True if several seeds gave equal values up to rounding, or to the ``resolution`` of their metric."""
+    return len(values) > 1 and bool(np.isclose(values, values[0], rtol=ROUNDING_TOLERANCE, atol=resolution).all())
 
 
 def column_values(column: Any) -> list:

@@ -150,6 +150,7 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
             others = "no solution minimizes F + psi"
         lines.append(f"algo={','.join(ignoring)} {IGNORES_PSI}: {others}")
     lines += warn_unfinished(runs, metric)
+    lines += _warn_unresolved_gaps(runs, metric)
     if "seed" in runs.varied_keys and not any(key in runs.varied_keys for key in DATA_SEED_KEYS):
         seeds = frame[runs.column("drawn") == 0].groupby("algo", sort=False)["seed"].nunique()
         algos = [str(algo) for algo, count in seeds.items() if count > 1]
@@ -172,6 +173,20 @@ def _warn_points_within_band(runs: RunTable, metric: str) -> list[str]:
         return []
     listed = ", ".join(counts)
     return [f"other points with medians within the best one's band over seeds, so that noise may decide: {listed}"]
+
+
+def _warn_unresolved_gaps(runs: RunTable, metric: str) -> list[str]:
+    """Return a line on the algorithms whose best points have a gap that is rounding of the objective."""
+    resolution = runs.resolution(metric)
+    unresolved: dict[str, float] = {}
+    for row in runs.best_points(metric).to_dict("records"):
+        least = resolution[row["rows"]].max(initial=0)
+        if row["seeds"] and abs(row["metric"]) < least:
+            unresolved[row["algo"]] = max(least, unresolved.get(row["algo"], 0.0))
+    if not unresolved:
+        return []
+    least = max(unresolved.values())
+    return [f"{metric} below {least:.1g} is rounding of the objective, which ranks nothing: {', '.join(unresolved)}"]
 
 
 def _warn_untrained_shared_model(runs: RunTable, metric: str) -> list[str]:

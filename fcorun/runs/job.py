@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from fcorun.base.errors import UserError, suggest_name, word
-from fcorun.base.metrics import COUNTERS, PERSONAL_PREFIX
+from fcorun.base.metrics import COUNTERS, GAP_RESOLUTION, PERSONAL_PREFIX
 from fcorun.base.records.formats import describe_formulas
 from fcorun.base.records.record import FINISHED_STATUSES, Record, RunFolder
 from fcorun.base.system.files import check_interrupted
@@ -156,7 +156,7 @@ class RunHistory:
     def resolution(self, objective: float) -> float:
         """Return the smallest gap to the optimum that the run's precision resolves at this objective."""
         precision = "float64" if isinstance(self.experiment.algo, Baseline) else self.experiment.settings.precision
-        return {"float32": 1e-6, "float64": 1e-14}[precision] * abs(objective)
+        return GAP_RESOLUTION[precision] * abs(objective)
 
     def check_targets(self) -> bool:
         """Return whether the run has met a target of ``stop``; the last evaluation may have just met one.

@@ -76,6 +76,22 @@ def test_cohorts_on_the_same_data_are_no_repetitions_of_the_data(capsys):
         assert len(curve.runs) == 2
 
 
+@pytest.mark.parametrize(("precision", "p_value"), [("float32", None), ("float64", 2 / 2**6)])
+def test_gaps_below_the_rounding_of_the_objective_are_not_tested(precision, p_value, capsys):
+    for algo, gap in (("newton", -6.3e-8), ("gram", 1.75e-7)):
+        for seed in range(6):
+            settings = fake_config(algo, seed=seed, precision=precision)
+            rows = fake_rows(1 + seed, suboptimality=gap * (1 + 0.1 * seed))
+            fake_record(f"s/{algo}-{seed}", settings, rows)
+    (pair,) = pairs("suboptimality")
+    assert pair.p_value == p_value
+    assert main(["results", "s", "--paired", "--metric", "suboptimality"]) == 0
+    out = capsys.readouterr().out
+    is_rounding = precision == "float32"
+    assert ("suboptimality below 6e-06 is rounding of the objective, which ranks nothing: " in out) == is_rounding
+    assert ("no difference but rounding" in out) == is_rounding
+
+
 def test_seeds_of_cohorts_alone_say_so(capsys):
     for algo in ("fedmid", "feddualavg"):
         seeded(algo, [1.0, 2.0])

@@ -94,6 +94,7 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
     A claim about every seed is not decided if seeds of its algorithms diverged or failed, and it holds in the others.
     """
     algorithm_bounds = _measure(claim, claim.algo, measurements)
+    resolution = 0.0 if _is_of_grid(claim) else _resolution(claim, measurements.tuned) * max(1.0, claim.times)
     wanted = []
     answers = []
     tests = []
@@ -107,7 +108,9 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
             else:
                 wanted.append(f"{word} {float(other):g}")
                 low = high = {None: float(other)}
-            answer, test = compare_bounds(algorithm_bounds, (low, high), sign, measurements.seed_kind)
+            answer, test = compare_bounds(
+                algorithm_bounds, (low, high), sign, measurements.seed_kind, resolution=resolution
+            )
             answers.append(answer)
             if test and test not in tests:
                 tests.append(test)
@@ -146,6 +149,12 @@ def _explain_incomparable(claim: Claim, measurements: Measurements) -> str:
     solvers = [name for name in algorithms if measurements.is_baseline(name)]
     if claim.at == "reach" and solvers:
         return f"{' and '.join(solvers)} takes iterations of a solver, not rounds: claim its metric at the end instead"
+    resolution = _resolution(claim, table)
+    if claim.target is not None and claim.target < resolution:
+        return (
+            f"{claim.metric} {claim.target:g} is below the rounding of the objective, {resolution:.1g}: claim a larger "
+            "target, or give precision=float64"
+        )
     runs = table.frame[table.frame["algo"].isin(algorithms)]
     differing = [key for key in table.function_keys(claim.metric) or () if runs[key].nunique(dropna=False) > 1]
     if differing:
@@ -158,6 +167,12 @@ def _explain_incomparable(claim: Claim, measurements: Measurements) -> str:
     candidates = table.data_keys if is_of_grid else [*table.data_keys, *table.objective_keys()]
     several = describe_several_best(table, candidates, algorithms)
     return several and f"{several}, among which a claim cannot choose: give all runs one value, or another metric="
+
+
+def _resolution(claim: Claim, table: RunTable) -> float:
+    """Return the difference of the metric of a claim below which it is rounding, in runs of its algorithms."""
+    runs = table.frame["algo"].isin(_list_algorithms(claim)).to_numpy()
+    return float(table.resolution(claim.metric)[runs].max(initial=0))
 
 
 def _is_of_grid(claim: Claim) -> bool:
@@ -293,7 +308,8 @@ def _largest_good_value(claim: Claim, algo: str, key: str, measurements: Measure
         return float("nan")
     optimum = best[-1]["metric"]
     is_good = (points["algo"] == algo) & (points["status"] == "done")
-    is_good &= (points["metric"] - optimum).abs() <= TIE_TOLERANCE * np.maximum(points["metric"].abs(), abs(optimum))
+    tolerance = TIE_TOLERANCE * np.maximum(points["metric"].abs(), abs(optimum))
+    is_good &= (points["metric"] - optimum).abs() <= np.maximum(tolerance, _resolution(claim, measurements.grid))
     return max((float(value) for value in points.loc[is_good, key].tolist() if is_number(value)), default=np.nan)
 
 
@@ -419,16 +435,17 @@ def _list_points(inputs: FigureInputs, best_row: dict[str, Any]) -> list[dict[st
 def _is_distinct(inputs: FigureInputs, best: dict[str, Any], other: dict[str, Any]) -> tuple[bool, str]:
     """Return whether the best point is distinguishable from another one, and by which test."""
     values = inputs.grid.tail_values(inputs.metric)
+    resolution = float(inputs.grid.resolution(inputs.metric)[[*best["rows"], *other["rows"]]].max())
     best_values, other_values = (
         {inputs.seeds_of(inputs.grid_records[i]): float(values[i]) for i in point["rows"]} for point in (best, other)
     )
     if None not in best_values and len(set(best_values) & set(other_values)) > 1:
         sign = 1 if inputs.grid.metrics[inputs.metric].higher else -1
-        answer, test = compare(best_values, other_values, sign, inputs.grid.seed_kind)
+        answer, test = compare(best_values, other_values, sign, inputs.grid.seed_kind, resolution=resolution)
         return answer == "yes", test
     a, b = best["metric"], other["metric"]
     test = f"distinguished by {TIE_TOLERANCE:.1%} of {inputs.metric}, our choice"
-    return bool(abs(a - b) > TIE_TOLERANCE * max(abs(a), abs(b))), test
+    return bool(abs(a - b) > max(TIE_TOLERANCE * max(abs(a), abs(b)), resolution)), test
 
 
 def _format_rates(rates: Sequence[float]) -> str:

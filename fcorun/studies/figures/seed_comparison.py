@@ -23,16 +23,20 @@ def average_seeds(values: SeedValues) -> np.ndarray:
     return average_repetitions(_by_replicate(values))
 
 
-def compare(ours: SeedValues, theirs: SeedValues, sign: int, kind: str = "seeds") -> tuple[str, str]:
+def compare(
+    ours: SeedValues, theirs: SeedValues, sign: int, kind: str = "seeds", *, resolution: float = 0.0
+) -> tuple[str, str]:
     """Return whether ``ours`` are above (``sign`` 1) or below (-1) ``theirs``, and the test by which they are compared.
 
     The answer is "yes" if ours are on that side of theirs in every comparison, "no" if ours are on the other side in
     every one, else "not distinguishable"; or "not measured". Numbers that are equal up to rounding are not
-    distinguishable. If both depend on the seed, values of the same seed are compared. With fewer than two common seeds
-    out of several the answer is "not distinguishable". Of several seeds of cohorts on the same data the means are
-    compared (``group_repetitions``). A value that does not depend on the seed, under the key None, is
-    compared with each value of the other, and so are two single values, whatever their seeds. ``kind`` names the seeds
-    in the test, such as "seeds of data".
+    distinguishable, nor are those that differ by at most the ``resolution`` of their metric.
+
+    If both depend on the seed, values of the same seed are compared. With fewer than two common seeds out of several
+    the answer is "not distinguishable". Of several seeds of cohorts on the same data the means are compared
+    (``group_repetitions``). A value that does not depend on the seed, under the key None, is compared with each value
+    of the other, and so are two single values, whatever their seeds. ``kind`` names the seeds in the test, such as
+    "seeds of data".
     """
     if None in ours or None in theirs or max(len(ours), len(theirs)) < 2:
         our_means = average_seeds(ours)
@@ -61,7 +65,7 @@ def compare(ours: SeedValues, theirs: SeedValues, sign: int, kind: str = "seeds"
         return "not measured", ""
     signs = set()
     for a, b in pairs:
-        if a == b or np.isclose(a, b, rtol=ROUNDING_TOLERANCE, atol=0):
+        if a == b or np.isclose(a, b, rtol=ROUNDING_TOLERANCE, atol=resolution):
             signs.add(0)
         else:
             signs.add(sign if a > b else -sign)
@@ -71,15 +75,20 @@ def compare(ours: SeedValues, theirs: SeedValues, sign: int, kind: str = "seeds"
 
 
 def compare_bounds(
-    ours: tuple[SeedValues, SeedValues], theirs: tuple[SeedValues, SeedValues], sign: int, kind: str = "seeds"
+    ours: tuple[SeedValues, SeedValues],
+    theirs: tuple[SeedValues, SeedValues],
+    sign: int,
+    kind: str = "seeds",
+    *,
+    resolution: float = 0.0,
 ) -> tuple[str, str]:
     """Compare values that are known by a lower and an upper bound, as ``compare`` does numbers.
 
     The answer is "yes" or "no" only if it is the same wherever the values lie between their bounds.
     """
     least, most = (0, 1) if sign > 0 else (1, 0)
-    worst_case, test = compare(ours[least], theirs[most], sign, kind)
-    best_case, _ = compare(ours[most], theirs[least], sign, kind)
+    worst_case, test = compare(ours[least], theirs[most], sign, kind, resolution=resolution)
+    best_case, _ = compare(ours[most], theirs[least], sign, kind, resolution=resolution)
     if worst_case == best_case:
         return worst_case, test
     return UNCLEAR, f"{test}; evaluations too far apart"

@@ -385,6 +385,25 @@ def test_claims_are_about_repetitions_of_the_data():
     assert compare(ours, {None: 4.0}, -1, kind) == ("yes", f"in each of 2 {kind}")
 
 
+@pytest.mark.parametrize(("resolution", "holds"), [(1e-6, "not distinguishable"), (1e-14, "yes")])
+def test_claims_decide_nothing_on_gaps_below_the_rounding_of_the_objective(resolution, holds):
+    """In float32 gaps of -6.3e-8 and 1.75e-7 are rounding, as is one below a target of 1e-9."""
+    frame = pd.DataFrame({"algo": ["newton", "gram"], "data": "x", "status": "done", "resolution": resolution,
+                          "tail_suboptimality": [-6.3e-8, 1.75e-7]})  # fmt: skip
+    runs = RunTable(frame)
+    rows = [[{"round": 2, "bytes_up": 1, "suboptimality": gap}] for gap in frame["tail_suboptimality"]]
+    measurements = claims.Measurements(runs, runs, {"newton": [(0, rows[0])], "gram": [(0, rows[1])]}, rows)
+    of_gap = {"algo": "newton", "metric": "suboptimality", "above": []}
+    for changes in ({"below": ["gram"]}, {"below": [1e-9]}, {"at": {"rounds": 2}, "below": ["gram"]}):
+        (row,) = claims.check_claims("fig", Figure("t", claims=[claim(**of_gap | changes)]), measurements)
+        assert row["holds"] == holds
+    for at in ("reach", "share"):
+        given = of_gap | {"at": at, "target": 1e-9, "below": [5]}
+        (row,) = claims.check_claims("fig", Figure("t", claims=[claim(**given)]), measurements)
+        assert row["holds"] == ("yes" if holds == "yes" else "not comparable")
+        assert ("below the rounding of the objective, 1e-06: claim a larger" in row["note"]) == (holds != "yes")
+
+
 def test_equal_values_are_not_distinguishable():
     assert compare({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}, 1)[0] == "not distinguishable"
     assert compare({None: math.inf}, {None: math.inf}, -1)[0] == "not distinguishable"

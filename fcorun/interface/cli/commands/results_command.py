@@ -190,7 +190,7 @@ def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDiffe
         if pair.p_value is not None:
             cells += [format_number(pair.p_value), format_number(pair.adjusted_p_value)]
         elif pair.are_constant:
-            cells += ["the seeds change nothing", ""]
+            cells += ["the seeds change nothing" if pair.differences.any() else "no difference but rounding", ""]
         else:
             cells += ["too few seeds", ""]
         lines.append(cells)
