@@ -115,7 +115,7 @@ class Ranking:
 
     def _sum_ties(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the weight of the positive and of the negative rows of each tie."""
-        weight = weights[:, self._order]
+        weight = weights.take(self._order, axis=1)  # faster than an index
         positive = weight * self._positive
         if len(self._starts) < weight.shape[1]:
             weight = np.add.reduceat(weight, self._starts, axis=1)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Shaped
+from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.records.record import PREDICTIONS_FILE
@@ -29,7 +30,7 @@ from fcorun.results.scores.weighted_rows import WeightedRows
 
 MIN_UNITS = 10  # the least number of units of a group whose scores have intervals
 FEW = 30  # rows of the smaller class, events, or units: below, intervals of 95 % cover 92 % or less
-_CHUNK_ENTRIES = 2**16  # weights that are drawn together, so that they stay in the cache of a core
+_CHUNK_ENTRIES = 2**15  # weights that are drawn together, so that they stay in the cache of a core
 _MIN_DEFINED = 0.95  # the least share of samples that define the score of an interval
 _CLIENTS_TOGETHER = 1000  # whose samples are kept at once
 _ALL = ""  # the client of the scores of all rows
@@ -98,7 +99,8 @@ def bootstrap(
         names = [name for name in first if shelf[name].depends_on_model]
         return [*scores, {name: first[name] - second[name] for name in names}]
 
-    with np.errstate(invalid="ignore", over="ignore"):
+    # with several threads, products of so few rows take twice as long
+    with np.errstate(invalid="ignore", over="ignore"), threadpool_limits(1):
         *whole, compared = score(np.ones((1, len(models[0]))))
         chunks = []
         if (units.counts >= MIN_UNITS).any():
@@ -194,7 +196,7 @@ class Units:
         drawn = self._unit_start + (rng.random((n_samples, n_units)) * self._unit_count).astype(np.int64)
         drawn += n_units * np.arange(n_samples)[:, None]  # numbers of their own in each sample, for one bincount
         counts = np.bincount(drawn.ravel(), minlength=n_samples * n_units).reshape(n_samples, n_units)
-        return counts.astype(float)[:, self.row_unit]
+        return counts.astype(float).take(self.row_unit, axis=1)
 
     def samples(self, rng: np.random.Generator, n_samples: int) -> Iterator[Float[np.ndarray, "B n"]]:
         """Yield the weights of ``n_samples`` samples in chunks."""

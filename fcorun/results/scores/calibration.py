@@ -8,9 +8,12 @@ stratified by client with Breslow's ties (van Houwelingen, Stat. Med. 2000): bas
 """
 
 import math
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from fcorun.data.rows.row_groups import RowGroups, divide
 from fcorun.data.tasks import Task
@@ -179,6 +182,13 @@ class LogisticSearch:
         self.result = np.where(is_last & is_bounded, self.trial, self.result)
         self.is_open = self.is_open & is_known & ~is_last
 
+    def take_open(self) -> "LogisticSearch":
+        """Return the searches that go on, of shape (1, N), at their points."""
+        taken = copy(self)
+        for name in ("trial", "is_open", "result", "_n_rows", "_point", "_loss", "_step"):
+            setattr(taken, name, getattr(self, name)[..., self.is_open][..., None, :])
+        return taken
+
 
 class LogisticCalibration:
     """The logistic model logit P(y = 1) = a + b score of weighted rows.
@@ -188,16 +198,17 @@ class LogisticCalibration:
 
     def __init__(self, y: Int[np.ndarray, " n"], score: Float[np.ndarray, " n"], groups: RowGroups):
         self._is_positive = (y == 1).astype(float)
-        self._sign = 1 - 2 * self._is_positive
-        self._score = score
         self._groups = groups
         centered = groups.center(score)
         deviation = np.sqrt(np.add.reduceat(centered**2, groups.starts) / groups.sizes)
         self._scale = np.where(deviation > 0, deviation, 1.0)
-        self._z = centered / groups.spread(self._scale)
-        self._starts = (0.0, 0.0)
+        sign = 1 - 2 * self._is_positive
+        z = centered / groups.spread(self._scale)
+        self._slope_rows = _LogisticRows(groups, sign, sign * z, np.zeros(len(y)))
+        self._intercept_rows = _LogisticRows(groups, sign, np.zeros(len(y)), sign * score)
+        self._begin_at(np.zeros((2, len(groups))), np.zeros((2, len(groups))))
         slope_fit, intercept_fit = self._fit_both(np.ones((1, len(y))))
-        self._starts = (np.nan_to_num(slope_fit), np.nan_to_num(intercept_fit))
+        self._begin_at(np.nan_to_num(slope_fit[:, 0]), np.nan_to_num(intercept_fit[:, 0]))
 
     def fit(self, weights: Float[np.ndarray, "B n"]) -> tuple[Float[np.ndarray, "B G"], Float[np.ndarray, "B G"]]:
         """Return slopes and intercepts, each (B, G), for B weightings and G groups.
@@ -207,38 +218,99 @@ class LogisticCalibration:
         slope_fit, intercept_fit = self._fit_both(weights)
         return slope_fit[1] / self._scale, intercept_fit[0]
 
+    def _begin_at(self, slope_start: Float[np.ndarray, "2 G"], intercept_start: Float[np.ndarray, "2 G"]) -> None:
+        """Compute the terms of rows at a and b from which the searches of all weightings begin."""
+        self._starts = (slope_start, intercept_start)
+        self._slope_terms = self._slope_rows.compute_terms(slope_start)
+        self._intercept_terms = self._intercept_rows.compute_terms(intercept_start)
+
     def _fit_both(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return a and b of the model of the slope, and of the model of the intercept, (2, B, G) each."""
-        groups = self._groups
-        n_rows = groups.total(weights)
-        n_positive = groups.total(weights, self._is_positive)
-        slope_search = LogisticSearch(n_rows, n_positive, True, self._starts[0])
-        intercept_search = LogisticSearch(n_rows, n_positive, False, self._starts[1])
-        self._minimize(slope_search, weights, np.zeros(len(self._z)), self._z)
-        self._minimize(intercept_search, weights, self._score, np.zeros(len(self._z)))
+        n_rows = self._groups.total(weights)
+        n_positive = self._groups.total(weights, self._is_positive)
+        slope_search = LogisticSearch(n_rows, n_positive, True, self._starts[0][:, None])
+        intercept_search = LogisticSearch(n_rows, n_positive, False, self._starts[1][:, None])
+        slope_search.advance(np.stack([self._groups.total(weights, term) for term in self._slope_terms]))
+        intercept_search.advance(np.stack([self._groups.total(weights, term) for term in self._intercept_terms]))
+        _minimize(slope_search, self._slope_rows, weights, _MAX_STEPS - 1)
+        _minimize(intercept_search, self._intercept_rows, weights, _MAX_STEPS - 1)
         return slope_search.result, intercept_search.result
 
-    def _minimize(self, search: LogisticSearch, weights: np.ndarray, offset: np.ndarray, z: np.ndarray) -> None:
-        """Run the search for a and b of logit P(y = 1) = offset + a + b z to its end."""
-        groups = self._groups
-        sign = self._sign
-        offset_to_wrong = sign * offset
-        z_to_wrong = sign * z
-        squares = z**2
-        for step in range(_MAX_STEPS):
-            if not search.is_open.any():
-                return
-            # all weightings begin at one point, where the terms of each row are computed once
-            a, b = search.trial[:, :1] if step == 0 else search.trial
-            to_wrong = offset_to_wrong + groups.spread(a) * sign + groups.spread(b) * z_to_wrong
-            odds = np.exp(np.minimum(to_wrong, _MAX_LOG_ODDS))  # of the wrong class
-            right = 1 / (1 + odds)
-            residual = weights * (odds * right)
-            curvature = residual * right
-            of_gradient = (residual * sign, residual * z_to_wrong)
-            of_curvature = (curvature, curvature * z, curvature * squares)
-            terms = (-weights * np.log(right), *of_gradient, *of_curvature)
-            search.advance(np.stack([np.add.reduceat(term, groups.starts, axis=1) for term in terms]))
+
+@dataclass(frozen=True, eq=False)
+class _LogisticRows:
+    """Rows of the model logit P(y = 1) = offset + a + b z, as seen from the class that a row is not of.
+
+    Attributes:
+        groups: the groups of the rows.
+        sign: 1 for rows of class 0, -1 for those of class 1, (n,).
+        z, offset: the numbers of the model times the sign, (n,).
+    """
+
+    groups: RowGroups
+    sign: np.ndarray
+    z: np.ndarray
+    offset: np.ndarray
+
+    def compute_terms(self, at: Float[np.ndarray, "2 G"]) -> list[Float[np.ndarray, " n"]]:
+        """Return the loss of each row and its derivatives at a and b: the two first, then aa, ab and bb."""
+        loss, residual, curvature = self._compute_losses(at)
+        gradient = [residual * self.sign, residual * self.z]
+        return [loss, *gradient, curvature, curvature * self.cross, curvature * self.squares]
+
+    def sum_terms(
+        self, weights: Float[np.ndarray, "B n"], at: Float[np.ndarray, "2 B G"]
+    ) -> Float[np.ndarray, "6 B G"]:
+        """Return the weighted sums over groups of the terms at a and b of each weighting."""
+        loss, residual, curvature = self._compute_losses(at)
+        residual *= weights
+        curvature *= weights
+        total = self.groups.total
+        gradient = [total(residual, self.sign), total(residual, self.z)]
+        hessian = [total(curvature), total(curvature, self.cross), total(curvature, self.squares)]
+        return np.stack([total(weights, loss), *gradient, *hessian])
+
+    @cached_property
+    def cross(self) -> Float[np.ndarray, " n"]:
+        """The derivative of the log odds in a times the one in b."""
+        return self.sign * self.z
+
+    @cached_property
+    def squares(self) -> Float[np.ndarray, " n"]:
+        """The square of the derivative of the log odds in b."""
+        return self.z**2
+
+    def _compute_losses(self, at: Float[np.ndarray, "2 ... G"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the loss of each row, and its first and second derivative in the log odds of the wrong class."""
+        a, b = self.groups.spread(at)
+        odds = np.exp(np.minimum(self.offset + a * self.sign + b * self.z, _MAX_LOG_ODDS))
+        right = 1 / (1 + odds)
+        residual = odds * right
+        return -np.log(right), residual, residual * right
+
+    def repeat_rows(self, is_open: Bool[np.ndarray, "B G"]) -> tuple["_LogisticRows", Int[np.ndarray, " N"]]:
+        """Return the rows of each open pair of a weighting and a group as a group, and their indices in weights."""
+        sample, group = np.nonzero(is_open)
+        sizes = self.groups.sizes[group]
+        pair = np.repeat(np.arange(len(group)), sizes)
+        row = np.arange(len(pair)) + np.repeat(self.groups.starts[group] - (np.cumsum(sizes) - sizes), sizes)
+        rows = _LogisticRows(RowGroups(pair), self.sign[row], self.z[row], self.offset[row])
+        return rows, row + len(self.sign) * sample[pair]
+
+
+def _minimize(search: LogisticSearch, rows: _LogisticRows, weights: Float[np.ndarray, "B n"], n_steps: int) -> None:
+    """Run the searches to their ends, or for ``n_steps`` steps. Where most have ended, the others go on alone."""
+    for step in range(n_steps):
+        n_open = np.count_nonzero(search.is_open)
+        if not n_open:
+            return
+        if 2 * n_open < search.is_open.size:
+            others = search.take_open()
+            open_rows, index = rows.repeat_rows(search.is_open)
+            _minimize(others, open_rows, weights.take(index)[None], n_steps - step)
+            search.result[:, search.is_open] = others.result[:, 0]
+            return
+        search.advance(rows.sum_terms(weights, search.trial))
 
 
 class HazardCalibration:
