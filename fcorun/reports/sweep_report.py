@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
@@ -150,6 +151,7 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
             others = "no solution minimizes F + psi"
         lines.append(f"algo={','.join(ignoring)} {IGNORES_PSI}: {others}")
     lines += warn_unfinished(runs, metric)
+    lines += warn_unmeasured(runs, metric)
     lines += _warn_unresolved_gaps(runs, metric)
     if "seed" in runs.varied_keys and not any(key in runs.varied_keys for key in DATA_SEED_KEYS):
         seeds = frame[runs.column("drawn") == 0].groupby("algo", sort=False)["seed"].nunique()
@@ -173,6 +175,24 @@ def _warn_points_within_band(runs: RunTable, metric: str) -> list[str]:
         return []
     listed = ", ".join(counts)
     return [f"other points with medians within the best one's band over seeds, so that noise may decide: {listed}"]
+
+
+def warn_unmeasured(runs: RunTable, metric: str) -> list[str]:
+    """Return a line on the data whose runs are done and did not measure a metric, with one that all data have."""
+    done = runs.frame[runs.frame["status"] == "done"]
+    measured = {name: np.isfinite(runs.tail_values(name)) for name in runs.tail_metrics}
+    without = []
+    common = set(measured)
+    for data, group in done.groupby("data", sort=False):
+        names = {name for name, is_finite in measured.items() if is_finite[group.index].any()}
+        common &= names
+        if names and metric not in names:
+            without.append(str(data))
+    if not without:
+        return []
+    other = runs.metrics.default_metric(name for name in runs.tail_metrics if name in common)
+    advice = f": metric={other} compares all" if other in common and not runs.function_keys(other) else ""
+    return [f"{', '.join(without)}: {metric} was not measured, so that nothing is compared there{advice}"]
 
 
 def _warn_unresolved_gaps(runs: RunTable, metric: str) -> list[str]:

@@ -92,6 +92,22 @@ def test_gaps_below_the_rounding_of_the_objective_are_not_tested(precision, p_va
     assert ("no difference but rounding" in out) == is_rounding
 
 
+def test_data_without_the_metric_are_named(capsys):
+    """Data without a known support have no support_f1, the default of the other data."""
+    for algo in ("fedmid", "feddualavg"):
+        fake_record(f"s/{algo}-truth", fake_config(algo), fake_rows())
+        rows = [{key: value for key, value in row.items() if key != "support_f1"} for row in fake_rows()]
+        fake_record(f"s/{algo}-table", fake_config(algo, data__name="table"), rows)
+    assert main(["results", "s", "--paired", "--out", "best.tex"]) == 0
+    sentence = "table: support_f1 was not measured, so that nothing is compared there: metric=val_loss compares all"
+    assert f"paired: {sentence}\n" in capsys.readouterr().out
+    assert sentence in Path("best.tex").read_text()
+    assert main(["results", "s", "--errors"]) == 0
+    assert sentence in capsys.readouterr().out
+    assert main(["results", "s", "--paired", "--metric", "val_loss"]) == 0
+    assert "was not measured" not in capsys.readouterr().out
+
+
 def test_seeds_of_cohorts_alone_say_so(capsys):
     for algo in ("fedmid", "feddualavg"):
         seeded(algo, [1.0, 2.0])

@@ -31,6 +31,7 @@ from fcorun.reports.sweep_report import (
     metric_header,
     tail_caption,
     warn_unequal_rounds,
+    warn_unmeasured,
 )
 
 _MAX_PRINTED = 200  # runs of a table
@@ -171,8 +172,12 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
 
 def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDifferences], out: Terminal) -> None:
     """Print a row for each pair of algorithms: the seeds, the median difference, and the p-values."""
+    unmeasured = warn_unmeasured(runs, metric)
+    for line in unmeasured:
+        out.print(f"paired: {line}")
     if not pairs:
-        out.print("paired: no two algorithms have finished on the same data")
+        if not unmeasured:
+            out.print("paired: no two algorithms have finished on the same data")
         return
     has_several_problems = len({pair.problem for pair in pairs}) > 1
     texts = ["data"] if has_several_problems else []
