@@ -40,12 +40,9 @@ from fcorun.data.tables.columns.spline import LEAST_KNOTS, MOST_KNOTS, SplineCol
 from fcorun.data.tables.data_warnings import (
     describe_positive_class,
     warn_client_differences,
-    warn_constant_features,
-    warn_huge_numbers,
-    warn_identifiers,
-    warn_leaks,
-    warn_missing_codes,
-    warn_serial_dates,
+    warn_of_features,
+    warn_of_targets,
+    warn_target_units,
 )
 from fcorun.data.tables.encoding import (
     ENCODING_FILE,
@@ -438,13 +435,13 @@ class Table(Dataset):
         y_train = y[training]
         training_gaps = {name: mask[training] for name, mask in gaps.items()}
         if warn_of_columns:
-            warnings += warn_huge_numbers(x, names)
-            warnings += [*warn_identifiers(x, names), *warn_missing_codes(x, names), *warn_serial_dates(x, names)]
-            warnings += warn_constant_features(x_train, names)
-            warnings += warn_leaks(x_train, y_train, classes, names)
+            warnings += warn_of_features(x, names, x_train, y_train, classes)
         if warn_of_columns and rows.client is not None and not isinstance(columns, Encoding):
             frame = None if rows.frame is None else rows.frame.iloc[training]
             warnings += warn_client_differences(x_train, encoding, frame, client, client_names=trained_names)
+            quantity = self.target_task.find_quantity(y_train)
+            if quantity is not None and rows.offset is None:  # else amounts of different exposures
+                warnings += warn_target_units(quantity, client, trained_names)
         offsets = np.searchsorted(client, np.arange(len(trained) + 1))
         missing, gap_warnings = compare_gaps(
             training_gaps, y_train, offsets, task=self.target_task, classes=classes, client_names=trained_names
@@ -514,9 +511,8 @@ class Table(Dataset):
         clients = [] if rows.client is None else np.unique(rows.client).tolist()
         warnings = [*warn_similar_names("labels", classes), *warn_similar_names("clients", clients)]
         warnings += [*rows.warnings, *more]
-        if self.target_task.is_quantity:
-            warnings += warn_missing_codes(rows.y[:, None], ["the target"], may_have_gaps=False)
-        elif self.target_task.has_two_classes:
+        warnings += warn_of_targets(self.target_task, rows.y, rows.offset)
+        if self.target_task.has_two_classes:
             warnings += describe_positive_class(classes, self.positive)
         if rows.weight is not None:
             warnings += filter(None, [self.ask_for_weight_kind(rows.weight)])

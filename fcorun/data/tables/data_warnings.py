@@ -16,6 +16,7 @@ from fcorun.base.system.machine import free_host_memory
 from fcorun.data.rows.rows import Rows, sum_columns_by_client
 from fcorun.data.tables.cells import to_level_names
 from fcorun.data.tables.encoding import Encoding
+from fcorun.data.tasks.task import Task
 
 _FEW_ROWS = 20  # a table with fewer rows is not searched for identifiers or for a target that looks like classes
 # numbers that stand for missing values in many files: -9, 7 to 9, and with both signs 77, 777, ... 999999, one digit
@@ -299,15 +300,53 @@ def describe_positive_class(classes: Sequence, positive: object) -> list[str]:
             f"'{second}'; `data.positive={first}` makes '{first}' the positive class")]  # fmt: skip
 
 
+def warn_of_features(
+    x: Any,
+    features: Sequence[str],
+    x_train: Any,
+    y_train: np.ndarray,
+    classes: Sequence[Any],
+    has_other_rows: bool = False,
+) -> list[str]:
+    """Return the warnings about single features of a table, of all rows x (N, d) and of training rows.
+
+    ``has_other_rows`` is whether other sites have more rows. The rows of a pooled table may stay on disk.
+    """
+    warnings = warn_huge_numbers(x, features)
+    warnings += [*warn_identifiers(x, features), *warn_missing_codes(x, features), *warn_serial_dates(x, features)]
+    warnings += warn_constant_features(x_train, features, has_other_rows)
+    return warnings + warn_leaks(x_train, y_train, classes, features)
+
+
+def warn_of_targets(task: Task, y: np.ndarray, offset: np.ndarray | None) -> list[str]:
+    """Return the warnings about the targets (N,) and the offsets (N,) of a table that are no warnings of the objective.
+
+    The targets are those of all rows, as the file or the task has them.
+    """
+    warnings = []
+    quantity = task.find_quantity(y)
+    if quantity is not None:
+        warnings += warn_missing_codes(quantity[:, None], ["the target"], may_have_gaps=False)
+    if offset is not None:
+        warnings += warn_missing_codes(offset[:, None], ["the offset"], may_have_gaps=False)
+    return warnings
+
+
 # The guide on data promises it: a column of one value counts in the density of a solution, and may be chosen.
-def warn_constant_features(x: np.ndarray, features: Sequence[str] = ()) -> list[str]:
-    """Return a warning about the features of the training rows x (N, d) that have one value."""
+def warn_constant_features(x: np.ndarray, features: Sequence[str] = (), has_other_rows: bool = False) -> list[str]:
+    """Return a warning about the features of the training rows x (N, d) that have one value.
+
+    ``has_other_rows`` is whether other sites have more rows.
+    """
     if len(x) < 2:
         return []
     constant = np.flatnonzero(x.min(axis=0) == x.max(axis=0)).tolist()
     if not constant:
         return []
     listed = abbreviate([_column_name(j, features) for j in constant])
+    if has_other_rows:
+        return [f"one value in all training rows of {listed} here: such a column compares this site with others alone, "
+                "and tells nothing if it has one value at all sites"]  # fmt: skip
     return [f"one value in all training rows of {listed}: nothing can be learned from that, but it counts in density "
             "and may be chosen: leave it out"]  # fmt: skip
 
@@ -364,6 +403,9 @@ def warn_uninformative_features(is_informative: np.ndarray, feature_names: Seque
 # hospitals of the heart disease data (Janosi and others, UCI, 1988) are such clients: cholesterol is 0 in Switzerland.
 
 FAR = 5  # standard deviations of the others' rows: a mean so far away suggests another unit
+_UNIT_RATIO = 10  # of geometric means of targets: outcomes hardly differ so much, months and years, kg and g do
+_FAR_IN_LOGARITHMS = 1.5  # standard deviations: months and years are 1.9 apart where times are exponential
+_LEAST_TARGET = 1e-20  # times of 0 are stored as smaller numbers
 _FEW_ROWS_OF_CLIENT = 5  # the mean and the levels of fewer rows tell nothing
 _SHOWN_LEVELS = 4
 
@@ -395,6 +437,39 @@ def measure_distances(
     varies = variance > 1e-12 * np.maximum(other_means**2, mean**2)  # beyond rounding
     distances = np.abs(means - other_means) / np.sqrt(np.where(varies, variance, 1.0))
     return np.where(varies & is_known[:, None], distances, 0.0), means, other_means
+
+
+def warn_target_units(
+    values: Float[np.ndarray, " N"], owner: Int[np.ndarray, " N"], names: Sequence[str], kind: str = "client"
+) -> list[str]:
+    """Return a warning about the owner of rows, a ``kind`` such as "client", whose targets seem to have another unit.
+
+    The mean is far from that of all others, or that of logarithms of positive targets is, by a factor of 10 or more:
+    times in months are distributed so widely that days among them are not far in standard deviations.
+    """
+    is_positive = values > _LEAST_TARGET
+    scales = (
+        (values, owner, FAR, 0.0, "mean"),
+        (np.log(values[is_positive]), owner[is_positive], _FAR_IN_LOGARITHMS, np.log(_UNIT_RATIO), "geometric mean"),
+    )
+    for numbers, number_owner, least_distance, least_difference, mean_name in scales:
+        if len(names) < 2 or not len(numbers):
+            continue
+        mean = numbers.mean()
+        sums = np.bincount(number_owner, numbers, len(names))
+        squares = np.bincount(number_owner, (numbers - mean) ** 2, len(names))
+        n_rows = np.bincount(number_owner, minlength=len(names))
+        columns = measure_distances(sums[:, None], squares[:, None], n_rows, np.array([mean]))
+        distances, means, other_means = (column[:, 0] for column in columns)
+        is_far = (distances > least_distance) & (np.abs(means - other_means) >= least_difference)
+        if is_far.any():
+            m = int(np.where(is_far, distances, 0.0).argmax())
+            shown = np.array([means[m], other_means[m]])
+            if numbers is not values:
+                shown = np.exp(shown)
+            return [f"the targets of {kind} '{names[m]}' may have another unit: their {mean_name} is {shown[0]:.4g}, "
+                    f"that of the others {shown[1]:.4g}: check that the units are the same"]  # fmt: skip
+    return []
 
 
 def find_other_codes(levels: Mapping[str, set[str]]) -> list[str]:

@@ -150,6 +150,12 @@ class Task(ABC):
         """
         return {}
 
+    def find_quantity(self, y: Shaped[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"] | None:
+        """Return the numbers with a unit that targets stand for: times without their signs; None for other targets."""
+        if self.has_events:
+            return np.abs(y)
+        return y if self.is_quantity else None
+
     def find_events(self, y: Shaped[np.ndarray, " N"]) -> Bool[np.ndarray, " N"] | None:
         """Return the mask of rows with an event or of the positive class; None if the task has no such outcome."""
         if self.has_events or self.has_two_classes:

@@ -14,9 +14,9 @@ from fcorun.base.config import build
 from fcorun.base.errors import UserError, warn_similar_names
 from fcorun.base.records.formats import READ_ERRORS, read_json
 from fcorun.base.system.files import write_atomically
-from fcorun.data.tables.cells import coerce_numbers
+from fcorun.data.tables.cells import coerce_numbers, to_level_names
 from fcorun.data.tables.columns import SplineColumn
-from fcorun.data.tables.data_warnings import warn_huge_numbers, warn_identifiers, warn_missing_codes, warn_serial_dates
+from fcorun.data.tables.data_warnings import warn_of_features, warn_of_targets, warn_target_units
 from fcorun.data.tables.splits import SPLITS
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
@@ -60,6 +60,11 @@ def describe_site(site: Site) -> list[str]:
         if rare:
             levels.append(f"other ({sum(counts[level] for level in rare)} rows of {len(rare)} rare levels)")
         lines.append(f"  {name:24} {', '.join(levels)}{_describe_rare_value(table, name)}")
+    quantity = table.options.target_task.find_quantity(table.rows.y[table.masks[0]])
+    if quantity is not None and len(quantity):
+        low, middle, high = np.quantile(quantity, [0, 0.5, 1])
+        lines.append(f"target {table.options.target}: training rows from {low:.4g} to {high:.4g}, median {middle:.4g}; "
+                     "its unit must be that of all other sites, whose numbers no site sees")  # fmt: skip
     lines.append("rows of each client: " + ", ".join(SPLITS))
     for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
         lines.append(f"  {name:24} {', '.join(map(str, counts))}")
@@ -88,13 +93,11 @@ def _describe_rare_value(table: SiteTable, name: str) -> str:
 
 
 def list_warnings(table: SiteTable) -> list[str]:
-    """Return warnings about the site's file and its columns of numbers, as a pooled table has them.
+    """Return warnings about the site's file, its columns and its target, as a pooled table has them.
 
     They stay at the site.
     """
     names = table.number_columns
-    if not names:
-        return list(table.rows.warnings)
     curve_warnings = []
     for column in table.kinds.values():
         if isinstance(column, SplineColumn):
@@ -109,16 +112,40 @@ def list_warnings(table: SiteTable) -> list[str]:
         if n_outside:
             outside.append(f"{n_outside} training rows have a number of '{name}' outside of data.ranges of the plan, "
                            "and count as its nearest bound")  # fmt: skip
-    x = np.column_stack([coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names])
-    x = np.where(np.isnan(x), np.nanmedian(x, axis=0), x)  # a gap is no value to warn about
-    warnings = [
-        *table.rows.warnings,
-        *curve_warnings,
-        *outside,
-        *warn_identifiers(x, names),
-        *warn_missing_codes(x, names),
-    ]
-    return [*warnings, *warn_serial_dates(x, names), *warn_huge_numbers(x, names)]
+    columns = [coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names]
+    columns = [np.where(np.isnan(x), np.nanmedian(x), x) for x in columns]  # a gap is no value to warn about
+    for name, counts in table.level_counts.items():
+        levels = to_level_names(table.columns[name])
+        names += [f"{name}={level}" for level in sorted(counts)]
+        columns += [(levels == level).astype(np.float64) for level in sorted(counts)]
+    rows = table.rows
+    warnings = [*rows.warnings, *curve_warnings, *outside]
+    task = table.options.target_task
+    training = table.masks[0]
+    if columns:
+        x = np.column_stack(columns)
+        y = rows.y[training]
+        classes = np.unique(y).tolist() if task.has_two_classes else []
+        if classes:
+            y = np.searchsorted(classes, y)
+        warnings += warn_of_features(x, names, x[training], y, classes, has_other_rows=True)
+    warnings += warn_of_targets(task, rows.y, rows.offset)
+    quantity = task.find_quantity(rows.y[training])
+    if quantity is not None and rows.offset is None:
+        warnings += warn_target_units(quantity, table.client_rows.client_index[training], table.clients)
+    return warnings
+
+
+def compare_target_units(tables: Mapping[str, SiteTable]) -> list[str]:
+    """Return a warning about the site whose training targets seem to have another unit than those of all others."""
+    quantities = []
+    for table in tables.values():
+        quantity = table.options.target_task.find_quantity(table.rows.y[table.masks[0]])
+        if quantity is None or table.rows.offset is not None:
+            return []
+        quantities.append(quantity)
+    site = np.repeat(np.arange(len(tables)), [len(quantity) for quantity in quantities])
+    return warn_target_units(np.concatenate(quantities), site, list(tables), "site")
 
 
 def open_checked_site(plan: Plan, options: SiteOptions, policy: Policy) -> Site:

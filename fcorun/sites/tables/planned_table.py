@@ -61,10 +61,12 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
         holds_clients_out=plan.select is not None and plan.select.by == "clients",
     )
     rows = table.rows
-    if rows.offset is None or rows.y.dtype.kind != "f":
+    if rows.y.dtype.kind != "f":
         return table
     training = table.masks[0]
-    remarks = plan.experiment.objective.remark_on_offset(rows.offset[training], rows.y[training])
+    remarks = plan.experiment.objective.remark_on_targets(rows.y[training])
+    if rows.offset is not None:
+        remarks += plan.experiment.objective.remark_on_offset(rows.offset[training], rows.y[training])
     return replace(table, rows=replace(rows, warnings=(*rows.warnings, *remarks)))
 
 

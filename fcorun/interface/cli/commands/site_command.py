@@ -151,7 +151,7 @@ def _accept(plan: Any, arguments: Any, console: Terminal) -> int:
 def _try(plan: Any, arguments: Any, console: Terminal) -> int:
     """Compute the plan with all sites in this process, and compare the result with that of the pooled rows."""
     from fcorun.sites.server.trial import try_plan
-    from fcorun.sites.site.acceptance import list_warnings
+    from fcorun.sites.site.acceptance import compare_target_units, list_warnings
 
     files = [text for text in arguments.rest if "=" not in text]
     keys = [text for text in arguments.rest if "=" in text and not text.startswith(_OUT)]
@@ -168,6 +168,8 @@ def _try(plan: Any, arguments: Any, console: Terminal) -> int:
     for name, site in sites.items():
         for warning in list_warnings(site.table):
             console.print(f"site '{name}': {warning}")
+    for warning in compare_target_units({name: site.table for name, site in sites.items()}):
+        console.print(warning)
     _, comparison = try_plan(plan, sites, folder, log=console.print)
     for line in (*comparison.describe(), str(folder)):
         console.print(line)
