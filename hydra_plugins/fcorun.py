@@ -83,6 +83,7 @@ class FcorunSweeper(Sweeper):
             self._require_effect(given)
         jobs += self.additional_jobs(overrides, given_keys)
         _check_conditions(self.conditions, jobs)
+        _check_strengths(jobs)
         return self.launcher.launch(jobs, initial_job_idx=0)
 
     def all_overrides(self, arguments: list[str]) -> list[Override]:
@@ -157,6 +158,15 @@ def _check_listed(zipped_keys: Iterable[str], listed: set[str]) -> None:
     for key in zipped_keys:
         if key not in listed:
             raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
+
+
+def _check_strengths(jobs: Iterable[Sequence[str]]) -> None:
+    """Raise UserError for a job that has a strength, and chooses one."""
+    for job in jobs:
+        studies = [text for text in job if override_key(text) == "study.strength" and not text.endswith("=null")]
+        if studies and any(override_key(text) == "reg.strength" for text in job):
+            raise UserError(f"{studies[0]} chooses the strength of each run: give study.strength or reg.strength, not "
+                            "both")  # fmt: skip
 
 
 def _check_conditions(conditions: list | str, jobs: Sequence[Sequence[str]]) -> None:

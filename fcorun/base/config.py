@@ -91,6 +91,20 @@ LABEL_KEYS = ("name", "class", "natural", "title")
 
 
 @dataclasses.dataclass(frozen=True)
+class StrengthStudy:
+    """The section ``study``: how each run of a sweep chooses its strength, as ``fcorun select`` does.
+
+    Attributes:
+        strength: "cv" chooses the best mean over folds, "one_se" the simplest solution within a standard error of it.
+        folds, points: the numbers of folds and of strengths, as of ``fcorun select``.
+    """
+
+    strength: Literal["cv", "one_se"] | None = None
+    folds: Count | None = None
+    points: Count = 50
+
+
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """The root keys of a configuration, outside of its sections; conf/config.yaml explains each."""
 
@@ -112,6 +126,7 @@ class Settings:
     start: Annotated[str | None, "a path"] = None
     frozen: bool = False
     stop: dict[str, float] | None = None
+    study: dict[str, Any] | None = None
     # outside of a run's identity: no key below changes a row of metrics.csv
     tail_rounds: Annotated[Count, "outside identity"] = 100
     metric: Annotated[str | None, "outside identity"] = None
@@ -136,6 +151,12 @@ class Settings:
     def is_relaxed(self) -> bool:
         """Return whether the coefficients of a run are other ones than those of the lasso, which has ``relax`` 1."""
         return self.relax is not None and self.relax < 1
+
+    @property
+    def strength_study(self) -> StrengthStudy | None:
+        """How the run chooses its strength; None: the strength is given. Raises UserError for another ``study``."""
+        study = build(StrengthStudy, self.study or {}, "study")
+        return study if study.strength is not None else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -408,7 +429,7 @@ def numeric_fields(plugin: Any) -> dict[str, float]:
 
 
 # the root keys that the numbers of a baseline, a solver of all rows, depend on
-BASELINE_SETTINGS = ("client_weighting", "cutoff", "reference", "gap", "relax", "imputations")
+BASELINE_SETTINGS = ("client_weighting", "cutoff", "reference", "gap", "relax", "imputations", "study")
 
 
 def keys_outside_identity() -> set[str]:

@@ -291,14 +291,17 @@ class PreparedExperiment:
             plugin = getattr(self, section)
             if section != "data" and not _is_outside_identity(section, plugin):
                 content[section] = [code_identifier(plugin), identity_fields(plugin)]
-        if self.reg.relative_or_none is not None:
-            content["reg"][1].pop("strength", None)
         settings = identity_fields(self.settings)
+        chooses_strength = self.settings.strength_study is not None
+        if not chooses_strength:
+            settings.pop("study")
+        if chooses_strength or self.reg.relative_or_none is not None:
+            content["reg"][1].pop("strength", None)
         if self.settings.stop is None:  # stop=null has the identity of a configuration without the key
             settings.pop("stop")
         if isinstance(self.algo, Baseline):
             setting_names = BASELINE_SETTINGS
-            if self.settings.imputations:  # the seed draws the missing values
+            if self.settings.imputations or chooses_strength:  # the seed draws the missing values, or the folds
                 setting_names += ("seed",)
             settings = {key: settings[key] for key in setting_names if key in settings}
         if self.warm_start:
@@ -414,8 +417,10 @@ class PreparedExperiment:
         if self.settings.imputations:
             words.append(f"imputations={self.settings.imputations}")
         numbers = self.numbers()
-        if self.reg.relative_or_none is not None:
-            numbers["reg"].pop("strength")
+        if self.reg.relative_or_none is not None or self.settings.strength_study:
+            numbers["reg"].pop("strength", None)
+        if study := self.settings.strength_study:
+            words.append(f"study.strength={study.strength}")
         for values in numbers.values():
             words += [f"{name}={value:g}" for name, value in values.items()]
         words += [f"{name}={AUTO}" for name in getattr(self.algo, "auto_fields", ())]

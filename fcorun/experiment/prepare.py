@@ -116,6 +116,9 @@ def prepare_plugins(
     check_client_intercepts(plugins, names)
     check_optimum(plugins, names, settings)
     check_convex_psi(plugins, names)
+    if (study := settings.strength_study) and plugins["reg"].relative_or_none is not None:
+        raise UserError(f"`study.strength={study.strength}` chooses the strength, and `reg.relative` sets it: give one "
+                        "of them")  # fmt: skip
     if settings.relax is not None or settings.imputations:
         check_linear_fit(plugins, names, settings)
     resolved_config = asdict(settings)

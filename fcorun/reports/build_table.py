@@ -54,6 +54,7 @@ def build_table(
     - certified: whether a baseline's solution is certified;
     - resolution: the smallest gap to the optimum that is no rounding of the objective (only if some run has a gap);
     - spectral_gap: that of the graph (only if some run has one);
+    - chosen_strength: the strength that a run chose (only if some run did, by ``study.strength``);
     - ignores_regularizer: whether the algorithm ignores the regularizer (only if some run does);
     - away: the rounds that a run over sites went on without a site (only if some run did);
     - rounds (rounds_done if the key ``rounds`` varies), final_METRIC, best_METRIC, tail_METRIC (the mean over the last
@@ -87,9 +88,8 @@ def build_table(
     unused = {name for name in OPTIONAL_COUNTERS if all(row[name] is None for row in rows)}
     counters = [name for name in COUNTERS[2:] if name not in unused]
     end_columns = ["status", "reason", "drawn", "falling", "above", "certified"]
-    end_columns += [
-        name for name in ("resolution", "spectral_gap", "ignores_regularizer", "away") if any(row[name] for row in rows)
-    ]
+    optional = ("resolution", "spectral_gap", "chosen_strength", "ignores_regularizer", "away")
+    end_columns += [name for name in optional if any(row[name] for row in rows)]
     columns = ["folder", "algo", "data", *varied, *end_columns, rounds, *values_columns, "seconds", *counters]
     frame: DataFrame = pd.DataFrame(rows, columns=columns)
     _keep_integers(frame, rows, (rounds, *counters, *varied))
@@ -135,6 +135,7 @@ def _describe_run(record: Record, config: dict[str, Any], summary: dict[str, Any
         "above": certificate.get("above") if certificate.get("near") is False else None,
         "certified": _is_certified(certificate),
         "spectral_gap": summary.get("spectral_gap"),
+        "chosen_strength": (summary.get("selection") or {}).get("strength"),
         "ignores_regularizer": summary.get("ignores_regularizer"),
         "away": "; ".join(summary.get("away") or ()) or None,
         "rounds_done": status.get("round") if status.get("status") == "running" else summary.get("round"),
@@ -202,6 +203,8 @@ def _share_above_optimum(runs: RunTable, optima: Sequence[float]) -> Any:
     eligible = (runs.frame["status"] == "done").to_numpy() & np.isnan(runs.column("final_personal_train_loss"))
     seeds = [key for key in DATA_SEED_KEYS if key in runs.frame]
     keys = dict.fromkeys((*runs.data_keys, *runs.function_keys("objective"), *seeds))
+    if runs.has_chosen_strengths:
+        keys["chosen_strength"] = None
     for _, group in runs.frame.groupby([*keys], dropna=False):
         rows = group.index.to_numpy()
         known = [optima[row] for row in rows if not np.isnan(optima[row])]
@@ -228,7 +231,7 @@ def load_configs(records: Sequence[Record]) -> list[dict[str, Any]]:
     configs = []
     for record in records:
         config = record.flat_config
-        if config.get("reg.relative") is not None:  # replaces the strength
+        if config.get("reg.relative") is not None or config.get("study.strength") is not None:  # replaces the strength
             config = config | {"reg.strength": None}
         configs.append(config)
     for section in IDENTITY_SECTIONS:

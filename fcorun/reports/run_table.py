@@ -106,13 +106,15 @@ class RunTable:
 
     @cached_property
     def replicates(self) -> list[Replicate]:
-        """The replicate of each run. A baseline draws nothing by ``seed``, and is run once for all its values."""
+        """The replicate of each run. A baseline that draws nothing by ``seed`` is run once for all its values."""
         keys = self.varied_seeds
         if not keys:
             return [()] * len(self)
         replicates = list(zip(*(column_values(self.frame[key]) for key in keys), strict=True))
         if "seed" in keys:
-            for run in np.flatnonzero(self.are_baselines()):
+            others = [*self._point_keys, *(key for key in keys if key != "seed")]
+            n_seeds = self.frame.groupby(others, dropna=False)["seed"].transform("nunique").to_numpy()
+            for run in np.flatnonzero(self.are_baselines() & (n_seeds == 1)):  # others draw folds, or imputed values
                 replicates[run] = (None, *replicates[run][1:])
         return replicates
 
@@ -151,6 +153,11 @@ class RunTable:
     def _point_keys(self) -> list[str]:
         """The keys that tell points apart."""
         return ["algo", "data", *(key for key in self.varied_keys if key not in SEED_KEYS)]
+
+    @property
+    def has_chosen_strengths(self) -> bool:
+        """Whether runs chose their strengths, so that metrics which depend on psi are another function in each."""
+        return "chosen_strength" in self.frame
 
     def objective_keys(self) -> list[str]:
         """Return the varied keys that define the objective: between two of their values objectives do not compare."""
@@ -257,7 +264,7 @@ class RunTable:
         """
         if metric is None:
             names = self.tail_metrics
-            if self.objective_keys():
+            if self.objective_keys() or self.has_chosen_strengths:
                 names = [name for name in names if name not in REGULARIZED_METRICS]
             compared = [
                 name for name in names if self.metrics[name].priority is not None and not self.function_keys(name)
@@ -266,6 +273,9 @@ class RunTable:
         if metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
             raise UserError(f"`metric={metric}` is refused: {TEST_METRIC_REFUSAL}")
         measured = [name for name in self.tail_metrics if self.metrics[name].higher is not None]
+        if metric in REGULARIZED_METRICS and self.has_chosen_strengths:
+            raise UserError(f"`metric={metric}` is another function at each strength, and `study.strength` chose one "
+                            "in each run: give `metric=val_loss` or another that does not depend on psi")  # fmt: skip
         if metric in self.tail_metrics and metric not in measured:
             raise UserError(
                 f"`metric={metric}` has no better direction, higher or lower; choose one of {', '.join(measured)}"

@@ -433,6 +433,8 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
     }
     if isinstance(experiment.algo, Algorithm):
         summary |= experiment.topology.describe(connect_clients(experiment, data))
+    if job.selection is not None:
+        summary["selection"] = job.selection
     if experiment.ignores_regularizer:
         summary["ignores_regularizer"] = True
     warnings = [sentence for sentence in (experiment.warning, *data.warnings) if sentence]

@@ -97,6 +97,7 @@ class RunHistory:
         stopped: whether the run has met a target of ``stop``, which is then the reason, or has converged.
         convergence: a sentence on the certificate of a run that ended because that was rounding; else empty.
         message_bytes: the bytes of the messages of a round; None: the rows have no costs.
+        selection: the choice of the run's strength, with its ``cost`` in bytes, at which the run's own begin.
     """
 
     experiment: PreparedExperiment
@@ -110,6 +111,7 @@ class RunHistory:
     stopped: bool = field(default=False, kw_only=True)
     convergence: str = field(default="", kw_only=True)
     message_bytes: MessageBytes | None = field(default=None, kw_only=True)
+    selection: dict[str, Any] | None = field(default=None, kw_only=True)
 
     def add_snapshot(
         self, snapshot: Snapshot, index: int, traffic: Mapping[str, float], seconds: float
@@ -120,6 +122,8 @@ class RunHistory:
             traffic: the bytes that the run has sent so far, and its simulated time, by counter.
         """
         evaluations = dict(zip(("grad_evals", "prox_evals"), snapshot.work[index].tolist(), strict=True))
+        spent = (self.selection or {}).get("cost", {})
+        traffic = {name: value + spent.get(name, 0) for name, value in traffic.items()}
         counters = {"round": snapshot.round, "seconds": seconds, **traffic, **evaluations}
         metrics = {name: float(values[index]) for name, values in snapshot.metrics.items()}
         pattern = (self.optimum or {}).get("pattern")

@@ -79,6 +79,10 @@ def run_jobs(jobs: list[Job], watch: Watcher) -> None:
     """
     start = time.perf_counter()
     first = jobs[0].experiment
+    study = first.settings.strength_study
+    if study and first.applies_regularizer and any(job.selection is None for job in jobs):
+        raise UserError(f"`study.strength={study.strength}` chooses the strength of each run of a sweep: give `-m`, or "
+                        "choose one with fcorun select")  # fmt: skip
     check_devices([first])
     data = load_on_all_hosts(first) if isinstance(first.algo, Algorithm) else load_data(first)
     if isinstance(first.algo, Baseline):

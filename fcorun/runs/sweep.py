@@ -9,7 +9,7 @@ import pickle
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,6 +57,7 @@ class SweepPoint:
         folder_state: the state of the folder before the sweep: "finished", "resume" or "new".
         end_status: the status in which the run ended, as for ``fcorun.runs.job.Job``.
         error: the error of the configuration or of the run.
+        selection: the choice of its strength by ``study.strength``, as summary.json has it.
         combinations: the indices of the sweep's combinations of values that the point stands for.
         warnings: the warnings about these combinations.
     """
@@ -67,6 +68,7 @@ class SweepPoint:
     folder_state: str = "new"
     end_status: str = ""
     error: BaseException | None = None
+    selection: dict[str, Any] | None = None
     combinations: list[int] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -250,11 +252,14 @@ def run_sweep(
     watch: SweepWatcher,
     *,
     without_report: bool = False,
+    choose_strengths: Callable[[Sequence[SweepPoint], SweepWatcher], None] = lambda points, watch: None,
 ) -> int:
     """Run the points of a sweep, report on them into ``folder``, and return the exit code: 0 without failures.
 
     Args:
         without_report: run the points only, as for a batch of a search.
+        choose_strengths: chooses the strengths of the points to run that have ``study.strength``; a study, of which
+            this room knows nothing.
     """
     check_unique_names(points)
     find_existing(points, folder, options)
@@ -277,7 +282,11 @@ def run_sweep(
     claim(folder, points, options)
     if not (n_invalid and options.fail_fast):
         unfinished = [point for point in valid if point.folder_state != "finished"]
-        _run_points(unfinished, options, watch)
+        choose_strengths(unfinished, watch)
+        for point in unfinished:
+            if point.error is not None:  # nothing could be chosen
+                record_failure(point)
+        _run_points([point for point in unfinished if point.error is None], options, watch)
     for point in points:
         if point.error is not None and point.experiment is None:
             record_failure(point)
@@ -380,7 +389,8 @@ def run_group(group: list[SweepPoint], watch: SweepWatcher) -> None:
     jobs = {}
     for point in group:
         assert point.experiment is not None
-        jobs[point.folder] = Job(point.experiment, RunFolder(point.folder, point.experiment.identity))
+        run_folder = RunFolder(point.folder, point.experiment.identity)
+        jobs[point.folder] = Job(point.experiment, run_folder, selection=point.selection)
     group_error: BaseException | None = None
     try:
         run_jobs(list(jobs.values()), watch)

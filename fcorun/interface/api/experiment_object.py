@@ -185,6 +185,8 @@ class Experiment:
         reference: whether to compute the optimum first, and report the gap to it.
         gap: whether to measure the duality gap at each evaluation.
         imputations: the number of tables with imputed gaps, whose fits are averaged; 0: gaps are filled once.
+        study: how each run of a sweep chooses its strength by cross-validation on its own rows: {"strength": "cv"} or
+            {"strength": "one_se"}, and "folds" and "points"; None: the strength is that of the regularizer.
         relax: the share of the lasso in the coefficients of the relaxed lasso; None: the lasso.
         tail_rounds: rounds at the end over which metrics are averaged.
         threshold: the probability from which on a row is predicted to be of the positive class: a number, or a rule
@@ -230,6 +232,7 @@ class Experiment:
     reference: OneOrSeveral[bool] | Literal["auto"] = AUTO
     gap: OneOrSeveral[bool] | Literal["auto"] = AUTO
     imputations: OneOrSeveral[int] | Literal["auto"] = AUTO
+    study: OneOrSeveral[Mapping[str, Any]] | Literal["auto"] | None = AUTO
     relax: OneOrSeveral[float] | Literal["auto"] | None = AUTO
     tail_rounds: int | Literal["auto"] = AUTO
     threshold: float | str = AUTO
@@ -343,6 +346,7 @@ class Experiment:
         from fcorun.interface.api.progress import follow_by_default
         from fcorun.interface.api.run_record import Sweep
         from fcorun.runs.sweep import SweepOptions, SweepPoint, merge_duplicates, run_sweep
+        from fcorun.studies.selection.replicate_strengths import choose_strengths
 
         check_folder(folder)
         check_watcher(watch, SweepWatcher)
@@ -374,7 +378,7 @@ class Experiment:
             style=settings.style,
         )
         points = merge_duplicates(points)
-        run_sweep(points, path, options, watch or follow_by_default())
+        run_sweep(points, path, options, watch or follow_by_default(), choose_strengths=choose_strengths)
         return Sweep(path, [point.folder for point in points], options.metric)
 
     @python_words(names_of_experiment)

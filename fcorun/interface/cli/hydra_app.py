@@ -322,6 +322,7 @@ def run_points(
     from fcorun.interface.cli.console import SweepConsole
     from fcorun.reports.page.write import write_report
     from fcorun.runs.sweep import SweepOptions, run_sweep, tail_value
+    from fcorun.studies.selection.replicate_strengths import choose_strengths
 
     set_up_jax()
     option_names = [field.name for field in dataclasses.fields(SweepOptions)]
@@ -333,6 +334,8 @@ def run_points(
     hosts: Any = OmegaConf.to_container(config.hosts, resolve=True) if config.get("hosts") else None
     if options.executor != "inline":
         require_single_host(f"hydra.launcher.executor={options.executor}", hosts)
+    if any(point.experiment and point.experiment.settings.strength_study for point in points):
+        require_single_host("study.strength", hosts)
     for point in points:
         if isinstance(point.error, MetricError):  # the same error for all points: raised once, before any is written
             raise point.error
@@ -345,6 +348,7 @@ def run_points(
             options,
             console,
             without_report=without_report,
+            choose_strengths=choose_strengths,
         )
         if code != 2 and not (without_report or options.dry_run or config.get("report") is False):
             for line in write_report(folder, [Record(point.folder) for point in points]):

@@ -106,6 +106,9 @@ def check_study(experiment: PreparedExperiment, command: str, varies_strength: b
     if settings.imputations and command != "select":
         raise UserError(f"`imputations={settings.imputations}`: {command} imputes nothing, and fills gaps once by the "
                         "rows of each half: leave imputations out")  # fmt: skip
+    if study := settings.strength_study:
+        raise UserError(f"`study.strength={study.strength}` chooses in each run of a sweep, and {command} has a path "
+                        "of strengths itself: leave it out")  # fmt: skip
     if settings.relax is not None:
         raise UserError(f"`relax={settings.relax:g}`: {command} has no relaxed coefficients: leave relax out")
     if settings.start:

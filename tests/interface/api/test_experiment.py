@@ -221,7 +221,7 @@ def test_a_sweep_runs_all_combinations_of_numbers():
 def test_rows_of_one_name_are_not_swept_together(monkeypatch):
     """Records name the rows of a program alone, so that tables would mix up the runs on both."""
     x, y, clients = draw_rows()
-    monkeypatch.setattr("fcorun.runs.sweep.run_sweep", lambda *_: None)
+    monkeypatch.setattr("fcorun.runs.sweep.run_sweep", lambda *_, **__: None)
     first, second, named = (from_arrays(x, y + 5 * i, clients, name=f"rows{i // 2}") for i in range(3))
     with pytest.raises(UserError, match="several data sets named 'rows0': give each a name of its own"):
         Experiment(algorithm=FedDualAvg(), data=[first, second]).sweep("sweep")

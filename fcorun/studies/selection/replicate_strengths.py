@@ -1,0 +1,79 @@
+"""The strengths of a simulation study: each run of a sweep chooses its own by cross-validation on its own rows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from fcorun.base.errors import UserError, word
+from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import replace_plugins
+from fcorun.runs.job import SweepWatcher
+from fcorun.runs.sweep import SweepPoint
+from fcorun.studies.selection.fitting import PathFit
+from fcorun.studies.selection.select import plan_selection
+from fcorun.studies.selection.selection_result import SelectOptions
+
+
+def choose_strengths(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
+    """Choose the strength of each point with ``study.strength``: sets its ``experiment``, ``selection`` or ``error``.
+
+    An algorithm that ignores psi has no strength to choose, and runs as it is.
+    """
+    studied = []
+    for point in points:
+        experiment = point.experiment
+        if experiment is not None and experiment.settings.strength_study and experiment.applies_regularizer:
+            studied.append(point)
+    warned = []
+    for number, point in enumerate(studied, start=1):
+        assert point.experiment is not None
+        try:
+            point.experiment, point.selection = choose_strength(point.experiment)
+            warned += point.selection["warnings"][:1]
+        except UserError as error:
+            point.error = error
+        if number == len(studied) or number % max(len(studied) // 10, 1) == 0:
+            watch.show_if_verbose(f"{number} of {len(studied)} strengths chosen")
+    if warned:
+        watch.show_if_verbose(f"{len(warned)} of {len(studied)} choices have warnings, which summary.json of each run "
+                              f"lists: {warned[0]}")  # fmt: skip
+
+
+def choose_strength(experiment: PreparedExperiment) -> tuple[PreparedExperiment, dict[str, Any]]:
+    """Return the experiment with the strength that ``fcorun select`` chooses on its rows, and what the choice was.
+
+    The choice is by the held-out loss, by the rows and the seed of the experiment. The dict has the ``strength``, the
+    ``rule``, the number of ``folds``, the ``metric``, the ``cost`` (runs, rounds, bytes_up and bytes_down of all fits)
+    and ``warnings``. Raises UserError as ``plan_selection``, and if every strength diverged on a fold.
+    """
+    study = experiment.settings.strength_study
+    if study is None:
+        raise ValueError("the experiment chooses no strength")
+    if not hasattr(experiment.reg, "strength"):
+        raise UserError(f"`study.strength={study.strength}`: `reg={experiment.names['reg']}` has no strength to "
+                        "choose: take a penalty such as `reg=l1`, or leave `study.strength` out")  # fmt: skip
+    settings = replace(experiment.settings, study=None, metric=None, threshold=DEFAULT_THRESHOLD)
+    rule = "one_se" if study.strength == "one_se" else "min"
+    options = SelectOptions(folds=study.folds, points=study.points, rule=rule)
+    plan = plan_selection(replace_plugins(experiment, settings), options)
+    names = list(plan.study.subsets)
+    fits: dict[str, PathFit] = {}
+
+    def keep_fit(position: int, fit: PathFit) -> None:
+        fits[names[position]] = plan.reduce_fit(names[position], fit)
+
+    plan.study.fit_subsets(names, keep_fit)
+    selection = plan.conclude(fits)
+    strength = float(selection.path.values[selection.choice.chosen_index])
+    config = experiment.config | {"reg": experiment.config["reg"] | {"strength": strength}}
+    chosen = experiment.with_resolved(reg=experiment.reg.with_value("strength", strength), config=config)
+    description = {
+        "strength": strength,
+        "rule": study.strength,
+        "folds": selection.options.folds,
+        "metric": selection.metric,
+        "cost": selection.cost,
+        "warnings": [word(sentence) for sentence in selection.warnings],
+    }
+    return chosen, description
