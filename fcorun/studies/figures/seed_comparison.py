@@ -1,10 +1,11 @@
 """Comparison of metrics that were measured with a few seeds, and of rounds to a target, known by bounds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fcorun.base.errors import UserError
 from fcorun.reports.repetitions import Replicate, average_repetitions, pair_replicates
 from fcorun.reports.run_table import ROUNDING_TOLERANCE
 
@@ -13,14 +14,25 @@ UNDECIDED = "not decided"  # holds in every seed that both algorithms have, but 
 SeedValues = dict[Any, float]  # by replicate; the key None is for a value that does not depend on the seed
 
 
-def _by_replicate(values: SeedValues) -> dict[Replicate, float]:
+def collect_by_seed(algos: Iterable[str], seeds: Iterable[Any], values: Iterable[float]) -> dict[str, SeedValues]:
+    """Return the values of each algorithm by seed. Raises UserError for other values of one algorithm and seed."""
+    collected: dict[str, SeedValues] = {}
+    for algo, seed, value in zip(algos, seeds, values, strict=True):
+        known = collected.setdefault(algo, {}).setdefault(seed, float(value))
+        if not np.isclose(known, value, rtol=ROUNDING_TOLERANCE, atol=0, equal_nan=True):
+            raise UserError(f"figure: {algo} has several runs with the seeds {seed}: let its runs differ in seed or "
+                            "data.seed")  # fmt: skip
+    return collected
+
+
+def by_replicate(values: SeedValues) -> dict[Replicate, float]:
     """Return values by the tuples of their seeds."""
     return {seed if isinstance(seed, tuple) else (seed,): value for seed, value in values.items()}
 
 
 def average_seeds(values: SeedValues) -> np.ndarray:
     """Return the mean over the seeds of each independent repetition (n,), as ``average_repetitions``."""
-    return average_repetitions(_by_replicate(values))
+    return average_repetitions(by_replicate(values))
 
 
 def compare(
@@ -45,7 +57,7 @@ def compare(
         n_seeds = max(len(our_means), len(their_means))
         test = f"in each of {n_seeds} {kind}" if n_seeds > 1 else "one number against another"
     else:
-        pairs_by_seed = pair_replicates(_by_replicate(ours), _by_replicate(theirs))
+        pairs_by_seed = pair_replicates(by_replicate(ours), by_replicate(theirs))
         if ours and theirs and not pairs_by_seed:
             return UNCLEAR, f"no common {kind}"
         first = average_repetitions({seed: a for seed, (a, _) in pairs_by_seed.items()})

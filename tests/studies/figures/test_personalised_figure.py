@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_records import fake_config, fake_record, fake_rows
-from helpers import not_none
+from helpers import fails, not_none
 
 from fcorun import compose, run
 from fcorun.base.metrics import structure_metrics
@@ -18,6 +18,7 @@ from fcorun.reports.pictures.run_curves import choose_run_panels as panels_of_a_
 from fcorun.reports.run_table import RunTable
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers import personalised
+from fcorun.studies.figures.seed_comparison import collect_by_seed
 from fcorun.studies.figures.spec import Figure
 
 SMALL = ("data=heterogeneous", "data.clients=6", "data.samples=16", "data.features=8", "data.shared_nonzeros=4",
@@ -40,6 +41,26 @@ def test_gains_are_on_the_same_data():
     assert two["holds"] == "yes"
     *_, two = personalised.check_margins(runs, seeds, {"local": "local has 2 of 3 seeds"})
     assert (two["holds"], two["test"], two["note"]) == ("not decided", "", "local has 2 of 3 seeds")
+
+
+def test_gains_are_in_every_seed_of_cohorts(tmp_path, monkeypatch):
+    """On the same data seeds of cohorts tell the runs apart; the last run of each counted alone."""
+    accuracies = {"fedavg": [0.70, 0.80, 0.60], "local": [0.75, 0.70, 0.65], "pfedme": [0.78, 0.79]}
+    records = []
+    for algo, values in accuracies.items():
+        for seed, value in enumerate(values):
+            rows = fake_rows(**{METRIC: value, "val_accuracy": value})
+            records.append(fake_record(tmp_path / f"{algo}{seed}", fake_config(algo, seed=seed), rows))
+    runs = build_table(records)
+    inputs = FigureInputs(Figure("t"), METRIC, runs, records, tuned=runs, tuned_records=records)
+    monkeypatch.setattr(personalised, "check_identities", list)
+    one, two = personalised.check_personalised(inputs)
+    assert one["measured"] == "+3.5 points of accuracy, -1.0 to +8.0, range over 2 seeds of cohorts"
+    assert one["holds"] == "not distinguishable"
+    assert two["measured"] == "+6.0 points of accuracy, +3.0 to +9.0, range over 2 seeds of cohorts"
+    assert two["holds"] == "yes"
+    with fails("figure: a has several runs with the seeds (1,)"):
+        collect_by_seed(["a", "a"], [(1,), (1,)], [0.1, 0.2])
 
 
 @pytest.fixture(scope="module")

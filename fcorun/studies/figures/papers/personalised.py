@@ -1,6 +1,6 @@
 """Personal models against a global model and against local training: gains, and identities of the methods."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,10 +14,11 @@ from fcorun.methods.problem import inner_solvers
 from fcorun.methods.problem.problem import Batch, Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.reports.pictures.layout import DASHES, choose_unit, make_figure, median_x_values, pt
+from fcorun.reports.repetitions import pair_replicates
 from fcorun.reports.run_table import RunTable, align_seeds, describe_band, seed_band
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers.fedsplit_figures import compute_gradient_coefficients
-from fcorun.studies.figures.seed_comparison import UNDECIDED, compare, verdict_row
+from fcorun.studies.figures.seed_comparison import UNDECIDED, by_replicate, collect_by_seed, compare, verdict_row
 from fcorun.studies.figures.spec import compose
 
 ACCURACY = PERSONAL_PREFIX + "val_accuracy"
@@ -104,25 +105,22 @@ def _draw_accuracy_against_bytes(inputs: FigureInputs, ax: Any, n_seeds: int) ->
 def check_personalised(inputs: FigureInputs) -> list[dict[str, str]]:
     """Check the gains of personal models over the global model and over local training, and identities."""
     inputs.check_one_best_point()
-    seeds = [record.config["data"].get("seed", 0) for record in inputs.tuned_records]
+    seeds = [inputs.seeds_of(record) for record in inputs.tuned_records]
     return check_margins(inputs.tuned, seeds, inputs.lost_seeds_notes) + check_identities()
 
 
-def check_margins(tuned: RunTable, seeds: list[int], lost_seeds: Mapping[str, str]) -> list[dict[str, str]]:
-    """Check for each method with personal models that it gains accuracy on the same data, in every seed of the data.
+def check_margins(tuned: RunTable, seeds: Sequence[Any], lost_seeds: Mapping[str, str]) -> list[dict[str, str]]:
+    """Check for each method with personal models that it gains accuracy with the same seeds, in every one.
 
-    A row has the median gain and its band over seeds. ``lost_seeds`` has a note for each algorithm that lost seeds.
+    ``seeds`` are those of each run, as ``FigureInputs.seeds_of``. A row has the median gain and its band over seeds.
+    ``lost_seeds`` has a note for each algorithm that lost seeds.
     """
-    accuracy = tuned.tail_values(ACCURACY)
-    algos = list(tuned.frame["algo"])
-    accuracy_of = {(algo, seed): value for algo, seed, value in zip(algos, seeds, accuracy, strict=True)}
+    accuracies = collect_by_seed(tuned.frame["algo"], seeds, tuned.tail_values(ACCURACY))
     rows = []
-    for algo in dict.fromkeys(algos):
+    for algo, ours in accuracies.items():
         for other in (GLOBAL, ALONE):
-            gains = []
-            for seed in dict.fromkeys(seeds):
-                if (algo, seed) in accuracy_of and (other, seed) in accuracy_of:
-                    gains.append(100 * (accuracy_of[algo, seed] - accuracy_of[other, seed]))
+            pairs = pair_replicates(by_replicate(ours), by_replicate(accuracies.get(other, {})))
+            gains = [100 * (a - b) for a, b in pairs.values()]
             if algo in (GLOBAL, ALONE) or not gains:
                 continue
             low, value, high = seed_band(gains)
