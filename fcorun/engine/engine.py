@@ -25,8 +25,11 @@ from fcorun.methods.communication.contracts import Channel, MessageBytes
 
 def _state(federation: Federation, point: Numbers) -> Any:
     """Return the shapes of the state of one run."""
-    arguments = (federation.stack_numbers([point]), federation.initial_duals([0]), federation.initial_keys([0]))
-    return federation.shape_of(federation.initial_state, *arguments)
+    structure = jax.tree.structure(point)
+    if structure not in federation.state_shapes:
+        arguments = (federation.stack_numbers([point]), federation.initial_duals([0]), federation.initial_keys([0]))
+        federation.state_shapes[structure] = federation.shape_of(federation.initial_state, *arguments)
+    return federation.state_shapes[structure]
 
 
 def state_structure(federation: Federation, point: Numbers) -> Any:
@@ -212,12 +215,14 @@ class CompiledPrograms:
         compile_seconds: the time spent compiling.
         compiled: the programs, by the function's name and the shapes and dtypes of the arguments.
         shapes: the shapes of messages, once an engine that shares the programs has traced them.
+        state_shapes: as of ``Federation``.
         lock: held while a thread compiles.
     """
 
     compile_seconds: float = 0.0
     compiled: dict = field(default_factory=dict, repr=False)
     shapes: MessageShapes | None = None
+    state_shapes: dict = field(default_factory=dict, repr=False)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -253,7 +258,7 @@ class Engine:
     programs: CompiledPrograms = field(default_factory=CompiledPrograms, repr=False)
 
     def share_programs(self, programs_of: Callable[[str], CompiledPrograms]) -> "Engine":
-        """Return the engine with the programs of all engines of its ``program_key``, and the shapes of their messages.
+        """Return the engine with the programs of all engines of its ``program_key``, and the shapes that they traced.
 
         Call under ``use_precision``.
         """
@@ -261,7 +266,7 @@ class Engine:
         with programs.lock:
             if programs.shapes is None:
                 programs.shapes = self.federation.shapes
-        vars(self.federation)["shapes"] = programs.shapes
+        vars(self.federation).update(shapes=programs.shapes, state_shapes=programs.state_shapes)
         return replace(self, programs=programs)
 
     def initial_state(self, points: Sequence[Numbers], seeds: Sequence[int] | None = None) -> PyTree:

@@ -364,6 +364,19 @@ class PreparedExperiment:
         law = self.data.law()
         return law and self._describe_programs(law, law.fingerprint())
 
+    @cached_property
+    def problem_key(self) -> str:
+        """A key shared by the experiments that minimize one F + psi on data of one law, with any numbers of psi."""
+        law = self.data.law()
+        numbers = sorted(numeric_fields(self.reg))
+        static = {name: value for name, value in identity_fields(self.reg).items() if name not in numbers}
+        content = [
+            [code_identifier(plugin) for plugin in (self.objective, self.reg, self.mirror)],
+            [identity_fields(self.objective), static, numbers, identity_fields(self.mirror)],
+            law.fingerprint() if law else self.fingerprint,
+        ]
+        return json.dumps(content, sort_keys=True, default=str)
+
     def _describe_programs(self, data: Dataset, fingerprint: str) -> str:
         """Return all that the programs of the run depend on, with these data, but for numbers and seed."""
         plugins: list = []

@@ -8,7 +8,6 @@ reported.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -158,7 +157,7 @@ def assess_gap(
             return _summarize_gap(objectives, min(optimum, last), optimum, (_CLOSED_FORM, last - optimum, True))
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
         n_features = batch.x.shape[1]
-        compiled = compile_solver(Keyed(experiment.batch_key, problem), n_features)
+        compiled = solver.compile_once(Keyed(experiment.problem_key, problem), n_features)
         has_gap = has_duality_gap(problem, n_features)
         n_outputs = start["weights"].size // n_features if "weights" in start else 1
         affordable = max(_MAX_NUMBERS_READ / (batch.x.size * n_outputs), solver.STEPS_PER_CERTIFICATE)
@@ -245,12 +244,6 @@ def _solve_in_closed_form(problem: Problem, batch: Batch) -> float | None:
     return float(residual @ residual)
 
 
-@lru_cache(maxsize=1)
-def compile_solver(problem: Keyed[Problem], n_features: int) -> solver.SolverPrograms:
-    """Return the solver's programs for a problem on ``n_features`` features, compiled once for each key."""
-    return solver.compile_programs(problem.value, n_features)
-
-
 # The movement of the coefficients, which is the KKT residual in their units.
 
 
@@ -274,7 +267,7 @@ def measure_movement(experiment: PreparedExperiment, data: FederatedData, soluti
         problem = build_problem(experiment, data)
         batch = gather_rows(data, experiment.settings.client_weighting)
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
-        compiled = compile_solver(Keyed(experiment.batch_key, problem), batch.x.shape[1])
+        compiled = solver.compile_once(Keyed(experiment.problem_key, problem), batch.x.shape[1])
         *_, last = solver.minimize(problem, batch, 1e-9, STEPS, start=start, compiled=compiled)
         feature_sizes = np.sqrt(np.asarray(batch.weight @ jnp.square(problem.features(batch.x, jnp.float64))))
         before, after = _scale_weights(start, feature_sizes), _scale_weights(last.w, feature_sizes)

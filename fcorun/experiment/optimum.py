@@ -21,7 +21,7 @@ import numpy as np
 
 from fcorun.base.config import code_identifier, identity_fields
 from fcorun.base.errors import UserError
-from fcorun.base.system.files import cache_dir, check_interrupted, write_atomically
+from fcorun.base.system.files import Keyed, cache_dir, check_interrupted, write_atomically
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.engine import RESULTS_VERSION
@@ -59,7 +59,7 @@ def compute_optimum(experiment: PreparedExperiment, data: FederatedData) -> dict
     with jax.enable_x64(True):
         batch = gather_rows(data, experiment.settings.client_weighting)
         problem = build_problem(experiment, data)
-        compiled = solver.compile_programs(problem, batch.x.shape[1])
+        compiled = solver.compile_once(Keyed(experiment.problem_key, problem), batch.x.shape[1])
         (last,) = deque(solver.minimize(problem, batch, TOLERANCE, MAX_ITERATIONS, compiled=compiled), maxlen=1)
         pattern = None
         if last.certified:

@@ -5,14 +5,16 @@ predictions that are averaged on the link's scale (Wood, Royston and White, Biom
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.base.config import numeric_fields
 from fcorun.base.errors import word
 from fcorun.base.metrics import COUNTERS, MORE_ROUNDS_ADVICE
 from fcorun.base.records.formats import columns_csv
@@ -20,9 +22,9 @@ from fcorun.base.system.files import Keyed, check_interrupted
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.engine import CompiledPrograms, message_bytes
+from fcorun.engine.evaluate import Evaluation
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
-from fcorun.experiment.optimality_gap import compile_solver
 from fcorun.experiment.optimum import resolve_strength
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import solver
@@ -54,15 +56,21 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
         train_slice = algo.select_rows(data.train.offsets)
         train_rows = gather_rows(data, settings.client_weighting, train_slice)
         train_rows = train_rows._replace(x=jnp.asarray(data.informative_features(np.asarray(train_rows.x))))
-        measure = jax.jit(lambda w, *rows: evaluation.measure(problem, w, *rows))  # rows as arguments, not constants
+        key = job.experiment.law_key or job.experiment.batch_key
+        constants = (numeric_fields(problem.mirror), data.train.offsets.tolist())
+        measure = _compile_measure(Keyed(f"{key} {constants}", (problem, evaluation)))
+        numbers = numeric_fields(problem.regularizer)
         solved_problem = bind_client_problem(problem, data, train_slice)
+        compiled = solver.compile_once(Keyed(job.experiment.problem_key, solved_problem), train_rows.x.shape[1])
         start, progress = time.perf_counter(), Progress()
-        for iterate in solver.minimize(solved_problem, train_rows, algo.tolerance, algo.max_iterations):
+        for iterate in solver.minimize(
+            solved_problem, train_rows, algo.tolerance, algo.max_iterations, compiled=compiled
+        ):
             counters = {"round": iterate.iteration, "seconds": time.perf_counter() - start, **_NO_COSTS}
             if not np.isfinite(iterate.objective):
                 job.divergence_round = max(iterate.iteration, 1)
                 break
-            measured = evaluation.complete(measure(iterate.w, all_rows.x, all_rows.y, evaluation_arrays))
+            measured = evaluation.complete(measure(numbers, iterate.w, all_rows.x, all_rows.y, evaluation_arrays))
             metrics = {name: float(value) for name, value in measured.metrics.items()}
             row = job.add_row(counters, metrics, measured.by_client)
             watch.on_evaluation(job, row)
@@ -74,6 +82,13 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
     times = {"steady": time.perf_counter() - start, "batched_with": 1}
     finish_run(job, data, {name: np.asarray(value) for name, value in iterate.w.items()}, None, times=times)
     watch.on_end(job)
+
+
+@lru_cache(maxsize=2)
+def _compile_measure(measured: Keyed[tuple[Problem, Evaluation]]) -> Callable[..., Any]:
+    """Return the program of ``Evaluation.measure``, compiled once for each key; the numbers of psi are arguments."""
+    problem, evaluation = measured.value
+    return jax.jit(lambda psi, w, *rows: evaluation.measure(problem.with_numbers(psi), w, *rows))
 
 
 def bind_client_problem(problem: Problem, data: FederatedData, rows: slice) -> Problem:
@@ -125,7 +140,7 @@ def _solve_table(experiment: PreparedExperiment, data: FederatedData, key: str) 
         problem = build.build_problem(experiment, data)
         rows = gather_rows(data, experiment.settings.client_weighting)
         rows = rows._replace(x=jnp.asarray(data.informative_features(np.asarray(rows.x))))
-        compiled = compile_solver(Keyed(key, problem), rows.x.shape[1])
+        compiled = solver.compile_once(Keyed(key, problem), rows.x.shape[1])
         for iterate in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, compiled=compiled):  # noqa: B007
             check_interrupted()
         fit = ImputedFit(experiment, rows=[{"round": iterate.iteration, **_NO_COSTS}])

@@ -219,9 +219,9 @@ def _build_engine_once(request: Keyed[tuple[PreparedExperiment, FederatedData]])
         return engine.share_programs(lambda key: _programs_of_law(f"{experiment.law_key} {constants} {key}"))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _programs_of_law(key: str) -> CompiledPrograms:
-    """Return the programs of all batches with this key; a few algorithms may take turns on the data of each seed."""
+    """Return the programs of all batches with this key; many algorithms may take turns on the data of each seed."""
     return CompiledPrograms()
 
 

@@ -8,6 +8,7 @@ conjugates, else the norm of the prox-gradient map. ``gather_rows`` makes the ba
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from jax import lax
 
 from fcorun.base.config import numeric_fields
 from fcorun.base.errors import UserError
-from fcorun.base.system.files import check_interrupted
+from fcorun.base.system.files import Keyed, check_interrupted
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.methods.problem.duality_gap import fit_intercept, has_duality_gap, has_one_output, pooled_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector
@@ -69,6 +70,12 @@ def compile_programs(problem: Problem, features: int) -> SolverPrograms:
         return _certify(problem.with_numbers(strengths), w, size, batch, has_gap=has_gap, fits_intercept=fits_intercept)
 
     return SolverPrograms(advance, certify)
+
+
+@lru_cache(maxsize=8)
+def compile_once(problem: Keyed[Problem], features: int) -> SolverPrograms:
+    """Return the programs of a problem with this number of features, compiled once for each key."""
+    return compile_programs(problem.value, features)
 
 
 def minimize(
