@@ -34,8 +34,9 @@ def write_sweep_report(
     style: str = "paper",
     algos: Sequence[str] = (),
     conditions: Sequence[str] = (),
+    pictures: bool = True,
 ) -> list[Path]:
-    """Write results.csv and the pictures of a sweep into ``folder``, print its best points, and return the files.
+    """Write results.csv and the ``pictures`` of a sweep into ``folder``, print its best points, and return the files.
 
     ``algos`` come before other algorithms, and their curve styles are in this order. Points are compared within each
     combination of the ``conditions``. Runs that have not ended are
@@ -55,7 +56,8 @@ def write_sweep_report(
         print_full_width(table, console)
         for note in notes:
             console.print(escape(note))
-        written += draw_sweep(folder, records, runs, metric, x=x, style=style, algos=algos)
+        if pictures:
+            written += draw_sweep(folder, records, runs, metric, x=x, style=style, algos=algos)
     for row in runs.to_dicts():
         if row["status"] not in ("done", "diverged", "failed"):
             console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))

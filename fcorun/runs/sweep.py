@@ -4,6 +4,7 @@ Groups of runs are computed in this process, in local processes by joblib, or on
 """
 
 import hashlib
+import itertools
 import os
 import pickle
 import secrets
@@ -94,6 +95,7 @@ class SweepOptions:
     executor: Literal["inline", "joblib", "submitit"] = "inline"
     batch: Count | None = None
     n_jobs: Count = 2
+    pictures: bool = True
     submitit: dict | None = None
 
 
@@ -336,7 +338,7 @@ def _run_points(points: list[SweepPoint], options: SweepOptions, watch: SweepWat
     elif options.executor == "joblib":
         max_group_size = -(-len(points) // options.n_jobs)
     small_groups = []
-    for group in groups.values():
+    for group in _order_by_data(groups.values()):
         for start in range(0, len(group), max_group_size):
             small_groups.append(group[start : start + max_group_size])
     if not small_groups:
@@ -344,8 +346,17 @@ def _run_points(points: list[SweepPoint], options: SweepOptions, watch: SweepWat
     EXECUTORS[options.executor](small_groups, options, watch)
 
 
+def _order_by_data(groups: Iterable[list[SweepPoint]]) -> PointGroups:
+    """Return groups in their order, but those on the same data one after the other, so that data are loaded once."""
+    groups_of_data: dict[str, list[list[SweepPoint]]] = {}
+    for group in groups:
+        assert group[0].experiment is not None
+        groups_of_data.setdefault(group[0].experiment.fingerprint, []).append(group)
+    return list(itertools.chain(*groups_of_data.values()))
+
+
 def _report(points: Sequence[SweepPoint], folder: Path, options: SweepOptions, watch: SweepWatcher) -> int:
-    """Write the table and the pictures of all records in the folder, and of points elsewhere.
+    """Write the table of all records in the folder, and of points elsewhere, and the pictures unless left out.
 
     Returns 2 if these records do not have the metric of the options, else 0.
     """
@@ -354,7 +365,7 @@ def _report(points: Sequence[SweepPoint], folder: Path, options: SweepOptions, w
     records = [Record(path) for path in folders if Record(path).status]
     saved = load_settings(folder)
     settings = {name: getattr(options, name) for name in REPORT_KEYS}
-    settings |= {"algos": saved.algos, "conditions": saved.conditions}
+    settings |= {"algos": saved.algos, "conditions": saved.conditions, "pictures": options.pictures}
     try:
         write_sweep_report(folder, records, console=watch.console or Console(quiet=True), **settings)
     except UserError as error:

@@ -298,9 +298,9 @@ def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> Ru
     """Run a sweep like the command line, and return the table of its points. Raises UserError if nothing was run."""
     started = time.time()
     quoted_folder = str(folder).replace("'", "\\'")
-    # a figure has one page, beside its picture
+    # a figure has one page, beside its picture; fcorun plot draws the pictures of the sweep
     without_page = [text for text in overrides if override_key(text) != "report"]
-    sweep([*without_page, "report=false", f"hydra.sweep.dir='{quoted_folder}'"])
+    sweep([*without_page, "report=false", "hydra.launcher.pictures=false", f"hydra.sweep.dir='{quoted_folder}'"])
     results = folder / "results.csv"
     if not results.exists() or results.stat().st_mtime < started - 1:
         raise UserError(f"the runs of {folder} are missing, for the reasons above")
