@@ -20,6 +20,7 @@ from fcorun.data.rows.rows import Rows
 from fcorun.data.tables.columns.spline import SplineColumn
 from fcorun.methods.objectives import Logistic
 from fcorun.reports.build_table import build_table
+from fcorun.reports.pictures.client_spread import ClientView
 from fcorun.reports.pictures.coefficient_picture import ModelView
 from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.picture import Picture, find_pictures, render_pictures
@@ -85,6 +86,13 @@ def combined_estimates(is_known: bool = True) -> MetaAnalysisTable:
     )
 
 
+def clients_of(*names: str) -> dict[str, np.ndarray]:
+    """Return values of twelve clients at five evaluations, one of which has no rows."""
+    values = np.random.default_rng(4).uniform(0.2, 0.9, (5, 12))
+    values[:, 3] = np.nan
+    return dict.fromkeys(names, values)
+
+
 SUBJECTS = {
     ProblemView: lambda: view_of(fake_grid("s", seeds=(0,))),
     RunView: lambda: RunView(fake_rows(), "a run", 1e-4),
@@ -92,6 +100,7 @@ SUBJECTS = {
     CurveView: lambda: held_out_curves(300),
     SurvivalView: calibrated_risks,
     MetaAnalysisTable: combined_estimates,
+    ClientView: lambda: ClientView(range(5), clients_of("train_loss", "val_loss", "val_accuracy"), "a run"),
 }
 # subjects to which some pictures do not apply, with the names of those that do
 LACKING = {
