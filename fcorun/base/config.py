@@ -65,7 +65,8 @@ PathOption = Annotated[str, "outside identity", "a path"]  # data are identified
 LaterIndex = Annotated[int, "non-negative", "default outside identity"]
 SplitSeed = Annotated[int | None, "non-negative", "default outside identity"]  # of a data set: see Dataset
 CurveAxis = Literal["rounds", "bytes", "grad_evals", "seconds", "simulated_seconds"]  # the horizontal axis of curves
-FigureStyle = Literal["paper", "slides"]  # the size of pictures and of their texts
+# the size of pictures and of their texts; with a number, the width of a page in inches
+FigureStyle = Literal["paper", "paper_5.5", "paper_3.5", "slides"]
 _THRESHOLD_RULE = r"youden|((sensitivity|specificity):)?(0?\.\d*[1-9]\d*|[1-9](\.\d+)?e-0*[1-9]\d*)"
 # 0.9 stands for any number between 0 and 1
 _THRESHOLD = "a number between 0 and 1, youden, sensitivity:0.9 or specificity:0.9"

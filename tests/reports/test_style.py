@@ -16,7 +16,13 @@ from fcorun.data.tables.scaling import Scaling
 from fcorun.interface.cli.commands import main
 from fcorun.reports.pictures import best_curves, brain, rates, run_curves, structure
 from fcorun.reports.pictures import coefficient_picture as coefficients
-from fcorun.reports.pictures.layout import FONT_SIZE, STYLES, current_style, render_figure, style_context
+from fcorun.reports.pictures.layout import (
+    FONT_SIZE,
+    STYLES,
+    current_style,
+    render_figure,
+    style_context,
+)
 from fcorun.results.models.coefficients import Coefficients
 
 
@@ -49,9 +55,10 @@ def drawn(kind: str, name: str):
     """Return a picture in a style, and how many panels it has side by side."""
     if kind in OF_A_RUN:
         picture, subject, across = OF_A_RUN[kind]
-        return draw_checked_picture(picture, subject, name), across
+        return draw_checked_picture(picture, subject, name), min(across, STYLES[name].most_across)
     picture, across = OF_A_SWEEP[kind]
-    return draw_checked_view(picture, fake_grid("s", seeds=(0,)), style=name), across
+    figure = draw_checked_view(picture, fake_grid("s", seeds=(0,)), style=name)
+    return figure, min(across, STYLES[name].most_across)
 
 
 def test_the_styles_are_those_of_the_key():

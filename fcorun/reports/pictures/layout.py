@@ -60,6 +60,11 @@ class PrintStyle:
     scale: float
 
     @property
+    def most_across(self) -> int:
+        """The number of panels of which a row has room."""
+        return int(self.page_width / self.scale / _LEAST_PANEL)
+
+    @property
     def rc_params(self) -> dict[Any, Any]:
         """The settings of matplotlib: labels of axes have 8 points on paper, other texts 7.
 
@@ -102,7 +107,13 @@ class PrintStyle:
 
 
 FONT_SIZE = 7.0  # points on paper, of the smallest text
-STYLES = {"paper": PrintStyle(3.5, 7.0, 1.0), "slides": PrintStyle(6.8, 13.0, 2.0)}
+STYLES = {
+    "paper": PrintStyle(3.5, 7.0, 1.0),
+    "paper_5.5": PrintStyle(3.5, 5.5, 1.0),
+    "paper_3.5": PrintStyle(3.5, 3.5, 1.0),
+    "slides": PrintStyle(6.8, 13.0, 2.0),
+}
+_LEAST_PANEL = 2.1  # inches on paper
 _stack = [STYLES["paper"]]
 _lock = threading.RLock()  # matplotlib's settings are shared by all threads
 
@@ -157,7 +168,7 @@ def curve_style(i: int) -> CurveStyle:
 def make_figure(
     count: int, across: int, *, height: float, title: Sequence[str] = (), wide: bool = False, is_matrix: bool = False
 ) -> tuple[Any, list[Any]]:
-    """Return a figure of ``count`` panels, ``across`` in a row, and its axes.
+    """Return a figure of ``count`` panels, ``across`` in a row or as many as the page has room for, and its axes.
 
     The figure is as wide as the page of the style, or as its column if a row has one panel and ``wide`` is false.
     Margins are those of matplotlib's constrained layout, which makes room for labels, titles and legends.
@@ -171,6 +182,8 @@ def make_figure(
     from matplotlib.figure import Figure
 
     style = current_style()
+    if not is_matrix:
+        across = min(across, style.most_across)
     n_rows = -(-count // across)
     width = style.page_width if wide or across > 1 else style.column_width
     width /= style.scale
@@ -202,8 +215,8 @@ def set_y_label(ax: Any, text: str) -> None:
 
 
 def count_panel_columns(count: int) -> int:
-    """Return how many of ``count`` panels stand side by side."""
-    return {1: 1, 2: 2, 3: 3, 4: 2}.get(count, 3)
+    """Return how many of ``count`` panels stand side by side on a page of the current style."""
+    return min({1: 1, 2: 2, 3: 3, 4: 2}.get(count, 3), current_style().most_across)
 
 
 def legend_name(name: str) -> str:
