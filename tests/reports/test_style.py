@@ -20,7 +20,9 @@ from fcorun.reports.pictures.layout import (
     FONT_SIZE,
     STYLES,
     current_style,
+    make_figure,
     render_figure,
+    set_y_scale,
     style_context,
 )
 from fcorun.results.models.coefficients import Coefficients
@@ -77,6 +79,19 @@ def test_widths_and_sizes_of_texts(kind, name):
     with style_context(name):
         Path("a.pdf").write_bytes(render_figure(figure, "pdf"))
     assert 0.8 < check_pdf("a.pdf") / figure.get_figwidth() < 1.02  # no label sticks out
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [([0.002, 40.0], ["0.01", "0.1", "1", "10"]), ([2e-7, 3.0], ["10^{-6}", "10^{-4}", "10^{-2}", "10^{0}"])],
+)
+def test_an_axis_has_one_notation(values, labels):
+    figure, (ax,) = make_figure(1, 1, height=2)
+    set_y_scale(ax, values)
+    figure.draw_without_rendering()
+    shown = [text.get_text().strip("$") for text in ax.get_yticklabels()]
+    assert set(labels) <= set(shown)
+    assert len({"^" in text for text in shown}) == 1
 
 
 def test_a_style_holds_in_its_block_only():

@@ -377,13 +377,14 @@ def set_y_scale(ax: Any, values: Sequence[float], bounded: bool = False) -> None
     ax.set_yscale("log", nonpositive="mask")
     ax.yaxis.set_major_locator(LogLocator(subs=(1,) if largest > 300 * smallest else (1, 2, 5), numticks=8))
     ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _format_tick(value)))
+    in_powers = any("e" in f"{limit:g}" for limit in ax.get_ylim())
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _format_tick(value, in_powers)))
 
 
-def _format_tick(value: float) -> str:
-    """Return a number as a tick label, very large and small ones as powers of ten."""
-    digits, e, exponent = f"{value:g}".partition("e")
-    if not e:
-        return digits
+def _format_tick(value: float, in_powers: bool) -> str:
+    """Return a number as a tick label, all of an axis in one notation: ``in_powers`` of ten where some are huge."""
+    if not in_powers:
+        return f"{value:g}"
+    digits, _, exponent = f"{value:.0e}".partition("e")
     factor = "" if digits == "1" else f"{digits}\\cdot"
     return f"${factor}10^{{{int(exponent)}}}$"
