@@ -53,7 +53,7 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
     style.format(escape="latex")
     for header, formatter in formatters.items():
         style.format(formatter, subset=[header], na_rep="", escape="latex")
-    if not runs.unequal_rounds(metric):
+    if not (runs.unequal_rounds(metric) or runs.unlike_rounds(metric)):
         are_baselines = runs.are_baselines()
         of_baseline = [bool(are_baselines[rows].any()) for rows in best["rows"]]
         cost = (runs.metrics.sign(metric) * best["metric"]).mask(of_baseline)

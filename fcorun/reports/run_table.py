@@ -215,6 +215,20 @@ class RunTable:
         by_problem = runs.groupby(self.problem_keys(metric), sort=False, dropna=False)["rounds"].unique()
         return sorted({int(count) for counts in by_problem if len(counts) > 1 for count in counts})
 
+    def unlike_rounds(self, metric: str) -> list[str]:
+        """Return the algorithms whose rounds are single uploads, as of an asynchronous server, where other runs that
+        are compared by a metric have rounds of a cohort; [] if all rounds are alike, and under a cap on bytes.
+        """
+        if self.cap is not None:
+            return []
+        is_upload = np.isfinite(self.column("mean_staleness"))
+        runs = self.frame.assign(is_upload=is_upload)[self.has_rounds()]
+        algos: dict[str, None] = {}
+        for _, group in runs.groupby(self.problem_keys(metric), sort=False, dropna=False):
+            if group["is_upload"].nunique() > 1:
+                algos |= dict.fromkeys(group["algo"][group["is_upload"]])
+        return [*algos]
+
     def has_rounds(self) -> Any:
         """Return for each run whether it is done and had communication rounds, not a baseline's iterations."""
         return (self.frame["status"] == "done").to_numpy() & ~self.are_baselines()

@@ -235,11 +235,18 @@ def _warn_early_ends(runs: RunTable, metric: str) -> list[str]:
 
 
 def warn_unequal_rounds(runs: RunTable, metric: str) -> list[str]:
-    """Return a line if runs with different numbers of rounds are compared by a metric."""
-    rounds = runs.unequal_rounds(metric)
-    if not rounds:
-        return []
-    return [f"runs of {', '.join(map(str, rounds[:-1]))} and {rounds[-1]} rounds are compared"]
+    """Return lines if runs with other numbers of rounds, or with rounds of unlike kinds, are compared by a metric."""
+    lines = []
+    if rounds := runs.unequal_rounds(metric):
+        lines.append(f"runs of {', '.join(map(str, rounds[:-1]))} and {rounds[-1]} rounds are compared")
+    if algos := runs.unlike_rounds(metric):
+        lines.append(f"{describe_unlike_rounds(algos)}; x=bytes and x=simulated_seconds draw comparable curves")
+    return lines
+
+
+def describe_unlike_rounds(algos: Sequence[str]) -> str:
+    """Return a sentence on algorithms whose rounds are single uploads, beside others with rounds of a cohort."""
+    return f"a round of {', '.join(algos)} is one upload, that of others is of a cohort: rounds do not compare"
 
 
 def warn_unfinished(runs: RunTable, metric: str) -> list[str]:

@@ -122,6 +122,9 @@ def collect_curves(view: ProblemView) -> BestCurves | None:
         notes.append(f"all: {_join_settings(common)}")
     if any(mark in value for values in settings for value in values.values() for mark in (_LARGEST, _SMALLEST)):
         notes.append(f"{_LARGEST}, {_SMALLEST}: largest, smallest tried: try beyond")
+    unlike = view.table.take([run for row in rows for run in row["rows"]]).unlike_rounds(view.metric)
+    if unlike and "rounds" in view.x_axes:
+        notes.append(f"a round of {', '.join(map(view.algo_title, unlike))} is one upload: see x=bytes")
     measured = list(dict.fromkeys(name for curve in curves for name in curve.runs[0][-1]))
     panels = _choose_measured_panels(view, rows, measured)
     return BestCurves(curves, panels, view.x_axes, view.table, notes)

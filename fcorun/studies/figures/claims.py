@@ -9,6 +9,7 @@ import numpy as np
 from fcorun.base.metrics import is_baseline_row
 from fcorun.reports.pictures.layout import x_values
 from fcorun.reports.run_table import RunTable, is_number, seed_band
+from fcorun.reports.sweep_report import describe_unlike_rounds
 from fcorun.studies.figures.figure_inputs import FigureInputs, describe_several_best
 from fcorun.studies.figures.papers import fco
 from fcorun.studies.figures.seed_comparison import (
@@ -126,7 +127,8 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
         holds = NOT_COMPARABLE
     if holds in ("not measured", UNDECIDED, NOT_COMPARABLE):
         tests = []
-    if tests and claim.at == "tail" and "rounds" not in figure.x and len(algorithms) > 1:
+    has_equal_rounds = not measurements.tuned.unlike_rounds(claim.metric)
+    if tests and claim.at == "tail" and "rounds" not in figure.x and len(algorithms) > 1 and has_equal_rounds:
         tests.append(f"after equal rounds; at: {{{figure.x[0]}: NUMBER}} compares at equal {figure.x[0]}")
     return {
         "measured": f"{_describe_quantity(claim, measurements)} {_format_values(claim, algorithm_bounds)}",
@@ -149,14 +151,19 @@ def _explain_incomparable(claim: Claim, measurements: Measurements) -> str:
     solvers = [name for name in algorithms if measurements.is_baseline(name)]
     if claim.at == "reach" and solvers:
         return f"{' and '.join(solvers)} takes iterations of a solver, not rounds: claim its metric at the end instead"
+    of_claim = table.take(np.flatnonzero(table.frame["algo"].isin(algorithms)))
+    compares_rounds = claim.at == "reach" or (isinstance(claim.at, dict) and "rounds" in claim.at)
+    if compares_rounds and (unlike := of_claim.unlike_rounds(claim.metric)):
+        return f"{describe_unlike_rounds(unlike)}: claim at: {{bytes: NUMBER}} or {{simulated_seconds: NUMBER}}"
     resolution = _resolution(claim, table)
     if claim.target is not None and claim.target < resolution:
         return (
             f"{claim.metric} {claim.target:g} is below the rounding of the objective, {resolution:.1g}: claim a larger "
             "target, or give precision=float64"
         )
-    runs = table.frame[table.frame["algo"].isin(algorithms)]
-    differing = [key for key in table.function_keys(claim.metric) or () if runs[key].nunique(dropna=False) > 1]
+    differing = [
+        key for key in table.function_keys(claim.metric) or () if of_claim.frame[key].nunique(dropna=False) > 1
+    ]
     if differing:
         return (
             f"{claim.metric} is another function for each {' and '.join(differing)}: claim another metric, or give all "

@@ -21,6 +21,7 @@ from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.reports.run_table import RunTable
+from fcorun.reports.sweep_report import warn_unequal_rounds
 from fcorun.studies.figures import claims, spec
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers.fco import collect_client_solutions
@@ -402,6 +403,29 @@ def test_claims_decide_nothing_on_gaps_below_the_rounding_of_the_objective(resol
         (row,) = claims.check_claims("fig", Figure("t", claims=[claim(**given)]), measurements)
         assert row["holds"] == ("yes" if holds == "yes" else "not comparable")
         assert ("below the rounding of the objective, 1e-06: claim a larger" in row["note"]) == (holds != "yes")
+
+
+@pytest.mark.parametrize("changes", [{"at": "reach", "target": 0.5}, {"at": {"rounds": 2}}])
+def test_rounds_of_one_upload_and_of_a_cohort_are_not_compared(changes):
+    """The server of b does not wait, and has staleness; its 640 rounds are 40 of a cohort of 16."""
+    frame = pd.DataFrame({"algo": ["a", "b"], "data": "x", "status": "done", "bytes_up": 8, "tail_support_f1": 0.6,
+                          "mean_staleness": [None, 3.0]})  # fmt: skip
+    rows = [[{"round": 2, "bytes_up": 1, "support_f1": value}] for value in (0.7, 0.6)]
+
+    def check(frame):
+        runs = RunTable(frame)
+        measurements = claims.Measurements(runs, runs, {"a": [(0, rows[0])], "b": [(0, rows[1])]}, rows)
+        given = {"above": ["b"]} | changes
+        return claims.check_claims("fig", Figure("t", claims=[claim(**given)]), measurements)[0]
+
+    row = check(frame)
+    assert row["holds"] == "not comparable"
+    assert row["note"].startswith("a round of b is one upload, that of others is of a cohort: rounds do not compare")
+    assert check(frame.drop(columns="mean_staleness"))["holds"] != "not comparable"
+    assert warn_unequal_rounds(RunTable(frame), "support_f1") == [
+        "a round of b is one upload, that of others is of a cohort: rounds do not compare; x=bytes and "
+        "x=simulated_seconds draw comparable curves"
+    ]
 
 
 def test_equal_values_are_not_distinguishable():
