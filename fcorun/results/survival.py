@@ -21,7 +21,7 @@ from fcorun.base.records.formats import columns_csv, csv_text
 from fcorun.base.records.record import BASELINE_HAZARD_FILE, Record
 from fcorun.base.records.tables import BASELINE_HAZARD
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.rows.row_groups import split_between_ties
+from fcorun.data.rows.row_groups import has_dependent_rows, split_between_ties
 from fcorun.data.tasks import find_task
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays, compute_predictions
@@ -302,6 +302,7 @@ def calibrate(
     if not (times >= at).any():
         raise UserError(f"`at={at:g}`: no held-out row is at risk then, since the last one ends at {times.max():g}: "
                         "give an earlier time")  # fmt: skip
+    is_dependent = has_dependent_rows(rows.group)
     groups = []
     names = [name for name in np.unique(rows.client).tolist() if name]
     for client in ["", *(names if len(names) > 1 else [])]:
@@ -313,8 +314,13 @@ def calibrate(
             kinds += [(GROUP, by_risk[part]) for part in split_between_ties(risk[by_risk], n_groups, _ROWS_OF_GROUP)]
         for kind, of_kind in kinds:
             observed = observe_risk(rows.target[of_kind], at, level)
+            if is_dependent:
+                observed = observed._replace(low=math.nan, high=math.nan)
             groups.append(RiskGroup(client, kind, len(of_kind), float(risk[of_kind].mean()), observed))
     warnings = list(sentences or [])
+    if is_dependent:
+        warnings.append(word("observed risks have no intervals, since Greenwood's variance takes the rows of a group "
+                             "(`data.group`) as independent"))  # fmt: skip
     within = " (groups within each client included)" if any(group.client for group in groups) else ""
     all_groups = f"{len(groups)} groups{within}"
     unknown = sum(math.isnan(group.observed.risk) for group in groups)

@@ -213,6 +213,15 @@ def test_levels_with_few_rows_or_events_are_found(patients):
     assert find_few_levels(data) == {"ward=few": "3 rows", "ward=no event": "no events in 5 rows"}
 
 
+def test_levels_that_few_groups_have_are_found(patients):
+    """Eight rows of a level are of four patients."""
+    ward = np.resize(["first ward", "second ward"], 90)
+    ward[:8] = "few"
+    frame = patients.assign(ward=ward, person=np.arange(90) // 2, died=1)
+    data = fcorun.from_frame(frame, "time", "clinic", event="died", group="person", validation=0.0).load()
+    assert find_few_levels(data) == {"ward=few": "rows of 4 groups"}
+
+
 def test_a_time_of_0_counts_before_all_others(patients):
     first = patients.assign(time=patients["time"].where(patients.index > 2, 0.0))
     data = [fcorun.from_frame(frame, "time", "clinic", event="died").load() for frame in (first, patients)]

@@ -1,6 +1,7 @@
 """Calibration at a time: Kaplan-Meier by hand and by statsmodels, groups, refusals, and fcorun scores --at."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import fcorun
 from fcorun.base.errors import UserError
 from fcorun.interface.cli.commands import main
+from fcorun.reports.pictures.survival_calibration_picture import PICTURE, SurvivalView
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows
 from fcorun.results.survival import ALL_ROWS, GROUP, calibrate, observe_risk
 
@@ -70,6 +72,22 @@ def test_groups_have_rows_of_similar_risk():
     assert [len(calibration.select(client, GROUP)) for client in ("a", "b")] == [3, 0]
     (of_client,) = calibration.select("b", ALL_ROWS)
     assert of_client.observed.risk == pytest.approx(np.mean(times[70:] <= 0.5))
+
+
+def test_risks_of_rows_in_groups_have_no_interval():
+    rng = np.random.default_rng(1)
+    rows = replace(held_out_rows(rng.exponential(size=100), ["a"] * 100), group=np.arange(100))
+    independent = calibrate(rows, rng.random(100), 0.5)
+    in_groups = calibrate(replace(rows, group=np.arange(100) // 2), rng.random(100), 0.5)
+    (known,) = independent.select("", ALL_ROWS)
+    (unknown,) = in_groups.select("", ALL_ROWS)
+    assert np.isfinite([known.observed.low, known.observed.high]).all()
+    assert np.isnan([unknown.observed.low, unknown.observed.high]).all()
+    assert unknown.observed.risk == known.observed.risk
+    assert independent.warnings == ()
+    assert "no intervals, since Greenwood's variance takes the rows of a group" in in_groups.warnings[0]
+    figure = PICTURE.draw(SurvivalView(in_groups, "a model"))
+    assert "no interval" in figure.axes[0].get_legend().get_texts()[0].get_text()
 
 
 def test_times_at_which_nobody_or_few_are_at_risk():

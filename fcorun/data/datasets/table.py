@@ -444,7 +444,13 @@ class Table(Dataset):
                 warnings += warn_target_units(quantity, client, trained_names)
         offsets = np.searchsorted(client, np.arange(len(trained) + 1))
         missing, gap_warnings = compare_gaps(
-            training_gaps, y_train, offsets, task=self.target_task, classes=classes, client_names=trained_names
+            training_gaps,
+            y_train,
+            offsets,
+            task=self.target_task,
+            classes=classes,
+            client_names=trained_names,
+            group=None if rows.group is None else rows.group[training],
         )
         warnings += gap_warnings
         cells = None

@@ -46,6 +46,11 @@ class RowGroups:
         return values - np.repeat(np.where(is_constant, least, mean), self.sizes)
 
 
+def has_dependent_rows(group: np.ndarray | None) -> bool:
+    """Return whether a group of a user's table, such as a patient, has several of these rows; (n,) names, or None."""
+    return group is not None and len(np.unique(group)) < len(group)
+
+
 def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     """Return numerator / denominator, nan where the denominator is not positive."""
     out = np.full(np.broadcast_shapes(np.shape(numerator), np.shape(denominator)), np.nan)

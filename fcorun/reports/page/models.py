@@ -36,7 +36,8 @@ MAX_COEFFICIENTS = 30  # of a model
 MAX_MODELS = 6  # runs whose coefficients or curves are shown
 _CALIBRATION_AT_A_TIME = (
     "Calibration at {}: the predicted risk of an event by then, and the observed one (one minus Kaplan-Meier) with its "
-    "95 % interval, of groups of rows with similar predictions; on the right by client. Dashed: perfect calibration. "
+    "95 % interval, where rows are independent, of groups of rows with similar predictions; on the right by client. "
+    "Dashed: perfect calibration. "
     "calibration.csv says how many rows had an event, were censored before, and were at risk then."
 )
 _MAX_CLIENT_ROWS = 200  # of scores by client

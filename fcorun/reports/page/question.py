@@ -234,7 +234,8 @@ def missing_by_outcome(model: FittedTableModel) -> list[str]:
     has_events = "events" in all_clients_rows[0]
     test = "exact test of independence" if has_events else "permutation test of equal means"
     note = (f"Gaps of the training rows by outcome. The p value is that of the {test} within each {model.client_word}; "
-            "it is empty where the rows are too few, or all alike. If gaps depend on the outcome, a filled value says "
+            "it is empty where the rows are too few, or all alike, and where a group (data.group) has several rows, "
+            "which the test would take as independent. If gaps depend on the outcome, a filled value says "
             "something about the outcome, and coefficients of the column may be biased.")  # fmt: skip
     blocks = [paragraph(note), _gaps_table(model, all_clients_rows, has_events, by_client=False)]
     by_client = [row for row in rows if row["client"]]

@@ -45,7 +45,7 @@ def _points(view: CurveView, client: str, kind: str) -> list[dict[str, Any]]:
 def _axis_limit(view: CurveView) -> float:
     """Return the end of both axes, a multiple of 0.1, so that rare outcomes fill the panel."""
     largest = max((row["probability"] for row in view.select(view.curves.calibration, "")), default=1.0)
-    largest = max([largest, *(row["high"] for row in _points(view, "", "bin"))])
+    largest = max([largest, *(np.nanmax([row["high"], row["observed"]]) for row in _points(view, "", "bin"))])
     for client in ["", *view.clients]:
         for point in _points(view, client, "smooth"):
             largest = max(largest, point["probability"], point["observed"])
@@ -67,6 +67,9 @@ def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
     if bins:
         observed = [row["observed"] for row in bins]
         sizes = describe_sizes(row["n"] for row in bins)
+        interval = "95 % interval"
+        if all(math.isnan(row["low"]) for row in bins):
+            interval = "no interval: rows of a group depend on each other"
         errors = [[row["observed"] - row["low"] for row in bins], [row["high"] - row["observed"] for row in bins]]
         ax.errorbar(
             [row["probability"] for row in bins],
@@ -78,7 +81,7 @@ def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
             linestyle="",
             elinewidth=pt(0.7),
             capsize=pt(1.5),
-            label=f"{len(bins)} {'group' if len(bins) == 1 else 'groups'} of {sizes} rows, 95 % interval",
+            label=f"{len(bins)} {'group' if len(bins) == 1 else 'groups'} of {sizes} rows, {interval}",
             zorder=3.2,
         )
     # bars below 0: numbers of rows by probability in steps of 0.01, differences of those flagged at each threshold

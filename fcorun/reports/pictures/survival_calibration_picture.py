@@ -37,7 +37,8 @@ def draw(view: SurvivalView) -> Any:
     n_panels = 2 if clients else 1
     figure, axes = make_figure(n_panels, n_panels, height=2.75, title=heading)
     values = [group.predicted for group in calibration.groups]
-    values += [group.observed.high for group in calibration.groups if not math.isnan(group.observed.high)]
+    for group in calibration.groups:
+        values += [end for end in (group.observed.risk, group.observed.high) if not math.isnan(end)]
     limit = min(math.ceil(10 * max(values) - 1e-9) / 10, 1.0)  # so that rare events fill the panel
     for ax in axes:
         ax.plot([0, limit], [0, limit], color="0.6", linewidth=pt(0.7), linestyle=(0, (2, 2)))
@@ -45,6 +46,8 @@ def draw(view: SurvivalView) -> Any:
         ax.set_xlabel("predicted risk")
         ax.set_ylabel("observed risk (Kaplan-Meier)")
     interval = f"{100 * calibration.level:g} % interval"
+    if all(math.isnan(group.observed.low) for group in calibration.groups):
+        interval = "no interval"
     groups = calibration.select("", GROUP)
     if groups:
         n_known = sum(not math.isnan(group.observed.risk) for group in groups)

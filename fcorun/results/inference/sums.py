@@ -125,7 +125,8 @@ class ClusterCounts(NamedTuple):
     def of_rows(cls, has_value: np.ndarray, has_event: np.ndarray, cluster: np.ndarray) -> "ClusterCounts":
         """Count the clusters (n,) of rows that have the value of each feature, (n, p), and an event or none, (n,)."""
         order = np.argsort(cluster, kind="stable")
-        begins = np.flatnonzero(np.diff(cluster[order], prepend=-1))
+        names = cluster[order]
+        begins = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
 
         def count(mask: np.ndarray) -> np.ndarray:
             return np.logical_or.reduceat(mask[order], begins).sum(axis=0)

@@ -103,23 +103,17 @@ class IndicatorCounts:
         for number, (n_rows, events, clusters), place in compared if self.is_indicator[feature] else ():
             few = describe_few(n_rows[number], int(events[number]) if self.has_events else None, self.has_two_classes)
             if not few and clusters is not None:
-                few = self._describe_few_clusters(ClusterCounts(*(values[number] for values in clusters)))
+                few = describe_few_clusters(
+                    ClusterCounts(*(values[number] for values in clusters)),
+                    self.cluster_name,
+                    has_events=self.has_events,
+                    has_two_classes=self.has_two_classes,
+                    least=self.least_clusters,
+                )
             if few and self.hides_few:
                 few += ", where sites report counts below min_cell as 0"
             if few:
                 return few + place
-        return ""
-
-    def _describe_few_clusters(self, counts: ClusterCounts) -> str:
-        """Return the clusters with rows at a value, or with events or rows without one, if they are few, else ""."""
-        needed = [(counts.rows, "rows of")]
-        if self.has_events:
-            needed.append((counts.events, "events in"))
-        if self.has_two_classes:
-            needed.append((counts.rest, "rows without an event in"))
-        for n_clusters, what in needed:
-            if n_clusters < self.least_clusters:
-                return f"{what} {_count(int(n_clusters), self.cluster_name)}"
         return ""
 
 
@@ -156,6 +150,21 @@ def describe_few(n_rows: int, n_events: int | None, has_two_classes: bool) -> st
         return f"{_count(n_events, 'event')} in {_count(n_rows, 'row')}"
     if n_events is not None and has_two_classes and n_rows - n_events < MIN_COUNT:
         return f"{_count(n_rows - n_events, 'row')} without an event in {_count(n_rows, 'row')}"
+    return ""
+
+
+def describe_few_clusters(
+    counts: ClusterCounts, name: str, *, has_events: bool, has_two_classes: bool, least: int = MIN_COUNT
+) -> str:
+    """Return the clusters with rows at a value, or with events or rows without one, if below ``least``, else ""."""
+    needed = [(counts.rows, "rows of")]
+    if has_events:
+        needed.append((counts.events, "events in"))
+    if has_two_classes:
+        needed.append((counts.rest, "rows without an event in"))
+    for n_clusters, what in needed:
+        if n_clusters < least:
+            return f"{what} {_count(int(n_clusters), name)}"
     return ""
 
 

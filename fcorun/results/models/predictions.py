@@ -373,6 +373,8 @@ def _score_groups(rows: ScoredRows) -> dict[str, list[object]]:
 def find_few_levels(data: FederatedData) -> dict[str, str]:
     """Return the levels with few training rows or events, by feature, in words: {"ward=eye": "no events in 30 rows"}.
 
+    Levels that the rows or events of few groups have are named, too.
+
     The coefficients of such levels say little, and without a penalty those of levels without an event are not finite.
     Events are rows of the positive class, or times that are not censored. Nothing is found in rows on disk, on other
     hosts or at sites, and in features that were standardized within each client.
@@ -383,7 +385,8 @@ def find_few_levels(data: FederatedData) -> dict[str, str]:
     is_here = isinstance(train.x, np.ndarray) and len(train) == train.n_rows
     if not is_here or encoding is None or (standardized and standardized["by"] != "pooled"):
         return {}
-    from fcorun.results.models.inference import describe_few
+    from fcorun.results.inference.sums import ClusterCounts
+    from fcorun.results.models.inference import describe_few, describe_few_clusters
 
     is_event = data.target_task.find_events(train.y)
     few = {}
@@ -392,7 +395,15 @@ def find_few_levels(data: FederatedData) -> dict[str, str]:
             values = train.x[:, data.features.names.index(name)]
             has_level = values > values.min()
             n_events = None if is_event is None else int((has_level & is_event).sum())
-            reason = describe_few(int(has_level.sum()), n_events, data.target_task.has_two_classes)
+            has_two_classes = data.target_task.has_two_classes
+            reason = describe_few(int(has_level.sum()), n_events, has_two_classes)
+            if train.group is not None and not reason:
+                has_event = np.zeros(len(has_level), bool) if is_event is None else is_event
+                counts = ClusterCounts(
+                    *(n[0] for n in ClusterCounts.of_rows(has_level[:, None], has_event, train.group))
+                )
+                options = {"has_events": is_event is not None, "has_two_classes": has_two_classes}
+                reason = describe_few_clusters(counts, "group", **options)
             if has_level.any() and reason:
                 few[name] = reason
     return few

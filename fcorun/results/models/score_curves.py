@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from fcorun.base.records.formats import csv_text
 from fcorun.base.records.record import OUT_OF_FOLD
-from fcorun.data.rows.row_groups import divide, split_between_ties
+from fcorun.data.rows.row_groups import divide, has_dependent_rows, split_between_ties
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, count_flagged
 
 if TYPE_CHECKING:  # the process that draws pictures does not import JAX
@@ -80,7 +80,8 @@ def compute_curves(predictions: "Sequence[Predictions]", table: Sequence[Row]) -
             y = of_model.y[rows]
             probability = of_model.probability[rows]
             curves.roc.extend(key | row for row in trace_roc(y, probability))
-            curves.calibration.extend(key | row for row in trace_calibration(y, probability))
+            is_dependent = of_model.group is not None and has_dependent_rows(of_model.group[rows])
+            curves.calibration.extend(key | row for row in trace_calibration(y, probability, is_dependent))
             curves.decision.extend(key | row for row in trace_decision(y, probability, of_model.threshold))
     shown = {(row["model"], row["client"]) for row in curves.decision}
     for row in table:
@@ -115,11 +116,14 @@ def trace_roc(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) ->
     return [first, *_list_rows(columns)]
 
 
-def trace_calibration(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> list[Row]:
+def trace_calibration(
+    y: Int[np.ndarray, " n"], probability: Float[np.ndarray, " n"], is_dependent: bool = False
+) -> list[Row]:
     """Return bins of about equal numbers of rows, ordered by probability, and points of a smooth line.
 
     A ``bin`` has its mean probability, the share of positive rows and Wilson's 95 % interval of the share; there are at
-    most ten, of 20 rows or more. A point ``smooth`` has the share that ``smooth_line`` estimates from 100 rows or more.
+    most ten, of 20 rows or more. Rows that depend on each other, as those of a patient, have no interval. A point
+    ``smooth`` has the share that ``smooth_line`` estimates from 100 rows or more.
     """
     n = len(y)
     order = np.argsort(probability, kind="stable")
@@ -130,7 +134,9 @@ def trace_calibration(y: Int[np.ndarray, " n"], probability: Float[np.ndarray, "
     for of_bin in split_between_ties(probability, n_bins, _ROWS_OF_BIN) if n_bins > 1 else []:
         mean = float(probability[of_bin].mean())
         share = float(y[of_bin].mean())
-        low, high = wilson_interval(share, len(of_bin))
+        low = high = np.nan
+        if not is_dependent:
+            low, high = wilson_interval(share, len(of_bin))
         rows.append({"kind": "bin", "probability": mean, "observed": share, "low": low, "high": high, "n": len(of_bin)})
     if n < _ROWS_OF_LINE or y.min() == y.max():
         return rows

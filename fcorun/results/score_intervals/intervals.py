@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError, abbreviate, word
@@ -388,7 +388,7 @@ class Tabulation:
         beginnings = {
             "units": f"no intervals for clients with fewer than {MIN_UNITS} {self.resample}: ",
             "few": f"intervals may cover less than their level for clients with fewer than {FEW} rows of a class, "
-            "events or rows: ",
+            f"events or rows{', or groups with such rows' if self.resample == 'groups' else ''}: ",
             "undefined": "some scores have no interval, because samples do not define them, for clients: ",
             "constant": "some scores have no interval, because they are the same in all samples, for clients: ",
         }
@@ -401,18 +401,21 @@ class Tabulation:
             self._sentences[sentence] = None
 
     def _warn_small_classes(self, rows: HeldOutRows, groups: RowGroups, clients: Sequence[str]) -> None:
-        """Warn of few rows of a class, or of few events, of all rows, or of each client that has intervals."""
+        """Warn of few rows of a class, or of few events, of all rows, or of each client that has intervals.
+
+        Where samples draw groups, the groups with such rows are counted, and not the rows.
+        """
         sizes = least = groups.sizes
         kind = "rows"
-        n_events = rows.count_events(groups)
-        if rows.target_task.has_events and n_events is not None:
-            least = n_events
+        unit = unit_names(rows, "groups" if self.resample == "groups" else "rows")
+        if rows.target_task.has_events:
+            least = _count_units(rows.target > 0, unit, groups, 2)[:, 1]
             kind = "events"
         elif rows.classes:
-            n_classes = len(rows.classes)
-            class_rows = np.bincount(groups.row_group * n_classes + rows.target, minlength=len(groups) * n_classes)
-            least = class_rows.reshape(-1, n_classes).min(axis=1)
+            least = _count_units(rows.target, unit, groups, len(rows.classes)).min(axis=1)
             kind = "rows of the smallest class"
+        if kind != "rows" and self.resample == "groups":
+            kind = f"groups with {kind}"
         for client, count, size in zip(clients, least.tolist(), sizes.tolist(), strict=True):
             if client == _ALL or size >= MIN_UNITS:
                 self._warn_few(count, kind, client)
@@ -423,6 +426,16 @@ class Tabulation:
             self.warn(f"{count} {kind} are few: below {FEW}, intervals may cover less than their level")
         elif count < FEW:
             self._clients.setdefault("few", {})[client] = None
+
+
+def _count_units(
+    values: Int[np.ndarray, " n"], unit: Shaped[np.ndarray, " n"], groups: RowGroups, n_values: int
+) -> Int[np.ndarray, "G k"]:
+    """Return the number of units with a row of each value, from 0 to ``n_values`` - 1, in each group of rows."""
+    cell = groups.row_group * n_values + values
+    number = np.unique(unit, return_inverse=True)[1]
+    cells = np.unique(np.stack([cell, number]), axis=1)[0]
+    return np.bincount(cells, minlength=len(groups) * n_values).reshape(-1, n_values)
 
 
 def _delong(row: IntervalRow, models: Sequence[HeldOutRows], resample: str, options: ScoreOptions) -> IntervalRow:

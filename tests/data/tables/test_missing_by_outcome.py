@@ -86,6 +86,25 @@ def test_counts_and_shares_by_client():
     assert warnings == []  # eight rows say nothing
 
 
+def test_gaps_of_patients_with_several_visits_have_no_p_value():
+    """Of 40 patients of 10 visits, 6 have gaps, 5 of them with the outcome: of visits p is 2e-8, of patients 0.18."""
+    outcome = np.repeat(np.arange(40) < 20, 10).astype(int)
+    gap = np.repeat(np.isin(np.arange(40), [0, 1, 2, 3, 4, 20]), 10)
+    options: dict = {"task": Binary(), "classes": ("no", "yes"), "client_names": ["a"]}
+    bounds = np.array([0, 400])
+    rows, warnings = compare_gaps({"lab": gap}, outcome, bounds, **options)
+    assert rows[0]["p_value"] < 1e-7
+    assert "gaps depend on the outcome" in warnings[0]
+    rows, warnings = compare_gaps({"lab": gap}, outcome, bounds, group=np.repeat(np.arange(40), 10), **options)
+    assert [row["p_value"] for row in rows] == [None, None]
+    assert rows[0]["share_among_events"] == 0.25
+    assert len(warnings) == 1
+    assert "gaps by outcome have no p value, since tests take rows of a group" in warnings[0]
+    patients = {"lab": gap[::10]}
+    rows, _ = compare_gaps(patients, outcome[::10], np.array([0, 40]), group=np.arange(40), **options)
+    assert rows[0]["p_value"] == pytest.approx(0.1817, abs=1e-4)
+
+
 @pytest.mark.parametrize("task", ["binary", "regression"])
 def test_gaps_that_depend_on_the_outcome_are_a_warning(task):
     n = 400

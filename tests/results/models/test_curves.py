@@ -96,6 +96,19 @@ def test_calibration_bins_hold_all_rows_and_the_line_is_locally_linear():
     assert point[0] == pytest.approx(np.polyval(line, 0.4))
 
 
+def test_groups_of_rows_have_no_wilson_interval():
+    """250 rows of 50 patients; rows of which each is a patient have intervals."""
+    of_patients = curves(replace(predictions(), group=np.arange(250) // 5))
+    bins = [row for row in of_patients.calibration if row["kind"] == "bin"]
+    assert np.isnan([[row["low"], row["high"]] for row in bins]).all()
+    assert ",," in of_patients.files["calibration.csv"]
+    figure = calibration.draw(CurveView(of_patients, "a model"))
+    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert any("no interval: rows of a group depend on each other" in text for text in legend)
+    of_rows = curves(replace(predictions(), group=np.arange(250)))
+    assert np.isfinite([row["low"] for row in of_rows.calibration if row["kind"] == "bin"]).all()
+
+
 def test_equal_probabilities_are_in_one_bin_whatever_the_order_of_the_rows():
     p = np.repeat([0.1, 0.3, 0.31, 0.8], [70, 45, 5, 80])
     y = (RNG.random(200) < p).astype(int)

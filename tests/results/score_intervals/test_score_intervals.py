@@ -347,6 +347,17 @@ def test_rows_of_a_group_stay_together(tmp_path):
         compute_intervals(tmp_path / "b", ScoreOptions("groups", 200))
 
 
+def test_few_groups_with_rows_of_a_class_are_a_warning(tmp_path):
+    """The rows of each class are 200, of 4 patients the smaller one."""
+    rows = draw_rows("binary", n=400)
+    rows = replace(rows, target=(np.arange(400) >= 200).astype(int))
+    group = np.where(np.arange(400) < 200, np.arange(400) % 4, np.arange(400) % 100 + 4)
+    grouped = compute_intervals(write_record(tmp_path / "a", rows, group=group.tolist()), QUICK)
+    assert any(text.startswith("4 groups with rows of the smallest class are few") for text in grouped.warnings)
+    by_row = compute_intervals(tmp_path / "a", ScoreOptions("rows", 200))
+    assert not any("smallest class" in text for text in by_row.warnings)
+
+
 def test_where_there_is_no_interval(tmp_path):
     rows = draw_rows("binary", n=40)
     perfect = write_record(tmp_path / "perfect", rows, np.where(rows.target == 1, 0.9, 0.2))

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
-from fcorun.base.errors import abbreviate
+from fcorun.base.errors import abbreviate, word
+from fcorun.data.rows.row_groups import has_dependent_rows
 from fcorun.data.tasks.task import Task
 
 MISSING_FILE = "missing.csv"  # in the folder of a record
@@ -38,11 +39,13 @@ def compare_gaps(
     task: Task,
     classes: Sequence,
     client_names: Sequence[str],
+    group: Shaped[np.ndarray, " N"] | None = None,
 ) -> tuple[tuple[dict[str, Any], ...], list[str]]:
     """Count the gaps of each column by outcome, over all clients and for each client with a gap, and test both.
 
     Returns the rows of missing.csv, and a warning if gaps depend on the outcome. There are no rows by client for more
-    than 200 clients.
+    than 200 clients, and no tests, as a warning says, where groups have several rows, which the tests take as
+    independent.
 
     Args:
         gaps: the mask of the gaps of each column, over N training rows sorted by client.
@@ -51,6 +54,7 @@ def compare_gaps(
         task: the task, whose outcomes are compared. Of more than two classes, each is compared with all others.
         classes: the labels by class index.
         client_names: the names of the clients.
+        group: the group of each row, or None.
     """
     outcomes = task.outcomes(y, classes) or {"": y.astype(np.float64)}
     clients = [slice(start, stop) for start, stop in pairwise(offsets.tolist())]
@@ -67,6 +71,10 @@ def compare_gaps(
                 if is_gap[client_slice].any():
                     counts = compare(is_gap[client_slice], values[client_slice], [slice(None)])
                     rows.append({"column": column, "client": name, "outcome": outcome, **counts})
+    if rows and has_dependent_rows(group):
+        untested = tuple(row | {"p_value": None} for row in rows)
+        return untested, [word("gaps by outcome have no p value, since tests take rows of a group (`data.group`) as "
+                               f"independent: {MISSING_FILE} of the record has the numbers")]  # fmt: skip
     return tuple(rows), _warn_of_gaps([row for row in rows if not row["client"]])
 
 
