@@ -19,8 +19,10 @@ class Claim:
     ``metric`` of ``algo`` is measured ``at``
 
     - the "tail" average at the algorithm's best rates, for each seed;
-    - {bytes: 5e6}, or rounds, grad_evals, seconds, simulated_seconds, a monotone metric: the last evaluation at the
-      algorithm's best rates that took no more than that, for each seed;
+    - {bytes: 5e6}, or rounds, grad_evals, seconds, simulated_seconds, a monotone metric: the values at the algorithm's
+      best rates at the last evaluation that took no more than that and at the first that took no less, for each seed.
+      The claim is not distinguishable if it holds at one of them alone, and not measured if the run ended before that
+      number, unless the run had converged;
     - the "worst" value at any evaluation of any seed at these rates, but for the start, round 0, which is the same for
       all;
     - "reach", the first round from which on any point of the grid stays at ``target``: known as two bounds if

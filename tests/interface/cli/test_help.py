@@ -88,6 +88,9 @@ def test_the_section_of_a_figure_is_explained(help_lines):
     assert "fcorun figure --help" in lines
     assert "panels: the metrics to draw, one in each panel" in lines
     assert "above (below) ``times`` the" in lines
+    words = " ".join(lines.split())  # of a claim after so many bytes, as test_figures.py has it
+    assert "at the last evaluation that took no more than that and at the first that took no less" in words
+    assert "not distinguishable if it holds at one of them alone, and not measured if the run ended before" in words
 
 
 def test_without_a_key_groups_and_keys_are_listed(help_lines):
