@@ -1,6 +1,6 @@
 """LASSO I of the paper as tasks for all frameworks, with rows, cohorts and minibatches drawn by fcorun."""
 
-from task import Task
+from task import EVAL_EVERY, Task
 
 from fcorun.experiment.build import build_schedule, load_data
 from fcorun.experiment.configuration.compose import compose
@@ -12,7 +12,8 @@ COHORTS = (10, 64)
 def overrides(method: str, clients: int, rounds: int) -> list[str]:
     """Return the overrides of fcorun for a task."""
     rates = ["algo.client_lr=5e-4", "algo.server_lr=1"]  # a rate of 1e-3 makes FedAvg(∂) diverge with 10 clients
-    return [f"algo={method}", "data=lasso", f"clients_per_round={clients}", f"rounds={rounds}", *rates]
+    sizes = [f"clients_per_round={clients}", f"rounds={rounds}", f"eval_every={EVAL_EVERY}"]
+    return [f"algo={method}", "data=lasso", *sizes, *rates]
 
 
 def export(method: str, clients: int, rounds: int, *more: str) -> Task:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 METHODS = {"fedavg_subgradient": "FedAvg(∂)", "feddualavg": "FedDualAvg"}
+EVAL_EVERY = 10  # rounds between evaluations of the objective, by fcorun and by the programs written by hand
 State = list[np.ndarray]  # weights (d,), bias (), elapsed (): float32, exchanged by server and clients
 
 
@@ -102,6 +103,11 @@ class Task:
         """Return w (d,) and the bias () of a state."""
         weights, bias, elapsed = state
         return (self.soft(weights, elapsed) if self.dual else weights), bias
+
+    def evaluate(self, state: State) -> float:
+        """Compute F(w) + psi(w) of a state in float32, as a program does while it runs."""
+        weights, bias = self.solution(state)
+        return float(np.mean((self.x @ weights + bias - self.y) ** 2) + self.strength * np.abs(weights).sum())
 
     def record_time(self, number: int | None = None) -> None:
         """Record the time at the end of the next round, or after ``number`` rounds in total."""
