@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from environments import PEERS, Peer, install, run, version
+import psutil
+from environments import CPU, HERE, PEERS, QUIET, Peer, install, run, version
 from export import COHORTS, export
 from table import table
-from task import METHODS, Task, objective, steady
+from task import EVAL_EVERY, METHODS, Task, objective, steady
 
 from fcorun.base.system.machine import available_cores
 
@@ -33,7 +35,7 @@ def main() -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"the frameworks to compare, of {', '.join(PEERS)}; default: all"
     )
-    parser.add_argument("--rounds", type=int, default=100, help="rounds of each run, at least 20")
+    parser.add_argument("--rounds", type=int, default=100, help="rounds of each run, a multiple of 10")
     parser.add_argument("--repetitions", type=int, default=3, help="runs of each framework; the minimum time counts")
     parser.add_argument("--limit", type=float, default=600, help="seconds that an installation or a run may take")
     parser.add_argument("--venvs", type=Path, default=cache, help=f"folder of the environments; default: {cache}")
@@ -44,8 +46,9 @@ def main() -> None:
     for name in names:
         if name not in PEERS:
             parser.exit(2, f"there is no competitor '{name}' (valid: {', '.join(PEERS)})\n")
-    if arguments.rounds < 20 or arguments.repetitions < 1:
-        parser.exit(2, "give at least --rounds 20, because the first tenth is not timed, and --repetitions 1\n")
+    if arguments.rounds < 20 or arguments.rounds % EVAL_EVERY or arguments.repetitions < 1:
+        parser.exit(2, f"give at least --rounds 20, a multiple of {EVAL_EVERY}, because the first tenth is not timed "
+                       f"and the objective follows {EVAL_EVERY} rounds, and --repetitions 1\n")  # fmt: skip
     chosen = {name: PEERS[name] for name in names}
     rows, file = [], arguments.venvs / "rows.jsonl"
     arguments.venvs.mkdir(parents=True, exist_ok=True)
@@ -73,6 +76,8 @@ def compare(
         else:
             pythons[name] = python
             about.setdefault("versions", {})[name] = version(peer, python)
+    if {"fcorun", "jax"} <= pythons.keys():
+        about["parts"] = measure_parts(limit)
     tasks = [(method, clients) for clients in COHORTS for method in METHODS]
     with tempfile.TemporaryDirectory() as top:
         files = {task: Path(top, f"{task[0]}-{task[1]}.npz") for task in tasks}
@@ -87,11 +92,16 @@ def compare(
 
 
 def measure(peer: Peer, python: Path, file: Path, limit: float) -> dict[str, Any]:
-    """Return milliseconds for a round, other seconds of the process, and the final objective; or a failure's reason."""
-    out, start = file.with_name("out.npz"), time.perf_counter()
+    """Return milliseconds for a round, other seconds of the process, and the final objective; or a failure's reason.
+
+    "others" are the cores that other processes kept busy before or after, whichever were more.
+    """
+    out = file.with_name("out.npz")
     out.unlink(missing_ok=True)
+    others, start = busy_cores(), time.perf_counter()
     reason = run(peer, python, file, out, limit)
     seconds = time.perf_counter() - start
+    others = max(others, busy_cores())
     if reason or not out.exists():
         return {"reason": reason or "it wrote no result"}
     task = Task.read(file)
@@ -99,7 +109,22 @@ def measure(peer: Peer, python: Path, file: Path, limit: float) -> dict[str, Any
         each = steady(result["marks"], result["marked"], warm=task.rounds // 10)
         value = objective(task, result["weights"], result["bias"])
         nonzeros = int(np.count_nonzero(result["weights"]))
-    return {"round_ms": 1e3 * each, "rest_s": seconds - each * task.rounds, "objective": value, "nonzeros": nonzeros}
+    times = {"round_ms": 1e3 * each, "rest_s": seconds - each * task.rounds, "others": round(others, 2)}
+    return {**times, "objective": value, "nonzeros": nonzeros}
+
+
+def measure_parts(limit: float) -> str:
+    """Return the table of parts.py, the parts of a round of fcorun and of the program by hand."""
+    command = [sys.executable, HERE / "parts.py"]
+    done = subprocess.run(
+        command, env=os.environ | CPU | QUIET, stdout=subprocess.PIPE, encoding="utf-8", timeout=limit, check=True
+    )
+    return done.stdout
+
+
+def busy_cores() -> float:
+    """Return how many cores are busy in the next second, on average, while this process waits."""
+    return psutil.cpu_percent(interval=1) / 100 * psutil.cpu_count()
 
 
 def machine() -> dict[str, Any]:
@@ -111,7 +136,6 @@ def machine() -> dict[str, Any]:
         "processor": (models or [platform.processor() or platform.machine()])[0],
         "cores": available_cores(),
         "system": f"{platform.system()}, Python {platform.python_version()}",
-        "load_before": os.getloadavg()[0],
     }
 
 
