@@ -27,7 +27,7 @@ from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.experiment.optimum import resolve_strength
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
-from fcorun.methods.problem import solver
+from fcorun.methods.problem import path_solver, solver
 from fcorun.methods.problem.problem import Problem
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.results.inference.solution import Penalty
@@ -63,9 +63,7 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
         solved_problem = bind_client_problem(problem, data, train_slice)
         compiled = solver.compile_once(Keyed(job.experiment.problem_key, solved_problem), train_rows.x.shape[1])
         start, progress = time.perf_counter(), Progress()
-        for iterate in solver.minimize(
-            solved_problem, train_rows, algo.tolerance, algo.max_iterations, compiled=compiled
-        ):
+        for iterate in path_solver.minimize(solved_problem, train_rows, algo.tolerance, algo.max_iterations, compiled):
             counters = {"round": iterate.iteration, "seconds": time.perf_counter() - start, **_NO_COSTS}
             if not np.isfinite(iterate.objective):
                 job.divergence_round = max(iterate.iteration, 1)
@@ -141,7 +139,7 @@ def _solve_table(experiment: PreparedExperiment, data: FederatedData, key: str) 
         rows = gather_rows(data, experiment.settings.client_weighting)
         rows = rows._replace(x=jnp.asarray(data.informative_features(np.asarray(rows.x))))
         compiled = solver.compile_once(Keyed(key, problem), rows.x.shape[1])
-        for iterate in solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, compiled=compiled):  # noqa: B007
+        for iterate in path_solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, compiled):  # noqa: B007
             check_interrupted()
         fit = ImputedFit(experiment, rows=[{"round": iterate.iteration, **_NO_COSTS}])
         fit.solution = {name: np.asarray(values) for name, values in iterate.w.items()}

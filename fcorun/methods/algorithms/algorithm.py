@@ -454,7 +454,7 @@ class Algorithm(Method, ABC):
 
 @dataclass(frozen=True)
 class Baseline(Method, ABC):
-    """A solver without communication: fcorun.methods.problem.solver.minimize on pooled rows."""
+    """A solver without communication: fcorun.methods.problem.path_solver.minimize on pooled rows."""
 
     tolerance: Positive = 1e-9
     max_iterations: Count = 100_000  # rounded up to a multiple of 50

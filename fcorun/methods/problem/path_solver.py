@@ -16,8 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
+from fcorun.base.system.files import check_interrupted
 from fcorun.methods.objectives.intercepts import find_intercepts
 from fcorun.methods.objectives.objective import LinearModel, LossDerivatives, is_linear_model
+from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_one_output
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Batch, Problem, Vector
@@ -86,6 +88,11 @@ class WeightedPenalty(NamedTuple):
         """Return the penalty of ``theta``."""
         return float(self.l1 @ np.abs(theta) + self.ridge @ theta**2 / 2)
 
+    def acts_on_all(self, has_intercept: bool) -> bool:
+        """Return whether each feature has a penalty, without which no bound on the excess is known."""
+        n_features = len(self.l1) - has_intercept
+        return bool(((self.l1 > 0) | (self.ridge > 0))[:n_features].all())
+
 
 class PathPoint(NamedTuple):
     """A point of a path.
@@ -123,19 +130,41 @@ def solve_path(problems: Sequence[Problem], batch: Batch, tolerance: float) -> I
     the problems left have no points.
     Call and consume this generator under ``jax.enable_x64(True)``.
     """
-    shapes = problems[0].shapes
-    n_features = batch.x.shape[1]
-    objective = problems[0].objective
-    assert isinstance(objective, LinearModel)
-    state = _PathState(objective, PathRows.of_batch(problems[0], batch), "bias" in shapes, tolerance)
+    state = _PathState.of_problem(problems[0], batch, tolerance)
     for problem in problems:
-        excess = state.find_minimum(WeightedPenalty.of_problem(problem, n_features))
+        excess = state.find_minimum(WeightedPenalty.of_problem(problem, batch.x.shape[1]))
         if excess is None:
             return
-        w = Vector(weights=jnp.asarray(state.theta[:n_features].reshape(shapes["weights"])))
-        if "bias" in shapes:
-            w["bias"] = jnp.asarray(state.theta[-1])
-        yield PathPoint(w, excess, excess <= state.goal)
+        yield PathPoint(state.parameters(problem), excess, excess <= state.goal)
+
+
+def minimize(
+    problem: Problem,
+    batch: Batch,
+    tolerance: float,
+    max_iterations: int,
+    compiled: solver.SolverPrograms | None = None,
+) -> Iterator[solver.Iterate]:
+    """Yield the iterates of ``solver.minimize``; where the method of this file certifies a minimum, only its ends.
+
+    The method of this file yields the null model and the minimum, whose ``certificate`` is ``PathPoint.excess``, and
+    compiles nothing. Where it reaches no certificate, ``solver.minimize`` goes on from its last point.
+    """
+    start = None
+    if has_path_solver(problem, batch):
+        state = _PathState.of_problem(problem, batch, tolerance)
+        penalty = WeightedPenalty.of_problem(problem, batch.x.shape[1])
+        if penalty.acts_on_all(state.has_intercept):
+            null_model = state.describe(problem, penalty, state.bound_excess(penalty, state.full_gradient()))
+            excess = state.find_minimum(penalty)
+            if excess is not None:
+                minimum = state.describe(problem, penalty, excess)
+                start = minimum.w
+                if minimum.certified:
+                    yield null_model
+                    yield minimum
+                    return
+    yield from solver.minimize(problem, batch, tolerance, max_iterations, start=start, compiled=compiled)
 
 
 class _PathState:
@@ -147,6 +176,7 @@ class _PathState:
         hessian: that of F in the working features, (k, k), at the point that has the derivatives ``model``.
         goal: the excess at which a point is certified.
         l1: that of the last penalty, (p,); None before the first.
+        n_steps: the number of steps so far.
     """
 
     @_may_overflow
@@ -167,6 +197,32 @@ class _PathState:
         self.scale = abs(self.derivatives.loss)
         self.goal = max(tolerance * self.scale, np.finfo(float).tiny)
         self.l1: np.ndarray | None = None
+        self.n_steps = 0
+
+    @classmethod
+    def of_problem(cls, problem: Problem, batch: Batch, tolerance: float) -> "_PathState":
+        """Return the null model of a problem for which ``has_path_solver`` is true."""
+        assert isinstance(problem.objective, LinearModel)
+        return cls(problem.objective, PathRows.of_batch(problem, batch), "bias" in problem.shapes, tolerance)
+
+    def parameters(self, problem: Problem) -> Vector:
+        """Return the point as parameters of a problem."""
+        n_features = len(self.theta) - self.has_intercept
+        w = Vector(weights=jnp.asarray(self.theta[:n_features].reshape(problem.shapes["weights"])))
+        if self.has_intercept:
+            w["bias"] = jnp.asarray(self.theta[-1])
+        return w
+
+    def describe(self, problem: Problem, penalty: WeightedPenalty, excess: float) -> solver.Iterate:
+        """Return the point, with this bound on its excess, as an iterate of a solver."""
+        return solver.Iterate(
+            iteration=self.n_steps,
+            w=self.parameters(problem),
+            objective=self.derivatives.loss + penalty.value(self.theta),
+            certificate=excess,
+            certificate_kind="duality gap",
+            certified=excess <= self.goal,
+        )
 
     @property
     def design(self) -> Float[np.ndarray, "k n"]:
@@ -243,6 +299,7 @@ class _PathState:
         last_excess = np.inf
         decrease = np.inf
         for _ in range(_MAX_STEPS):
+            check_interrupted()
             point = self.theta[self.working]
             slopes = self.design @ self.derivatives.slope
             excess = self._bound_excess(penalty, slopes, self.working)
@@ -299,6 +356,7 @@ class _PathState:
             if derivatives.loss + penalty.value(theta) <= target:
                 self.theta = theta
                 self.derivatives = derivatives
+                self.n_steps += 1
                 return True
             if not is_fresh:
                 return False

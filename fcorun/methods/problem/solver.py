@@ -33,7 +33,7 @@ class Iterate:
     """An iterate of the solver.
 
     Attributes:
-        iteration: the number of proximal gradient steps so far.
+        iteration: the number of steps so far, of proximal gradient or, in ``path_solver``, of Newton.
         w: the point.
         objective: F(w) + psi(w).
         certificate: the duality gap, at least objective - optimum, or the norm of the prox-gradient map.

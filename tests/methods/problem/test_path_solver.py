@@ -9,7 +9,7 @@ import pytest
 
 from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives import Cox, Gamma, LeastSquares, Logistic, Poisson
-from fcorun.methods.problem import solver
+from fcorun.methods.problem import path_solver, solver
 from fcorun.methods.problem.path_solver import MAX_WORKING, SignSearch, _PathState, has_path_solver, solve_path
 from fcorun.methods.problem.problem import Batch, Problem
 from fcorun.methods.regularizers import L1, L2, ElasticNet, GroupLasso, NoRegularizer
@@ -94,6 +94,26 @@ def test_excess_bounds_what_is_left(tolerance):
             left = float(problem.loss(point.w, batch) + problem.psi(point.w))
             left -= float(problem.loss(best, batch) + problem.psi(best))
             assert -1e-14 <= left <= point.excess <= tolerance
+
+
+@pytest.mark.parametrize("psi", [L1(0.03), NoRegularizer(), L1(0.03, factors={"2": 0})], ids=str)
+def test_a_single_problem_has_the_iterates_of_the_baseline(psi):
+    """Where no bound is known, the baseline alone is asked, and from its own start; else its ends are those here."""
+    with jax.enable_x64(True):
+        batch = make_batch(Logistic())
+        problem = make_problems(Logistic(), psi)[0]
+        found = list(path_solver.minimize(problem, batch, 1e-9, 20_000))
+        expected = list(solver.minimize(problem, batch, 1e-9, 20_000))
+    assert found[-1].certified
+    assert found[-1].certificate_kind == expected[-1].certificate_kind
+    assert found[0].iteration == 0
+    assert found[0].objective == pytest.approx(expected[0].objective, rel=1e-14)
+    assert found[-1].objective == pytest.approx(expected[-1].objective, rel=1e-8)
+    is_bounded = psi == L1(0.03)
+    assert (len(found) == 2) == is_bounded
+    assert ([iterate.iteration for iterate in found] == [iterate.iteration for iterate in expected]) != is_bounded
+    if is_bounded:
+        assert abs(found[0].certificate) >= found[0].objective - expected[-1].objective
 
 
 def test_features_without_a_penalty_are_fitted_without_a_bound():
