@@ -72,6 +72,18 @@ def test_the_cheapest_method_of_each_gap():
     assert "ends at 0.001 after 1 round and 100 kB" in rows[0]["measured"]
 
 
+def test_costs_between_evaluations_are_bounds():
+    """Of two methods that arrive in rounds 11 to 20 either may be the cheaper one; one that leaves has not come."""
+    sparse = [row | {"round": 10 * row["round"]} for row in run_of([1, 1, 1e-12], [0, 10_000, 20_000])]
+    leaves = [row | {"round": 10 * row["round"]} for row in run_of([1, 1e-12, 1], [0, 10_000, 20_000])]
+    rows = PAPER_CHECKS["few_rounds"](_inputs({"one": sparse, "other": sparse, "leaves": leaves}))
+    assert [row["holds"] for row in rows] == 2 * ["not distinguishable", "not distinguishable", "no"]
+    assert {row["test"] for row in rows} == {"evaluations too far apart", ""}
+    exact = run_of([1, *[1] * 9, 1e-12], [0, *range(1_000, 11_000, 1_000)])  # in round 10 for certain
+    rows = PAPER_CHECKS["few_rounds"](_inputs({"one": sparse, "exact": exact}))
+    assert [row["holds"] for row in rows] == 2 * ["no", "yes"]
+
+
 def test_ranges_of_gaps_have_holes():
     is_least = np.zeros(91, bool)
     is_least[[0, 1, 2, 10, 11, 90]] = True
