@@ -155,7 +155,7 @@ class Settings:
 
     @property
     def strength_study(self) -> StrengthStudy | None:
-        """How the run chooses its strength; None: the strength is given. Raises UserError for another ``study``."""
+        """The choice of the run's strength; None: the strength is given. Raises UserError for another ``study``."""
         study = build(StrengthStudy, self.study or {}, "study")
         return study if study.strength is not None else None
 

@@ -55,7 +55,8 @@ def cap_runs(runs: RunTable, records: Sequence[Record], cap: float, metric: str)
             silent[algo] = None
             within = len(together) - 1
         elif within == 0:
-            first = int(np.argmax(together > 0))
+            first = max(int(np.argmax(together > 0)), 1)  # a choice of the strength counts from the start on
+            first = min(first, len(together) - 1)
             raise UserError(
                 f"--cap bytes={cap:g} is below the first evaluation of {algo}: its {len(measured)} "
                 f"run{'s' if len(measured) > 1 else ''} of a replicate had sent {together[first]:,.0f} bytes after "

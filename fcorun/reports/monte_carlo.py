@@ -11,6 +11,7 @@ from fcorun.reports.repetitions import Replicate, average_repetitions, draws_not
 from fcorun.reports.run_table import DataFrame, RunTable, format_number
 
 _MAX_NAMED = 5  # replicates
+_EQUAL = 1e-12  # a share of the mean; an error below it is rounding of equal values
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,11 @@ class PairMeans:
 def estimate_mean(values: Mapping[Replicate, float]) -> Estimate:
     """Return the mean over independent repetitions."""
     means = average_repetitions(values)
+    mean = float(means.mean())
     error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else np.nan
-    return Estimate(float(means.mean()), error, len(means))
+    if error < _EQUAL * abs(mean):
+        error = 0.0
+    return Estimate(mean, error, len(means))
 
 
 def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> list[MethodMeans]:

@@ -156,7 +156,7 @@ class RunTable:
 
     @property
     def has_chosen_strengths(self) -> bool:
-        """Whether runs chose their strengths, so that metrics which depend on psi are another function in each."""
+        """True if runs chose their strengths, so that metrics which depend on psi are another function in each."""
         return "chosen_strength" in self.frame
 
     def objective_keys(self) -> list[str]:

@@ -94,6 +94,7 @@ def test_a_mean_is_written_to_the_second_digit_of_its_error():
     ]
     assert [str(estimate) for estimate in texts] == ["0.8125 (0.0021)", "1.235e+04 (2.3e+02)", "1.04 (0.10)", "0.5"]
     assert str(Estimate(1.0, 0.0, 9)) == "1 (0)"
+    assert estimate_mean({(seed,): 0.1 + 0.2 for seed in range(7)}).error == 0  # and no rounding of equal values
 
 
 def test_a_baseline_is_compared_with_every_seed_and_under_every_condition():

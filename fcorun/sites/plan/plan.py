@@ -62,7 +62,9 @@ class Plan(PlannedStudy):
         intervals = None
         if infer is not None:
             intervals = PlannedIntervals.of(infer, experiment)
-        without = keys_outside_identity() | {"study"}  # a plan that chooses a strength in each run is refused above
+        if experiment.settings.strength_study:
+            raise UserError("a plan for sites: study.strength chooses in each run of a sweep: leave it out")
+        without = keys_outside_identity() | {"study"}
         if experiment.settings.threshold != DEFAULT_THRESHOLD:  # it changes what leaves a site
             without -= {"threshold"}
         config = {key: value for key, value in experiment.config.items() if key not in without}

@@ -84,7 +84,6 @@ def check_experiment(experiment: PreparedExperiment) -> None:
         f"{describe_client_losses(experiment)}, which a minibatch does not have: give batch_size=null": (
             objective.has_client_losses and settings.batch_size is not None
         ),
-        "study.strength chooses in each run of a sweep: leave it out": settings.strength_study is not None,
         "start=FOLDER is a record that sites do not have: leave it out": bool(settings.start),
         "reg.per_client gives clients numbers by their order, which sites do not know: leave it out": bool(
             experiment.reg.per_client

@@ -1,5 +1,6 @@
 """fcorun results: a table of records."""
 
+import itertools
 from collections.abc import Sequence
 from statistics import median
 
@@ -19,7 +20,7 @@ from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import build_table, sort_records
 from fcorun.reports.byte_cap import cap_runs, read_cap
 from fcorun.reports.latex import format_best_latex
-from fcorun.reports.monte_carlo import describe_lost, estimate_methods, estimate_pairs
+from fcorun.reports.monte_carlo import MethodMeans, describe_lost, estimate_methods, estimate_pairs
 from fcorun.reports.paired_tests import MIN_SEEDS, PairedDifferences, compare_pairs, smallest_p_value
 from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable, column_values
 from fcorun.reports.sweep_report import (
@@ -136,7 +137,10 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
         "bytes up",
     ]
     rows = []
+    by_problem: dict[str, list[MethodMeans]] = {}
     for method in methods:
+        by_problem.setdefault(repr([format_number(method.point[key]) for key in problems]), []).append(method)
+    for method in itertools.chain(*by_problem.values()):
         cells = [format_number(method.point[key]) for key in (*problems, "algo", *keys)]
         cells += [str(method.estimates[name]) for name in shown]
         n_lost = sum(map(len, method.lost.values()))
