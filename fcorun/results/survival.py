@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.records.formats import columns_csv, csv_text
-from fcorun.base.records.record import BASELINE_HAZARD_FILE, Record
+from fcorun.base.records.record import BASELINE_HAZARD_FILE, PREDICTIONS_FILE, Record
 from fcorun.base.records.tables import BASELINE_HAZARD
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.row_groups import has_dependent_rows, split_between_ties
@@ -270,12 +270,19 @@ def calibrate_record(
     """Return the calibration of a record's held-out rows at a time, by the baseline hazards of its training rows.
 
     Observed risks have intervals of the confidence ``level``. ``baseline`` is as for ``survival_probabilities``.
-    Raises UserError for a record without hazards or held-out rows, and for a time at which no row is at risk.
+    Raises UserError for a record without hazards or held-out rows, for one whose hazards have sampling weights, and for
+    a time at which no row is at risk.
     """
     check_time(at)
-    task = read_scored_record(folder).task
+    record = read_scored_record(folder)
+    task = record.task
     if task and not find_task(task).has_events:
         raise UserError(f"`at={at:g}` is for times to events, and the record in {folder} has none: leave it out")
+    if record.weight:
+        raise UserError(f"`at={at:g}`: predicted risks are those of weighted rows (`data.weight={record.weight}`), and "
+                        f"{PREDICTIONS_FILE} has no weights for the observed ones, so that a right model would look "
+                        "wrong: leave it out; if weights count equal rows, run with "
+                        "`data.weight_kind=frequency`")  # fmt: skip
     (rows, *_) = read_held_out_rows(folder, task)
     client = np.array([name or None for name in rows.client.tolist()], object)
     survival = survival_probabilities(Record(folder), rows.prediction, client, at, baseline)

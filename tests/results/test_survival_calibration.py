@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import fails
 
 import fcorun
 from fcorun.base.errors import UserError
@@ -108,6 +109,19 @@ def test_a_group_whose_rows_all_had_their_event_has_a_risk_of_1():
     assert calibration.warnings[-1].startswith(
         "fewer than 10 rows are at risk at 2 in 5 of 5 groups (groups within each client included)"
     )
+
+
+def test_sampling_weights_are_refused(tmp_path):
+    """The hazards of a case-cohort table are those of the population, and the held-out rows are the sample."""
+    rng = np.random.default_rng(1)
+    time = rng.exponential(size=200)
+    frame = pd.DataFrame({"age": rng.standard_normal(200), "time": time, "died": 1, "clinic": "Basel"})
+    frame["w"] = np.where(time < 1, 1.0, 10.0)
+    data = fcorun.from_frame(frame, "time", "clinic", event="died", weight="w", weight_kind="sampling", test=0.5)
+    with pytest.warns(fcorun.ExperimentWarning):
+        record = fcorun.Experiment(data=data, algorithm=fcorun.Newton(), rounds=1, eval_every=1).run(tmp_path / "run")
+    with fails("at=0.5: predicted risks are those of weighted rows", 'weight_kind="frequency"'):
+        record.calibration(0.5)
 
 
 @pytest.fixture(scope="module")
