@@ -168,8 +168,8 @@ def program_key(federation: Federation) -> str:
     client_numbers = {name: values.tolist() for name, values in federation.regularizer_numbers.items()}
     links = jax.tree.map(lambda values: values.tolist(), federation.links)
     max_client_rows = None if federation.subset is None else federation.subset.max_client_rows.tolist()
-    validated = None
-    if federation.data.validation_offsets is not None:
+    validated = None  # which clients are, for the metrics of personal models
+    if federation.algorithm.has_personal_models and federation.data.validation_offsets is not None:
         validated = (federation.evaluation.validation_client_weights > 0).tolist()
     return repr(
         (
@@ -213,7 +213,7 @@ class CompiledPrograms:
 
     Attributes:
         compile_seconds: the time spent compiling.
-        compiled: the programs, by the function's name and the shapes and dtypes of the arguments.
+        compiled: the programs, by the function's name, and the structure, shapes and dtypes of the arguments.
         shapes: the shapes of messages, once an engine that shares the programs has traced them.
         state_shapes: as of ``Federation``.
         lock: held while a thread compiles.
@@ -232,7 +232,8 @@ class CompiledPrograms:
 
     def get(self, function: Callable, *arguments: Any) -> Callable:
         """Return the program of a function for arguments of these shapes."""
-        key = function.__name__, tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(arguments))
+        leaves, structure = jax.tree.flatten(arguments)
+        key = function.__name__, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         with self.lock:
             if key not in self.compiled:
                 before = time.perf_counter()

@@ -2,7 +2,9 @@
 
 import gc
 import weakref
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import jax
 import numpy as np
@@ -69,6 +71,20 @@ def test_fits_are_freed_after_on_fit():
     fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1])), data.train.sizes)
     fitter.fit([lambda: take_subset(data, *BY_CLIENTS)] * 4, on_fit)
     assert len(fit_refs) == 4
+
+
+def test_all_rows_and_folds_share_the_program_of_the_rounds():
+    """Clients have as many rows in it as in the largest subset; only the evaluations differ."""
+    np.savez("all.npz", X=X, y=SCORE, client=OWNER)
+    experiment = prepare(config("all.npz", "data.validation=0", "algo.client_lr=0.02", "algo.server_lr=1"))
+    data, fits = load_data(experiment), []
+    fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1])), data.train.sizes)
+    all_rows = np.ones(len(SCORE), bool)
+    subsets = [(PLACE % 2 > 0, PLACE % 2 == 0), (PLACE % 2 == 0, PLACE % 2 > 0), (all_rows, ~all_rows)]
+    fitter.fit([partial(take_subset, data, *masks) for masks in subsets], lambda _, fit: fits.append(fit))
+    (programs,) = fitter.programs.values()
+    assert Counter(name for name, *_ in programs.compiled) == {"initial_state": 1, "advance": 1, "evaluate": 2}
+    assert len(fits) == 3
 
 
 def fit_baseline(x, y, *overrides):
