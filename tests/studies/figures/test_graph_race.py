@@ -10,23 +10,31 @@ from helpers import fails
 from fcorun.studies.figures.papers import races
 from fcorun.studies.figures.spec import load_figure
 
-SPECTRAL_GAPS = {"ring": 0.02, "torus": 0.3}
+SPECTRAL_GAPS = {"ring": 0.02, "torus": 0.3, "drawn": float("nan")}
 
 
 def _rows(gaps):
     return [{"round": 5 * k, "bytes_up": 9 * k, "bytes_down": 0, "suboptimality": gap} for k, gap in enumerate(gaps)]
 
 
+def _graph_of(algo):
+    return "erdos_renyi" if algo.endswith("erdos_renyi") else algo.rpartition("_")[2]
+
+
 def _inputs(runs):
     """Return the inputs of the picture for the gaps of runs, by algorithm and seed."""
     algos = [algo for algo, of_seeds in runs.items() for _ in of_seeds]
-    column = np.array([SPECTRAL_GAPS.get(algo.rpartition("_")[2], 1.0) for algo in algos])
+    column = np.array([SPECTRAL_GAPS.get(_graph_of(algo), 1.0) for algo in algos])
     inputs: Any = SimpleNamespace(
         check_one_best_point=lambda: None,
         algorithms=list(runs),
         title=lambda algo: f"{algo.rpartition('_')[0]}, and its graph",
         tuned=SimpleNamespace(frame=pd.DataFrame({"algo": algos}), column=lambda name: column, cutoff=0),
-        tuned_records=[SimpleNamespace(rows=_rows(gaps)) for of_seeds in runs.values() for gaps in of_seeds],
+        tuned_records=[
+            SimpleNamespace(rows=_rows(gaps), config={"topology": {"graph": _graph_of(algo)}})
+            for algo, of_seeds in runs.items()
+            for gaps in of_seeds
+        ],
     )
     return inputs
 
@@ -56,8 +64,21 @@ def test_any_number_of_graphs_and_methods_is_drawn():
 
 
 def test_a_name_without_a_graph_is_refused():
-    with fails("figure.draw=graph_race needs names METHOD_GRAPH: give algo.name=nids_GRAPH"):
-        races.draw_graphs(_inputs({"nids": [[1, 1e-7]]}))
+    with fails("figure.draw=graph_race needs names METHOD_GRAPH: give algo.name=nids_ring"):
+        inputs = _inputs({"nids": [[1, 1e-7]]})
+        inputs.tuned_records[0].config["topology"]["graph"] = "ring"
+        races.draw_graphs(inputs)
+
+
+def test_graphs_are_those_of_the_runs_in_the_order_of_their_spectral_gaps():
+    """A name is cut at the graph of its runs, and the dotted line joins no zigzag of the order of the file."""
+    names = ("nids_erdos_renyi", "nids_ring", "nids_torus", "nids_drawn")
+    nids, summary = races.draw_graphs(_inputs({name: [[1, 1e-3, 1e-7]] for name in names})).axes
+    assert nids.get_title() == "nids"
+    assert summary.lines[0].get_xdata()[:3].tolist() == [0.02, 0.3, 1.0]
+    assert summary.get_title().endswith("\nedges drawn anew, no spectral gap: drawn")
+    bounds = summary.collections[0].get_segments()[0]
+    np.testing.assert_array_equal(bounds, [[0.02, 6], [0.02, 10]])  # evaluated in rounds 5 and 10
 
 
 def test_the_figure_is_valid():

@@ -4,6 +4,7 @@ A curve ends where its method sends nothing more, or where the gap is a rounding
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -221,36 +222,48 @@ def draw_graphs(inputs: FigureInputs) -> Any:
 
     Curves are medians over seeds, and end where the gap is a rounding error. The name of an algorithm is METHOD_GRAPH,
     and its title begins with that of the method and a comma. A method has no mark in the last panel for a graph on
-    which it does not come to the gap. Raises UserError for other names.
+    which it does not come to the gap, and a line down to the first round in which it may have come there. Raises
+    UserError for names without the graph of their runs.
     """
     curves = curves_by_algorithm(inputs, ["suboptimality"])
-    for algo in curves:
-        if "_" not in algo:
-            raise UserError(f"figure.draw=graph_race needs names METHOD_GRAPH: give algo.name={algo}_GRAPH")
+    graph_of: dict[str, str] = {}
+    for algo, record in zip(inputs.tuned.frame["algo"], inputs.tuned_records, strict=True):
+        if algo in curves:
+            graph_of[algo] = Path(str(record.config["topology"].get("graph"))).stem  # edges of edges.csv
+    method_of = {algo: algo.removesuffix(f"_{graph}") for algo, graph in graph_of.items()}
+    for algo, graph in graph_of.items():
+        if method_of[algo] == algo:
+            raise UserError(f"figure.draw=graph_race needs names METHOD_GRAPH: give algo.name={algo}_{graph}")
     spectral_gaps = dict(zip(inputs.tuned.frame["algo"], inputs.tuned.column("spectral_gap"), strict=True))
-    methods = list(dict.fromkeys(algo.rpartition("_")[0] for algo in curves))
-    graphs = list(dict.fromkeys(algo.rpartition("_")[2] for algo in curves))
+    methods = list(dict.fromkeys(method_of.values()))
+    graphs = list(dict.fromkeys(graph_of.values()))
     n_panels = len(methods) + 1
     figure, axes = make_figure(n_panels, n_panels, height=1.7)
     handles = {}
     for i, method in enumerate(methods):
-        of_method = [algo for algo in curves if algo.rpartition("_")[0] == method]
+        of_method = [algo for algo in curves if method_of[algo] == method]
+        of_method.sort(
+            key=lambda algo: np.nan_to_num(spectral_gaps[algo], nan=np.inf)
+        )  # the order of the line of the last panel
         rounds_to_gap = []
         for algo in of_method:
-            graph, curve = algo.rpartition("_")[2], curves[algo]
+            graph = graph_of[algo]
+            curve = curves[algo]
             style = curve_style(graphs.index(graph)).line_kwargs | {"linewidth": pt(1)}
             shown = end_at_floor(curve, "suboptimality")
             (handles[graph],) = axes[i].plot(shown["rounds"], shown["suboptimality"], **style)
             at_target = (curve["suboptimality"] <= _TARGET).tolist()
-            rounds_to_gap.append(find_rounds_to_target(curve["rounds"].tolist(), at_target).latest)
+            rounds_to_gap.append(find_rounds_to_target(curve["rounds"].tolist(), at_target))
         title = inputs.title(of_method[0]).partition(",")[0]
         axes[i].set_title(title, pad=pt(3))
-        reached = np.isfinite(rounds_to_gap)
+        earliest, latest = np.array(rounds_to_gap).T
+        reached = np.isfinite(latest)
         if reached.any():
             marks = {"marker": curve_style(i).marker, "markersize": pt(4), "markerfacecolor": "none", "color": "black"}
             line = {"linestyle": ":", "linewidth": pt(0.7)}
             gaps = np.array([spectral_gaps[algo] for algo in of_method])
-            axes[-1].plot(gaps[reached], np.array(rounds_to_gap)[reached], label=title, **marks, **line)
+            axes[-1].plot(gaps[reached], latest[reached], label=title, **marks, **line)
+            axes[-1].vlines(gaps[reached], earliest[reached], latest[reached], color="black", linewidth=pt(0.7))
     top = max(ax.get_ylim()[1] for ax in axes[:-1])
     for ax in axes[:-1]:
         ax.set(yscale="log", ylim=(FLOOR / 3, top), xlabel="communication round")
@@ -258,7 +271,10 @@ def draw_graphs(inputs: FigureInputs) -> Any:
     axes[0].set_ylabel(CATALOGUE["suboptimality"].axis_label(inputs.tuned.cutoff))
     axes[-1].set(xscale="log", xlabel="spectral gap of the graph")
     axes[-1].set_ylim(0, 1.3 * axes[-1].get_ylim()[1])  # room for the legend
-    axes[-1].set_title(f"rounds to a gap of $10^{{{np.log10(_TARGET):.0f}}}$", pad=pt(3))
+    title = f"rounds to a gap of $10^{{{np.log10(_TARGET):.0f}}}$"
+    if unknown := dict.fromkeys(graph_of[algo] for algo in curves if np.isnan(spectral_gaps[algo])):
+        title += f"\nedges drawn anew, no spectral gap: {', '.join(unknown)}"
+    axes[-1].set_title(title, pad=pt(3))
     axes[-1].legend(frameon=False, loc="upper right")
     add_legend(figure, handles)
     return figure
