@@ -25,7 +25,7 @@ from fcorun.reports.page.elements import Page, PageSection, parse_cell, read_tab
 from fcorun.reports.page.findings import _rows_of_columns, finding_table, missing_intervals_sentence
 from fcorun.reports.page.performance import format_score, performance_blocks
 from fcorun.reports.page.question import describe_preparation
-from fcorun.reports.page.studies import find_studies
+from fcorun.reports.page.studies import find_studies, selection_blocks
 from fcorun.reports.page.table_model import FittedTableModel, find_table_model, format_share, hide_row_numbers
 
 COLUMNS = [
@@ -409,6 +409,21 @@ def test_a_threshold_that_is_chosen_out_of_fold_is_told_with_the_folds():
     text = plain(str(performance_blocks(replace(read_model(folder), selection_folder=study))))
     assert "(nested cross-validation). The threshold was chosen on these rows" in text
     assert "Validation rows: the training has not seen them. The threshold" not in text
+
+
+@pytest.mark.parametrize("weight", ["w", None])
+def test_folds_are_weighed_by_the_weights_of_their_rows(weight):
+    folder = write_model("study/refit").parent
+    (folder / "selection.json").write_text(json.dumps({"fold_weights": "rows", "folds": 5, "metric": "val_loss"}))
+    config = yaml.safe_load((folder / "refit" / "config.yaml").read_text())
+    config["data"] |= {"weight": weight}
+    (folder / "refit" / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "selection.png").write_bytes(b"\x89PNG")
+    text = plain(" ".join(selection_blocks(folder)))
+    assert ("over 5 folds weighed by the sums of their rows&#39; weights (&#39;w&#39;), with" in text) == (
+        weight == "w"
+    )
+    assert ("over 5 folds weighed by their rows, with" in text) == (weight is None)
 
 
 def test_scores_have_their_intervals():

@@ -10,6 +10,7 @@ from fcorun.base.records.tables import CLAIMS, FIGURE_TABLE, NESTED, SELECTION_C
 from fcorun.reports.page import elements
 from fcorun.reports.page.elements import csv_table, parse_float, read_table
 from fcorun.reports.page.models import curve_pictures
+from fcorun.results.score_intervals.score_table import read_scored_record
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure
 STUDY_FILES = (CLAIMS_CSV, SELECTION_FILE, STABILITY_FILE)
@@ -126,7 +127,10 @@ def describe_second(about: dict[str, Any]) -> str:
 def selection_blocks(folder: Path) -> list[str]:
     """Return the picture of a selection, the score of its nested folds, its warnings, and its scores as a table."""
     about = SELECTION.read(folder)
-    weighed = " weighed by their rows" if about.get("fold_weights") == "rows" else ""
+    weighed = ""
+    if about.get("fold_weights") == "rows":
+        column = read_scored_record(folder).weight
+        weighed = f" weighed by the sums of their rows' weights ('{column}')" if column else " weighed by their rows"
     spread = "its standard error"
     if about.get("one_standard_error_of") == "the paired differences":
         spread = "the standard error of the paired differences to the best"

@@ -13,6 +13,7 @@ from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.formats import csv_text, frame_csv
 from fcorun.base.records.record import PERSONAL, PREDICTIONS_FILE, SHARED
 from fcorun.base.system.files import write_atomically
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import is_linear_model
@@ -437,6 +438,13 @@ class Selection(StudyResult):
         if n_folds > _MAX_LINES:
             yield f"  and {n_folds - _MAX_LINES} more, in {NESTED_FILE}"
 
+    @property
+    def fold_measure(self) -> str:
+        """The size that weighs a fold: its "rows", or "rows' weights" where rows have weights, also at sites."""
+        train = self.data.train
+        weights = train.all_weights if isinstance(train, SiteRows) else train.weight
+        return "rows" if weights is None else "rows' weights"
+
     def _describe_average(self) -> str:
         """Say how folds are averaged, which standard error the rule takes, and how reliable the score is."""
         rounds = ""
@@ -445,8 +453,7 @@ class Selection(StudyResult):
         weighting = "weighed equally"
         if self.options.fold_weights == "rows":
             share = self.fold_weights / self.fold_weights.sum()
-            rows = "rows" if self.data.train.weight is None else "rows' weights"
-            weighting = f"weighed by its {rows} (from {share.min():.2g} to {share.max():.2g} of the mean)"
+            weighting = f"weighed by its {self.fold_measure} (from {share.min():.2g} to {share.max():.2g} of the mean)"
         error = "standard error"
         if self.choice.paired:
             error += f" of the folds' paired differences to the {self.choice.rule_labels['min']}"
@@ -465,7 +472,7 @@ def draw_selection(selection: Selection, coefficients: Coefficients | None) -> d
         options = selection.options
         title = f"{format_title(selection.experiment)}: {options.folds}-fold cross-validation by {selection.by}"
         if options.fold_weights == "rows":
-            title += ", folds weighed by their rows"
+            title += f", folds weighed by their {selection.fold_measure}"
         n_panels = 1 if coefficients is None else 2
         figure, axes = make_figure(n_panels, n_panels, height=2.3, title=[title])
         _draw_metric(axes[0], selection)

@@ -87,7 +87,7 @@ def test_counts_and_shares_by_client():
 
 
 def test_gaps_of_patients_with_several_visits_have_no_p_value():
-    """Of 40 patients of 10 visits, 6 have gaps, 5 of them with the outcome: of visits p is 2e-8, of patients 0.18."""
+    """Six of 40 patients of 10 visits have gaps, 5 of these with the outcome: of visits p is 2e-8, of patients 0.18."""
     outcome = np.repeat(np.arange(40) < 20, 10).astype(int)
     gap = np.repeat(np.isin(np.arange(40), [0, 1, 2, 3, 4, 20]), 10)
     options: dict = {"task": Binary(), "classes": ("no", "yes"), "client_names": ["a"]}

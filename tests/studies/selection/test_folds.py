@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,12 +16,14 @@ from sklearn.linear_model import Lasso
 from sklearn.model_selection import PredefinedSplit
 
 from fcorun.base.config import build_plugin, identity_fields
+from fcorun.data.rows.rows import Rows
+from fcorun.data.rows.site_rows import SiteRows
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.studies.selection.folds import assign_folds, draw_halves
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.select_stable import plan_stability
-from fcorun.studies.selection.selection_result import SelectOptions
+from fcorun.studies.selection.selection_result import Selection, SelectOptions
 from fcorun.studies.selection.stability import StabilityOptions
 
 
@@ -199,6 +203,20 @@ def test_folds_of_a_column_equal_scikit_learn():
     )
     with fails("data.fold marks one fold only, '1'"):
         plan_selection(marked("data.fold=wave", wave=1), SelectOptions(), "out")
+
+
+def test_weights_of_rows_weigh_folds_in_words():
+    columns = {"x": np.zeros((2, 1)), "y": np.zeros(2), "client": np.zeros(2, int)}
+    one = np.ones(2)
+    sizes = np.array([2])
+    for train, expected in (
+        (Rows(**columns), "rows"),
+        (Rows(**columns, weight=one), "rows' weights"),
+        (SiteRows(**columns, all_sizes=sizes), "rows"),
+        (SiteRows(**columns, all_sizes=sizes, all_weights=sizes), "rows' weights"),
+    ):
+        selection: Any = SimpleNamespace(data=SimpleNamespace(train=train))
+        assert Selection.fold_measure.fget(selection) == expected  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow
