@@ -104,7 +104,8 @@ def message_bytes(
         declared = _check_bytes(algorithm.broadcast_bytes(broadcast), "broadcast_bytes", algorithm)
         broadcasts.append(_check_bytes(downlink.upload_bytes(broadcast, declared), "upload_bytes", downlink))
     idle_clients = cohort_size - algorithm.count_local_clients(cohort_size)
-    edge_upload = tree_bytes(shapes.edge_upload)
+    declared = algorithm.edge_upload_bytes(shapes.edge_upload)
+    edge_upload = _check_bytes(declared, "edge_upload_bytes", algorithm)
     if federation.topology.has_nodes or federation.topology.edges_use_uplink:
         edge_upload = _check_bytes(uplink.upload_bytes(shapes.edge_upload, edge_upload), "upload_bytes", uplink)
     edge_broadcast = algorithm.broadcast_bytes(shapes.broadcasts[-1])  # edges receive what the root sends unchanged

@@ -283,7 +283,7 @@ class Algorithm(Method, ABC):
 
     ``data.key`` is a random key of the client in this round, and ``problem.key`` one of the server in ``init``,
     ``server``, ``edge`` and ``root``. An algorithm that compresses its upload or its broadcast states the bytes in
-    ``upload_bytes`` (or ``upload_bytes_for``, if psi determines them) and ``broadcast_bytes``.
+    ``upload_bytes`` (or ``upload_bytes_for``, if psi determines them), ``edge_upload_bytes`` and ``broadcast_bytes``.
 
     Attributes:
         declared_metrics: declarations of the metrics that ``metrics`` returns, each a column of metrics.csv:
@@ -413,7 +413,9 @@ class Algorithm(Method, ABC):
         return cohort_size
 
     def upload_bytes(self, upload: PyTree) -> int:
-        """Return the bytes of an upload in transit, of either exchange, by default those of its arrays."""
+        """Return the bytes of a client's upload to its server or edge in transit, of either exchange, by default those
+        of its arrays. What an edge, or a node of a graph, sends has the bytes of ``edge_upload_bytes``.
+        """
         return tree_bytes(upload)
 
     def upload_bytes_for(self, problem: Problem, upload: PyTree) -> int:
@@ -434,6 +436,12 @@ class Algorithm(Method, ABC):
         By default these are the arguments, which ``upload_bytes`` and ``broadcast_bytes`` return, in every round.
         """
         return uploads, broadcasts
+
+    def edge_upload_bytes(self, upload: PyTree) -> int:
+        """Return the bytes in transit of ``edge_upload``, from an edge to the root or along an edge of a graph, by
+        default those of its arrays.
+        """
+        return tree_bytes(upload)
 
     def edge(self, problem: Problem, edge: PyTree, mean: PyTree) -> PyTree:
         """Return an edge's new state from the weighted mean of the uploads of its clients; by default ``server``."""

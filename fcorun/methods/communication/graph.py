@@ -16,6 +16,7 @@ import numpy as np
 from fcorun.base.config import Fraction, Index
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import Metric
+from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.algorithms.gossip import GossipAlgorithm
 from fcorun.methods.communication.contracts import (
     Channel,
@@ -288,6 +289,11 @@ class Graph(Topology):
                             f"`topology={name}` has none: leave it out")  # fmt: skip
         if algo.has_two_exchanges:
             raise UserError(f"`algo={algo_name}` has two exchanges in a round, and `topology={name}` one: leave it out")
+        counted = [method for method in ("upload_bytes", "upload_bytes_for", "edge_upload_bytes")
+                   if getattr(type(algo), method) is not getattr(Algorithm, method)]  # fmt: skip
+        if counted and "edge_upload_bytes" not in counted:
+            raise UserError(f"{counted[0]} of `algo={algo_name}` counts uploads to a server, and `topology={name}` has "
+                            "none: define edge_upload_bytes(self, upload), of the message to a neighbour")  # fmt: skip
         if type(plugins["uplink"]).receive is not Channel.receive:
             raise UserError(f"{uplink} changes means at a server, and `topology={name}` has none: leave uplink out")
         if self.redraws_links and isinstance(algo, GossipAlgorithm) and algo.needs_fixed_graph:

@@ -6,15 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import fails, plugin_class, ragged, rows_of, small, snapshots, traits_of, verify
+from helpers import engine_of, fails, plugin_class, ragged, rows_of, small, snapshots, traits_of, verify
 from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun import run, run_grid
+from fcorun.engine.engine import message_bytes
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.optimality_gap import advise
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
 from fcorun.interface.checks.algorithms import CLIENT_SIZES
+from fcorun.methods.algorithms.gossip import NIDS
 from fcorun.methods.communication import graph as graphs
 
 GRAPH = "topology=graph"
@@ -231,6 +233,17 @@ def test_only_the_step_of_pg_extra_depends_on_the_graph(tmp_path):
 
 
 # ---------------------------------------------------------------- records
+
+
+def test_nodes_count_the_bytes_that_their_algorithm_declares(monkeypatch):
+    """Half a byte a number of a message; the bytes of uploads, which nodes do not send, count nothing."""
+    config = small("algo=nids", GRAPH, "clients_per_round=null", "batch_size=null")
+    monkeypatch.setattr(NIDS, "upload_bytes", lambda self, upload: 1)
+    with fails("upload_bytes of algo=nids counts uploads to a server, and topology=graph has none: define edge_upload"):
+        prepare(config)
+    monkeypatch.setattr(NIDS, "edge_upload_bytes", lambda self, upload: 11)
+    federation = engine_of(config).federation
+    assert message_bytes(federation, federation.algorithm, federation.uplink).edge_upload == 11
 
 
 @pytest.mark.slow
