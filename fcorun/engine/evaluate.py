@@ -51,6 +51,7 @@ class Evaluation:
         gap: whether the duality gap is one of the metrics.
         by_client: whether the loss of a row depends on other rows of its client.
         client_metrics: whether losses and scores of each client are measured.
+        ranked_from: the round from which runs have AUC and average precision; these are NaN before.
     """
 
     data: FederatedData
@@ -60,6 +61,7 @@ class Evaluation:
     gap: bool = False
     by_client: bool = False
     client_metrics: bool = False
+    ranked_from: int = 0
 
     def arrays(self, dtype, personal: bool = False) -> dict[str, jax.Array]:
         """Put validation rows, row weights and the truth on the device, to be passed with the training rows.
@@ -168,10 +170,10 @@ class Evaluation:
         """Return whether metrics are sums over blocks of rows or over hosts, since no device has all rows."""
         return not self.data.train.all_on_device
 
-    def complete(self, measured: dict[str, Any]) -> Measured:
+    def complete(self, measured: dict[str, Any], rounds_done: int | None = None) -> Measured:
         """Return the results of ``measure`` for one run or for several, with AUC and average precision.
 
-        An objective's own metrics of these names take precedence.
+        An objective's own metrics of these names take precedence. ``rounds_done`` is None for a model of no run.
         """
         metrics = dict(measured)
         by_client = {}
@@ -182,6 +184,9 @@ class Evaluation:
         n_view_rows = 0 if self.subset is None else len(self.subset.y)
         if predictions is None or validation is None or why_unranked(self.data, n_view_rows):
             return Measured(metrics, by_client)
+        if rounds_done is not None and rounds_done < self.ranked_from:
+            unknown = np.full(predictions.shape[:-1], np.nan)
+            return Measured(dict.fromkeys(RANKING_METRICS, unknown) | metrics, by_client)
         scores = np.asarray(predictions)
         if self.subset is not None:
             scores = scores[..., self.subset.validation_rows]

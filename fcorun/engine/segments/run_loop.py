@@ -243,7 +243,7 @@ class RunLoop:
     def take_snapshot(self, state: PyTree, rounds_done: int, work: np.ndarray) -> Snapshot:
         """Evaluate the runs after ``rounds_done`` rounds; a loss that is not finite counts as divergence."""
         metrics, solution, client_models = self.evaluate(state)
-        metrics, by_client = self.segments.federation.evaluation.complete(metrics)
+        metrics, by_client = self.segments.federation.evaluation.complete(metrics, rounds_done)
         metrics, solution = jax.tree.map(np.asarray, (metrics, solution))
         losses = [metrics[name] for name in ("train_loss", "personal_train_loss") if name in metrics]
         diverged = np.asarray(state["diverged"])

@@ -250,6 +250,11 @@ class PathFitter:
         experiment = experiments[0]
         engine = build.build_engine(experiment, data, view)
         settings = experiment.settings
+        assert isinstance(experiment.algo, Algorithm)
+        if settings.stop is None and not experiment.algo.certificate:  # a tail is judged that begins at a known round
+            ranked_from = settings.rounds - settings.tail_rounds + 1
+            evaluation = replace(engine.federation.evaluation, ranked_from=ranked_from)
+            engine = replace(engine, federation=replace(engine.federation, evaluation=evaluation))
         engine = engine.share_programs(lambda key: self.programs.setdefault(key, CompiledPrograms()))
         points = []
         for p, value in enumerate(runs.values):

@@ -14,7 +14,9 @@ from helpers import composed, rows_of
 
 from fcorun import run
 from fcorun.data.datasets.subset import take_subset
+from fcorun.engine import evaluate
 from fcorun.engine.engine import bytes_per_run, subset_bytes
+from fcorun.engine.evaluate import rank_runs
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.problem import path_solver
@@ -202,6 +204,26 @@ def test_rows_of_a_subset_keep_their_weights_and_offsets(case):
     last = rows_of(record).iloc[-1]
     for name, values in fits[0].metrics.items():
         assert values[1] == pytest.approx(last[name], rel=1e-8, abs=1e-10), name
+
+
+@pytest.mark.parametrize(("options", "rankings"), [((), 2), (("stop={change:0}",), 5)])
+def test_held_out_rows_are_ranked_in_the_tail(options, rankings, monkeypatch):
+    """With targets of ``stop`` any evaluation may be the last one."""
+    ranked = []
+
+    def rank(y, scores, weight):
+        ranked.append(scores.shape)
+        return rank_runs(y, scores, weight)
+
+    np.savez("all.npz", X=X, y=(SCORE > 0.5).astype(int), client=OWNER)
+    experiment = prepare(config("all.npz", "data.validation=0", "algo.client_lr=0.02", "algo.server_lr=1",
+                                "eval_every=3", "tail_rounds=6", *options, task="binary"))  # fmt: skip
+    data, fits = load_data(experiment), []
+    monkeypatch.setattr(evaluate, "rank_runs", rank)
+    fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1, 0.01])), data.train.sizes)
+    fitter.fit([lambda: take_subset(data, *BY_ROWS)], lambda _, fit: fits.append(fit))
+    assert ranked == [(2, BY_ROWS[1].sum())] * rankings
+    assert np.isfinite(fits[0].metrics["val_auc"]).all()
 
 
 @pytest.mark.slow
