@@ -147,8 +147,9 @@ def minimize(
 ) -> Iterator[solver.Iterate]:
     """Yield the iterates of ``solver.minimize``; where the method of this file certifies a minimum, only its ends.
 
-    The method of this file yields the null model and the minimum, whose ``certificate`` is ``PathPoint.excess``, and
-    compiles nothing. Where it reaches no certificate, ``solver.minimize`` goes on from its last point.
+    The method of this file yields the null model, unless that is the minimum, and the minimum, whose ``certificate`` is
+    ``PathPoint.excess``. It compiles nothing. Where it reaches no certificate, ``solver.minimize`` goes on from its
+    last point.
     """
     start = None
     if has_path_solver(problem, batch):
@@ -161,7 +162,8 @@ def minimize(
                 minimum = state.describe(problem, penalty, excess)
                 start = minimum.w
                 if minimum.certified:
-                    yield null_model
+                    if minimum.iteration > 0:
+                        yield null_model
                     yield minimum
                     return
     yield from solver.minimize(problem, batch, tolerance, max_iterations, start=start, compiled=compiled)

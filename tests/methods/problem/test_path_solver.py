@@ -101,7 +101,7 @@ def test_a_single_problem_has_the_iterates_of_the_baseline(psi):
     """Where no bound is known, the baseline alone is asked, and from its own start; else its ends are those here."""
     with jax.enable_x64(True):
         batch = make_batch(Logistic())
-        problem = make_problems(Logistic(), psi)[0]
+        problem = replace(make_problems(Logistic(), psi)[0], regularizer=psi)
         found = list(path_solver.minimize(problem, batch, 1e-9, 20_000))
         expected = list(solver.minimize(problem, batch, 1e-9, 20_000))
     assert found[-1].certified
@@ -114,6 +114,14 @@ def test_a_single_problem_has_the_iterates_of_the_baseline(psi):
     assert ([iterate.iteration for iterate in found] == [iterate.iteration for iterate in expected]) != is_bounded
     if is_bounded:
         assert abs(found[0].certificate) >= found[0].objective - expected[-1].objective
+
+
+def test_a_null_model_that_is_the_minimum_is_one_iterate():
+    """The rows of metrics.csv have one row for a round."""
+    with jax.enable_x64(True):
+        (only,) = path_solver.minimize(make_problems(Logistic(), L1(1e3))[0], make_batch(Logistic()), 1e-9, 20_000)
+    assert only.certified
+    assert not only.w["weights"].any()
 
 
 def test_features_without_a_penalty_are_fitted_without_a_bound():
