@@ -32,7 +32,7 @@ class Estimate:
     def __str__(self) -> str:
         """Return the mean to the second digit of its error, with the error: 0.8125 (0.0021)."""
         if self.count < 2:
-            return f"{self.mean:.4g}"
+            return f"{self.mean:.4g}" if self.count else ""
         decimals = 1 - int(np.floor(np.log10(self.error))) if self.error > 0 else -1
         if not 0 <= decimals <= 8:
             return f"{self.mean:.4g} ({self.error:.2g})"
@@ -77,7 +77,9 @@ class PairMeans:
 
 
 def estimate_mean(values: Mapping[Replicate, float]) -> Estimate:
-    """Return the mean over independent repetitions."""
+    """Return the mean over independent repetitions; nan without any."""
+    if not values:
+        return Estimate(np.nan, np.nan, 0)
     means = average_repetitions(values)
     mean = float(means.mean())
     error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else np.nan
@@ -91,7 +93,7 @@ def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> 
 
     The best point is that of ``RunTable.best_points``. Where each point of a method has lost a replicate, which
     diverged for example, the best of the points that have lost fewest is taken, and ``lost`` names the replicates. A
-    method without any replicate that is done is left out.
+    method that has lost all replicates has no mean.
     """
     points = runs.fold_seeds(metric)
     keys = ["algo", *runs.problem_keys(metric)]
@@ -103,8 +105,6 @@ def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> 
     methods = []
     for _, group in points.groupby(keys, sort=False, dropna=False):
         point = _choose_point(group, best_rows, runs.metrics.sign(metric))
-        if point is None:
-            continue
         lost: dict[str, list[Replicate]] = {}
         done = []
         for run in point["runs"]:
@@ -122,13 +122,14 @@ def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> 
     return methods
 
 
-def _choose_point(points: DataFrame, best_rows: set[tuple], sign: int) -> dict[str, Any] | None:
-    """Return the best of a method's points on a problem; None if no replicate of any of them is done."""
-    rows = [row for row in points.to_dict("records") if row["seeds"]]
-    for row in rows:
+def _choose_point(points: DataFrame, best_rows: set[tuple], sign: int) -> dict[str, Any]:
+    """Return the best of a method's points on a problem; the first one if no replicate of any of them is done."""
+    rows = points.to_dict("records")
+    done = [row for row in rows if row["seeds"]]
+    for row in done:
         if tuple(row["rows"]) in best_rows:
             return row
-    return min(rows, key=lambda row: (len(row["runs"]) - row["done"], sign * row["metric"]), default=None)
+    return min(done, key=lambda row: (len(row["runs"]) - row["done"], sign * row["metric"]), default=rows[0])
 
 
 def estimate_pairs(runs: RunTable, metric: str, methods: Sequence[MethodMeans]) -> list[PairMeans]:
@@ -139,6 +140,8 @@ def estimate_pairs(runs: RunTable, metric: str, methods: Sequence[MethodMeans]) 
     keys = runs.problem_keys(metric)
     by_problem: dict[tuple[str | None, ...], list[MethodMeans]] = {}
     for method in methods:
+        if not method.values:
+            continue
         problem = tuple(format_number(method.point[key]) or None for key in keys)
         by_problem.setdefault(problem, []).append(method)
     pairs = []
@@ -161,6 +164,7 @@ def estimate_pairs(runs: RunTable, metric: str, methods: Sequence[MethodMeans]) 
 def describe_lost(runs: RunTable, method: MethodMeans) -> list[str]:
     """Return a sentence for each status of lost replicates, which names them."""
     keys = runs.varied_seeds
+    conditions = [key for key in runs.condition_keys if runs.frame[key].nunique(dropna=False) > 1]
     total = len(method.point["runs"])
     sentences = []
     for status, replicates in method.lost.items():
@@ -168,5 +172,8 @@ def describe_lost(runs: RunTable, method: MethodMeans) -> list[str]:
         if len(named) > _MAX_NAMED:
             named[_MAX_NAMED:] = [f"{len(named) - _MAX_NAMED} more"]
         names = f" ({', '.join(named)})" if keys else ""
-        sentences.append(f"{method.point['algo']}: {len(replicates)} of {total} replicates {status}{names}")
+        consequence = "the mean is over the others" if method.values else "there is no mean"
+        place = "".join(f", {key}={format_number(method.point[key])}" for key in conditions)
+        count = f"{len(replicates)} of {total} replicates"
+        sentences.append(f"{method.point['algo']}{place}: {count} {status}{names}: {consequence}")
     return sentences

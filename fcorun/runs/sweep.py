@@ -23,7 +23,14 @@ from fcorun.base.config import IDENTITY_SECTIONS, Count, CurveAxis, FigureStyle,
 from fcorun.base.errors import HostLost, RemoteError, UserError, describe_error, first_line
 from fcorun.base.metrics import CATALOGUE, aggregate
 from fcorun.base.records.record import Record, RunFolder, load_records
-from fcorun.base.records.sweep_settings import REPORT_KEYS, SETTINGS_FILE, SweepSettings, load_settings, save_settings
+from fcorun.base.records.sweep_settings import (
+    REPORT_KEYS,
+    SETTINGS_FILE,
+    SweepSettings,
+    load_settings,
+    read_own_settings,
+    save_settings,
+)
 from fcorun.base.system.files import interruptible
 from fcorun.base.system.machine import (
     SECRET_VARIABLE,
@@ -206,12 +213,11 @@ def claim(folder: Path, points: Sequence[SweepPoint], options: SweepOptions) -> 
         raise UserError(f"`out={folder}` has a file {existing[0]} that is of no sweep; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        earlier = load_settings(folder)
-        algos = [*earlier.algos]
+        algos = [*load_settings(folder).algos]
         algos += [point.experiment.names["algo"] for point in points if point.experiment]
         runs = [os.path.relpath(point.folder, folder) for point in points]
         report_settings = {name: getattr(options, name) for name in REPORT_KEYS}
-        conditions = earlier.conditions
+        conditions = read_own_settings(folder).conditions
         if options.conditions is not None:  # [] forgets those of earlier sweeps
             conditions = tuple(dict.fromkeys((*conditions, *options.conditions))) if options.conditions else ()
         joined = {"algos": tuple(dict.fromkeys(algos)), "runs": tuple(dict.fromkeys(runs)), "conditions": conditions}

@@ -63,13 +63,31 @@ def test_means_errors_and_paired_differences_are_those_of_pandas(study):
 
 def test_a_diverged_replicate_is_counted_and_named(study, capsys):
     (method,) = [m for m in estimate_methods(study, "objective") if m.point["algo"] == "fedmid"]
-    assert describe_lost(study, method) == ["fedmid: 1 of 10 replicates diverged (seed=3 data.seed=3)"]
+    sentence = "fedmid: 1 of 10 replicates diverged (seed=3 data.seed=3): the mean is over the others"
+    assert describe_lost(study, method) == [sentence]
     assert main(["results", "s", "--errors", "--metric", "objective"]) == 0
     out = capsys.readouterr().out
-    assert "fedmid: 1 of 10 replicates diverged (seed=3 data.seed=3): the mean is over the others\n" in out
+    assert f"{sentence}\n" in out
     assert "unpaired: replicates that only the first and only the second algorithm has\n" in out
     (line,) = [line for line in out.splitlines() if line.startswith("fedmid ")]
     assert line.split()[-3:] == ["9", "1", "640"]
+
+
+def test_a_method_that_diverged_always_has_a_row_without_a_mean(capsys):
+    for cohort in (4, 8):
+        for seed in range(2):
+            for algo in ("feddualavg", "fedmid"):
+                status = "diverged" if (algo, cohort) == ("fedmid", 4) else "done"
+                settings = fake_config(algo, seed=seed, data__seed=seed, clients_per_round=cohort)
+                fake_record(f"s/{algo}-{cohort}-{seed}", settings, fake_rows(1.0 + seed), status)
+    save_settings(Path("s"), SweepSettings(metric="objective", conditions=("clients_per_round",)))
+    assert main(["results", "s", "--errors"]) == 0
+    out = capsys.readouterr().out
+    named = "(seed=0 data.seed=0, seed=1 data.seed=1)"
+    assert f"fedmid, clients_per_round=4: 2 of 2 replicates diverged {named}: there is no mean\n" in out
+    (line,) = [line for line in out.splitlines() if line.split()[:2] == ["4", "fedmid"]]
+    assert line.split()[2:] == ["0", "2", "320"]
+    assert out.count("fedmid - feddualavg") + out.count("feddualavg - fedmid") == 1
 
 
 def test_seeds_of_cohorts_on_one_data_set_are_no_replicates_of_the_data():

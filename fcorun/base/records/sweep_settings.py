@@ -56,9 +56,9 @@ def load_settings(*folders: str | Path) -> SweepSettings:
     all_settings = []
     conditions: dict[str, None] = {}
     for folder in map(Path, folders):
-        settings = _read_settings(folder)
+        settings = read_own_settings(folder)
         for sweep in (folder.parent, *(path.parent for path in folder.rglob(SETTINGS_FILE))):
-            conditions |= dict.fromkeys(_read_settings(sweep).conditions)
+            conditions |= dict.fromkeys(read_own_settings(sweep).conditions)
         runs = [run for run in settings.runs if not Path(run).is_absolute() and ".." not in Path(run).parts]
         all_settings.append(replace(settings, algos=tuple(settings.algos), runs=tuple(runs)))
     agreed = {}
@@ -66,11 +66,11 @@ def load_settings(*folders: str | Path) -> SweepSettings:
         values = {getattr(settings, key) for settings in all_settings}
         if len(values) == 1:
             agreed[key] = values.pop()
-    joined = {name: _join(all_settings, name) for name in ("algos", "runs")}
-    return SweepSettings(**agreed, **joined, conditions=tuple(conditions))
+    algos = _join(all_settings, "algos")
+    return SweepSettings(**agreed, algos=algos, runs=_join(all_settings, "runs"), conditions=tuple(conditions))
 
 
-def _read_settings(folder: Path) -> SweepSettings:
+def read_own_settings(folder: Path) -> SweepSettings:
     """Return the settings of one folder; the defaults if it has none that can be read."""
     try:
         return build(SweepSettings, formats.read_yaml(folder / SETTINGS_FILE))

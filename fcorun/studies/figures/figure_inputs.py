@@ -89,7 +89,7 @@ class FigureInputs:
         if self.tuned.runs_of_repetitions != {1}:
             raise UserError(f"figure: {self.figure.draw} takes each run for a repetition, and some have the same data: "
                             "vary seed or data.seed together, or give draw=curves")  # fmt: skip
-        keys = [*self.tuned.data_keys, *self.tuned.objective_keys()]
+        keys = [*self.tuned.condition_keys, *self.tuned.objective_keys()]
         if several := describe_several_best(self.tuned, keys, self.algorithms):
             raise UserError(f"figure: {several}, and runs of different problems have no common average: give all runs "
                             "the same value, or another metric=")  # fmt: skip

@@ -122,9 +122,6 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
     shown = [name for name in (metric, *_SIMULATION_METRICS, *structure_metrics(metric)) if name in runs.tail_metrics]
     shown = list(dict.fromkeys(shown))
     methods = estimate_methods(runs, metric, shown)
-    if not methods:
-        out.print("no run is done with a finite value, so that nothing has a mean")
-        return
     problems = [key for key in runs.problem_keys(metric) if runs.frame[key].nunique(dropna=False) > 1]
     keys = [key for key in runs.varied_keys if key not in SEED_KEYS and key not in problems]
     headers = [
@@ -169,7 +166,7 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
         out.print("unpaired: replicates that only the first and only the second algorithm has")
     for method in methods:
         for sentence in describe_lost(runs, method):
-            out.print(f"{sentence}: the mean is over the others")
+            out.print(sentence)
     for note in best_point_notes(runs, metric):
         out.print(note)
 
