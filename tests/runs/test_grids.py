@@ -11,7 +11,8 @@ from fcorun import Record, UserError, grid, load_records, run, run_grid
 from fcorun.base.records.record import RunFolder
 from fcorun.experiment.build import build_engine
 from fcorun.experiment.prepare import prepare
-from fcorun.runs import finish, run_experiments
+from fcorun.methods.problem import solver
+from fcorun.runs import finish, pooled_fits, run_experiments
 from fcorun.runs.sweep import SweepOptions, SweepPoint, find_existing, record_failure
 
 # ---------------------------------------------------------------- grids
@@ -67,6 +68,8 @@ def test_seeds_of_a_law_share_programs_and_keep_the_numbers_of_the_run_alone(alg
     if algo == "feddualavg":
         assert records[1].summary["seconds"]["compile"] == 0
     monkeypatch.setattr(run_experiments, "_build_engine_once", lambda request: build_engine(*request.value))
+    monkeypatch.setattr(solver, "compile_once", solver.compile_once.__wrapped__)
+    monkeypatch.setattr(pooled_fits, "_compile_measure", pooled_fits._compile_measure.__wrapped__)
     for point, record in zip(points, records, strict=True):
         alone = run(point, f"alone/{record.folder.name}")
         pd.testing.assert_frame_equal(rows_of(record), rows_of(alone), check_exact=True)

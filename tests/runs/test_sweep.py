@@ -109,6 +109,15 @@ def test_two_sweeps_into_one_folder_are_one_table_and_it_remembers_the_last(monk
 
 
 @pytest.mark.slow
+def test_a_sweep_may_leave_its_pictures_to_plot():
+    assert run_sweep_command("algo.client_lr=1e-3,2e-3", "hydra.launcher.pictures=false", "hydra.sweep.dir=s") == 0
+    assert Path("s/results.csv").exists()
+    assert not [*Path("s").glob("*.png")]
+    assert main(["plot", "s"]) == 0
+    assert Path("s/best.png").exists()
+
+
+@pytest.mark.slow
 def test_each_point_leaves_the_record_of_the_run_alone(capsys):
     assert run_sweep_command("algo=feddualavg,fedmid", *RATES, "hydra.sweep.dir=s") == 0
     assert "0 done, 12 to run" in capsys.readouterr().out
