@@ -88,14 +88,17 @@ def test_a_claim_is_checked_under_each_condition(sweep):
     records = load_records(sweep)
     grid = build_table(records, conditions=[COHORT])
     best = [run for row in grid.best_points("objective").to_dict("records") for run in row["rows"]]
-    figure = Figure("t", claims=[Claim("FedMiD is behind", "fedmid", "objective", above=["feddualavg"])])
+    largest = Claim("Large cohorts work", "fedmid", "objective", at={"largest": COHORT}, above=[1])
+    figure = Figure("t", claims=[Claim("FedMiD is behind", "fedmid", "objective", above=["feddualavg"]), largest])
     inputs = FigureInputs(figure, "objective", grid, records, grid.take(best), [records[run] for run in best])
     rows = []
     for condition, part in inputs.split_by_condition():
         rows += check_claims("t", figure, collect_measurements(part), condition)
     assert [(row["says"], row["holds"]) for row in rows] == [
         (f"FedMiD is behind, {COHORT}=4", "yes"),
+        (f"Large cohorts work, {COHORT}=4", "not comparable"),  # no value of a condition is chosen
         (f"FedMiD is behind, {COHORT}=8", "no"),
+        (f"Large cohorts work, {COHORT}=8", "not comparable"),
     ]
 
 

@@ -145,6 +145,8 @@ def _explain_incomparable(claim: Claim, measurements: Measurements) -> str:
     The objective is another function for each strength. An algorithm may have several best points where the metric that
     chooses them does not compare them, as the objectives of two strengths, and with several data sets.
     """
+    if isinstance(claim.at, dict) and claim.at.get("largest") in measurements.grid.conditions:
+        return f"{claim.at['largest']} is a condition, among whose values none is chosen: claim a metric under each"
     is_of_grid = _is_of_grid(claim)
     table = measurements.grid if is_of_grid else measurements.tuned
     algorithms = _list_algorithms(claim)
