@@ -11,9 +11,9 @@ from run_studies import select
 
 from fcorun import Record, compose
 from fcorun.interface.cli.commands import main
+from fcorun.reports.pictures import selection_picture as picture
 from fcorun.results.models.coefficients import load_coefficients
 from fcorun.runs.job import Job
-from fcorun.studies.selection import selection_result as picture
 from fcorun.studies.selection.selection_result import SelectOptions
 
 LABELS = "column,label,unit,role\nstay,length of stay,days,target\nage,age,years,\nsmokes,smoker,,\n"
@@ -51,7 +51,7 @@ def test_pictures_of_held_out_rows_are_titled_by_the_target(title, target, headi
 def test_pictures_have_labels_and_the_title(selection, monkeypatch):
     named = []
     monkeypatch.setattr(picture, "label_curve_ends", lambda _, labels: named.extend(name for *_, name in labels))
-    picture.draw_selection(selection, selection.coefficients)
+    picture.PICTURE.render(selection.view)
     assert {"age (years)", "smoker: yes"} <= set(named)
     record = Record(Path("out/refit"))
     assert record.picture_title == "How long"

@@ -26,6 +26,7 @@ from fcorun.reports.pictures.curve_groups import CurveView
 from fcorun.reports.pictures.picture import Picture, find_pictures, render_pictures
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.pictures.run_curves import RunView
+from fcorun.reports.pictures.selection_picture import NestedView, SelectionView
 from fcorun.reports.pictures.survival_calibration_picture import SurvivalView
 from fcorun.results.models.coefficients import Coefficients
 from fcorun.results.models.meta_analysis import ClientEstimates, MetaAnalysisTable, build_meta_table
@@ -93,11 +94,23 @@ def clients_of(*names: str) -> dict[str, np.ndarray]:
     return dict.fromkeys(names, values)
 
 
+def chosen_strength() -> SelectionView:
+    weights = np.linspace(0, 1, 6)[:, None, None] * np.array([[1.0], [0.4], [0.0], [-0.7]])
+    path = Coefficients(("age", "dose", "ward", "site"), ("",), weights, np.ones((6, 1)))
+    return SelectionView(
+        title="a choice", param_name="strength", values=np.geomspace(1, 0.01, 6), length=6, second_name="",
+        second_values=None, metric="held-out loss", n_folds=5, mean=np.array([0.7, 0.6, 0.5, 0.45, 0.44, 0.46]),
+        error=np.full(6, 0.02), paired=False, higher_is_better=False, best_index=4, one_se_index=3, chosen_index=4,
+        nested=NestedView(0.47, 0.02, np.array([3, 4, 4])), coefficients=path, cutoff=1e-4,
+    )  # fmt: skip
+
+
 SUBJECTS = {
     ProblemView: lambda: view_of(fake_grid("s", seeds=(0,))),
     RunView: lambda: RunView(fake_rows(), "a run", 1e-4),
     ModelView: lambda: model_of(voxels=True),
     CurveView: lambda: held_out_curves(300),
+    SelectionView: chosen_strength,
     SurvivalView: calibrated_risks,
     MetaAnalysisTable: combined_estimates,
     ClientView: lambda: ClientView(range(5), clients_of("train_loss", "val_loss", "val_accuracy"), "a run"),
@@ -170,6 +183,7 @@ def test_drawing_processes_draw_the_same_and_raise_the_same(tmp_path):
 from fcorun.reports.pictures import drawing_processes
 from fcorun.reports.pictures.picture import render_pictures
 from fcorun.reports.pictures.run_curves import RunView
+from fcorun.reports.pictures.selection_picture import NestedView, SelectionView
 
 rows = [{"round": r, "seconds": 0.0, "objective": 1.0 / (r + 1)} for r in range(5)]
 view = RunView(rows, "a run", 1e-4)

@@ -287,6 +287,11 @@ def render_figure(figure: Any, format: str = "png") -> bytes:
     The first file lays the figure out, and further ones have the same places. SVG has its texts as texts, and is the
     same each time.
     """
+    return render_formats(figure, [format])[format]
+
+
+def render_formats(figure: Any, formats: Sequence[str]) -> dict[str, bytes]:
+    """Return the contents of the files of a figure by format, as ``render_figure``; what is drawn is measured once."""
     renderer = figure.canvas.get_renderer()
     layout = figure.get_layout_engine()
     if layout is not None:
@@ -294,10 +299,13 @@ def render_figure(figure: Any, format: str = "png") -> bytes:
         figure.set_layout_engine(None)
     # not "tight", for which matplotlib draws each file twice
     box = figure.get_tightbbox(renderer).padded(pt(_PAD))
-    buffer = io.BytesIO()
-    metadata = {"Date": None} if format == "svg" else None
-    figure.savefig(buffer, format=format, bbox_inches=box, metadata=metadata)
-    return buffer.getvalue()
+    contents = {}
+    for format in formats:
+        buffer = io.BytesIO()
+        metadata = {"Date": None} if format == "svg" else None
+        figure.savefig(buffer, format=format, bbox_inches=box, metadata=metadata)
+        contents[format] = buffer.getvalue()
+    return contents
 
 
 def sum_bytes(row: Mapping[str, float]) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fcorun.reports.pictures.drawing_processes import draw_later
-from fcorun.reports.pictures.layout import render_figure, style_context
+from fcorun.reports.pictures.layout import render_figure, render_formats, style_context
 
 Subject = TypeVar("Subject")
 Content = TypeVar("Content")
@@ -25,7 +25,7 @@ class Picture(Generic[Subject, Content]):
     Attributes:
         name: the name of its files without the ending.
         subject: the class of what is drawn: ``ProblemView`` for the runs of a sweep, ``CurveView`` for held-out rows,
-            ``RunView`` for one run, ``ModelView`` for a linear model.
+            ``RunView`` for one run, ``ModelView`` for a linear model, ``SelectionView`` for a choice of strength.
         collect: returns the data of the picture, a frozen dataclass; None: it does not apply to this subject.
         draw: returns the figure of these data, in the current style.
         place: pictures of one subject are written and shown in the order of their places.
@@ -52,7 +52,7 @@ class Picture(Generic[Subject, Content]):
         """Return the picture of a subject as files by format; {} if there is nothing to draw."""
         with style_context(style):
             figure = self.draw_subject(subject)
-            return {} if figure is None else {format: render_figure(figure, format) for format in formats}
+            return {} if figure is None else render_formats(figure, formats)
 
     def draw_subject(self, subject: Subject) -> Any:
         """Return the figure of a subject in the current style; None if there is nothing to draw."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -18,8 +19,9 @@ from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.reports.pictures.curve_groups import CurveView
-from fcorun.reports.pictures.layout import COLOURS, curve_style, make_figure, pt, shorten_name, style_context
+from fcorun.reports.pictures.layout import shorten_name
 from fcorun.reports.pictures.picture import begin_pictures
+from fcorun.reports.pictures.selection_picture import NestedView, SelectionView
 from fcorun.results.models.coefficients import COLUMNS, Coefficients, coefficients_from
 from fcorun.results.models.predictions import ChosenThresholds, Predictions, predictions_csv, tabulate_scores
 from fcorun.results.models.score_curves import compute_curves
@@ -32,17 +34,13 @@ from fcorun.studies.selection.study import (
     StudyResult,
     delete_files,
     format_cost,
-    format_path_axis,
     format_title,
-    label_curve_ends,
-    render_png_and_pdf,
 )
 
 NESTED_FILE = "nested.csv"
 _MAX_LINES = 20  # outer folds that are printed
 _MAX_LETTERS = 40  # of the clients of an outer fold
 _MAX_NAMED_CLIENTS = 20  # in a line
-_MAX_COEFFICIENTS = 10  # with a name in the margin of the picture
 ALL_ROWS = "all"  # the name of the fit of all training rows; the other fits are those of the folds
 DEFAULT_FOLDS = 5
 
@@ -209,25 +207,66 @@ class Selection(StudyResult):
             return None
         return coefficients_from(self.fits[ALL_ROWS].solution, self.data, self.experiment, has_path_axis=True)
 
-    def write_files(self) -> None:
-        """Write tables and pictures, and selection.json, which says "running"."""
+    @property
+    def view(self) -> SelectionView:
+        """The data of the picture of the selection."""
+        choice = self.choice
+        path = self.path
+        title = f"{format_title(self.experiment)}: {self.options.folds}-fold cross-validation by {self.by}"
+        if self.options.fold_weights == "rows":
+            title += f", folds weighed by their {self.fold_measure}"
+        nested = None
+        if self.nested is not None:
+            nested = NestedView(self.nested.mean, self.nested.standard_error, self.nested.chosen)
+        metric = find_metric(self.experiment, self.metric)
+        return SelectionView(
+            title=title,
+            param_name=path.param_name,
+            values=path.values,
+            length=path.length,
+            second_name="" if path.second is None else path.second.name,
+            second_values=None if path.second is None else path.second.values,
+            metric=(metric.label or metric.name).replace("validation", "held-out"),
+            n_folds=len(self.fold_weights),
+            mean=choice.mean,
+            error=choice.difference_standard_error if choice.paired else choice.standard_error,
+            paired=choice.paired,
+            higher_is_better=choice.higher_is_better,
+            best_index=choice.best_index,
+            one_se_index=choice.one_se_index,
+            chosen_index=choice.chosen_index,
+            nested=nested,
+            coefficients=self.coefficients,
+            cutoff=self.experiment.settings.cutoff,
+        )
+
+    def write_files(self) -> Callable[[], None]:
         self.write_tables()
-        finish_curves: Callable[[], dict[str, bytes]] = dict
+        pictures = [begin_selection_picture(self)]
         if self.predictions:
             n_folds = f"{self.options.folds} folds"
             if self.nested is not None:
                 n_folds = f"{len(self.nested.scores)} outer folds"
             title = f"{format_title(self.experiment)}: out of {n_folds} by {self.by}"
-            curves = compute_curves(self.predictions, tabulate_scores(self.predictions))
+            curves = compute_curves(self.predictions, self._scores)
             if curves is not None:  # of two classes
                 style = self.experiment.settings.style
-                # drawn by other processes, while this one draws the selection
-                finish_curves = begin_pictures(CurveView(curves, title), formats=("png", "pdf"), style=style)
+                pictures.append(begin_pictures(CurveView(curves, title), formats=("png", "pdf"), style=style))
                 for name, content in curves.files.items():
                     write_atomically(self.folder / name, content)
         self.write_summary()
-        for name, content in {**draw_selection(self, self.coefficients), **finish_curves()}.items():
-            write_atomically(self.folder / name, content)
+
+        def write_pictures() -> None:
+            for finish in pictures:
+                for name, content in finish().items():
+                    write_atomically(self.folder / name, content)
+
+        return write_pictures
+
+    @cached_property
+    def _scores(self) -> list[dict[str, Any]]:
+        """The scores of ``predictions``, the rows of scores.csv."""
+        return tabulate_scores(self.predictions)
 
     def write_tables(self) -> None:
         """Write the tables.
@@ -248,7 +287,7 @@ class Selection(StudyResult):
             tables[NESTED_FILE] = csv_text(self._tabulate_nested(self.nested))
         if self.predictions:
             tables[PREDICTIONS_FILE] = predictions_csv(self.predictions)
-            tables["scores.csv"] = csv_text(tabulate_scores(self.predictions))
+            tables["scores.csv"] = csv_text(self._scores)
         delete_files(self.folder, OUT_OF_FOLD_FILES)  # those of an earlier choice
         for name, content in tables.items():
             write_atomically(self.folder / name, content)
@@ -466,121 +505,6 @@ class Selection(StudyResult):
         )
 
 
-def draw_selection(selection: Selection, coefficients: Coefficients | None) -> dict[str, bytes]:
-    """Return the contents of selection.png and selection.pdf."""
-    with style_context(selection.experiment.settings.style):
-        options = selection.options
-        title = f"{format_title(selection.experiment)}: {options.folds}-fold cross-validation by {selection.by}"
-        if options.fold_weights == "rows":
-            title += f", folds weighed by their {selection.fold_measure}"
-        n_panels = 1 if coefficients is None else 2
-        figure, axes = make_figure(n_panels, n_panels, height=2.3, title=[title])
-        _draw_metric(axes[0], selection)
-        if coefficients is not None:
-            _draw_coefficients(axes[1], selection, coefficients)
-        for ax in axes:
-            format_path_axis(ax, selection.path)
-        second = selection.path.second
-        if coefficients is not None and second is not None:
-            value = second.values[selection.choice.chosen_index]
-            axes[1].set_xlabel(f"{axes[1].get_xlabel()}, {second.name} = {value:g}")
-        if second is not None or selection.nested is not None:
-            axes[0].legend(frameon=False, handlelength=1.6)
-        return render_png_and_pdf("selection", figure)
-
-
-def _draw_metric(ax: Any, selection: Selection) -> None:
-    """Draw the mean of the metric over the folds, and the bound of the one-standard-error rule.
-
-    Each second number has a line; the line of the choice has error bars. Paired, a value qualifies for the rule if its
-    error bar reaches the best mean; unpaired, if its mean is within one standard error of the best. The nested score is
-    drawn at the chosen value, with a tick at the bottom for the choice without each outer fold.
-    """
-    choice, path, nested = selection.choice, selection.path, selection.nested
-    n_folds = selection.options.folds
-    error = choice.difference_standard_error if choice.paired else choice.standard_error
-    bars = {"elinewidth": pt(0.6), "linewidth": pt(1), "capsize": pt(1.2), "marker": "."}
-    for i in range(path.n_paths):
-        of_path = path.slice_of(i * path.length)
-        points = path.values[of_path], choice.mean[of_path]
-        label = "" if path.second is None else f"{path.second.name} = {path.second.values[of_path.start]:g}"
-        if of_path == path.slice_of(choice.chosen_index):  # the errors of one line alone are legible
-            ax.errorbar(*points, error[of_path], color=curve_style(i).colour, label=label, **bars)
-        else:
-            ax.plot(*points, **curve_style(i).line_kwargs, linewidth=pt(0.8), label=label)
-    sign = -1 if choice.higher_is_better else 1
-    bound = choice.mean[choice.best_index] + sign * error[choice.best_index]
-    ax.axhline(bound, color="0.5", linewidth=pt(0.5), linestyle=":")
-    mark_choices(ax, selection, with_names=True)
-    if nested is not None:
-        mark = {"marker": "D", "markersize": pt(3.2), "color": "black", "linestyle": "none", "zorder": 4}
-        mark |= {"elinewidth": pt(1), "capsize": pt(2), "label": f"nested, {len(nested.scores)} outer folds"}
-        ax.errorbar(path.values[choice.chosen_index], nested.mean, nested.standard_error, **mark)
-        chosen = path.values[nested.chosen]
-        ax.plot(chosen, [0] * len(chosen), "|", color="black", markersize=pt(8), transform=ax.get_xaxis_transform())
-    metric = find_metric(selection.experiment, selection.metric)
-    label = (metric.label or metric.name).replace("validation", "held-out")
-    if choice.paired:
-        ax.set_ylabel(f"{label}, mean of {n_folds} folds\n± standard error of the difference")
-    else:
-        ax.set_ylabel(f"{label}\nmean ± standard error, {n_folds} folds")
-
-
-def mark_choices(ax: Any, selection: Selection, with_names: bool = False) -> None:
-    """Draw a line at the choice of each rule, solid for the choice that was taken, and on request its name above.
-
-    Names of lines that are close to each other point away from each other.
-    """
-    choice, path = selection.choice, selection.path
-    best, one_se = choice.best_index, choice.one_se_index
-    best_name = choice.rule_labels["min"][:3]  # min or max
-    from_left = np.log(path.values) * (-1 if path.param_name == "strength" else 1)
-    distance = (from_left[one_se] - from_left[best]) / np.ptp(from_left)  # as a share of the axis
-    aligns = ("right", "left") if distance > 0 else ("left", "right")
-    if abs(distance) > 0.12 or best == one_se:
-        aligns = ("center", "center")
-    lines = [(best, best_name, COLOURS[3], aligns[0]), (one_se, "1 SE", COLOURS[2], aligns[1])]
-    if best == one_se:
-        lines = [(best, f"{best_name} = 1 SE", COLOURS[3], "center")]
-    for index, name, colour, align in lines:
-        if not with_names and path.slice_of(index) != path.slice_of(choice.chosen_index):
-            continue  # a panel of the chosen second number alone
-        if path.second is not None:  # colours are those of the second numbers
-            colour = "0.35"
-        line = {"linewidth": pt(0.9), "linestyle": "--"}
-        if index == choice.chosen_index:
-            line = {"linewidth": pt(1.6), "linestyle": "-"}
-        ax.axvline(path.values[index], color=colour, alpha=0.45, zorder=0.5, **line)  # below the curves
-        if with_names:
-            place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "bottom"}
-            ax.annotate(
-                name, (path.values[index], 1), (0, pt(2)), ha=align, color=colour, annotation_clip=False, **place
-            )
-
-
-def _draw_coefficients(ax: Any, selection: Selection, coefficients: Coefficients) -> None:
-    """Draw the coefficients of the features; the largest at the choice have names, the others are grey."""
-    of_choice = selection.path.slice_of(selection.choice.chosen_index)
-    values, coefficients = selection.path.values[of_choice], coefficients.take(of_choice)
-    class_labels = [f", {label}" for label in coefficients.classes] if len(coefficients.classes) > 1 else [""]
-    names = [name + label for name in coefficients.display_names for label in class_labels]
-    curves = coefficients.weights.reshape(len(values), -1)
-    curves = np.where(np.isfinite(curves), curves, np.nan)
-    size = np.nan_to_num(np.abs(curves[selection.choice.chosen_index - of_choice.start]))
-    largest = np.argsort(-size, kind="stable")[:_MAX_COEFFICIENTS]
-    exceed = coefficients.exceed(selection.experiment.settings.cutoff).reshape(curves.shape)
-    named = [j for j in largest if size[j] and exceed[selection.choice.chosen_index - of_choice.start, j]]
-    unnamed = np.setdiff1d(np.arange(curves.shape[1]), named)
-    if len(unnamed):
-        unnamed = unnamed[np.nanmax(np.abs(curves[:, unnamed]), axis=0, initial=0) > 0]
-        ax.plot(values, curves[:, unnamed], color="0.7", linewidth=pt(0.4), rasterized=len(unnamed) > 500)
-    labels = []
-    for i, j in enumerate(named):
-        ax.plot(values, curves[:, j], **curve_style(i).line_kwargs, linewidth=pt(1.1))
-        end = curves[-1, j] if np.isfinite(curves[-1, j]) else 0.0
-        labels.append((end, i, names[j]))
-    ax.margins(x=0)
-    mark_choices(ax, selection)
-    label_curve_ends(ax, labels)
-    note = f", {len(named)} largest at the choice named" if 0 < len(named) < len(size) else ""
-    ax.set_ylabel(f"coefficients on all training rows,\ntraining scale{note}")
+def begin_selection_picture(selection: Selection) -> Callable[[], dict[str, bytes]]:
+    """Begin to draw selection.png and selection.pdf, and return the function that returns their contents."""
+    return begin_pictures(selection.view, formats=("png", "pdf"), style=selection.experiment.settings.style)

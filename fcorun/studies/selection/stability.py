@@ -12,7 +12,7 @@ formed, and none is left out for its size.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Literal
@@ -29,16 +29,18 @@ from fcorun.data.tables.label_file import label_column
 from fcorun.methods.regularizers.regularizer import Regularizer
 from fcorun.reports.pictures.brain import BrainMaps, VoxelMap, draw_maps
 from fcorun.reports.pictures.layout import curve_style, make_figure, pt, shorten_name, style_context
+from fcorun.reports.pictures.selection_picture import (
+    MAX_LETTERS,
+    PARAMETER_LABELS,
+    format_path_axis,
+    label_curve_ends,
+)
 from fcorun.results.inference.methods import AFTER_SELECTION
 from fcorun.results.models.coefficients import feature_names, mask_image, weights_image
 from fcorun.studies.selection.study import (
-    MAX_LETTERS,
-    PARAMETER_LABELS,
     StudyResult,
     format_cost,
-    format_path_axis,
     format_title,
-    label_curve_ends,
     render_png_and_pdf,
 )
 
@@ -346,8 +348,8 @@ class StabilityResult(StudyResult):
         pairs = self.client_similarity[np.triu_indices(len(self.client_similarity), 1)]
         return float(np.nanmean(pairs)) if np.isfinite(pairs).any() else None
 
-    def write_files(self) -> None:
-        """Write stability.csv, clients.csv, stability.json, which says "running", the picture, and maps of voxels.
+    def write_files(self) -> Callable[[], None]:
+        """Write stability.csv, clients.csv, stability.json, which says "running"; then the picture, and maps of voxels.
 
         stability.csv has a row for each feature, from the most to the least frequent; features without penalty come
         last. clients.csv has the similarity of the clients' own supports.
@@ -356,8 +358,12 @@ class StabilityResult(StudyResult):
         if self.client_similarity is not None:
             write_atomically(self.folder / "clients.csv", frame_csv(self.tabulate_clients()))
         self.write_summary()
-        for name, content in {**draw_stability(self), **self._map_voxels()}.items():
-            write_atomically(self.folder / name, content)
+
+        def write_pictures() -> None:
+            for name, content in {**draw_stability(self), **self._map_voxels()}.items():
+                write_atomically(self.folder / name, content)
+
+        return write_pictures
 
     def summarize(self) -> dict[str, Any]:
         """Return the keys of stability.json about the features."""
@@ -553,7 +559,7 @@ def _draw_frequencies(ax: Any, result: StabilityResult) -> None:
     ax.axhline(options.threshold, color="0.2", linewidth=pt(0.7), linestyle="--")
     if scores.region_length < len(values):
         ax.axvspan(values[scores.region_length - 1], values[-1], color="0.92", linewidth=0, zorder=0)
-    format_path_axis(ax, result.path)
+    format_path_axis(ax, result.path.param_name, values)
     ax.set(
         ylim=(-0.03, 1.03),
         xlabel=f"{PARAMETER_LABELS[result.path.param_name]}\nthick: stable; white: bound ≤ {options.max_errors:g}",

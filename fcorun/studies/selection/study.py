@@ -40,7 +40,7 @@ from fcorun.experiment.build import bind_objective, load_data
 from fcorun.experiment.experiment import MIN_EVALUATIONS, PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.problem import solver
-from fcorun.reports.pictures.layout import curve_style, pt, render_figure, shorten_name
+from fcorun.reports.pictures.layout import render_figure
 from fcorun.runs.batch import check_devices
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
@@ -60,8 +60,6 @@ _RESULT_FILES = (
     *("stability.csv", "clients.csv", "stability.png", "stability.pdf"),
     *("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png", "brain.pdf"),
 )
-PARAMETER_LABELS = {"strength": "strength λ of ψ", "radius": "radius r"}
-MAX_LETTERS = 18  # of a name in the margin
 Log = Callable[[str], Any]
 ReduceFit = Callable[[str, PathFit], PathFit]
 Result = TypeVar("Result", bound="StudyResult")
@@ -420,8 +418,11 @@ class StudyResult(ABC):
         """Return the keys of the study file that studies of this kind have."""
 
     @abstractmethod
-    def write_files(self) -> None:
-        """Write tables and pictures, and the study file, which says "running"."""
+    def write_files(self) -> Callable[[], None]:
+        """Write tables, and the study file, which says "running", and begin to draw the pictures.
+
+        The function returned writes the pictures.
+        """
 
     @abstractmethod
     def describe(self) -> Iterator[str]:
@@ -501,13 +502,14 @@ class StudyPlan(ABC, Generic[Result]):
         began = time.perf_counter()
         with self.study.claim():
             result = self.conclude(self.study.compute_fits(self.reduce_fit, log))
-            result.write_files()
+            write_pictures = result.write_files()
             experiment = self.apply(result)
             if experiment is not None:
                 self.study.begin_refit()
                 _remove_refit(self.study.folder, keep=experiment.identity)  # that of another choice
                 (record,) = run_experiments([experiment], [self.study.folder / REFIT_FOLDER], watch)
                 result = replace(result, record=record, refit_warnings=self.warn_about_refit(record))
+            write_pictures()  # drawn by other processes during the refit
             result.write_summary(time.perf_counter() - began)
         return result
 
@@ -550,46 +552,3 @@ def format_title(experiment: PreparedExperiment) -> str:
     data = Path(data_file).stem if data_file else names["data"]
     kind = "" if names["reg"].endswith("ball") else " penalty"
     return f"{method} on {data.replace('_', ' ')}, {names['reg'].replace('_', ' ')}{kind}"
-
-
-def format_path_axis(ax: Any, path: RegularizationPath) -> None:
-    """Set up the logarithmic axis of a regularization path, with the simplest solution on the left."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    wide = path.values.max() > 100 * path.values.min()
-    ax.set(xscale="log", xlabel=PARAMETER_LABELS[path.param_name])
-    ax.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5), numticks=9))
-    ax.xaxis.set_minor_locator(LogLocator(subs=range(2, 10), numticks=99) if wide else NullLocator())
-    ax.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
-    if not wide:
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    if path.param_name == "strength":
-        ax.invert_xaxis()
-
-
-def label_curve_ends(ax: Any, labels: list[tuple[float, int, str]]) -> None:
-    """Write names beside the ends of curves, moved apart so that they do not overlap.
-
-    Each label is (value at the end, number of the curve's style, name).
-    """
-    low, high = ax.get_ylim()
-    line_height = 1 / 19  # as a share of the panel
-    heights = {}
-    previous = -np.inf
-    for end, i, _ in sorted(labels):
-        previous = max((end - low) / (high - low), previous + line_height)
-        heights[i] = previous
-    if max([*heights.values(), 0.0]) > 1:  # over the top: move names down again
-        top = 1.0
-        for _, i, _ in sorted(labels, reverse=True):
-            heights[i] = min(heights[i], top)
-            top = heights[i] - line_height
-    for end, i, name in labels:
-        colour = curve_style(i).colour
-        arrow = {"arrowstyle": "-", "linewidth": pt(0.4), "color": colour, "relpos": (0, 0.5)}
-        arrow |= {"shrinkA": pt(1), "shrinkB": 0}
-        place = {"xycoords": "axes fraction", "textcoords": "axes fraction", "va": "center", "annotation_clip": False}
-        at_curve = (1, (end - low) / (high - low))
-        beside = (1.06, heights[i])
-        text = shorten_name(name, MAX_LETTERS)
-        ax.annotate(text, at_curve, beside, color=colour, parse_math=False, arrowprops=arrow, **place)

@@ -18,11 +18,12 @@ from run_studies import select
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands.predict_command import find_record
 from fcorun.interface.cli.commands.study_command import split_options
+from fcorun.reports.pictures.selection_picture import SelectionView, mark_choices
 from fcorun.studies.selection.choice import choose, warn_about_choice
 from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.path import RegularizationPath, SecondNumber, _smallest_radius, read_second_number
 from fcorun.studies.selection.select import plan_selection
-from fcorun.studies.selection.selection_result import SelectOptions, mark_choices
+from fcorun.studies.selection.selection_result import SelectOptions
 
 sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 NET = ("algo=centralized", "algo.tolerance=1e-12", "reg=elastic_net")
@@ -196,12 +197,14 @@ def test_no_values_are_advised_that_would_be_refused(overrides, key, values, lim
 def test_names_of_two_choices_point_away_from_each_other(one_se, sides, param_name, power):
     """The choice of one standard error, of another path, may be left of the best, at the same value, or right of it."""
     values = np.array([1.0, 0.9, 0.01, 0.95, 0.9, 0.85]) ** power
-    path: Any = replace(paths([1.0, 0.9, 0.01], [0.2, 0.5]), param_name=param_name, values=values)
     aligned = []
     ax: Any = SimpleNamespace(axvline=lambda *_, **__: None, annotate=lambda *_, ha, **__: aligned.append(ha))
-    choice = SimpleNamespace(best_index=1, one_se_index=one_se, chosen_index=1, rule_labels={"min": "minimum"})
-    selection: Any = SimpleNamespace(choice=choice, path=path)
-    mark_choices(ax, selection, with_names=True)
+    view = SelectionView(
+        title="", param_name=param_name, values=values, length=3, second_name="l1_ratio", second_values=np.ones(6),
+        metric="loss", n_folds=5, mean=np.ones(6), error=np.ones(6), paired=False, higher_is_better=False, best_index=1,
+        one_se_index=one_se, chosen_index=1, nested=None, coefficients=None, cutoff=1e-4,
+    )  # fmt: skip
+    mark_choices(ax, view, with_names=True)
     assert aligned == sides
 
 

@@ -1,6 +1,7 @@
 """fcorun select: what it leaves behind, and what it says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,8 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.optimality_gap import OptimalityGap
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
-from fcorun.reports.pictures.layout import STYLES
-from fcorun.studies.selection import selection_result as picture
-from fcorun.studies.selection import study
+from fcorun.reports.pictures.layout import STYLES, style_context
+from fcorun.reports.pictures.selection_picture import PICTURE
 from fcorun.studies.selection.choice import choose, drop_failed_refits, warn_about_choice
 from fcorun.studies.selection.fitting import END_STATES, PathFit, join_folds
 from fcorun.studies.selection.path import RegularizationPath
@@ -240,7 +240,7 @@ def test_a_strength_per_client_is_refused():
 
 @pytest.mark.slow
 @pytest.mark.drawn
-def test_selection_with_three_classes(monkeypatch):
+def test_selection_with_three_classes():
     settings = config("algo=centralized", "data.task=multiclass")
     frame = pd.read_csv("rows.csv")
     frame["y"] = np.array(["low", "middle", "high"])[np.digitize(SCORE, [-0.5, 1.5])]
@@ -250,15 +250,14 @@ def test_selection_with_three_classes(monkeypatch):
     assert set(path["class"]) == {"low", "middle", "high"}
     assert selection.choice.higher_is_better
     assert "maximum: strength=" in "\n".join(selection.describe())
-    figures: list[Any] = []
-    monkeypatch.setattr(study, "render_figure", lambda figure, format: figures.append(figure) or b"")
-    picture.draw_selection(selection, None)
-    (ax,) = figures[0].axes
+    with style_context():
+        figure = PICTURE.draw_subject(replace(selection.view, coefficients=None))
+    (ax,) = figure.axes
     assert {text.get_text() for text in ax.texts} & {"max", "max = 1 SE"}
     error_bars, marks = ax.collections[0], [line for line in ax.lines if line.get_alpha()]
     assert marks
     assert all(line.get_zorder() < error_bars.get_zorder() for line in marks)
-    title = figures[0].get_suptitle().replace("\n", " ")
+    title = figure.get_suptitle().replace("\n", " ")
     assert title == "Centralized on rows, l1 penalty: 3-fold cross-validation by rows"
     column = f"strength={selection.path.values[2]:.6g}"
     age = path[(path["feature"] == "age") & (path["class"] == "high")][column]
