@@ -426,13 +426,13 @@ def average_runs(values: Any, repetitions: Sequence[Sequence[int]]) -> np.ndarra
     return np.array([np.mean([values[run] for run in runs]) for runs in repetitions])
 
 
-def average_evaluations(runs: Sequence[Sequence[dict[str, float]]]) -> Sequence[dict[str, float]]:
+def average_evaluations(runs: Sequence[list[dict[str, float]]]) -> list[dict[str, float]]:
     """Return the mean over runs of the rows that ``align_seeds`` gives; of one run, its rows."""
     if len(runs) == 1:
         return runs[0]
     averaged = []
     for rows in zip(*align_seeds(runs), strict=True):
-        averaged.append({name: float(np.mean([row[name] for row in rows])) for name in rows[0]})
+        averaged.append({name: float(np.mean([row.get(name, np.nan) for row in rows])) for name in rows[0]})
     return averaged
 
 

@@ -153,7 +153,7 @@ def _explain_incomparable(claim: Claim, measurements: Measurements) -> str:
     solvers = [name for name in algorithms if measurements.is_baseline(name)]
     if claim.at == "reach" and solvers:
         return f"{' and '.join(solvers)} takes iterations of a solver, not rounds: claim its metric at the end instead"
-    of_claim = table.take(np.flatnonzero(table.frame["algo"].isin(algorithms)))
+    of_claim = table.take(np.flatnonzero(table.frame["algo"].isin(algorithms)).tolist())
     compares_rounds = claim.at == "reach" or (isinstance(claim.at, dict) and "rounds" in claim.at)
     if compares_rounds and (unlike := of_claim.unlike_rounds(claim.metric)):
         return f"{describe_unlike_rounds(unlike)}: claim at: {{bytes: NUMBER}} or {{simulated_seconds: NUMBER}}"

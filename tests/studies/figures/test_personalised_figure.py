@@ -49,7 +49,7 @@ def test_gains_are_in_every_seed_of_cohorts(tmp_path, monkeypatch):
     records = []
     for algo, values in accuracies.items():
         for seed, value in enumerate(values):
-            rows = fake_rows(**{METRIC: value, "val_accuracy": value})
+            rows = [row | {METRIC: value, "val_accuracy": value} for row in fake_rows()]
             records.append(fake_record(tmp_path / f"{algo}{seed}", fake_config(algo, seed=seed), rows))
     runs = build_table(records)
     inputs = FigureInputs(Figure("t"), METRIC, runs, records, tuned=runs, tuned_records=records)
