@@ -51,10 +51,26 @@ def test_results_go_to_a_file(call, name):
     assert Path(name).read_bytes() != before
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["curves.csv", "curves.parquet"])
+def test_curves_go_to_a_file(call, name):
+    """A tidy table: a row for each evaluation, with the keys that vary among the runs."""
+    fake_grid("s", seeds=(0,))
+    code, out, _ = call("results", "s", "--curves", "--out", name)
+    assert code == 0
+    curves = pd.read_csv(name) if name.endswith("csv") else pd.read_parquet(name)
+    assert f"{name}: {len(curves):,} evaluations of 12 runs" in out
+    one = curves[curves["folder"] == "feddualavg-0-0.2-1.0"]
+    assert set(one["algo.client_lr"]) == {0.2}
+    metrics = Record(Path("s/feddualavg-0-0.2-1.0")).metrics
+    pd.testing.assert_frame_equal(one[metrics.columns].reset_index(drop=True), metrics, check_dtype=False)
+
+
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
         (["results"], "required: DIR"),
+        (["results", "s", "--curves"], "give --out curves.parquet, too"),
         (["results", "nowhere"], "there is no folder nowhere"),
         (["results", "empty"], "empty holds no records"),
         (["results", "s", "--metric", "f2"], "metric=f2 was not measured"),

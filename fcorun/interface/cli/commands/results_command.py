@@ -4,12 +4,14 @@ import itertools
 from collections.abc import Sequence
 from statistics import median
 
+from fcorun.base.errors import UserError
 from fcorun.base.metrics import structure_metrics
 from fcorun.base.records.formats import frame_csv, frame_parquet
 from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import load_settings
 from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import (
+    TABLE_WRITERS,
     CommandParser,
     check_output_file,
     load_records_in,
@@ -19,6 +21,7 @@ from fcorun.interface.cli.commands.common_command import (
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import build_table, sort_records
 from fcorun.reports.byte_cap import cap_runs, read_cap
+from fcorun.reports.curves_table import join_curves
 from fcorun.reports.latex import format_best_latex
 from fcorun.reports.monte_carlo import MethodMeans, describe_lost, estimate_methods, estimate_pairs
 from fcorun.reports.paired_tests import MIN_SEEDS, PairedDifferences, compare_pairs, smallest_p_value
@@ -56,8 +59,12 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--errors", action="store_true", help=help_text)
     help_text = "compare at equal uploads, those of all points of an algorithm counted: bytes=1.4e6"
     parser.add_argument("--cap", metavar="bytes=NUMBER", help=help_text)
+    help_text = "write each evaluation of each run to FILE (.csv, .parquet), in place of a row for each run"
+    parser.add_argument("--curves", action="store_true", help=help_text)
     arguments = parser.parse_args(argv)
-    check_output_file(arguments.out, list(_WRITERS), arguments.force)
+    if arguments.curves and arguments.out is None:
+        raise UserError("--curves writes the evaluations of the runs to a file: give --out curves.parquet, too")
+    check_output_file(arguments.out, list(TABLE_WRITERS if arguments.curves else _WRITERS), arguments.force)
     out = Terminal()
     root = arguments.folders[0] if len(arguments.folders) == 1 else None
     settings = load_settings(*arguments.folders)
@@ -105,14 +112,18 @@ def run(argv: Sequence[str]) -> int:
             out.print(f"{key} divides the same rows again: such repetitions are not independent, and p is too small, "
                       "or an error")  # fmt: skip
     if arguments.out is not None:
-        table = _WRITERS[arguments.out.suffix](runs, metric)
+        if arguments.curves:
+            curves = join_curves(runs, records)
+            content = f"{len(curves):,} evaluations of {len(runs)} runs"
+            table = TABLE_WRITERS[arguments.out.suffix](curves)
+        else:
+            content = f"{len(runs)} runs, {len(runs.frame.columns)} columns"
+            table = _WRITERS[arguments.out.suffix](runs, metric)
         write_atomically(arguments.out, table)
         for line in warn_of_formulas([arguments.out]):
             out.print(line)
         if arguments.out.suffix == ".tex":
             content = "the best points"
-        else:
-            content = f"{len(runs)} runs, {len(runs.frame.columns)} columns"
         out.print(f"{arguments.out}: {content}")
     return 0
 
