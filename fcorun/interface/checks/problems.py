@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.configuration.search_path import user_config_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks.property_check import require, require_at_most, require_finite
+from fcorun.methods.problem.problem import Problem, Vector
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
 
@@ -30,6 +32,7 @@ SMALL = (
     *("data=lasso", "data.features=20", "data.nonzeros=5", "data.clients=6", "data.samples=12"),
     *("data.validation_samples=4", "clients_per_round=3", "batch_size=5", "rounds=4", "eval_every=2"),
 )
+_MAX_SWEEPS = 10_000  # over coordinates: more than the small problems of checks need
 FEDAVG = ("reg=none", "algo=fedavg", "algo.client_lr=0.01", "algo.server_lr=1", "rounds=2")  # for a few rounds
 
 
@@ -120,6 +123,49 @@ def numpy_seed(seed: int) -> Iterator[None]:
         yield
     finally:
         np.random.set_state(state)
+
+
+def minimize_squares(x: np.ndarray, y: np.ndarray, client: np.ndarray | None, strength: float) -> np.ndarray:
+    """Return the weights w that minimize the mean of (x w + b - y)^2 plus strength |w|_1, and then the intercept b.
+
+    The minimum over one coordinate after the other needs no program that would be compiled. With the ``client`` of each
+    row, clients have intercepts of their own, and the weights are returned alone.
+    """
+    groups = np.zeros(len(y), int) if client is None else client
+    sizes = np.bincount(groups)
+    deviations = []
+    for column in (*x.T, y):
+        deviations.append(column - (np.bincount(groups, column) / sizes)[groups])
+    products = np.cov(deviations, bias=True)
+    weights = np.zeros(x.shape[1])
+    for _ in range(_MAX_SWEEPS):
+        before = weights.copy()
+        for j, row in enumerate(products[:-1]):
+            slope = row[-1] - row[:-1] @ weights + row[j] * weights[j]
+            weights[j] = np.sign(slope) * max(abs(slope) - strength / 2, 0.0) / row[j]
+        if np.array_equal(weights, before):
+            break
+    return weights if client is not None else np.append(weights, np.mean(y - x @ weights))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingProblem(Problem):
+    """A problem that records the steps of its proxes, and the points of its losses."""
+
+    steps: list[float] = field(default_factory=list)
+    points: list[np.ndarray] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, problem: Problem) -> "RecordingProblem":
+        return cls(**{field.name: getattr(problem, field.name) for field in fields(Problem)})
+
+    def prox(self, w: Vector, t: jax.Array | float) -> Vector:
+        jax.debug.callback(lambda step: self.steps.append(float(np.min(step))), t)
+        return super().prox(w, t)
+
+    def _loss(self, w: Vector, batch: Any) -> jax.Array:
+        jax.debug.callback(lambda point: self.points.append(flat(point)), w)
+        return super()._loss(w, batch)
 
 
 def check_rounds(config: Callable[[Path], Config]) -> None:
