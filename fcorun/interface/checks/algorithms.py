@@ -36,6 +36,7 @@ from fcorun.interface.checks.problems import (
     engine_of,
     flat,
     minimize_squares,
+    numbers_of,
     numpy_seed,
     ragged,
     record_of,
@@ -390,8 +391,12 @@ def check_resuming(case: AlgorithmCase) -> None:
         require_same_records("a run resumed after round 2", resumed, case.uninterrupted)
 
 
-def check_grid_equals_single_runs(case: AlgorithmCase) -> None:
-    """Require that runs in a grid give the numbers of single runs, even if another run of the grid diverges."""
+def check_grid_equals_single_runs(case: AlgorithmCase) -> str:
+    """Require that runs in a grid give the numbers of single runs, even if another run of the grid diverges.
+
+    Each number of the algorithm must lead to another solution where it alone changes. Returns the remark which do not,
+    if an option that is a text, as the kind of an optimizer, may leave them out.
+    """
     base = case.config("precision=float64", *case.exact_overrides)
     experiment = prepare(base)
     values = numeric_fields(resolve_auto(experiment, load_data(experiment))[0].algo)
@@ -401,7 +406,16 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> None:
         (point,) = grid(base, {f"algo.{key}": [factor * value] for key, value in values.items()} | rest)
         return point
 
-    points = [scaled_config(1), scaled_config(0.5), *grid(base, {case.regularizer_number: [0.3]})]
+    def change_number(key: str) -> Config:
+        """Return a configuration with half of a number, or with twice the number where half is refused."""
+        half = scaled_config(1, **{f"algo.{key}": [0.5 * values[key]]})
+        try:
+            numbers_of(half)
+        except UserError:
+            return scaled_config(1, **{f"algo.{key}": [2 * values[key]]})
+        return half
+
+    points = [scaled_config(1), *map(change_number, values), *grid(base, {case.regularizer_number: [0.3]})]
     diverging = grid(base, {"algo.client_lr": [TOO_LARGE]}) if case.has_field("client_lr") else []
     batch = snapshots(*points, *diverging)
     last = batch[-1]
@@ -429,14 +443,22 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> None:
                 pair = (of_batch.metrics[name][g], single.metrics[name][0])
                 require_close(label, *pair, rtol=tolerance, atol=1e-20)  # a certificate is the square of rounding
     ends = last.client_models or last.solution
-    first, halved, strong = (flat({name: value[g] for name, value in ends.items()}) for g in (0, 1, 2))
+    first, *others, strong = (flat({name: value[g] for name, value in ends.items()}) for g in range(len(points)))
     require(not case.traits.psi_sides or not np.array_equal(first, strong),
             f"{case.regularizer_number}=0.3 should lead to another solution, and leads to the same: psi does not reach "
             "the run, as in a prox whose step is 0")  # fmt: skip
-    if set(values) <= {"tolerance", "ridge"}:
-        return  # a solver's tolerance need not be seen in the solution, nor the ridge of fits that are expanded
-    require(not np.allclose(first, halved, rtol=1e-4), "half of its numbers should lead to another solution, and lead "
-                                                       "to the same: they do not reach the run")  # fmt: skip
+    without_effect = []
+    for (key, value), other in zip(values.items(), others, strict=True):
+        # a solver's tolerance need not be seen in the solution, nor the ridge of fits that are expanded, nor half of 0
+        may_leave_same = key in ("tolerance", "ridge") or not np.any(value)
+        if not may_leave_same and np.allclose(first, other, rtol=1e-9, atol=0.0):
+            without_effect.append(f"algo.{key}")
+    if not without_effect:
+        return ""
+    remark = f"another {', '.join(without_effect)} should lead to another solution, and leads to the same"
+    options = [field.name for field in fields(case.algorithm) if isinstance(getattr(case.algorithm, field.name), str)]
+    require(options, f"{remark}: the number does not reach the run")
+    return f"{remark}, unless algo.{options[0]} leaves it out"
 
 
 def check_declared_metrics(case: AlgorithmCase) -> None:

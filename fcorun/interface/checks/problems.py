@@ -86,7 +86,7 @@ def snapshots(*configs: Config, engine: Engine | None = None) -> list[Snapshot]:
     """
     engine = engine or engine_of(configs[0])
     with use_precision(engine.federation.precision):
-        return list(engine.run([_numbers(config) for config in configs]))
+        return list(engine.run([numbers_of(config) for config in configs]))
 
 
 def record_of(config: Config, folder: Path, watch: Watcher | None = None) -> Record:
@@ -94,7 +94,8 @@ def record_of(config: Config, folder: Path, watch: Watcher | None = None) -> Rec
     return run_experiments([prepare(config)], [folder], watch, pictures=False)[0]
 
 
-def _numbers(config: Config) -> dict[str, dict[str, float]]:
+def numbers_of(config: Config) -> dict[str, dict[str, float]]:
+    """Return the numbers in which runs of one program differ. Raises UserError for a refused configuration."""
     experiment = prepare(config)
     return resolve_auto(experiment, load_data(experiment))[0].numbers()
 
@@ -193,7 +194,7 @@ def compare_devices(
     operators, after two rounds of ``runs`` runs, whose numbers are multiplied by 1, 0.9, ...
     """
     with use_precision(config["precision"]):
-        values = _numbers(config)
+        values = numbers_of(config)
         points = [jax.tree.map(lambda value, factor=1 - 0.1 * g: value * factor, values) for g in range(runs)]
 
         def run_on(n_devices: int) -> tuple[Any, Any]:

@@ -144,6 +144,16 @@ class WithoutStep(Mine):
         return problem.prox(server + mean, 0.0)
 
 
+@dataclass(frozen=True)
+class Unread(Mine):
+    momentum: float = 0.5
+
+
+@dataclass(frozen=True)
+class UnreadByKind(Unread):
+    kind: str = "plain"
+
+
 class Scaled(Mine):
     def output(self, problem, server):
         return 2 * server
@@ -258,6 +268,7 @@ def case(user_module, tmp_path):
         ("Mine", algorithms.check_received_model, ""),
         ("Elsewhere", algorithms.check_received_model, "local() should take a gradient at the model that received_m"),
         ("WithoutStep", algorithms.check_grid_equals_single_runs, "0.3 should lead to another solution"),
+        ("Unread", algorithms.check_grid_equals_single_runs, "another algo.momentum should lead to another solution"),
         ("Mine", algorithms.check_initial_model, ""),
         ("Scaled", algorithms.check_initial_model, "before the first round should be 1 and is 2 at entry 19"),
         ("Mine", algorithms.check_reaches_optimum, "its traits say exact=smooth, and are 0.0"),
@@ -284,6 +295,14 @@ def test_both_sides_of_a_where_are_a_remark(case):
     (result,) = run_checks([algorithms.check_local_steps], case(algorithms.AlgorithmCase, "Both"))
     assert result.status == "passed"
     assert "on both sides of a where" in result.message
+
+
+@pytest.mark.slow
+def test_a_number_that_an_option_may_leave_out_is_a_remark(case):
+    (result,) = run_checks([algorithms.check_grid_equals_single_runs], case(algorithms.AlgorithmCase, "UnreadByKind"))
+    assert result.status == "passed"
+    assert "another algo.momentum" in result.message
+    assert result.message.endswith("unless algo.kind leaves it out")
 
 
 def failures(results):
