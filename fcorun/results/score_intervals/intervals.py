@@ -1,9 +1,11 @@
 """Intervals of the scores of a record's held-out rows, and of the differences of two records, with their warnings."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -440,8 +442,6 @@ def _count_units(
 
 def _delong(row: IntervalRow, models: Sequence[HeldOutRows], resample: str, options: ScoreOptions) -> IntervalRow:
     """Return the interval of an area under the curve, or of a difference, by its estimated covariance."""
-    from scipy.special import ndtr, ndtri  # scipy.stats takes longer to import than all else takes
-
     cluster = None if resample == "rows" else unit_names(models[0], resample)
     scores = np.stack([rows.log_odds for rows in models])
     _, covariance = auc_covariance(models[0].target == 1, scores, cluster)
@@ -450,11 +450,11 @@ def _delong(row: IntervalRow, models: Sequence[HeldOutRows], resample: str, opti
     low = high = float("nan")
     p_value = None
     if variance > np.finfo(float).eps ** 2:  # an area of 1 has none
-        margin = float(-ndtri(options.tail)) * variance**0.5
+        margin = -NormalDist().inv_cdf(options.tail) * variance**0.5  # SciPy takes longer to import than all else
         least = 1.0 - len(models)  # 0 of an area, -1 of a difference
         low = max(row.estimate - margin, least)
         high = min(row.estimate + margin, 1.0)
         if len(models) > 1:
-            p_value = float(2 * ndtr(-abs(row.estimate) / variance**0.5))
+            p_value = math.erfc(abs(row.estimate) / (2 * variance) ** 0.5)
     method = DELONG if resample == "rows" else OBUCHOWSKI
     return replace(row, method=method, low=low, high=high, p_value=p_value, samples=None)
