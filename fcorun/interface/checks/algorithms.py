@@ -531,8 +531,8 @@ def check_two_devices(case: AlgorithmCase) -> None:
     # the cohort of 3 clients is that of other checks, whose program of one device is compiled, and is padded on two
     [(difference, count_difference)] = compare_devices(case.config("precision=float64"), [2])
     require(
-        difference <= 1e-12,
-        f"numbers of two devices should equal those of one device to 1e-12, and differ by {difference:.2g}",
+        difference <= 1e-11,  # rounding of sums in another order, which the solves of a second-order method enlarge
+        f"numbers of two devices should equal those of one device to 1e-11, and differ by {difference:.2g}",
     )
     allowed = 0.02 if case.has_field("tolerance") or case.has_field("iterations") else 0.0
     require(
