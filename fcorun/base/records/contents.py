@@ -303,6 +303,17 @@ class StabilityContent(TypedDict, total=False):
     warnings: list[str]
 
 
+class PermutationContent(TypedDict, total=False):
+    """The content of permutation.json."""
+
+    identity: str
+    label: str
+    status: str
+    n: Count
+    statement: list[str]
+    warnings: list[str]
+
+
 class FigureAbout(TypedDict, total=False):
     """The content of figure.json."""
 
@@ -491,4 +502,5 @@ CONFIG = RecordFile("config.yaml", _RecordConfig)
 ENCODING = RecordFile("encoding.json", EncodingFile)
 SELECTION = RecordFile("selection.json", SelectionContent, STUDY_AGAIN)
 STABILITY = RecordFile("stability.json", StabilityContent, STUDY_AGAIN)
+PERMUTATION = RecordFile("permutation.json", PermutationContent, STUDY_AGAIN)
 FIGURE = RecordFile("figure.json", FigureAbout, STUDY_AGAIN)

@@ -68,6 +68,7 @@ CLIENT_INTERCEPTS = "client_intercepts"  # the parameter of a solution with the 
 TRAIN = "train"  # a set of rows
 OUT_OF_FOLD = "out_of_fold"  # another one
 SELECTION_FILE = contents.SELECTION.name  # the result of a selection
+PERMUTATION_FILE = contents.PERMUTATION.name  # the result of a permutation test
 STABILITY_FILE = contents.STABILITY.name  # the result of a stability selection
 BASELINE_HAZARD_FILE = "baseline_hazard.csv"  # the cumulative baseline hazard of each client, of times to events
 AT_SITES = "at their sites"  # the value of summary["personal_models"] for a study over sites

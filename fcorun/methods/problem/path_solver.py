@@ -138,6 +138,29 @@ def solve_path(problems: Sequence[Problem], batch: Batch, tolerance: float) -> I
         yield PathPoint(state.parameters(problem), excess, excess <= state.goal)
 
 
+class RowsPoint(NamedTuple):
+    """The parameters (p,) that minimize, an intercept last, and whether their bound reaches the tolerance."""
+
+    theta: Float[np.ndarray, " p"]
+    certified: bool
+
+
+def solve_rows(
+    objective: LinearModel,
+    rows: PathRows,
+    has_intercept: bool,
+    penalties: Sequence[WeightedPenalty],
+    tolerance: float,
+) -> Iterator[RowsPoint]:
+    """Yield the minima of ``solve_path`` for rows that are prepared once, as for many targets of the same features."""
+    state = _PathState(objective, rows, has_intercept, tolerance)
+    for penalty in penalties:
+        excess = state.find_minimum(penalty)
+        if excess is None:
+            return
+        yield RowsPoint(state.theta.copy(), excess <= state.goal)
+
+
 def minimize(
     problem: Problem,
     batch: Batch,

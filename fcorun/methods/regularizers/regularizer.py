@@ -82,7 +82,9 @@ class Regularizer(PluginBase, ABC):
         return getattr(self, "relative", None)
 
     def with_value(self, field_name: str, value: float) -> Self:
-        """Return a copy with another strength or radius."""
+        """Return a copy with another strength or radius; the same psi for the name "", of one that has neither."""
+        if not field_name:
+            return self
         relative = {"relative": None} if field_name == "strength" and hasattr(self, "relative") else {}
         return replace(self, **{field_name: float(value)}, **relative)
 

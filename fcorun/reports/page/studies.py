@@ -1,11 +1,11 @@
-"""The studies of the page: figures with their claims, selections of a strength, stability selections."""
+"""The studies of the page: figures with their claims, selections of a strength, stability selections, permutations."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcorun.base.records.contents import FIGURE, SELECTION, STABILITY
-from fcorun.base.records.record import SELECTION_FILE, STABILITY_FILE
+from fcorun.base.records.contents import FIGURE, PERMUTATION, SELECTION, STABILITY
+from fcorun.base.records.record import PERMUTATION_FILE, SELECTION_FILE, STABILITY_FILE
 from fcorun.base.records.tables import CLAIMS, FIGURE_TABLE, NESTED, SELECTION_CURVE, STABILITY_FEATURES
 from fcorun.reports.page import elements
 from fcorun.reports.page.elements import csv_table, parse_float, read_table
@@ -13,7 +13,7 @@ from fcorun.reports.page.models import curve_pictures
 from fcorun.results.score_intervals.score_table import read_scored_record
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure
-STUDY_FILES = (CLAIMS_CSV, SELECTION_FILE, STABILITY_FILE)
+STUDY_FILES = (CLAIMS_CSV, SELECTION_FILE, STABILITY_FILE, PERMUTATION_FILE)
 FIGURE_JSON = FIGURE.name
 _MAX_LINES = 40  # coefficients or features in a chart
 _CLAIM_COLUMNS = ("holds", "algo", "says", "measured", "wanted", "test", "note")
@@ -33,7 +33,7 @@ def is_figure(folder: Path) -> bool:
 
 def check_study(folder: Path) -> None:
     """Raise UserError, which names the file, for a damaged file of a study."""
-    for file in (FIGURE, SELECTION, STABILITY):
+    for file in (FIGURE, SELECTION, STABILITY, PERMUTATION):
         file.check_file(folder)
 
 
@@ -56,6 +56,7 @@ def add_study_sections(page: elements.Page, folder: Path, *, single_figure: bool
         *_add_figure(page, folder, name, single_figure),
         *_add_selection(page, folder, name),
         *_add_stability(page, folder, name),
+        *_add_permutations(page, folder, name),
     ]
 
 
@@ -195,6 +196,22 @@ def _add_stability(page: elements.Page, folder: Path, name: str) -> list[str]:
     )
     text += f", chosen on at least {threshold:g} of the halves{about.get('judged', '')}"
     return [text + _describe_status(str(about.get("status")))]
+
+
+def _add_permutations(page: elements.Page, folder: Path, name: str) -> list[str]:
+    """Add the section of a permutation test, if the folder has one, and return sentences about it."""
+    about = PERMUTATION.read(folder)
+    if "statement" not in about:
+        return _describe_unfinished(about)
+    statement = list(map(str, about["statement"]))
+    caption = f"Each score of {about.get('n')} permutations of the targets, and of the targets as they are (the line)."
+    page.add_section(
+        f"permutation-{len(page.sections)}",
+        f"Permutation test {name}",
+        elements.bullet_list([*statement, *map(str, about.get("warnings", ()))]),
+        elements.embed_picture(folder / "permutation.png", caption),
+    )
+    return [f"{about.get('label', name)}: {statement[0]}"]
 
 
 def _describe_unfinished(about: dict[str, Any]) -> list[str]:

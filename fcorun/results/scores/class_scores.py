@@ -24,6 +24,7 @@ class Accuracy(ClassScore):
     label = "accuracy"
     metric = "val_accuracy"
     higher = True
+    is_permuted = True
     needs_threshold = True
     places = Places(table=2, page=7, terminal=9, verdict=9, headline=4)
 

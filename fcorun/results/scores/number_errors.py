@@ -16,6 +16,7 @@ class R2(NumberScore):
     label = "R\N{SUPERSCRIPT TWO}"
     long_label = "R\N{SUPERSCRIPT TWO}, share of the variance explained"
     higher = True
+    is_permuted = True
     places = Places(table=11, page=4, terminal=4, verdict=7, headline=3, by_client=True, brief=True)
 
     def of_rows(self, rows: WeightedRows) -> np.ndarray:

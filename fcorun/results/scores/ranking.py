@@ -17,6 +17,7 @@ class Auc(TwoClassScore):
     metric = "val_auc"
     long_label = "AUC (0.5: chance, 1: perfect)"
     higher = True
+    is_permuted = True
     ranks_rows = True
     has_delong_intervals = True
     places = Places(table=8, page=2, terminal=1, verdict=2, headline=1, by_client=True, brief=True)

@@ -62,6 +62,7 @@ class Score(ABC):
         has_delong_intervals: whether the score is an area of which DeLong's covariance gives intervals, too.
         depends_on_model: False for a property of the rows alone, whose differences between models say nothing.
         metric: the metric of a run that measures the score on validation rows, or "".
+        is_permuted: whether ``fcorun permute`` compares the score with those of permuted targets.
         in_scores_csv: False for a score that scores.csv has by another name, as the loss of an objective.
         places: where the score stands in lists.
     """
@@ -76,6 +77,7 @@ class Score(ABC):
     has_delong_intervals: ClassVar[bool] = False
     depends_on_model: ClassVar[bool] = True
     metric: ClassVar[str] = ""
+    is_permuted: ClassVar[bool] = False
     in_scores_csv: ClassVar[bool] = True
     places: ClassVar[Places] = Places()
 

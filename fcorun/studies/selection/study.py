@@ -24,6 +24,7 @@ from fcorun.base.records.record import (
     IN_USE,
     LOCK_FILE,
     PAGE_FILES,
+    PERMUTATION_FILE,
     PREDICTIONS_FILE,
     REFIT_FOLDER,
     SELECTION_FILE,
@@ -58,8 +59,10 @@ _RESULT_FILES = (
     *OUT_OF_FOLD_FILES,
     *("selection.csv", "curve.csv", "path.csv", "selection.png", "selection.pdf"),
     *("stability.csv", "clients.csv", "stability.png", "stability.pdf"),
+    *("permutations.csv", "permutation.png", "permutation.pdf"),
     *("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png", "brain.pdf"),
 )
+_STUDY_FILES = {"select": SELECTION_FILE, "stability": STABILITY_FILE, "permute": PERMUTATION_FILE}
 Log = Callable[[str], Any]
 ReduceFit = Callable[[str, PathFit], PathFit]
 Result = TypeVar("Result", bound="StudyResult")
@@ -74,16 +77,20 @@ class PreparedStudy(NamedTuple):
     identity: str
 
 
-def prepare_study(experiment: PreparedExperiment, command: str, varies_strength: bool = True) -> PreparedStudy:
+def prepare_study(
+    experiment: PreparedExperiment, command: str, varies_strength: bool = True, keeps_strength: bool = False
+) -> PreparedStudy:
     """Prepare the experiment of a study, whose path replaces ``reg.strength``, and load its data.
 
-    Without ``varies_strength``, the study has one strength, which the algorithm may ignore.
+    Without ``varies_strength``, the study has one strength, which the algorithm may ignore. With ``keeps_strength`` it
+    is that of the experiment, which then belongs to the identity.
 
     Raises:
         UserError: the rows cannot be divided, or the machine has fewer devices than the experiment wants.
     """
     check_devices([experiment])
-    parameter = check_study(experiment, command, varies_strength)
+    check_settings(experiment, command)
+    parameter = "" if keeps_strength else find_path_parameter(experiment, varies_strength)
     data = load_data(experiment)
     reason = data.train.why_not_in_memory
     if reason and not data.train.stays_at_sites:  # sites compute their parts of the fits
@@ -99,8 +106,13 @@ def check_study(experiment: PreparedExperiment, command: str, varies_strength: b
 
     Raises UserError for an experiment of which no rows can be held out.
     """
+    check_settings(experiment, command)
+    return find_path_parameter(experiment, varies_strength)
+
+
+def check_settings(experiment: PreparedExperiment, command: str) -> None:
+    """Raise UserError for settings with which no rows can be held out."""
     settings = experiment.settings
-    parameter = find_path_parameter(experiment, varies_strength)
     if settings.imputations and command != "select":
         raise UserError(f"`imputations={settings.imputations}`: {command} imputes nothing, and fills gaps once by the "
                         "rows of each half: leave imputations out")  # fmt: skip
@@ -119,7 +131,6 @@ def check_study(experiment: PreparedExperiment, command: str, varies_strength: b
             reason = f"is the gap to one optimum, and {command} has many problems"
         if reason:
             raise UserError(f"`stop.{name}` {reason}: give `stop={{change:1e-5}}`, or `null`")
-    return parameter
 
 
 @dataclass(frozen=True)
@@ -174,7 +185,7 @@ class Study:
             path=path,
             subsets=subsets,
             folder=Path(out or default_folder),
-            study_file={"select": SELECTION_FILE, "stability": STABILITY_FILE}[command],
+            study_file=_STUDY_FILES[command],
             identity=identity,
             label=f"{command} algo={names['algo']} data={names['data']} reg={names['reg']}",
         )
@@ -299,7 +310,9 @@ def delete_files(folder: Path, names: Iterable[str]) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def describe_study(study: Study, subsets: str, by: str, use: str, notes: Iterable[str]) -> list[str]:
+def describe_study(
+    study: Study, subsets: str, by: str, use: str, notes: Iterable[str], strength: str = ""
+) -> list[str]:
     """Return the lines to print before a study begins.
 
     Args:
@@ -307,6 +320,7 @@ def describe_study(study: Study, subsets: str, by: str, use: str, notes: Iterabl
         by: "rows", "clients", or "data.fold".
         use: the use of validation and test rows, which a study leaves aside.
         notes: lines of the command, which precede those about the data.
+        strength: the strength of a study without a path, "strength=0.1"; empty: the study has a path.
     """
     experiment, data, path = study.experiment, study.data, study.path
     values = f"{path.length} values of {path.param_name}"
@@ -323,7 +337,7 @@ def describe_study(study: Study, subsets: str, by: str, use: str, notes: Iterabl
     if left_aside:
         rows += f"; {' and '.join(left_aside)} are left aside and {use}"
     values += f" from {first:.4g} to {last:.4g} ({path.range_description})"
-    lines = [f"{study.label}: {values}, {subsets} by {by} of {rows}"]
+    lines = [f"{study.label}: {strength or values}, {subsets} by {by} of {rows}"]
     keeps_clients_whole = by == "clients" or (by == "data.fold" and marks_whole_clients(data))
     if not keeps_clients_whole and experiment.data.dependence_warning:
         lines.append(word(f"`data={experiment.names['data']}`: {experiment.data.dependence_warning}"))

@@ -10,12 +10,12 @@ from fcorun.experiment.configuration.search_path import use_config_dir
 
 # each command is a module of this package, NAME_command, with a function ``run``
 COMMANDS = (
-    *("select", "stability", "compare", "figure", "help", "list", "new", "check"),
+    *("select", "stability", "permute", "compare", "figure", "help", "list", "new", "check"),
     *("results", "report", "plot", "weights", "infer", "scores", "predict", "cite", "rm"),
     *("plan", "site"),
 )
 
-STUDIES = ("select", "stability", "compare")  # draw many pictures
+STUDIES = ("select", "stability", "permute", "compare")  # draw many pictures
 
 
 def main(argv: Sequence[str]) -> int:

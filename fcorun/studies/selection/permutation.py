@@ -1,0 +1,177 @@
+"""Permutations of targets within clients, and the scores that a permutation test compares.
+
+The null hypothesis is that features tell nothing of the target within a client: then the targets of its rows, or of
+its groups of one size, may be exchanged, and the observed score is one of 1 + n equally likely ones (Ojala and
+Garriga, J. Mach. Learn. Res. 2010, test 1; Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 2010, for the p value).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from fcorun.base.config import Count
+from fcorun.base.errors import UserError
+from fcorun.base.records.record import OUT_OF_FOLD, SHARED
+from fcorun.base.system.random_streams import random_stream
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.methods.objectives.objective import Objective
+from fcorun.results.model_outputs import compute_losses
+from fcorun.results.models.predictions import describe_output
+from fcorun.results.scores.score import Score, scores_of_task
+from fcorun.results.scores.weighted_rows import WeightedRows
+
+SUPPORT = "support"  # the number of features with a coefficient
+_ROUNDING = 1e-12  # between equal means of scores
+
+
+@dataclass(frozen=True)
+class PermutationOptions:
+    """Options of ``fcorun permute``, beside a configuration.
+
+    Attributes:
+        n: the number of permutations.
+        folds: the number of folds, at least 2; None: 5, but with by=clients at most the number of clients.
+        by: "rows" holds out rows of each client, "clients" whole clients.
+        points: the number of values of the path on which each permutation chooses, at least 2.
+        range: the least and the largest strength or radius of the path; None: computed from each permutation.
+    """
+
+    n: Count = 1000
+    folds: Count | None = None
+    by: Literal["rows", "clients"] = "rows"
+    points: Count = 10
+    range: list[float] | None = None
+
+    def __post_init__(self):
+        for name in ("folds", "points"):
+            value = getattr(self, name)
+            if value is not None and value < 2:
+                raise UserError(f"`{name}={value}` must be at least 2")
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanges:
+    """The rows that exchange their targets: the rows (k, length) of each set of k equally long units of a client."""
+
+    sets: Sequence[Int[np.ndarray, "k length"]]
+
+    @classmethod
+    def of_data(cls, data: FederatedData) -> "Exchanges":
+        """Return the exchanges within clients: of rows, or of whole groups of one size.
+
+        A group with rows of several clients keeps its targets. Raises UserError if no targets can change.
+        """
+        client = data.train.known_client
+        group = np.arange(len(client)) if data.train.group is None else data.train.group
+        units = np.unique(group, return_inverse=True)[1]
+        by_size: dict[tuple[int, int], list[np.ndarray]] = defaultdict(list)
+        for rows in np.split(np.argsort(units, kind="stable"), np.cumsum(np.bincount(units))[:-1]):
+            if (client[rows] == client[rows[0]]).all():
+                by_size[int(client[rows[0]]), len(rows)].append(rows)
+        sets = [np.stack(of_size) for of_size in by_size.values() if len(of_size) > 1]
+        what = "rows" if data.train.group is None else "groups of equal size of `data.group`"
+        if not sets:
+            raise UserError(f"no client has two {what}, whose targets could be exchanged: leave `fcorun permute` out, "
+                            "or take larger clients")  # fmt: skip
+        if not any((data.train.y[rows] != data.train.y[rows[:1]]).any() for rows in sets):
+            raise UserError(f"the {what} of each client have the same targets, so that no permutation within clients "
+                            "changes them: take clients with several classes or values")  # fmt: skip
+        return cls(sets)
+
+    def permute(self, y: Shaped[np.ndarray, " N"], rng: np.random.Generator) -> Shaped[np.ndarray, " N"]:
+        """Return the targets after a random exchange."""
+        permuted = y.copy()
+        for rows in self.sets:
+            permuted[rows] = y[rows[rng.permutation(len(rows))]]
+        return permuted
+
+    def targets_of(self, number: int, y: Shaped[np.ndarray, " N"], seed: int) -> Shaped[np.ndarray, " N"]:
+        """Return the targets of permutation ``number``, by (seed, number) alone; number 0 are the observed ones."""
+        return self.permute(y, random_stream(seed, "permute", number)) if number else y
+
+
+@dataclass(frozen=True, eq=False)
+class FoldScores:
+    """The scores of a permutation test: each the mean over the folds of the score of a fold.
+
+    Attributes:
+        objective, data: the model, and the rows with their observed targets.
+        fold: the fold of each row, from 0, (N,).
+        has_support: whether features have a coefficient each.
+    """
+
+    objective: Objective
+    data: FederatedData
+    fold: Int[np.ndarray, " N"]
+    has_support: bool
+
+    @property
+    def scores(self) -> list[Score]:
+        """The scores of the task, in the order of scores.csv."""
+        return [score for score in scores_of_task(self.data.target_task) if score.is_permuted]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the statistics."""
+        return [*(score.name for score in self.scores), *([SUPPORT] if self.has_support else [])]
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the statistics in a sentence."""
+        return [*(score.label for score in self.scores), *(["features with a coefficient"] if self.has_support else [])]
+
+    def choose(self, y: Shaped[np.ndarray, " N"], outputs: Float[np.ndarray, "P N *classes"]) -> int:
+        """Return the position on the path with the least mean loss of the rows out of fold."""
+        if len(outputs) == 1:
+            return 0
+        offset = 0.0 if self.data.train.offset is None else self.data.train.offset
+        client = self.data.train.known_client
+        losses = [compute_losses(self.objective, output + offset, y, client)["loss"].mean() for output in outputs]
+        if np.isnan(losses).all():
+            raise UserError("a fold has no finite solution at any value of the path: give `range=[LOW,HIGH]`")
+        return int(np.nanargmin(losses))
+
+    def compute(
+        self, y: Shaped[np.ndarray, " N"], output: Float[np.ndarray, " N *classes"], support: float
+    ) -> Float[np.ndarray, " S"]:
+        """Return the statistics of outputs out of fold, nan where none is defined.
+
+        A fold that does not define a score, as one with a single class has no AUC, does not count in its mean.
+        """
+        rows = replace(self.data.train, y=y)
+        clients = self.data.client_of_row("train")
+        options = {"clients": clients, "split": OUT_OF_FOLD, "model": SHARED}
+        predictions = describe_output(self.objective, self.data, rows, output, **options)
+        scored = WeightedRows.each_once(predictions.to_scored_rows().in_groups(self.fold))
+        values = []
+        for score in self.scores:
+            of_folds = score.of_rows(scored)[0]
+            is_defined = ~np.isnan(of_folds)
+            values.append(float(of_folds[is_defined].mean()) if is_defined.any() else np.nan)
+        if self.has_support:
+            values.append(support)
+        return np.array(values)
+
+
+def compute_p_values(table: Float[np.ndarray, "1+n S"]) -> Float[np.ndarray, " S"]:
+    """Return (1 + the number of permutations at least as large) / (1 + n), where row 0 is observed.
+
+    A permutation without a value counts as at least as large, so that p is never too small for it.
+    """
+    is_smaller = table[1:] < table[0] - _ROUNDING * np.abs(table[0])
+    return (1 + (~is_smaller).sum(axis=0)) / len(table)
+
+
+def describe_test(labels: Sequence[str], table: Float[np.ndarray, "1+n S"]) -> Iterator[str]:
+    """Yield a sentence for each statistic: the observed value, the permutations', and p."""
+    for label, values, p in zip(labels, table.T, compute_p_values(table), strict=True):
+        if np.isnan(values[1:]).all():
+            yield f"{label} {values[0]:.4g}; no permutation defines it"
+            continue
+        low, median, high = np.nanquantile(values[1:], (0.025, 0.5, 0.975))
+        yield (f"{label} {values[0]:.4g}; permuted {median:.4g} (95 % within {low:.4g} to {high:.4g}); "
+               f"p = {p:.3g} (as much or more by chance)")  # fmt: skip

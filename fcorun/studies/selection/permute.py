@@ -1,0 +1,483 @@
+"""``fcorun permute``: the cross-validation of permuted targets, in chunks that are not computed again."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+from threadpoolctl import threadpool_limits
+
+from fcorun.base.errors import UserError, word
+from fcorun.base.records.formats import READ_ERRORS, columns_csv, json_text, npz_bytes, read_npz
+from fcorun.base.records.record import SHARED
+from fcorun.base.system.files import defer_interruption, wait_for_first, write_atomically
+from fcorun.base.system.machine import available_cores
+from fcorun.data.datasets.subset import SubsetDataset, take_subset
+from fcorun.engine.engine import CompiledPrograms
+from fcorun.experiment.build import build_problem
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.prepare import prepare
+from fcorun.methods.algorithms.algorithm import Baseline
+from fcorun.methods.objectives.objective import LinearModel, is_linear_model
+from fcorun.methods.problem.path_solver import PathRows, WeightedPenalty, has_path_solver, solve_rows
+from fcorun.methods.problem.problem import Batch
+from fcorun.methods.problem.solver import gather_rows, make_strength_max
+from fcorun.reports.pictures.layout import make_figure, pt, style_context
+from fcorun.results.models.coefficients import nonzero_limits
+from fcorun.studies.selection.fitting import PathFitter
+from fcorun.studies.selection.folds import (
+    SubsetMasks,
+    assign_folds,
+    check_global_model,
+    check_subsets,
+    list_marked_folds,
+)
+from fcorun.studies.selection.path import RegularizationPath, build_path
+from fcorun.studies.selection.permutation import (
+    Exchanges,
+    FoldScores,
+    PermutationOptions,
+    compute_p_values,
+    describe_test,
+)
+from fcorun.studies.selection.selection_result import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
+from fcorun.studies.selection.study import (
+    FITS,
+    Log,
+    Study,
+    describe_study,
+    format_title,
+    prepare_study,
+    render_png_and_pdf,
+)
+
+MIN_RATIO = 0.05  # of the least strength to the largest: weaker ones fit permuted targets exactly, and take long
+# of the loss without features: at 1e-4 a row of 700 near the boundary changes its class, and here no score does
+TOLERANCE = 1e-6
+_CHUNK = 10  # permutations in a file
+
+
+@dataclass(frozen=True, eq=False)
+class PathOutputs:
+    """The fits of P values of a path to the folds and to all rows of permuted targets.
+
+    Attributes:
+        outputs: the outputs out of fold, without offsets, (P, N), or (P, N, classes).
+        support: the number of features with a coefficient on all rows, (P,).
+    """
+
+    outputs: Float[np.ndarray, "P N *classes"]
+    support: Float[np.ndarray, " P"]
+
+
+class PathFits:
+    """Fits of any algorithm, by the runs of a selection; programs are compiled once for all permutations."""
+
+    def __init__(self, study: Study):
+        self.study = study
+        self.limits = nonzero_limits(study.experiment, study.data)
+        self.has_support = is_linear_model(type(study.experiment.objective))
+        self.programs: dict[str, CompiledPrograms] = {}
+
+    def fit(self, number: int, y: Shaped[np.ndarray, " N"], path: RegularizationPath) -> PathOutputs:
+        """Return the fits of permutation ``number``, whose targets are ``y``."""
+        study = self.study
+        data = replace(study.data, train=replace(study.data.train, y=y))
+        all_rows = np.ones(len(y), bool)
+        subset = take_subset(data, all_rows, ~all_rows, restandardize=False)
+        parent = f"{study.experiment.fingerprint} permutation {number} of {study.experiment.settings.seed}"
+        experiment = replace(study.experiment, data=SubsetDataset(parent, subset))
+        permuted = replace(study, data=data, path=path)
+        first_rows = data.train.offsets[:-1]
+        row_counts = [np.add.reduceat(rows.train, first_rows, dtype=np.int64) for rows in study.subsets.values()]
+        fitter = PathFitter(experiment, data, path, np.max(row_counts, axis=0), programs=self.programs)
+        outputs: list[np.ndarray] = []
+        support: list[np.ndarray] = []
+
+        def on_fit(i: int, fit: Any) -> None:
+            name = list(study.subsets)[i]
+            if name == ALL_ROWS:
+                if self.has_support:
+                    support.append(self._count(fit.solution["weights"]))
+                return
+            held_out = fit.held_out[SHARED]
+            if not outputs:
+                outputs.append(np.empty((len(held_out), len(y), *held_out.shape[2:])))
+            outputs[0][:, study.subsets[name].validation] = held_out
+
+        fitter.fit([partial(permuted.take_subset, name) for name in study.subsets], on_fit)
+        return PathOutputs(outputs[0], support[0] if support else np.full(len(path.values), np.nan))
+
+    def _count(self, weights: Float[np.ndarray, "P d *classes"]) -> Float[np.ndarray, " P"]:
+        magnitudes = np.abs(weights).reshape(len(weights), len(self.limits), -1)
+        return (magnitudes > self.limits[:, None]).any(axis=2).sum(axis=1).astype(float)
+
+
+@dataclass(frozen=True, eq=False)
+class _FoldRows:
+    """The rows of a fold as the path solver has them; only their targets change.
+
+    Attributes:
+        rows: the training rows, and ``train`` their numbers among all rows, (n,).
+        x: the features of the held-out rows, with ones for an intercept, (p, V), and ``held_out`` their mask, (N,).
+    """
+
+    rows: PathRows
+    train: Int[np.ndarray, " n"]
+    x: Float[np.ndarray, "p V"]
+    held_out: np.ndarray
+
+
+class DirectFits:
+    """Fits of pooled linear models by the path solver, from features that are prepared once for all permutations."""
+
+    def __init__(self, study: Study):
+        self.others = PathFits(study)  # for what the path solver does not certify
+        self.folds: dict[str, _FoldRows] = {}
+        experiment = study.experiment
+        self.limits = self.others.limits
+        with jax.enable_x64(True):
+            self.problem = build_problem(experiment, study.data)
+            self.target_type = study.data.target_task.target_dtype(np.float64)
+            for name, masks in study.subsets.items():
+                subset = study.take_subset(name)
+                batch = gather_rows(subset.data, experiment.settings.client_weighting)
+                rows = PathRows.of_batch(self.problem, batch)
+                train = np.flatnonzero(masks.train)[np.asarray(batch.weight) > 0]
+                held_out = subset.x[subset.validation_rows].astype(np.float64)
+                x = np.ones((len(rows.x), len(held_out)))
+                x[: held_out.shape[1]] = held_out.T * self.problem.scale
+                self.folds[name] = _FoldRows(rows, train, x, masks.validation)
+
+    @staticmethod
+    def applies_to(study: Study) -> bool:
+        """Return whether the path solver fits this algorithm, objective and psi."""
+        experiment = study.experiment
+        algo = experiment.algo
+        if not isinstance(algo, Baseline) or algo.picks_client or experiment.reg.per_client:
+            return False
+        with jax.enable_x64(True):
+            problem = build_problem(experiment, study.data)
+            batch = gather_rows(study.data, experiment.settings.client_weighting)
+            return not experiment.objective.has_client_losses and has_path_solver(problem, batch)
+
+    def fit(self, number: int, y: Shaped[np.ndarray, " N"], path: RegularizationPath) -> PathOutputs:
+        """Return the fits of permutation ``number``, whose targets are ``y``."""
+        objective, reg = self.problem.objective, self.problem.regularizer
+        assert isinstance(objective, LinearModel)
+        d = len(self.limits)
+        has_intercept = "bias" in self.problem.shapes
+        problems = [replace(self.problem, regularizer=reg.with_value(path.param_name, v)) for v in path.values]
+        penalties = [WeightedPenalty.of_problem(problem, d) for problem in problems]
+        outputs = np.empty((len(problems), len(y)))
+        support = np.empty(len(problems))
+        y = y.astype(self.target_type)
+        for name, fold in self.folds.items():
+            rows = fold.rows._replace(y=y[fold.train])
+            points = list(solve_rows(objective, rows, has_intercept, penalties, TOLERANCE))
+            if len(points) < len(problems) or not all(point.certified for point in points):
+                return self.others.fit(number, y, path)
+            theta = np.stack([point.theta for point in points])
+            if name == ALL_ROWS:
+                support[:] = (np.abs(theta[:, :d]) > self.limits).sum(axis=1)
+            else:
+                outputs[:, fold.held_out] = theta @ fold.x
+        return PathOutputs(outputs, support)
+
+
+@dataclass(frozen=True, eq=False)
+class PermutationResult:
+    """The statistics of the targets and of n permutations, in the folder of a study.
+
+    Attributes:
+        table: the statistics, (1 + n, S); row 0 is observed.
+        statement: a sentence for each statistic, and one on the strength.
+    """
+
+    study: Study
+    scores: FoldScores
+    table: Float[np.ndarray, "1+n S"]
+    statement: Sequence[str]
+    warnings: Sequence[str]
+    is_complete: bool = True
+
+    @property
+    def folder(self) -> Path:
+        return self.study.folder
+
+    @property
+    def p_values(self) -> Mapping[str, float]:
+        """The p value of each statistic by name."""
+        return dict(zip(self.scores.names, compute_p_values(self.table).tolist(), strict=True))
+
+    def write_files(self, seconds: float) -> None:
+        """Write permutations.csv, the picture, and permutation.json, last."""
+        names = self.scores.names
+        columns: dict[str, Sequence] = {"permutation": range(len(self.table))}
+        columns |= {name: values.tolist() for name, values in zip(names, self.table.T, strict=True)}
+        contents: dict[str, Any] = {"permutations.csv": columns_csv(columns), **draw_permutations(self)}
+        content = {
+            "identity": self.study.identity,
+            "label": self.study.label,
+            "status": "done",
+            "n": len(self.table) - 1,
+            "observed": dict(zip(names, self.table[0].tolist(), strict=True)),
+            "p": self.p_values,
+            "statement": list(self.statement),
+            "warnings": list(self.warnings),
+            "seconds": seconds,
+        }
+        contents[self.study.study_file] = json_text(content)
+        for name, file_content in contents.items():
+            write_atomically(self.folder / name, file_content)
+
+    def describe(self) -> Iterator[str]:
+        """Yield the lines to print at the end."""
+        yield from self.statement
+        for warning in self.warnings:
+            yield f"warning: {warning}"
+        yield f"permutations.csv, {self.study.study_file}, permutation.png and .pdf in {self.folder}/"
+
+
+def draw_permutations(result: PermutationResult) -> dict[str, bytes]:
+    """Return the contents of permutation.png and .pdf: a histogram of each statistic, and the observed value."""
+    names = result.scores.labels
+    n = len(result.table) - 1
+    with style_context(result.study.experiment.settings.style):
+        title = f"{format_title(result.study.experiment)}: {n:,} permutations of the targets within clients"
+        figure, axes = make_figure(len(names), len(names), height=1.8, title=[title])
+        panels = zip(axes, names, result.table.T, compute_p_values(result.table), strict=True)
+        for ax, name, values, p in panels:
+            permuted = values[1:][np.isfinite(values[1:])]
+            ax.hist(permuted, bins=30, color="0.75", linewidth=0)
+            ax.axvline(values[0], color="C3", linewidth=pt(1.5))
+            ax.set(xlabel=f"{name}\nline: observed {values[0]:.3g}, p = {p:.3g}", ylabel="permutations")
+        return render_png_and_pdf("permutation", figure)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PermutationPlan:
+    """A permutation test that is ready to run.
+
+    Attributes:
+        n: the number of permutations.
+        strength: a sentence on the strength of psi.
+        rescales: whether each permutation has a path of its own, from the strength at which 0 is optimal for it.
+        messages: lines to print before it begins.
+    """
+
+    study: Study
+    exchanges: Exchanges
+    scores: FoldScores
+    n: int
+    strength: str
+    rescales: bool
+    messages: Sequence[str]
+
+    def describe_progress(self) -> list[str]:
+        """Say how many permutations are done, and how many remain."""
+        n_done = sum(len(chunk) for chunk in self.chunks if self.load_chunk(chunk) is not None)
+        return [f"{n_done} of {self.n + 1} fits exist (observed and permuted), {self.n + 1 - n_done} to run "
+                f"({self.study.folder})"]  # fmt: skip
+
+    @property
+    def chunks(self) -> list[range]:
+        """The numbers of the permutations that share a file; 0 is no permutation, but the observed targets."""
+        return [range(start, min(start + _CHUNK, self.n + 1)) for start in range(0, self.n + 1, _CHUNK)]
+
+    def chunk_file(self, chunk: range) -> Path:
+        """Return the file of a chunk."""
+        return self.study.folder / FITS / f"permutations{chunk.start}.npz"
+
+    def load_chunk(self, chunk: range) -> Float[np.ndarray, "k S"] | None:
+        """Return the statistics of a chunk; None if the file is missing, damaged or shorter."""
+        try:
+            table = read_npz(self.chunk_file(chunk))["table"]
+        except READ_ERRORS:
+            return None
+        return table[: len(chunk)] if len(table) >= len(chunk) else None
+
+    def run(self, log: Log = lambda line: None) -> PermutationResult:
+        """Compute what is missing, and write the files. Raises UserError if the folder cannot be used."""
+        began = time.perf_counter()
+        with self.study.claim():
+            table = self.compute(log)
+            warnings = []
+            for name, values in zip(self.scores.labels, table.T, strict=True):
+                if n_undefined := int(np.isnan(values[1:]).sum()):
+                    warnings.append(f"{name} of {n_undefined} permutations is not defined in any fold: they count as "
+                                    "at least as good")  # fmt: skip
+            statement = [*describe_test(self.scores.labels, table), self.strength]
+            result = PermutationResult(self.study, self.scores, table, statement, warnings)
+            result.write_files(time.perf_counter() - began)
+        return result
+
+    def compute(self, log: Log) -> Float[np.ndarray, "1+n S"]:
+        """Return the statistics of all permutations: read from the folder, or else computed and saved in chunks."""
+        tables = {chunk: self.load_chunk(chunk) for chunk in self.chunks}
+        missing = [chunk for chunk, table in tables.items() if table is None]
+        if n_known := self.n + 1 - sum(map(len, missing)):
+            log(word(f"{n_known} of {self.n + 1} fits exist: reused (`force=true` recomputes)"))
+        if not missing:
+            return np.concatenate(list(tables.values()))
+        is_direct = DirectFits.applies_to(self.study)
+        fits = DirectFits(self.study) if is_direct else PathFits(self.study)
+        threads = available_cores() if is_direct else 1
+        if not is_direct:
+            self._estimate(fits, sum(map(len, missing)), log)
+        began = time.monotonic()
+        with defer_interruption(), threadpool_limits(1 if is_direct else None), ThreadPoolExecutor(threads) as pool:
+            futures = {}
+            for chunk in missing:
+                futures[chunk] = pool.submit(copy_context().run, self.compute_chunk, fits, chunk)
+            try:
+                for i, (chunk, future) in enumerate(futures.items()):
+                    wait_for_first({future})
+                    tables[chunk] = future.result()
+                    write_atomically(self.chunk_file(chunk), npz_bytes({"table": tables[chunk]}))
+                    if (i + 1) % max(len(missing) // 10, 1) == 0 and i + 1 < len(missing):
+                        left = (time.monotonic() - began) / (i + 1) * (len(missing) - i - 1) / 60
+                        log(f"{chunk.stop:,} of {self.n + 1:,} fits, about {left:.1f} min left")
+            except BaseException as error:
+                pool.shutdown(cancel_futures=True)
+                if isinstance(error, KeyboardInterrupt):
+                    n_done = sum(len(chunk) for chunk, table in tables.items() if table is not None)
+                    log(word(f"interrupted: {self.study.folder} has {n_done} of {self.n + 1} fits; `the same command` "
+                             "resumes"))  # fmt: skip
+                raise
+        return np.concatenate(list(tables.values()))
+
+    def compute_chunk(self, fits: DirectFits | PathFits, chunk: range) -> Float[np.ndarray, "k S"]:
+        """Return the statistics of some permutations."""
+        return np.stack([self.compute_one(fits, number) for number in chunk])
+
+    def compute_one(self, fits: DirectFits | PathFits, number: int) -> Float[np.ndarray, " S"]:
+        """Return the statistics of one permutation, or of the observed targets, number 0."""
+        study = self.study
+        y = self.exchanges.targets_of(number, study.data.train.y, study.experiment.settings.seed)
+        fitted = fits.fit(number, y, self.path_of(y))
+        position = self.scores.choose(y, fitted.outputs)
+        return self.scores.compute(y, fitted.outputs[position], float(fitted.support[position]))
+
+    def path_of(self, y: Shaped[np.ndarray, " N"]) -> RegularizationPath:
+        """Return the path of permuted targets, which begins where 0 is optimal for them."""
+        path = self.study.path
+        if not self.rescales or y is self.study.data.train.y:
+            return path
+        return replace(path, values=path.values * self._find_strength_max(y) / self._observed_strength_max)
+
+    @cached_property
+    def _observed_strength_max(self) -> float:
+        return self._find_strength_max(self.study.data.train.y)
+
+    def _find_strength_max(self, y: Shaped[np.ndarray, " N"]) -> float:
+        """Return the smallest strength at which 0 is optimal for these targets."""
+        study = self.study
+        with jax.enable_x64(True):
+            data = replace(study.data, train=replace(study.data.train, y=y))
+            return self._strength_max(gather_rows(data, study.experiment.settings.client_weighting))
+
+    @cached_property
+    def _strength_max(self) -> Callable[[Batch], float]:
+        study = self.study
+        reg = study.experiment.reg.with_value(study.path.param_name, 1.0)
+        problem = build_problem(study.experiment.with_resolved(reg=reg), study.data)
+        return make_strength_max(problem, study.data.train.x.shape[1])
+
+    def _estimate(self, fits: PathFits, n_missing: int, log: Log) -> None:
+        """Say how long the permutations take, by a second fit of the observed targets: the first one compiles."""
+        y = self.study.data.train.y
+        fits.fit(0, y, self.study.path)
+        began = time.monotonic()
+        fits.fit(0, y, self.study.path)
+        minutes = (time.monotonic() - began) * n_missing / 60
+        name = self.study.experiment.names["algo"]
+        log(word(f"`algo={name}` is run for each permutation: about {minutes:.2g} min"))
+
+
+def plan_permutations(
+    config: Mapping[str, Any] | PreparedExperiment,
+    options: PermutationOptions,
+    out: str | Path | None = None,
+    keeps_strength: bool = False,
+) -> PermutationPlan:
+    """Check a permutation test, and prepare its folds and exchanges, without writing anything. Raises UserError.
+
+    With ``keeps_strength``, the strength, or radius, is that of the configuration; else each permutation chooses one.
+    """
+    given = prepare(config)
+    reg = given.reg
+    has_strength = hasattr(reg, "strength") or hasattr(reg, "radius")
+    chooses = has_strength and not keeps_strength and given.applies_regularizer
+    prepared = prepare_study(given, "permute", keeps_strength=not chooses)
+    experiment, data = prepared.experiment, prepared.data
+    if data.train.offset is not None:
+        raise UserError("`data.offset` stays with its row, and its target does not where targets are permuted: leave "
+                        "`data.offset` out")  # fmt: skip
+    check_global_model(experiment, "fcorun permute scores one model of all: choose another `algo`")
+    resolved = SelectOptions(folds=options.folds, by=options.by)
+    resolved = resolved.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
+    n_folds = resolved.folds or DEFAULT_FOLDS
+    fold = assign_folds(data, n_folds, options.by, experiment.data.fold_seed(experiment.settings.seed))
+    folds = {f"fold{k + 1}": SubsetMasks(train=fold != k, validation=fold == k) for k in range(n_folds)}
+    check_subsets(experiment, data, folds, options.by)
+    scores = FoldScores(experiment.objective, data, fold, is_linear_model(type(experiment.objective)))
+    if not scores.scores:
+        raise UserError(f"`data.task={data.target_task.name}` has neither accuracy nor R2, which fcorun permute "
+                        "compares: give data of classes or numbers")  # fmt: skip
+    exchanges = Exchanges.of_data(data)
+    if chooses:
+        path = build_path(experiment, data, options.points, options.range, MIN_RATIO)
+        strength = f"each permutation chose its {path.param_name} anew, among {options.points}, by its loss out of fold"
+        if path.param_name == "radius" and options.range is None:
+            raise UserError("a path of radii follows from the targets, which are permuted: give `range=[LOW,HIGH]`, or "
+                            "`reg.radius=`")  # fmt: skip
+    else:
+        path, strength = _keep_strength(experiment)
+    all_rows = np.ones(len(fold), bool)
+    dependencies = {"by": options.by, "folds": n_folds, "path": path.values.tolist(), "chooses": chooses}
+    study = Study.create(
+        prepared,
+        path,
+        {ALL_ROWS: SubsetMasks(train=all_rows, validation=~all_rows), **folds},
+        dependencies=[experiment.settings.cutoff, dependencies],
+        row_arrays=[fold],
+        out=out,
+    )
+    if not study.keeps_held_out:
+        raise UserError(f"outputs out of fold of {len(fold):,} rows are too many for permutations: give fewer rows")
+    by = "data.fold" if data.train.fold is not None else options.by
+    fixed = "" if chooses else path.range_description
+    note = f"{options.n:,} permutations of the targets within clients; {strength}"
+    return PermutationPlan(
+        study=study,
+        exchanges=exchanges,
+        scores=scores,
+        n=options.n,
+        strength=strength,
+        rescales=chooses and options.range is None,
+        messages=describe_study(study, f"{n_folds} folds", by, "take no part", [note], strength=fixed),
+    )
+
+
+def _keep_strength(experiment: PreparedExperiment) -> tuple[RegularizationPath, str]:
+    """Return a path of the one strength, or radius, of an experiment, and a sentence on it."""
+    reg = experiment.reg
+    for name in ("strength", "radius"):
+        if hasattr(reg, name):
+            if reg.relative_or_none is not None:
+                raise UserError("`reg.relative` follows from the targets, which are permuted: give `reg.strength=`, or "
+                                "leave both out, so that each permutation chooses its own")  # fmt: skip
+            value = float(getattr(reg, name))
+            return RegularizationPath(
+                name, np.array([value]), f"{name}={value:g}"
+            ), f"{name}={value:g} is that of the command"
+    sentence = f"reg={experiment.names['reg']} has no strength"
+    return RegularizationPath("", np.ones(1), sentence), sentence
