@@ -34,6 +34,8 @@ _SMALLEST_STEP = 1e-10
 _ROUNDING = 1e-14  # of a value, relative to it
 _FEASIBLE = 1e-12  # of the sum of the slopes, relative to the sum of their sizes: that of the best intercept
 _VIOLATION = 1e-11  # of an optimality condition, relative to l1_j
+_PATH_FACTOR = 1.3  # of l1 on the way to a first minimum; with 2 or more the strong rule leaves no feature out
+_LOOSE = 0.1  # of the loss of the null model: the goal on this way
 _JITTER = 1e-10  # of a diagonal, for features that are combinations of others
 _may_overflow = np.errstate(over="ignore", invalid="ignore")  # at predictions far away, where the path ends
 
@@ -152,8 +154,13 @@ def solve_rows(
     penalties: Sequence[WeightedPenalty],
     tolerance: float,
 ) -> Iterator[RowsPoint]:
-    """Yield the minima of ``solve_path`` for rows that are prepared once, as for many targets of the same features."""
+    """Yield the minima of ``solve_path`` for rows that are prepared once, as for many targets of the same features.
+
+    The first minimum is approached along a path of its own: from 0 it takes several times as long where few of many
+    features remain.
+    """
     state = _PathState(objective, rows, has_intercept, tolerance)
+    state.approach(penalties[0])
     for penalty in penalties:
         excess = state.find_minimum(penalty)
         if excess is None:
@@ -283,6 +290,18 @@ class _PathState:
             if excess <= self.goal or not (has_converged and joins.any()):
                 break
         return excess if self._is_finite else None
+
+    @_may_overflow
+    def approach(self, penalty: WeightedPenalty) -> None:
+        """Go near the minimum of F + psi, loosely along stronger l1, from where 0 is the minimum."""
+        has_l1 = penalty.l1 > 0
+        factor = np.max(np.abs(self.full_gradient()[has_l1]) / penalty.l1[has_l1], initial=1.0)
+        goal = self.goal
+        self.goal = max(goal, _LOOSE * self.scale)
+        for k in range(int(np.log(factor) / np.log(_PATH_FACTOR)), 0, -1):
+            if self.find_minimum(penalty._replace(l1=_PATH_FACTOR**k * penalty.l1)) is None:
+                break
+        self.goal = goal
 
     @property
     def _is_finite(self) -> bool:
