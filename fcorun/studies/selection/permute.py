@@ -5,33 +5,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError, word
 from fcorun.base.records.formats import READ_ERRORS, columns_csv, json_text, npz_bytes, read_npz
-from fcorun.base.records.record import SHARED
 from fcorun.base.system.files import defer_interruption, wait_for_first, write_atomically
 from fcorun.base.system.machine import available_cores
-from fcorun.data.datasets.subset import SubsetDataset, take_subset
-from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
-from fcorun.methods.algorithms.algorithm import Baseline
-from fcorun.methods.objectives.objective import LinearModel, is_linear_model
-from fcorun.methods.problem.path_solver import PathRows, WeightedPenalty, has_path_solver, solve_rows
+from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem.problem import Batch
 from fcorun.methods.problem.solver import gather_rows, make_strength_max
 from fcorun.reports.pictures.layout import make_figure, pt, style_context
-from fcorun.results.models.coefficients import nonzero_limits
-from fcorun.studies.selection.fitting import PathFitter
 from fcorun.studies.selection.folds import (
     SubsetMasks,
     assign_folds,
@@ -47,6 +40,7 @@ from fcorun.studies.selection.permutation import (
     compute_p_values,
     describe_test,
 )
+from fcorun.studies.selection.permuted_fits import DirectFits, PathFits
 from fcorun.studies.selection.selection_result import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
 from fcorun.studies.selection.study import (
     FITS,
@@ -59,137 +53,7 @@ from fcorun.studies.selection.study import (
 )
 
 MIN_RATIO = 0.05  # of the least strength to the largest: weaker ones fit permuted targets exactly, and take long
-# of the loss without features: at 1e-4 a row of 700 near the boundary changes its class, and here no score does
-TOLERANCE = 1e-6
 _CHUNK = 10  # permutations in a file
-
-
-@dataclass(frozen=True, eq=False)
-class PathOutputs:
-    """The fits of P values of a path to the folds and to all rows of permuted targets.
-
-    Attributes:
-        outputs: the outputs out of fold, without offsets, (P, N), or (P, N, classes).
-        support: the number of features with a coefficient on all rows, (P,).
-    """
-
-    outputs: Float[np.ndarray, "P N *classes"]
-    support: Float[np.ndarray, " P"]
-
-
-class PathFits:
-    """Fits of any algorithm, by the runs of a selection; programs are compiled once for all permutations."""
-
-    def __init__(self, study: Study):
-        self.study = study
-        self.limits = nonzero_limits(study.experiment, study.data)
-        self.has_support = is_linear_model(type(study.experiment.objective))
-        self.programs: dict[str, CompiledPrograms] = {}
-
-    def fit(self, number: int, y: Shaped[np.ndarray, " N"], path: RegularizationPath) -> PathOutputs:
-        """Return the fits of permutation ``number``, whose targets are ``y``."""
-        study = self.study
-        data = replace(study.data, train=replace(study.data.train, y=y))
-        all_rows = np.ones(len(y), bool)
-        subset = take_subset(data, all_rows, ~all_rows, restandardize=False)
-        parent = f"{study.experiment.fingerprint} permutation {number} of {study.experiment.settings.seed}"
-        experiment = replace(study.experiment, data=SubsetDataset(parent, subset))
-        permuted = replace(study, data=data, path=path)
-        first_rows = data.train.offsets[:-1]
-        row_counts = [np.add.reduceat(rows.train, first_rows, dtype=np.int64) for rows in study.subsets.values()]
-        fitter = PathFitter(experiment, data, path, np.max(row_counts, axis=0), programs=self.programs)
-        outputs: list[np.ndarray] = []
-        support: list[np.ndarray] = []
-
-        def on_fit(i: int, fit: Any) -> None:
-            name = list(study.subsets)[i]
-            if name == ALL_ROWS:
-                if self.has_support:
-                    support.append(self._count(fit.solution["weights"]))
-                return
-            held_out = fit.held_out[SHARED]
-            if not outputs:
-                outputs.append(np.empty((len(held_out), len(y), *held_out.shape[2:])))
-            outputs[0][:, study.subsets[name].validation] = held_out
-
-        fitter.fit([partial(permuted.take_subset, name) for name in study.subsets], on_fit)
-        return PathOutputs(outputs[0], support[0] if support else np.full(len(path.values), np.nan))
-
-    def _count(self, weights: Float[np.ndarray, "P d *classes"]) -> Float[np.ndarray, " P"]:
-        magnitudes = np.abs(weights).reshape(len(weights), len(self.limits), -1)
-        return (magnitudes > self.limits[:, None]).any(axis=2).sum(axis=1).astype(float)
-
-
-@dataclass(frozen=True, eq=False)
-class _FoldRows:
-    """The rows of a fold as the path solver has them; only their targets change.
-
-    Attributes:
-        rows: the training rows, and ``train`` their numbers among all rows, (n,).
-        x: the features of the held-out rows, with ones for an intercept, (p, V), and ``held_out`` their mask, (N,).
-    """
-
-    rows: PathRows
-    train: Int[np.ndarray, " n"]
-    x: Float[np.ndarray, "p V"]
-    held_out: np.ndarray
-
-
-class DirectFits:
-    """Fits of pooled linear models by the path solver, from features that are prepared once for all permutations."""
-
-    def __init__(self, study: Study):
-        self.others = PathFits(study)  # for what the path solver does not certify
-        self.folds: dict[str, _FoldRows] = {}
-        experiment = study.experiment
-        self.limits = self.others.limits
-        with jax.enable_x64(True):
-            self.problem = build_problem(experiment, study.data)
-            self.target_type = study.data.target_task.target_dtype(np.float64)
-            for name, masks in study.subsets.items():
-                subset = study.take_subset(name)
-                batch = gather_rows(subset.data, experiment.settings.client_weighting)
-                rows = PathRows.of_batch(self.problem, batch)
-                train = np.flatnonzero(masks.train)[np.asarray(batch.weight) > 0]
-                held_out = subset.x[subset.validation_rows].astype(np.float64)
-                x = np.ones((len(rows.x), len(held_out)))
-                x[: held_out.shape[1]] = held_out.T * self.problem.scale
-                self.folds[name] = _FoldRows(rows, train, x, masks.validation)
-
-    @staticmethod
-    def applies_to(study: Study) -> bool:
-        """Return whether the path solver fits this algorithm, objective and psi."""
-        experiment = study.experiment
-        algo = experiment.algo
-        if not isinstance(algo, Baseline) or algo.picks_client or experiment.reg.per_client:
-            return False
-        with jax.enable_x64(True):
-            problem = build_problem(experiment, study.data)
-            batch = gather_rows(study.data, experiment.settings.client_weighting)
-            return not experiment.objective.has_client_losses and has_path_solver(problem, batch)
-
-    def fit(self, number: int, y: Shaped[np.ndarray, " N"], path: RegularizationPath) -> PathOutputs:
-        """Return the fits of permutation ``number``, whose targets are ``y``."""
-        objective, reg = self.problem.objective, self.problem.regularizer
-        assert isinstance(objective, LinearModel)
-        d = len(self.limits)
-        has_intercept = "bias" in self.problem.shapes
-        problems = [replace(self.problem, regularizer=reg.with_value(path.param_name, v)) for v in path.values]
-        penalties = [WeightedPenalty.of_problem(problem, d) for problem in problems]
-        outputs = np.empty((len(problems), len(y)))
-        support = np.empty(len(problems))
-        y = y.astype(self.target_type)
-        for name, fold in self.folds.items():
-            rows = fold.rows._replace(y=y[fold.train])
-            points = list(solve_rows(objective, rows, has_intercept, penalties, TOLERANCE))
-            if len(points) < len(problems) or not all(point.certified for point in points):
-                return self.others.fit(number, y, path)
-            theta = np.stack([point.theta for point in points])
-            if name == ALL_ROWS:
-                support[:] = (np.abs(theta[:, :d]) > self.limits).sum(axis=1)
-            else:
-                outputs[:, fold.held_out] = theta @ fold.x
-        return PathOutputs(outputs, support)
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,38 +185,50 @@ class PermutationPlan:
 
     def compute(self, log: Log) -> Float[np.ndarray, "1+n S"]:
         """Return the statistics of all permutations: read from the folder, or else computed and saved in chunks."""
-        tables = {chunk: self.load_chunk(chunk) for chunk in self.chunks}
-        missing = [chunk for chunk, table in tables.items() if table is None]
-        if n_known := self.n + 1 - sum(map(len, missing)):
-            log(word(f"{n_known} of {self.n + 1} fits exist: reused (`force=true` recomputes)"))
-        if not missing:
-            return np.concatenate(list(tables.values()))
-        is_direct = DirectFits.applies_to(self.study)
-        fits = DirectFits(self.study) if is_direct else PathFits(self.study)
-        threads = available_cores() if is_direct else 1
-        if not is_direct:
+        tables: dict[range, np.ndarray] = {}
+        for chunk in self.chunks:
+            table = self.load_chunk(chunk)
+            if table is not None:
+                tables[chunk] = table
+        missing = [chunk for chunk in self.chunks if chunk not in tables]
+        n_missing = sum(map(len, missing))
+        if tables:
+            log(word(f"{self.n + 1 - n_missing} of {self.n + 1} fits exist: reused (`force=true` recomputes)"))
+        if missing:
+            try:
+                self._compute_chunks(missing, tables, log)
+            except KeyboardInterrupt:
+                n_done = sum(map(len, tables))
+                log(word(f"interrupted: {self.study.folder} has {n_done} of {self.n + 1} fits; `the same command` "
+                         "resumes"))  # fmt: skip
+                raise
+        return np.concatenate([tables[chunk] for chunk in self.chunks])
+
+    def _compute_chunks(self, missing: Sequence[range], tables: dict[range, np.ndarray], log: Log) -> None:
+        """Add the statistics of the missing chunks to ``tables``, and save each."""
+        if DirectFits.applies_to(self.study):
+            fits = DirectFits(self.study)
+            threads = available_cores()
+            blas_threads = 1
+        else:
+            fits = PathFits(self.study)
+            threads = 1  # the fits of a selection have threads of their own
+            blas_threads = None
             self._estimate(fits, sum(map(len, missing)), log)
         began = time.monotonic()
-        with defer_interruption(), threadpool_limits(1 if is_direct else None), ThreadPoolExecutor(threads) as pool:
-            futures = {}
-            for chunk in missing:
-                futures[chunk] = pool.submit(copy_context().run, self.compute_chunk, fits, chunk)
+        with defer_interruption(), threadpool_limits(blas_threads), ThreadPoolExecutor(threads) as pool:
+            futures = [pool.submit(copy_context().run, self.compute_chunk, fits, chunk) for chunk in missing]
             try:
-                for i, (chunk, future) in enumerate(futures.items()):
+                for i, (chunk, future) in enumerate(zip(missing, futures, strict=True), start=1):
                     wait_for_first({future})
                     tables[chunk] = future.result()
                     write_atomically(self.chunk_file(chunk), npz_bytes({"table": tables[chunk]}))
-                    if (i + 1) % max(len(missing) // 10, 1) == 0 and i + 1 < len(missing):
-                        left = (time.monotonic() - began) / (i + 1) * (len(missing) - i - 1) / 60
+                    if i % max(len(missing) // 10, 1) == 0 and i < len(missing):
+                        left = (time.monotonic() - began) / i * (len(missing) - i) / 60
                         log(f"{chunk.stop:,} of {self.n + 1:,} fits, about {left:.1f} min left")
-            except BaseException as error:
+            except BaseException:
                 pool.shutdown(cancel_futures=True)
-                if isinstance(error, KeyboardInterrupt):
-                    n_done = sum(len(chunk) for chunk, table in tables.items() if table is not None)
-                    log(word(f"interrupted: {self.study.folder} has {n_done} of {self.n + 1} fits; `the same command` "
-                             "resumes"))  # fmt: skip
                 raise
-        return np.concatenate(list(tables.values()))
 
     def compute_chunk(self, fits: DirectFits | PathFits, chunk: range) -> Float[np.ndarray, "k S"]:
         """Return the statistics of some permutations."""

@@ -36,7 +36,7 @@ from fcorun.base.records.record import (
 from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import RowSubset, take_subset
-from fcorun.engine.engine import RESULTS_VERSION
+from fcorun.engine.engine import RESULTS_VERSION, CompiledPrograms
 from fcorun.experiment.build import bind_objective, load_data
 from fcorun.experiment.experiment import MIN_EVALUATIONS, PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Baseline
@@ -273,11 +273,21 @@ class Study:
                 raise
         return {name: fits[name] for name in self.subsets}
 
-    def fit_subsets(self, names: Sequence[str], on_fit: Callable[[int, PathFit], None]) -> None:
-        """Run the path on these subsets; call ``on_fit`` with the position of each among ``names`` and its fit."""
+    def fit_subsets(
+        self,
+        names: Sequence[str],
+        on_fit: Callable[[int, PathFit], None],
+        programs: dict[str, CompiledPrograms] | None = None,
+    ) -> None:
+        """Run the path on these subsets; call ``on_fit`` with the position of each among ``names`` and its fit.
+
+        ``programs`` keeps the compiled programs for other studies of the same shapes.
+        """
         first_rows = self.data.train.offsets[:-1]  # of each client
         row_counts = [np.add.reduceat(subset.train, first_rows, dtype=np.int64) for subset in self.subsets.values()]
-        fitter = PathFitter(self.experiment, self.data, self.path, np.max(row_counts, axis=0))
+        most_rows = np.max(row_counts, axis=0)
+        programs = {} if programs is None else programs
+        fitter = PathFitter(self.experiment, self.data, self.path, most_rows, programs)
         fitter.fit([partial(self.take_subset, name) for name in names], on_fit)
 
     def begin_refit(self) -> None:

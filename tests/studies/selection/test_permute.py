@@ -12,7 +12,8 @@ from helpers import composed, fails
 from fcorun.interface.cli.commands import main
 from fcorun.studies.selection import permute
 from fcorun.studies.selection.permutation import Exchanges, PermutationOptions, compute_p_values
-from fcorun.studies.selection.permute import DirectFits, PathFits, plan_permutations
+from fcorun.studies.selection.permute import plan_permutations
+from fcorun.studies.selection.permuted_fits import DirectFits, PathFits
 
 RNG = np.random.default_rng(5)
 SITE = np.repeat(["a", "b", "c"], 12)

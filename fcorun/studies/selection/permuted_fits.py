@@ -1,0 +1,149 @@
+"""Fits of permuted targets to the folds and to all rows, by the runs of a selection or, much faster, directly."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from fcorun.base.records.record import SHARED
+from fcorun.data.datasets.subset import SubsetDataset, take_subset
+from fcorun.engine.engine import CompiledPrograms
+from fcorun.experiment.build import build_problem
+from fcorun.methods.algorithms.algorithm import Baseline
+from fcorun.methods.objectives.objective import LinearModel, is_linear_model
+from fcorun.methods.problem.path_solver import PathRows, WeightedPenalty, has_path_solver, solve_rows
+from fcorun.methods.problem.solver import gather_rows
+from fcorun.results.models.coefficients import nonzero_limits
+from fcorun.studies.selection.fitting import PathFit
+from fcorun.studies.selection.path import RegularizationPath
+from fcorun.studies.selection.selection_result import ALL_ROWS
+from fcorun.studies.selection.study import Study
+
+# of the loss without features: at 1e-4 a row of 700 near the boundary changes its class, and here no score does
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class PathOutputs:
+    """The fits of P values of a path to the folds and to all rows of permuted targets.
+
+    Attributes:
+        outputs: the outputs out of fold, without offsets, (P, N), or (P, N, classes).
+        support: the number of features with a coefficient on all rows, (P,).
+    """
+
+    outputs: Float[np.ndarray, "P N *classes"]
+    support: Float[np.ndarray, " P"]
+
+
+class PathFits:
+    """Fits of any algorithm, by the runs of a selection; programs are compiled once for all permutations."""
+
+    def __init__(self, study: Study):
+        self.study = study
+        self.limits = nonzero_limits(study.experiment, study.data)
+        self.has_support = is_linear_model(type(study.experiment.objective))
+        self.programs: dict[str, CompiledPrograms] = {}
+
+    def fit(self, number: int, y: Shaped[np.ndarray, " N"], path: RegularizationPath) -> PathOutputs:
+        """Return the fits of permutation ``number``, whose targets are ``y``."""
+        study = self.study
+        data = replace(study.data, train=replace(study.data.train, y=y))
+        all_rows = np.ones(len(y), bool)
+        subset = take_subset(data, all_rows, ~all_rows, restandardize=False)
+        parent = f"{study.experiment.fingerprint} permutation {number} of {study.experiment.settings.seed}"
+        experiment = replace(study.experiment, data=SubsetDataset(parent, subset))
+        permuted = replace(study, experiment=experiment, data=data, path=path)
+        outputs: list[np.ndarray] = []
+        support: list[np.ndarray] = []
+
+        def on_fit(i: int, fit: PathFit) -> None:
+            name = list(study.subsets)[i]
+            if name == ALL_ROWS:
+                if self.has_support:
+                    support.append(self._count(fit.solution["weights"]))
+                return
+            held_out = fit.held_out[SHARED]
+            if not outputs:
+                outputs.append(np.empty((len(held_out), len(y), *held_out.shape[2:])))
+            outputs[0][:, study.subsets[name].validation] = held_out
+
+        permuted.fit_subsets(list(study.subsets), on_fit, self.programs)
+        return PathOutputs(outputs[0], support[0] if support else np.full(len(path.values), np.nan))
+
+    def _count(self, weights: Float[np.ndarray, "P d *classes"]) -> Float[np.ndarray, " P"]:
+        magnitudes = np.abs(weights).reshape(len(weights), len(self.limits), -1)
+        return (magnitudes > self.limits[:, None]).any(axis=2).sum(axis=1).astype(float)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldRows:
+    """The rows of a fold as the path solver has them; only their targets change.
+
+    Attributes:
+        rows: the training rows, and ``train`` their numbers among all rows, (n,).
+        x: the features of the held-out rows, with ones for an intercept, (p, V), and ``held_out`` their mask, (N,).
+    """
+
+    rows: PathRows
+    train: Int[np.ndarray, " n"]
+    x: Float[np.ndarray, "p V"]
+    held_out: Bool[np.ndarray, " N"]
+
+
+class DirectFits:
+    """Fits of pooled linear models by the path solver, from features that are prepared once for all permutations."""
+
+    def __init__(self, study: Study):
+        self.others = PathFits(study)  # for what the path solver does not certify
+        self.folds: dict[str, FoldRows] = {}
+        experiment = study.experiment
+        self.limits = self.others.limits
+        with jax.enable_x64(True):
+            self.problem = build_problem(experiment, study.data)
+            self.target_type = study.data.target_task.target_dtype(np.float64)
+            for name, masks in study.subsets.items():
+                subset = study.take_subset(name)
+                batch = gather_rows(subset.data, experiment.settings.client_weighting)
+                rows = PathRows.of_batch(self.problem, batch)
+                train = np.flatnonzero(masks.train)[np.asarray(batch.weight) > 0]
+                held_out = subset.x[subset.validation_rows].astype(np.float64)
+                x = np.ones((len(rows.x), len(held_out)))
+                x[: held_out.shape[1]] = held_out.T * self.problem.scale
+                self.folds[name] = FoldRows(rows, train, x, masks.validation)
+
+    @staticmethod
+    def applies_to(study: Study) -> bool:
+        """Return whether the path solver fits this algorithm, objective and psi."""
+        experiment = study.experiment
+        algo = experiment.algo
+        if not isinstance(algo, Baseline) or algo.picks_client or experiment.reg.per_client:
+            return False
+        with jax.enable_x64(True):
+            problem = build_problem(experiment, study.data)
+            batch = gather_rows(study.data, experiment.settings.client_weighting)
+            return not experiment.objective.has_client_losses and has_path_solver(problem, batch)
+
+    def fit(self, number: int, y: Shaped[np.ndarray, " N"], path: RegularizationPath) -> PathOutputs:
+        """Return the fits of permutation ``number``, whose targets are ``y``."""
+        objective, reg = self.problem.objective, self.problem.regularizer
+        assert isinstance(objective, LinearModel)
+        d = len(self.limits)
+        has_intercept = "bias" in self.problem.shapes
+        problems = [replace(self.problem, regularizer=reg.with_value(path.param_name, v)) for v in path.values]
+        penalties = [WeightedPenalty.of_problem(problem, d) for problem in problems]
+        outputs = np.empty((len(problems), len(y)))
+        support = np.empty(len(problems))
+        y = y.astype(self.target_type)
+        for name, fold in self.folds.items():
+            rows = fold.rows._replace(y=y[fold.train])
+            points = list(solve_rows(objective, rows, has_intercept, penalties, TOLERANCE))
+            if len(points) < len(problems) or not all(point.certified for point in points):
+                return self.others.fit(number, y, path)
+            theta = np.stack([point.theta for point in points])
+            if name == ALL_ROWS:
+                support[:] = (np.abs(theta[:, :d]) > self.limits).sum(axis=1)
+            else:
+                outputs[:, fold.held_out] = theta @ fold.x
+        return PathOutputs(outputs, support)
