@@ -1,15 +1,27 @@
 """The table of the best points for a paper: LaTeX, with the rules of booktabs."""
 
+import math
 import re
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fcorun.reports.paired_tests import compare_pairs, name_problems
 from fcorun.reports.run_table import SEED_KEYS, RunTable, describe_band
 from fcorun.reports.sweep_report import best_point_notes, count_distinct_digits, key_header, tail_caption
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+P_HEADER = "p"
+P_COMMENT = (
+    "p: two-sided sign-flip test of the paired differences to the best method, corrected by Holm for all pairs; the "
+    "same seeds chose the best points, which favours methods with more points"
+)
+
 
 def format_best_latex(runs: RunTable, metric: str) -> str:
-    """Return a tabular with a row for each method on each data set: its keys, the metric, and the band over seeds.
+    """Return a tabular with a row for each method on each data set: keys, metric, band over seeds, p against the best.
 
     The best value on each problem, without those of baselines, is bold if all runs have the same number of rounds.
     Raises UserError as ``RunTable.resolve_metric``.
@@ -35,7 +47,7 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
         table[header] = best[key]
         formatters[header] = partial(_format_cell, digits=count_distinct_digits(best[key]))
     table[metric] = best["metric"].where(best["seeds"] > 0, best["status"])
-    format_metric = partial(_format_cell, digits=count_distinct_digits(best["metric"]))
+    format_metric = _choose_number_format([*best["metric"], *best["low"], *best["high"]], best["metric"])
     formatters[metric] = format_metric
     if has_band:
         band = describe_band(set(best["seeds"]) - {0}, runs.seed_kind).replace("-", "--")
@@ -43,6 +55,10 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
         table[band] = ends.where(best["seeds"] > 1, None)
         formatters[band] = lambda ends: " to ".join(map(format_metric, ends))
         table["seeds"] = best["seeds"]
+        p_values = _find_p_values(runs, metric, best)
+        if any(p_value is not None for p_value in p_values):
+            table[P_HEADER] = p_values
+            formatters[P_HEADER] = partial(_format_cell, digits=2)
 
     def format_bold(value: Any) -> str:
         """Return the commands for a bold cell; textbf alone does not make its formulas bold."""
@@ -61,8 +77,10 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
         is_best = (cost == lowest_cost) & (best["seeds"] > 0)
         style.map(format_bold, subset=(is_best, [metric]))
     alignment = "l" * n_text_columns + "r" * (len(table.columns) - n_text_columns)
+    tests = [P_COMMENT] if P_HEADER in table else []
     comments = (
         f"best by {metric}: {tail_caption(runs, [metric], has_band)}",
+        *tests,
         *best_point_notes(runs, metric),
         r"\usepackage{booktabs}",
     )
@@ -70,14 +88,44 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
     return "\n".join([*lines, style.to_latex(column_format=alignment, hrules=True)])
 
 
+def _find_p_values(runs: RunTable, metric: str, best: "DataFrame") -> list[float | None]:
+    """Return the corrected p-value of each method against the best one on its problem; None where none was tested."""
+    p_by_pair = {}
+    best_methods: dict[str, str] = {}
+    for pair in compare_pairs(runs, metric):  # those of the best method are the first of a problem
+        best_method = best_methods.setdefault(pair.problem, pair.first)
+        if pair.first == best_method:
+            p_by_pair[pair.problem, pair.second] = pair.adjusted_p_value
+    return [p_by_pair.get(key) for key in zip(name_problems(runs, metric, best), best["algo"], strict=True)]
+
+
+def _choose_number_format(values: Iterable[Any], told_apart: Iterable[Any]) -> Callable[[Any], str]:
+    """Return a format for the numbers of a column, all with equal decimals, by which ``told_apart`` differ."""
+    digits = count_distinct_digits(told_apart)
+    texts = [f"{value:.{digits}g}" for value in values if isinstance(value, float) and math.isfinite(value)]
+    kind = "e" if any("e" in text for text in texts) else "f"
+    decimals = max((len(text.partition("e")[0].partition(".")[2]) for text in texts), default=0)
+
+    def format_number(value: Any) -> str:
+        if not isinstance(value, float):
+            return str(value)
+        return _write_powers(f"{value:.{decimals}{kind}}")
+
+    return format_number
+
+
 def _format_cell(value: Any, digits: int) -> str:
     """Return a number with so many digits and powers of ten written out, another value as text."""
     if not isinstance(value, float):
         return str(value)
-    text = f"{value:.{digits}g}"
+    return _write_powers(f"{value:.{digits}g}")
+
+
+def _write_powers(text: str) -> str:
+    """Return a number with its power of ten, or its sign, as a formula."""
     scientific = re.fullmatch(r"(.*)e([+-])0*(\d+)", text)
     if not scientific:
-        return text if value >= 0 else f"${text}$"
+        return f"${text}$" if text.startswith("-") else text
     mantissa, sign, exponent = scientific.groups()
     power = f"10^{{{sign.strip('+')}{exponent}}}"
     return f"${power}$" if mantissa == "1" else rf"${mantissa} \times {power}$"

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fcorun.reports.repetitions import average_repetitions, pair_replicates
 from fcorun.reports.run_table import RunTable, format_number, seeds_agree
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 MIN_SEEDS = 6  # with which a sign-flip test can come below 0.05: 2 / 2^6
 _SIGNS = 2**16  # all signs of 16 differences; for more differences, so many random signs are drawn
@@ -50,12 +54,8 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
     replicates = runs.replicates
     values = runs.tail_values(metric)
     resolution = runs.resolution(metric)
-    problem_keys = runs.problem_keys(metric)
-    varied = [key for key in problem_keys if key == "data" or best[key].nunique(dropna=False) > 1]
     pairs = []
-    for _, group in best.groupby(problem_keys, sort=False, dropna=False):
-        settings = group[varied].iloc[0].items()
-        problem = ", ".join(value if key == "data" else f"{key}={format_number(value)}" for key, value in settings)
+    for problem, group in best.groupby(name_problems(runs, metric, best), sort=False):
         by_cost = group.sort_values("cost", kind="stable").to_dict("records")
         for first, second in combinations(by_cost, 2):
             first_values = {replicates[run]: values[run] for run in first["rows"]}
@@ -78,6 +78,17 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
         largest = max(largest, min(1.0, p_value * (len(tested) - rank)))
         adjusted[i] = largest
     return [replace(pair, adjusted_p_value=adjusted.get(i)) for i, pair in enumerate(pairs)]
+
+
+def name_problems(runs: RunTable, metric: str, best: "DataFrame") -> list[str]:
+    """Return the problem of each row of best points: the data, and the keys that tell problems apart."""
+    keys = runs.problem_keys(metric)
+    varied = [key for key in keys if key == "data" or best[key].nunique(dropna=False) > 1]
+    names = []
+    for row in best[varied].to_dict("records"):
+        parts = [row[key] if key == "data" else f"{key}={format_number(row[key])}" for key in varied]
+        names.append(", ".join(parts))
+    return names
 
 
 def sign_flip_test(differences: np.ndarray) -> float:

@@ -26,8 +26,8 @@ def test_a_table_with_bands():
     assert table[-8:-5] == [r"\begin{tabular}{lrrrr}", r"\toprule",
                             r"method & client\_lr & objective & range over 3 seeds of cohorts & seeds \\"]  # fmt: skip
     assert table[-4:] == [
-        r"feddualavg & $10^{-5}$ & \textbf{2.5} & 1.25 to 3.75 & 3 \\",
-        r"fedmid\_osp & $10^{-5}$ & 3.75 & 2.5 to 5 & 3 \\",
+        r"feddualavg & $10^{-5}$ & \textbf{2.50} & 1.25 to 3.75 & 3 \\",
+        r"fedmid\_osp & $10^{-5}$ & 3.75 & 2.50 to 5.00 & 3 \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -69,7 +69,18 @@ def test_the_best_of_runs_of_different_length_is_not_bold():
 def test_a_baseline_is_not_bold():
     fake_record("s/a", fake_config("feddualavg"), fake_rows(1.0))
     fake_record("s/b", fake_config("centralized"), fake_rows(0.5, silent=True))
-    assert lines()[-4:-2] == [r"feddualavg & \textbf{1.25} \\", r"centralized & 0.5 \\"]
+    assert lines()[-4:-2] == [r"feddualavg & \textbf{1.25} \\", r"centralized & 0.50 \\"]
+
+
+def test_the_p_values_are_those_against_the_best_method():
+    for algo, factor in (("feddualavg", 1.0), ("fedmid", 2.0), ("fedavg", 1.1)):
+        for seed in range(7):
+            fake_record(f"s/{algo}{seed}", fake_config(algo, seed=seed), fake_rows(factor * (1 + seed)))
+    table = lines()
+    assert any(line.startswith("% p: two-sided sign-flip test") for line in table)
+    cells = {line.split(" & ")[0]: line.split(" & ")[-1] for line in table if " & " in line}
+    p = f"{3 * 2 / 2**7:.2g}"  # all seven differences have one sign, in three pairs
+    assert cells == {"method": r"p \\", "feddualavg": r" \\", "fedmid": rf"{p} \\", "fedavg": rf"{p} \\"}
 
 
 def test_rows_that_differ_have_the_digits_that_say_so():
