@@ -82,6 +82,11 @@ class Metric:
         return text + (f"\nmean of last {tail} rounds" if tail else "")
 
 
+def without_client_metrics(names: Iterable[str]) -> list[str]:
+    """Return names of metrics without those of CLIENT_SUFFIXES, which would make lists in messages twice as long."""
+    return [name for name in names if not name.endswith(tuple(CLIENT_SUFFIXES))]
+
+
 class MetricCatalogue(dict[str, Metric]):
     """Metrics by name, in the order of the columns of tables. An unknown metric has no better direction."""
 

@@ -28,6 +28,7 @@ from fcorun.base.metrics import (
     TEST_METRIC_REFUSAL,
     TEST_PREFIX,
     custom_metrics,
+    without_client_metrics,
 )
 from fcorun.base.trust import class_path
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
@@ -167,7 +168,8 @@ def check_metric(metric: str | None, experiment: PreparedExperiment) -> None:
     if metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
         raise MetricError(f"`metric={metric}` is refused: {TEST_METRIC_REFUSAL}")
     if metric not in experiment.metrics.comparable:
-        raise MetricError(f"`metric={metric}` is not a choice: {suggest_name(metric, experiment.metrics.comparable)}")
+        choices = without_client_metrics(experiment.metrics.comparable)
+        raise MetricError(f"`metric={metric}` is not a choice: {suggest_name(metric, choices)}")
     if metric in REFERENCE_METRICS and not experiment.settings.reference:
         raise MetricError(f"`metric={metric}` {REFERENCE_METRICS[metric]}: give `reference=true` as well")
 
@@ -407,9 +409,8 @@ def check_stop(experiment: PreparedExperiment) -> None:
         if name.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
             raise UserError(f"`stop.{name}` is refused: {TEST_METRIC_REFUSAL}")
         if name != RELATIVE_CHANGE and name not in experiment.metrics.targets:
-            raise UserError(
-                f"stop: '{name}' is not a choice: {suggest_name(name, [RELATIVE_CHANGE, *experiment.metrics.targets])}"
-            )
+            choices = [RELATIVE_CHANGE, *without_client_metrics(experiment.metrics.targets)]
+            raise UserError(f"stop: '{name}' is not a choice: {suggest_name(name, choices)}")
         if name == RELATIVE_CHANGE and target < 0:
             raise UserError(f"`stop.change={target:g}` must be non-negative")
         if name.startswith(PERSONAL_PREFIX):

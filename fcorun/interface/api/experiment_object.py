@@ -184,6 +184,7 @@ class Experiment:
         stop: targets that stop a run early, {"suboptimality": 1e-6}.
         reference: whether to compute the optimum first, and report the gap to it.
         gap: whether to measure the duality gap at each evaluation.
+        client_metrics: whether to measure each client at each evaluation, for ``clients.parquet``.
         imputations: the number of tables with imputed gaps, whose fits are averaged; 0: gaps are filled once.
         study: how each run of a sweep chooses its strength by cross-validation on its own rows: {"strength": "cv"} or
             {"strength": "one_se"}, and "folds" and "points"; None: the strength is that of the regularizer.
@@ -231,6 +232,7 @@ class Experiment:
     stop: OneOrSeveral[Mapping[str, float]] | Literal["auto"] | None = AUTO
     reference: OneOrSeveral[bool] | Literal["auto"] = AUTO
     gap: OneOrSeveral[bool] | Literal["auto"] = AUTO
+    client_metrics: OneOrSeveral[bool] | Literal["auto"] = AUTO
     imputations: OneOrSeveral[int] | Literal["auto"] = AUTO
     study: OneOrSeveral[Mapping[str, Any]] | Literal["auto"] | None = AUTO
     relax: OneOrSeveral[float] | Literal["auto"] | None = AUTO

@@ -13,7 +13,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from fcorun.base.errors import UserError, suggest_name, word
-from fcorun.base.metrics import MORE_ROUNDS_ADVICE, PERSONAL_PREFIX, TEST_METRIC_REFUSAL, TEST_PREFIX, Metric
+from fcorun.base.metrics import (
+    MORE_ROUNDS_ADVICE,
+    PERSONAL_PREFIX,
+    TEST_METRIC_REFUSAL,
+    TEST_PREFIX,
+    Metric,
+    without_client_metrics,
+)
 from fcorun.base.records.record import OUT_OF_FOLD, SHARED
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import take_subset
@@ -236,7 +243,7 @@ def choose_metric(name: str | None, experiment: PreparedExperiment, data: Federa
     has_personal_models = experiment.algo.has_personal_models
     scores_personal = has_personal_models and by == "rows"
     fold_data = replace(data, validation=replace(data.train, client=None))  # with validation rows, as in a fold
-    comparable = experiment.metrics.comparable
+    comparable = without_client_metrics(experiment.metrics.comparable)  # of which folds measure none
     measured = [metric for metric in comparable if not explain_unmeasured(metric, experiment, fold_data)]
     choices = [metric.removeprefix(_PREFIX) for metric in measured if metric.startswith(_PREFIX)]
     if scores_personal:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from fcorun.base.errors import UserError, abbreviate_sentences, escape_controls
-from fcorun.base.metrics import CATALOGUE
+from fcorun.base.metrics import CATALOGUE, without_client_metrics
 from fcorun.base.override_text import format_override_value
 from fcorun.base.records.formats import describe_formulas, frame_csv, frame_parquet
 from fcorun.base.records.record import Record, load_records, split_damaged
@@ -120,7 +120,7 @@ class CommandParser(argparse.ArgumentParser):
                 raise argparse.ArgumentTypeError(f"{text} must be a whole number, at least 1")
             return int(text)
 
-        names = ", ".join(CATALOGUE.comparable)
+        names = ", ".join(without_client_metrics(CATALOGUE.comparable))
         self.add_argument(
             "--metric", help=f"rank points by this metric: {names}; by default the most important one that was measured"
         )
