@@ -1,7 +1,7 @@
 """Study: a path that runs on many subsets of the rows, with its folder, fits, result, refit and parts of pictures.
 
-``fcorun select`` and ``fcorun stability`` are kinds of a study, and ``fcorun compare`` has a selection for each
-candidate. ``StudyPlan.run`` takes the steps of all kinds in their order.
+``fcorun select`` and ``fcorun stability`` are kinds of a study, ``fcorun permute`` has its folder and subsets, and
+``fcorun compare`` has a selection for each candidate. ``StudyPlan.run`` takes the steps of all kinds in their order.
 """
 
 import hashlib

@@ -248,6 +248,8 @@ def test_no_value_of_a_selection_is_an_error_without_a_sentence(fcorun, capsys):
     assert main(["select", *OPTIONS, *ILL, "algo=centralized", "points=2", "folds=2", "out=chosen"]) == 0
     commands = [["predict", "chosen", "t.csv"], ["scores", "chosen", "--samples", "200"], ["report", "chosen"]]
     check_sentences(Path("chosen/selection.json"), commands, capsys)
+    assert main(["permute", *OPTIONS, *ILL, "algo=centralized", "points=2", "folds=2", "n=2", "out=tested"]) == 0
+    check_sentences(Path("tested/permutation.json"), [["report", "tested"]], capsys)
 
 
 @pytest.mark.slow

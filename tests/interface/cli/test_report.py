@@ -107,17 +107,29 @@ def test_a_selection_and_a_stability_selection_are_shown(report):
     assert "<td>minimum</td><td>True</td>" in text  # the scores as a table
 
 
+def test_a_permutation_test_is_shown(report):
+    Path("tested").mkdir()
+    statement = ["accuracy 0.9; permuted 0.5 (95 % within 0.4 to 0.6); p = 0.01", "strength=0.1 is that of the command"]
+    about = {"label": "permute algo=centralized", "status": "done", "n": 99, "statement": statement, "warnings": []}
+    Path("tested/permutation.json").write_text(json.dumps(about))
+    Path("tested/permutation.png").write_bytes(b"\x89PNG")
+    text = report("tested")
+    assert "permute algo=centralized: accuracy 0.9; permuted 0.5 (95 % within 0.4 to 0.6); p = 0.01" in text
+    assert "<li>strength=0.1 is that of the command" in text
+    assert "Each score of 99 permutations of the targets, and of the targets as they are (the line)." in text
+
+
 @pytest.mark.slow
 def test_running_studies_beside_runs_are_named(report):
     """Files that an earlier study has left in their folder are ignored."""
     fake_grid("s", seeds=(0,))
-    for kind, table in (("selection", "curve"), ("stability", "stability")):
+    for kind, table in (("selection", "curve"), ("stability", "stability"), ("permutation", "permutations")):
         Path("s", kind).mkdir()
         about = {"identity": "1", "label": f"{kind} algo=fedavg", "status": "running"}
         Path("s", kind, f"{kind}.json").write_text(json.dumps(about))
         Path("s", kind, f"{table}.csv").write_text(csv_text([{"strength": 0.1, "feature": "age"}]))
     text = report("s")
-    for kind in ("selection", "stability"):
+    for kind in ("selection", "stability", "permutation"):
         assert f"{kind} algo=fedavg: running, and has no results yet." in text
         assert f"{kind.capitalize()} {kind}</h2>" not in text
 

@@ -1,4 +1,4 @@
-"""The common steps of fcorun select, stability and compare, from their arguments to the exit code."""
+"""The common steps of fcorun select, stability, permute and compare, from their arguments to the exit code."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
