@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from fcorun.reports.paired_tests import compare_pairs, name_problems
@@ -11,17 +12,17 @@ from fcorun.reports.run_table import SEED_KEYS, RunTable, describe_band
 from fcorun.reports.sweep_report import best_point_notes, count_distinct_digits, key_header, tail_caption
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 P_HEADER = "p"
 P_COMMENT = (
-    "p: two-sided sign-flip test of the paired differences to the best method, corrected by Holm for all pairs; the "
+    "p: two-sided sign-flip test of the paired differences to the bold method, corrected by Holm for all pairs; the "
     "same seeds chose the best points, which favours methods with more points"
 )
 
 
 def format_best_latex(runs: RunTable, metric: str) -> str:
-    """Return a tabular with a row for each method on each data set: keys, metric, band over seeds, p against the best.
+    """Return a tabular with a row for each method on each data set: keys, metric, band over seeds, p against the bold.
 
     The best value on each problem, without those of baselines, is bold if all runs have the same number of rounds.
     Raises UserError as ``RunTable.resolve_metric``.
@@ -29,6 +30,7 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
     import pandas as pd
 
     best = runs.best_points(metric)
+    is_best = _find_best_methods(runs, metric, best)
     keys = [key for key in runs.varied_keys if key not in SEED_KEYS]
     has_band = bool((best["seeds"] > 1).any())
 
@@ -55,7 +57,7 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
         table[band] = ends.where(best["seeds"] > 1, None)
         formatters[band] = lambda ends: " to ".join(map(format_metric, ends))
         table["seeds"] = best["seeds"]
-        p_values = _find_p_values(runs, metric, best)
+        p_values = _find_p_values(runs, metric, best, is_best)
         if any(p_value is not None for p_value in p_values):
             table[P_HEADER] = p_values
             formatters[P_HEADER] = partial(_format_cell, digits=2)
@@ -69,13 +71,7 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
     style.format(escape="latex")
     for header, formatter in formatters.items():
         style.format(formatter, subset=[header], na_rep="", escape="latex")
-    if not (runs.unequal_rounds(metric) or runs.unlike_rounds(metric)):
-        are_baselines = runs.are_baselines()
-        of_baseline = [bool(are_baselines[rows].any()) for rows in best["rows"]]
-        cost = (runs.metrics.sign(metric) * best["metric"]).mask(of_baseline)
-        lowest_cost = cost.groupby([best[key].map(str) for key in runs.problem_keys(metric)]).transform("min")
-        is_best = (cost == lowest_cost) & (best["seeds"] > 0)
-        style.map(format_bold, subset=(is_best, [metric]))
+    style.map(format_bold, subset=(is_best, [metric]))
     alignment = "l" * n_text_columns + "r" * (len(table.columns) - n_text_columns)
     tests = [P_COMMENT] if P_HEADER in table else []
     comments = (
@@ -88,15 +84,27 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
     return "\n".join([*lines, style.to_latex(column_format=alignment, hrules=True)])
 
 
-def _find_p_values(runs: RunTable, metric: str, best: "DataFrame") -> list[float | None]:
-    """Return the corrected p-value of each method against the best one on its problem; None where none was tested."""
+def _find_best_methods(runs: RunTable, metric: str, best: "DataFrame") -> "Series":
+    """Return which rows are the best on their problem, without baselines; none where runs had unlike rounds."""
+    are_baselines = runs.are_baselines()
+    of_baseline = [bool(are_baselines[rows].any()) for rows in best["rows"]]
+    cost = (runs.metrics.sign(metric) * best["metric"]).mask(of_baseline)
+    lowest_cost = cost.groupby([best[key].map(str) for key in runs.problem_keys(metric)]).transform("min")
+    is_comparable = not (runs.unequal_rounds(metric) or runs.unlike_rounds(metric))
+    return (cost == lowest_cost) & (best["seeds"] > 0) & is_comparable
+
+
+def _find_p_values(runs: RunTable, metric: str, best: "DataFrame", is_best: "Series") -> list[float | None]:
+    """Return the corrected p-value of each method against the bold one on its problem; None where none was tested."""
     p_by_pair = {}
-    best_methods: dict[str, str] = {}
-    for pair in compare_pairs(runs, metric):  # those of the best method are the first of a problem
-        best_method = best_methods.setdefault(pair.problem, pair.first)
-        if pair.first == best_method:
-            p_by_pair[pair.problem, pair.second] = pair.adjusted_p_value
-    return [p_by_pair.get(key) for key in zip(name_problems(runs, metric, best), best["algo"], strict=True)]
+    for pair in compare_pairs(runs, metric):
+        p_by_pair[pair.problem, frozenset({pair.first, pair.second})] = pair.adjusted_p_value
+    problems = name_problems(runs, metric, best)
+    bold_methods = dict(zip(compress(problems, is_best), best["algo"][is_best], strict=True))
+    p_values = []
+    for problem, algo in zip(problems, best["algo"], strict=True):
+        p_values.append(p_by_pair.get((problem, frozenset({algo, bold_methods.get(problem)}))))
+    return p_values
 
 
 def _choose_number_format(values: Iterable[Any], told_apart: Iterable[Any]) -> Callable[[Any], str]:
