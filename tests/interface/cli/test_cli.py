@@ -73,7 +73,7 @@ def test_cfg_job_is_yaml_and_names_the_help_of_keys(fcorun):
 def test_without_arguments_it_prints_examples_and_runs_nothing(fcorun, tmp_path):
     code, out, err = fcorun()
     assert (code, err) == (0, "")
-    assert len(out.splitlines()) <= 15
+    assert len(out.splitlines()) <= 16
     assert "fcorun algo=feddualavg data=lasso" in out
     assert "fcorun --help" in out
     assert list(tmp_path.iterdir()) == []
