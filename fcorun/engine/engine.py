@@ -205,7 +205,7 @@ def depends_on_seed(federation: Federation) -> bool:
 
 # The engine: compiles programs, and alternates rounds and evaluations of a batch of runs.
 
-RESULTS_VERSION = 13  # raise it whenever the same configuration gives other numbers, so that old records are not reused
+RESULTS_VERSION = 14  # raise it whenever the same configuration gives other numbers, so that old records are not reused
 
 
 @dataclass
