@@ -142,6 +142,8 @@ class FoldScores:
 
         A fold that does not define a score, as one with a single class has no AUC, does not count in its mean.
         """
+        if not np.isfinite(output).all():  # a fold diverged
+            return np.full(len(self.names), np.nan)
         rows = replace(self.data.train, y=y)
         clients = self.data.client_of_row("train")
         options = {"clients": clients, "split": OUT_OF_FOLD, "model": SHARED}
@@ -160,17 +162,21 @@ class FoldScores:
 def compute_p_values(table: Float[np.ndarray, "1+n S"]) -> Float[np.ndarray, " S"]:
     """Return (1 + the number of permutations at least as large) / (1 + n), where row 0 is observed.
 
-    A permutation without a value counts as at least as large, so that p is never too small for it.
+    A permutation without a value counts as at least as large, so that p is never too small for it. Without an observed
+    value, p is nan.
     """
     is_smaller = table[1:] < table[0] - _ROUNDING * np.abs(table[0])
-    return (1 + (~is_smaller).sum(axis=0)) / len(table)
+    return np.where(np.isnan(table[0]), np.nan, (1 + (~is_smaller).sum(axis=0)) / len(table))
 
 
 def describe_test(labels: Sequence[str], table: Float[np.ndarray, "1+n S"]) -> Iterator[str]:
     """Yield a sentence for each statistic: the observed value, the permutations', and p."""
     for label, values, p in zip(labels, table.T, compute_p_values(table), strict=True):
+        if np.isnan(values[0]):
+            yield f"{label} is not defined: a fit diverged, or no fold has rows of two classes or values"
+            continue
         if np.isnan(values[1:]).all():
-            yield f"{label} {values[0]:.4g}; no permutation defines it"
+            yield f"{label} {values[0]:.4g}; not defined of any permutation"
             continue
         low, median, high = np.nanquantile(values[1:], (0.025, 0.5, 0.975))
         yield (f"{label} {values[0]:.4g}; permuted {median:.4g} (95 % within {low:.4g} to {high:.4g}); "

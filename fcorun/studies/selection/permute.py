@@ -15,6 +15,7 @@ from jaxtyping import Float, Shaped
 from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError, word
+from fcorun.base.metrics import IGNORES_PSI
 from fcorun.base.records.formats import READ_ERRORS, columns_csv, json_text, npz_bytes, read_npz
 from fcorun.base.system.files import defer_interruption, wait_for_first, write_atomically
 from fcorun.base.system.machine import available_cores
@@ -290,6 +291,9 @@ def plan_permutations(
     """
     given = prepare(config)
     reg = given.reg
+    if reg.relative_or_none is not None:
+        raise UserError("`reg.relative` follows from the targets, which are permuted: give `reg.strength=`, or leave "
+                        "both out, so that each permutation chooses its own")  # fmt: skip
     has_strength = hasattr(reg, "strength") or hasattr(reg, "radius")
     chooses = has_strength and not keeps_strength and given.applies_regularizer
     prepared = prepare_study(given, "permute", keeps_strength=not chooses)
@@ -346,14 +350,13 @@ def plan_permutations(
 def _keep_strength(experiment: PreparedExperiment) -> tuple[RegularizationPath, str]:
     """Return a path of the one strength, or radius, of an experiment, and a sentence on it."""
     reg = experiment.reg
+    if not experiment.applies_regularizer:
+        sentence = f"algo={experiment.names['algo']} {IGNORES_PSI}"
+        return RegularizationPath("", np.ones(1), sentence), sentence
     for name in ("strength", "radius"):
         if hasattr(reg, name):
-            if reg.relative_or_none is not None:
-                raise UserError("`reg.relative` follows from the targets, which are permuted: give `reg.strength=`, or "
-                                "leave both out, so that each permutation chooses its own")  # fmt: skip
             value = float(getattr(reg, name))
-            return RegularizationPath(
-                name, np.array([value]), f"{name}={value:g}"
-            ), f"{name}={value:g} is that of the command"
+            path = RegularizationPath(name, np.array([value]), f"{name}={value:g}")
+            return path, f"{path.range_description} is that of the command"
     sentence = f"reg={experiment.names['reg']} has no strength"
     return RegularizationPath("", np.ones(1), sentence), sentence

@@ -17,6 +17,7 @@ from fcorun.methods.problem.solver import gather_rows
 from fcorun.results.models.coefficients import nonzero_limits
 from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.path import RegularizationPath
+from fcorun.studies.selection.select_stable import find_support
 from fcorun.studies.selection.selection_result import ALL_ROWS
 from fcorun.studies.selection.study import Study
 
@@ -62,7 +63,7 @@ class PathFits:
             name = list(study.subsets)[i]
             if name == ALL_ROWS:
                 if self.has_support:
-                    support.append(self._count(fit.solution["weights"]))
+                    support.append(find_support(fit, self.limits).solution["chosen"].sum(axis=1).astype(float))
                 return
             held_out = fit.held_out[SHARED]
             if not outputs:
@@ -71,10 +72,6 @@ class PathFits:
 
         permuted.fit_subsets(list(study.subsets), on_fit, self.programs)
         return PathOutputs(outputs[0], support[0] if support else np.full(len(path.values), np.nan))
-
-    def _count(self, weights: Float[np.ndarray, "P d *classes"]) -> Float[np.ndarray, " P"]:
-        magnitudes = np.abs(weights).reshape(len(weights), len(self.limits), -1)
-        return (magnitudes > self.limits[:, None]).any(axis=2).sum(axis=1).astype(float)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from helpers import composed, fails
 
 from fcorun.interface.cli.commands import main
 from fcorun.studies.selection import permute
-from fcorun.studies.selection.permutation import Exchanges, PermutationOptions, compute_p_values
+from fcorun.studies.selection.permutation import Exchanges, PermutationOptions, compute_p_values, describe_test
 from fcorun.studies.selection.permute import plan_permutations
 from fcorun.studies.selection.permuted_fits import DirectFits, PathFits
 
@@ -87,6 +87,9 @@ def test_all_exchanges_of_a_small_client_are_equally_likely():
 def test_p_counts_equal_and_undefined_permutations():
     table = np.array([[0.5, 0.5], [0.5, np.nan], [0.4, 0.4], [0.6, 0.3]])
     assert compute_p_values(table).tolist() == [3 / 4, 2 / 4]
+    table[0, 1] = np.nan
+    assert np.isnan(compute_p_values(table)[1])
+    assert list(describe_test(["AUC", "R2"], table))[1].startswith("R2 is not defined")
 
 
 def test_groups_of_one_size_exchange_their_targets_as_wholes():
@@ -139,9 +142,24 @@ def test_a_strength_that_nobody_gave_is_chosen_in_each_permutation(capsys):
     assert "each permutation chose its strength anew, among 4, by its loss out of fold" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("options", "sentence"), [(("reg=none",), "reg=none has no strength"),
+                                                   (("algo=fedavg", "reg=l1", "rounds=4", "eval_every=2"),
+                                                    "algo=fedavg ignores the regularizer psi")])  # fmt: skip
+def test_without_a_strength_nothing_is_chosen(options, sentence):
+    result = plan(*options, n=1, keeps_strength=False).run()
+    assert result.statement[-1] == sentence
+    assert result.table[:, -1].tolist() == [4, 4]
+
+
+def test_diverged_fits_have_no_scores():
+    planned = plan("reg=none")
+    output = np.where(np.arange(36) == 3, np.nan, SCORE)
+    assert np.isnan(planned.scores.compute(planned.study.data.train.y, output, 4.0)).all()
+
+
 def test_what_cannot_be_permuted_is_refused():
     with fails("reg.relative follows from the targets"):
-        plan("reg=l1", "reg.relative=0.1")
+        plan("reg=l1", "reg.relative=0.1", keeps_strength=False)
     write_rows(SCORE, o=1.0)
     with fails("data.offset stays with its row"):
         plan("reg=l1", "data.offset=o")
