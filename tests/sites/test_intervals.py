@@ -18,6 +18,7 @@ from fcorun.methods.objectives import Cox, LeastSquares, Logistic, Poisson
 from fcorun.results.inference.sums import ModelRows, PooledSums
 from fcorun.results.models.inference import count_indicators
 from fcorun.results.models.inference_problem import InferenceOptions
+from fcorun.sites.plan.messages.interval_messages import name_group_counts
 from fcorun.sites.plan.messages.message_kind import Stage, list_kinds
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import MAX_DERIVATIVES
@@ -337,6 +338,23 @@ def test_a_level_of_one_group_of_each_site_has_no_interval(float64, masked, reas
     assert counts.rows[0] == 30
     pooled = PooledSums(Logistic(), rows, cluster)
     assert count_indicators(pooled, Logistic(), 2).explain_few(0, None, ("ward=eye", "age")) == "rows of 1 group"
+
+
+@pytest.mark.parametrize(("masked", "expected"), [(False, [11, 11, 11]), (True, [12, 11, 12])])
+def test_differences_of_counts_of_groups_tell_of_no_group(float64, masked, expected):
+    """Of twelve patients with the level one has no event: 12 - 11 would tell of this patient."""
+    cluster = np.repeat(np.arange(20), 2)
+    x = np.column_stack([cluster < 12, np.ones(40)]).astype(float)
+    y = np.arange(40) % 2.0
+    y[0:2] = 0
+    rows = ModelRows(x, y, np.full(40, 1 / 40), np.zeros(40))
+    site = IntervalSums(Logistic(), rows, 40, np.zeros(1), np.ones(1), 3, 10, masked=masked, cluster=cluster)
+    sent = answer(site, "value_counts", {})
+    n_rows, n_events, n_rest = (int(sent[name][0]) for name in name_group_counts("high"))
+    assert [n_rows, n_events, n_rest] == expected
+    if not masked:
+        cells = n_rows - n_events, n_rows - n_rest, n_events + n_rest - n_rows
+        assert all(cell == 0 or cell >= 3 for cell in cells)
 
 
 def test_a_plan_tells_of_counts_of_groups_where_groups_are_clusters():

@@ -214,10 +214,17 @@ class IntervalSums:
                 n_events = np.where(n_rows > 0, n_events, 0.0)
             arrays |= {name: n_rows, f"target_{name}": n_events}
             if self.cluster is not None:
-                groups = ClusterCounts.of_rows(mask, events > 0, self.cluster[has_weight])
+                groups = self._hide_few_groups(ClusterCounts.of_rows(mask, events > 0, self.cluster[has_weight]))
                 sent_names = name_group_counts(name.removeprefix("at_"))
-                arrays |= {sent: self._without_few(count) for sent, count in zip(sent_names, groups, strict=True)}
+                arrays |= dict(zip(sent_names, groups, strict=True))
         return arrays
+
+    def _hide_few_groups(self, groups: ClusterCounts) -> ClusterCounts:
+        """Return the sums of disjoint counts, each without few: no difference of the counts tells of fewer groups."""
+        events_alone = self._without_few(groups.rows - groups.rest)
+        rest_alone = self._without_few(groups.rows - groups.events)
+        both = self._without_few(groups.events + groups.rest - groups.rows)
+        return ClusterCounts(events_alone + rest_alone + both, events_alone + both, rest_alone + both)
 
     def _without_few(self, counts: np.ndarray) -> np.ndarray:
         """Return counts, where those below ``min_cell`` are 0 unless they are masked."""

@@ -88,7 +88,9 @@ class ValueCountsMessage(IntervalMessage):
         quantities = super().list_quantities(study)
         if study.infer is None or study.infer.cluster != "group":
             return quantities
-        groups = "; counts of groups with such rows, with such events, and with such rows without an event, likewise"
+        groups = ("; counts of groups with such rows, with such events, and with such rows without an event, which are "
+                  "sums of the groups with the events alone, with the rows without an event alone, and with both, each "
+                  "at least min_cell or none, though the difference to all groups may be smaller")  # fmt: skip
         numbers = "12 for each feature, 1 for each column, and 2"
         return [replace(listed, numbers=numbers, content=listed.content + groups) for listed in quantities]
 
