@@ -12,13 +12,14 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from fcorun.base.config import IDENTITY_SECTIONS
-from fcorun.base.metrics import IGNORES_PSI, MORE_ROUNDS_ADVICE, NO_RANDOMNESS, PERSONAL_PREFIX, structure_metrics
+from fcorun.base.metrics import IGNORES_PSI, NO_RANDOMNESS, PERSONAL_PREFIX, structure_metrics
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
 from fcorun.reports.pictures.problem_view import draw_sweep
 from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable, describe_band, find_grid_edges, format_number
+from fcorun.reports.unfinished import warn_unfinished
 
 STATUSES = ("done", "diverged", "failed", "interrupted", "running", "unknown")
 
@@ -247,46 +248,6 @@ def warn_unequal_rounds(runs: RunTable, metric: str) -> list[str]:
 def describe_unlike_rounds(algos: Sequence[str]) -> str:
     """Return a sentence on algorithms whose rounds are single uploads, beside others with rounds of a cohort."""
     return f"a round of {', '.join(algos)} is one upload, that of others is of a cohort: rounds do not compare"
-
-
-def warn_unfinished(runs: RunTable, metric: str) -> list[str]:
-    """Return lines on best points that ended above the optimum, are not certified, or were still falling at the end."""
-    above = runs.column("above")
-    falling = runs.column("falling") > 0
-    certified = runs.column("certified")
-    has_several_data = runs.frame["data"].nunique() > 1
-    shares_above: dict[str, list[float]] = {}
-    not_certified = set()
-    still_falling = set()
-    for row in runs.best_points(metric).to_dict("records"):
-        if not row["seeds"]:
-            continue
-        name = f"{row['algo']} on {row['data']}" if has_several_data else row["algo"]
-        best_runs = list(row["rows"])
-        shares_above.setdefault(name, []).extend(share for share in above[best_runs] if share > 0)
-        if (certified[best_runs] == 0).any():
-            not_certified.add(name)
-        if falling[best_runs].any():
-            still_falling.add(name)
-    lines = []
-    far = [f"{name} {_format_shares(shares)}" for name, shares in sorted(shares_above.items()) if shares]
-    if far:
-        lines.append(f"above the optimum's objective: {', '.join(far)}")
-    if not_certified:
-        lines.append(f"not certified, and no optimum to compare with: {', '.join(sorted(not_certified))}")
-    if still_falling:
-        lines.append(f"still falling at the end, so {MORE_ROUNDS_ADVICE}: {', '.join(sorted(still_falling))}")
-    return lines
-
-
-def _format_shares(shares: list[float]) -> str:
-    """Return the least and the largest share in percent.
-
-    >>> _format_shares([0.026, 0.028, 1.27])
-    '2.6 to 130 %'
-    """
-    ends = dict.fromkeys(f"{float(f'{100 * share:.2g}'):g}" for share in (min(shares), max(shares)))
-    return f"{' to '.join(ends)} %"
 
 
 def describe_end(row: dict[str, Any]) -> str:

@@ -40,7 +40,7 @@ from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import best_curves, structure
 from fcorun.reports.pictures.layout import add_legend, make_figure, pt, render_figure, style_context
 from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable, average_runs, describe_band, seed_band, seeds_agree
-from fcorun.reports.sweep_report import warn_unfinished
+from fcorun.reports.unfinished import warn_unfinished
 from fcorun.studies.figures import claims
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers import fco, personalised, races
