@@ -1,5 +1,8 @@
 """Best points that had not come to the optimum, or to rest, when their runs ended."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from fcorun.base.metrics import MORE_ROUNDS_ADVICE
 from fcorun.reports.run_table import RunTable
 
@@ -32,6 +35,17 @@ def warn_unfinished(runs: RunTable, metric: str) -> list[str]:
     if still_falling:
         lines.append(f"still falling at the end, so {MORE_ROUNDS_ADVICE}: {', '.join(sorted(still_falling))}")
     return lines
+
+
+def describe_shares_above(runs: RunTable, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the best points, ``rows``, that ended above the optimum, by how much, for a caption; "" for none."""
+    above = runs.column("above")
+    far = []
+    for row in rows:
+        shares = [share for share in above[list(row["rows"])] if share > 0]
+        if shares:
+            far.append(f"{runs.algo_title(row['algo'])} {_format_shares(shares)}")
+    return f"ended above the optimum: {', '.join(far)}" if far else ""
 
 
 def _format_shares(shares: list[float]) -> str:

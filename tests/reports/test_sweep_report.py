@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_records import captured_output, fake_config, fake_grid, fake_record, fake_rows, show_best_points
-from helpers import SMALL, small
+from helpers import SMALL, not_none, small
 from rich.console import Console
 
 import fcorun
@@ -16,6 +16,8 @@ from fcorun import load_records, run, run_grid
 from fcorun.interface.cli import commands
 from fcorun.interface.cli.main import main
 from fcorun.reports.build_table import build_table
+from fcorun.reports.pictures.best_curves import collect_curves
+from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.sweep_report import write_sweep_report
 
 
@@ -85,6 +87,10 @@ def test_show_says_whose_best_point_ended_above_the_optimum():
         path.write_text(json.dumps(json.loads(path.read_text()) | {"certificate": certificate}))
     text, _ = captured_output(show_best_points, build_table(load_records("s")), None)
     assert text.rstrip().endswith("above the optimum's objective: feddualavg 13 %")
+    records = load_records("s")
+    table = build_table(records)
+    view = ProblemView(table, records, "objective", curve_styles_of(table))
+    assert "ended above the optimum: feddualavg 13 %" in not_none(collect_curves(view)).notes
 
 
 def test_the_distance_to_the_optimum_is_one_entry_an_algorithm():

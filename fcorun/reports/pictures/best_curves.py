@@ -22,6 +22,7 @@ from fcorun.reports.run_table import (
     seed_band,
     seeds_agree,
 )
+from fcorun.reports.unfinished import describe_shares_above
 
 _SYMBOLS = {
     "algo.client_lr": "$\\eta_c$",
@@ -125,6 +126,8 @@ def collect_curves(view: ProblemView) -> BestCurves | None:
     unlike = view.table.take([run for row in rows for run in row["rows"]]).unlike_rounds(view.metric)
     if unlike and "rounds" in view.x_axes:
         notes.append(f"a round of {', '.join(map(view.algo_title, unlike))} is one upload: see x=bytes")
+    if far := describe_shares_above(view.table, rows):
+        notes.append(layout.escape_dollars(far))
     measured = list(dict.fromkeys(name for curve in curves for name in curve.runs[0][-1]))
     panels = _choose_measured_panels(view, rows, measured)
     return BestCurves(curves, panels, view.x_axes, view.table, notes)
@@ -247,7 +250,7 @@ def _add_curve_legend(figure: Any, axes: Sequence[Any], content: BestCurves) -> 
         entries[f"median and {band}"] = Patch(color="0.5", alpha=0.35, linewidth=0)
     if len(with_band) < len(with_seeds):
         entries["no band: seeds agree"] = blank
-    entries |= dict.fromkeys(content.notes, blank)
+    entries |= dict.fromkeys(map(layout.wrap_note, content.notes), blank)
     layout.add_legend(figure, entries)
 
 

@@ -219,6 +219,12 @@ def count_panel_columns(count: int) -> int:
     return min({1: 1, 2: 2, 3: 3, 4: 2}.get(count, 3), current_style().most_across)
 
 
+def wrap_note(text: str) -> str:
+    """Return a note below the panels in lines that fit onto a page of the current style."""
+    style = current_style()
+    return textwrap.fill(text, int(0.85 * _LETTERS_PER_INCH * style.page_width / style.scale))
+
+
 def legend_name(name: str) -> str:
     """Return the text of a legend entry for a name; matplotlib shows no entry whose text begins with "_"."""
     return f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
