@@ -135,7 +135,17 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
         "wanted": ", ".join(wanted),
         "holds": holds,
         "test": "; ".join(tests),
-        "note": "; ".join(filter(None, [incomparable, lost_seeds, _format_notes(claim, holds, measurements.tuned)])),
+        "note": "; ".join(
+            filter(
+                None,
+                [
+                    incomparable,
+                    lost_seeds,
+                    _format_notes(claim, holds, measurements.tuned),
+                    _describe_short_grids(claim, measurements.grid),
+                ],
+            )
+        ),
     }
 
 
@@ -208,6 +218,18 @@ def _format_notes(claim: Claim, holds: str, tuned: RunTable) -> str:
         if tuned.has_stopped and claimed[column].nunique() > 1:
             notes.append("runs that met a target of stop count by where they ended, not by how soon")
     return "; ".join(notes)
+
+
+def _describe_short_grids(claim: Claim, grid: RunTable) -> str:
+    """Return a note on the numbers of a claim's algorithms that were chosen among two values, "" for none."""
+    chosen_among_two: dict[str, list[str]] = {}
+    for algo in dict.fromkeys(_list_algorithms(claim)):
+        points = grid.frame[grid.frame["algo"] == algo]
+        for key in grid.varied_by_algo.get(algo, []):
+            if key.startswith("algo.") and points[key].nunique() == 2:
+                chosen_among_two.setdefault(key, []).append(algo)
+    parts = [f"{key} of {' and '.join(algos)}" for key, algos in chosen_among_two.items()]
+    return f"rests on two values each of {', '.join(parts)}" if parts else ""
 
 
 def _describe_quantity(claim: Claim, measurements: Measurements) -> str:

@@ -10,16 +10,18 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from fake_records import fake_grid
 from helpers import fails
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from fcorun import UserError
+from fcorun import UserError, load_records
 from fcorun.base.config import Settings
 from fcorun.base.metrics import CATALOGUE, Metric
 from fcorun.experiment.configuration.compose import compose, packaged_config_dir
 from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.hydra_app import run_sweep_command
+from fcorun.reports.build_table import build_table
 from fcorun.reports.run_table import RunTable
 from fcorun.reports.sweep_report import warn_unequal_rounds
 from fcorun.studies.figures import claims, spec
@@ -547,3 +549,12 @@ def test_the_fast_version_loads_its_own_data(monkeypatch, tmp_path):
         with pytest.raises(RuntimeError, match="stop"):
             reproduce("fedsplit_fig2b", tmp_path, run_sweep_command, fast=fast)
     assert only_digits == [True, False]
+
+
+def test_a_claim_that_rests_on_two_rates_says_so():
+    fake_grid("s", seeds=(0,))
+    table = build_table(load_records("s"))
+    claim = Claim(says="so", algo="feddualavg", metric="support_f1", above=["fedmid"])
+    note = claims._describe_short_grids(claim, table)
+    assert note == "rests on two values each of algo.server_lr of feddualavg and fedmid"  # three client rates
+    assert claims._describe_short_grids(replace(claim, algo="centralized", above=[0.5]), table) == ""
