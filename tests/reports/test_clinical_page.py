@@ -411,19 +411,16 @@ def test_a_threshold_that_is_chosen_out_of_fold_is_told_with_the_folds():
     assert "Validation rows: the training has not seen them. The threshold" not in text
 
 
-@pytest.mark.parametrize("weight", ["w", None])
-def test_folds_are_weighed_by_the_weights_of_their_rows(weight):
-    folder = write_model("study/refit").parent
-    (folder / "selection.json").write_text(json.dumps({"fold_weights": "rows", "folds": 5, "metric": "val_loss"}))
-    config = yaml.safe_load((folder / "refit" / "config.yaml").read_text())
-    config["data"] |= {"weight": weight}
-    (folder / "refit" / "config.yaml").write_text(yaml.safe_dump(config))
+@pytest.mark.parametrize("measure", ["rows", "rows' weights", None])
+def test_a_page_without_a_refit_says_what_weighs_folds(measure):
+    folder = Path("study")
+    folder.mkdir()
+    stored = {} if measure is None else {"fold_measure": measure}
+    about = {"fold_weights": "rows", "folds": 5, "metric": "val_loss", **stored}
+    (folder / "selection.json").write_text(json.dumps(about))
     (folder / "selection.png").write_bytes(b"\x89PNG")
-    text = plain(" ".join(selection_blocks(folder)))
-    assert ("over 5 folds weighed by the sums of their rows&#39; weights (&#39;w&#39;), with" in text) == (
-        weight == "w"
-    )
-    assert ("over 5 folds weighed by their rows, with" in text) == (weight is None)
+    text = plain(" ".join(selection_blocks(folder))).replace("&#39;", "'")
+    assert f"over 5 folds weighed by their {measure or 'size'}, with" in text
 
 
 def test_scores_have_their_intervals():

@@ -282,6 +282,7 @@ class SelectionContent(TypedDict, total=False):
     folds: Count
     by: str
     fold_weights: str | None
+    fold_measure: str
     nested: Nested | None
     warnings: list[str]
 

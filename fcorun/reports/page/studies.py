@@ -10,7 +10,6 @@ from fcorun.base.records.tables import CLAIMS, FIGURE_TABLE, NESTED, SELECTION_C
 from fcorun.reports.page import elements
 from fcorun.reports.page.elements import csv_table, parse_float, read_table
 from fcorun.reports.page.models import curve_pictures
-from fcorun.results.score_intervals.score_table import read_scored_record
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure
 STUDY_FILES = (CLAIMS_CSV, SELECTION_FILE, STABILITY_FILE, PERMUTATION_FILE)
@@ -130,8 +129,7 @@ def selection_blocks(folder: Path) -> list[str]:
     about = SELECTION.read(folder)
     weighed = ""
     if about.get("fold_weights") == "rows":
-        column = read_scored_record(folder).weight
-        weighed = f" weighed by the sums of their rows' weights ('{column}')" if column else " weighed by their rows"
+        weighed = f" weighed by their {about.get('fold_measure', 'size')}"
     spread = "its standard error"
     if about.get("one_standard_error_of") == "the paired differences":
         spread = "the standard error of the paired differences to the best"

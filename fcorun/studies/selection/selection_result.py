@@ -323,6 +323,8 @@ class Selection(StudyResult):
         if self.data.train.group is not None:
             content["group"] = self.experiment.data.group  # type: ignore[attr-defined]
         content["fold_weights"] = self.options.fold_weights
+        if self.options.fold_weights == "rows":
+            content["fold_measure"] = self.fold_measure
         content["weight_of_fold"] = dict(zip(folds, self.fold_weights.tolist(), strict=True))
         if self.held_out_clients:
             content["held_out"] = self.held_out_clients

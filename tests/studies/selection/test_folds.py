@@ -219,6 +219,19 @@ def test_weights_of_rows_weigh_folds_in_words():
         assert Selection.fold_measure.fget(selection) == expected  # type: ignore[attr-defined]
 
 
+def test_a_study_file_says_what_weighs_folds_before_the_refit(monkeypatch):
+    settings = marked("data.weight=w", "algo=centralized", w=np.linspace(1, 2, 60))
+    monkeypatch.setattr("fcorun.studies.selection.study.run_experiments", lambda *_: fail_to_refit())
+    for fold_weights, measure in (("rows", "rows' weights"), ("equal", None)):
+        with pytest.raises(RuntimeError, match="no refit"):
+            select(settings, SelectOptions(folds=2, points=2, fold_weights=fold_weights), "out")
+        assert json.loads(Path("out/selection.json").read_text()).get("fold_measure") == measure
+
+
+def fail_to_refit():
+    raise RuntimeError("no refit")
+
+
 @pytest.mark.slow
 def test_groups_are_whole_in_folds_and_halves():
     patient = np.array([f"{site}{k // 3}" for k, site in enumerate(OWNER)])
