@@ -12,7 +12,7 @@ from fcorun.reports.run_table import SEED_KEYS, RunTable, describe_band
 from fcorun.reports.sweep_report import best_point_notes, count_distinct_digits, key_header, tail_caption
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
+    from pandas import DataFrame
 
 P_HEADER = "p"
 P_COMMENT = (
@@ -84,8 +84,8 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
     return "\n".join([*lines, style.to_latex(column_format=alignment, hrules=True)])
 
 
-def _find_best_methods(runs: RunTable, metric: str, best: "DataFrame") -> "Series":
-    """Return which rows are the best on their problem, without baselines; none where runs had unlike rounds."""
+def _find_best_methods(runs: RunTable, metric: str, best: "DataFrame") -> Any:
+    """Return a Series: which rows are the best on their problem, without baselines; none if rounds were unlike."""
     are_baselines = runs.are_baselines()
     of_baseline = [bool(are_baselines[rows].any()) for rows in best["rows"]]
     cost = (runs.metrics.sign(metric) * best["metric"]).mask(of_baseline)
@@ -94,7 +94,7 @@ def _find_best_methods(runs: RunTable, metric: str, best: "DataFrame") -> "Serie
     return (cost == lowest_cost) & (best["seeds"] > 0) & is_comparable
 
 
-def _find_p_values(runs: RunTable, metric: str, best: "DataFrame", is_best: "Series") -> list[float | None]:
+def _find_p_values(runs: RunTable, metric: str, best: "DataFrame", is_best: Any) -> list[float | None]:
     """Return the corrected p-value of each method against the bold one on its problem; None where none was tested."""
     p_by_pair = {}
     for pair in compare_pairs(runs, metric):

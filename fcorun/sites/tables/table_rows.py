@@ -195,11 +195,13 @@ class SiteTable:
         The number ``split`` is a position in ``ROWS``. Folds divide training rows alone.
         """
         weight = self.rows.weight
-        has_folds = self.fold is not None and split == 0
+        fold = np.zeros(len(self.rows.y), np.int64)
+        if self.fold is not None and split == 0:
+            fold = self.fold
         return SummedSets(
             in_split=self.masks[split],
             client=self.client_rows.client_index if by_client else np.zeros(len(self.rows.y), np.int64),
-            fold=self.fold if has_folds else np.zeros(len(self.rows.y), np.int64),
+            fold=fold,
             has_weight=np.ones(len(self.rows.y), bool) if weight is None else weight > 0,
         )
 
