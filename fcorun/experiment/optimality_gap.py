@@ -158,15 +158,14 @@ def assess_gap(
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
         n_features = batch.x.shape[1]
         compiled = solver.compile_once(Keyed(experiment.problem_key, problem), n_features)
-        has_gap = has_duality_gap(problem, n_features)
         n_outputs = start["weights"].size // n_features if "weights" in start else 1
         affordable = max(_MAX_NUMBERS_READ / (batch.x.size * n_outputs), solver.STEPS_PER_CERTIFICATE)
         max_iterations = int(min(_MAX_CONTINUED_ITERATIONS, affordable))
-        tolerance = 1e-9 if has_gap else 1e-6
+        tolerance = 1e-9 if compiled.has_gap else 1e-6
         best, lower_bound, gap = last, -np.inf, measured
         for iterate in solver.minimize(problem, batch, tolerance, max_iterations, start=start, compiled=compiled):
             best = min(best, iterate.objective)
-            if has_gap:
+            if compiled.has_gap:
                 lower_bound = max(lower_bound, iterate.objective - iterate.certificate)
             elif strong_convexity > 0 and isinstance(problem.regularizer, NoRegularizer):
                 gradient_norm = float(problem.gradient(iterate.w, batch).norm())  # F >= F(w) - ||g||^2 / 2 mu

@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import Count, Stop, flat, rows_of, small, small_for
+from helpers import Count, Stop, flat, ragged, rows_of, small, small_for
 
 from fcorun import Record, UserError, grid, load_records, run, run_grid
 from fcorun.base.records.record import RunFolder
-from fcorun.experiment.build import build_engine
+from fcorun.experiment.build import build_engine, build_problem, load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.problem import solver
+from fcorun.methods.problem.solver import gather_rows
 from fcorun.runs import finish, pooled_fits, run_experiments
 from fcorun.runs.sweep import SweepOptions, SweepPoint, find_existing, record_failure
 
@@ -68,7 +70,7 @@ def test_seeds_of_a_law_share_programs_and_keep_the_numbers_of_the_run_alone(alg
     if algo == "feddualavg":
         assert records[1].summary["seconds"]["compile"] == 0
     monkeypatch.setattr(run_experiments, "_build_engine_once", lambda request: build_engine(*request.value))
-    monkeypatch.setattr(solver, "compile_once", solver.compile_once.__wrapped__)
+    monkeypatch.setattr(solver, "_compile_once", solver._compile_once.__wrapped__)
     monkeypatch.setattr(pooled_fits, "_compile_measure", pooled_fits._compile_measure.__wrapped__)
     for point, record in zip(points, records, strict=True):
         alone = run(point, f"alone/{record.folder.name}")
@@ -101,6 +103,20 @@ def test_a_grid_of_baselines():
     points = grid(small("algo=centralized"), {"reg.strength": [0.1, 0.5]})
     dense, sparse = run_grid(points)
     assert sparse.summary["final"]["density"] < dense.summary["final"]["density"]
+
+
+@pytest.mark.parametrize("strengths", [(0.1, 0.0), (0.0, 0.1)])
+def test_a_strength_of_0_has_another_certificate_whichever_comes_first(strengths, tmp_path):
+    """At 0 there is no duality gap: the programs of another strength would not end, or give a bound that is none."""
+    config = ragged(tmp_path, "algo=centralized", "reg=group_lasso", sizes=(30, 30), features=4)
+    for record in run_grid(grid(config, {"reg.strength": list(strengths)})):
+        experiment = prepare(record.config)
+        data = load_data(experiment)
+        with jax.enable_x64(True):
+            problem, batch = build_problem(experiment, data), gather_rows(data, experiment.settings.client_weighting)
+            *_, alone = solver.minimize(problem, batch)
+        kind = "duality gap" if record.config["reg"]["strength"] > 0 else "prox-gradient norm"
+        assert record.summary["certificate"] == {"kind": kind, "value": alone.certificate, "certified": True}
 
 
 @pytest.mark.slow

@@ -32,7 +32,6 @@ from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import LinearModel, is_linear_model
 from fcorun.methods.problem import solver
-from fcorun.methods.problem.duality_gap import has_duality_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.l1 import L1
@@ -363,9 +362,10 @@ class Certifier:
     ):
         batch = batch._replace(weight=jnp.asarray(batch.weight, jnp.float64))
         n_features = batch.x.shape[1]
-        self.has_gap = has_duality_gap(problem, n_features)
+        programs = solver.compile_programs(problem, n_features)
+        self.has_gap = programs.has_gap
         self.kind = "duality gap" if self.has_gap else "prox-gradient norm"
-        self._certify = solver.compile_programs(problem, n_features).certify
+        self._certify = programs.certify
         self._arguments = numeric_fields(problem.regularizer), jnp.asarray(smoothness, jnp.float64), batch
         objective, certificate = self._evaluate(start)
         self._scale = max(abs(objective), _ROUNDING * abs(start_objective)) if self.has_gap else certificate

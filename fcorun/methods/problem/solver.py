@@ -50,10 +50,17 @@ class Iterate:
 
 
 class SolverPrograms(NamedTuple):
-    """The compiled programs of a problem, for any numbers of its regularizer: steps, and the certificate of a point."""
+    """The compiled programs of a problem, for any numbers of its regularizer with which it has a duality gap or not.
+
+    Attributes:
+        advance: takes steps.
+        certify: computes the certificate of a point.
+        has_gap: whether the certificate is the duality gap, which a strength of 0 does not have.
+    """
 
     advance: Callable[..., Any]
     certify: Callable[..., Any]
+    has_gap: bool
 
 
 def compile_programs(problem: Problem, features: int) -> SolverPrograms:
@@ -69,12 +76,17 @@ def compile_programs(problem: Problem, features: int) -> SolverPrograms:
     def certify(strengths, w, size, batch):
         return _certify(problem.with_numbers(strengths), w, size, batch, has_gap=has_gap, fits_intercept=fits_intercept)
 
-    return SolverPrograms(advance, certify)
+    return SolverPrograms(advance, certify, has_gap)
+
+
+def compile_once(problem: Keyed[Problem], features: int) -> SolverPrograms:
+    """Return the programs of a problem with this number of features, compiled once for each key and certificate."""
+    has_gap = has_duality_gap(problem.value, features)
+    return _compile_once(Keyed(f"{problem.key} {has_gap}", problem.value), features)
 
 
 @lru_cache(maxsize=8)
-def compile_once(problem: Keyed[Problem], features: int) -> SolverPrograms:
-    """Return the programs of a problem with this number of features, compiled once for each key."""
+def _compile_once(problem: Keyed[Problem], features: int) -> SolverPrograms:
     return compile_programs(problem.value, features)
 
 
@@ -94,14 +106,12 @@ def minimize(
     log link, the curvature at an intercept of 0 may be that at the best one times a million.) ``batch`` holds all rows
     and their weights in F. An iterate is certified if its duality gap is at most ``tolerance`` times the objective of
     the null model, or its prox-gradient norm at most ``tolerance`` times that of the null model. ``compiled`` are
-    programs of the same
-    problem. Call and consume this generator under ``jax.enable_x64(True)``.
+    programs of the same problem. Call and consume this generator under ``jax.enable_x64(True)``.
     """
     batch = batch._replace(weight=jnp.asarray(batch.weight, jnp.float64))
-    has_gap = has_duality_gap(problem, batch.x.shape[1])
+    advance, certify, has_gap = compiled or compile_programs(problem, batch.x.shape[1])
     kind = "duality gap" if has_gap else "prox-gradient norm"
     strengths = numeric_fields(problem.regularizer)  # arguments, so that one compiled program serves all strengths
-    advance, certify = compiled or compile_programs(problem, batch.x.shape[1])
     lipschitz = jnp.full((), 1e-10)  # the first step is long, and backtracking shortens it at once
     origin = problem.prox(problem.start(jnp.float64), 0.0)
     null_model, null_objective, _ = certify(strengths, origin, lipschitz, batch)
