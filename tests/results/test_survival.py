@@ -222,6 +222,13 @@ def test_levels_that_few_groups_have_are_found(patients):
     assert find_few_levels(data) == {"ward=few": "rows of 4 groups"}
 
 
+def test_levels_that_all_of_four_groups_have_are_not_few(patients):
+    ward = np.resize(["first ward", "second ward", "third ward"], 90)
+    frame = patients.assign(ward=ward, person=np.arange(90) % 4, died=1)
+    data = fcorun.from_frame(frame, "time", event="died", group="person", validation=0.0).load()
+    assert find_few_levels(data) == {}
+
+
 def test_a_time_of_0_counts_before_all_others(patients):
     first = patients.assign(time=patients["time"].where(patients.index > 2, 0.0))
     data = [fcorun.from_frame(frame, "time", "clinic", event="died").load() for frame in (first, patients)]

@@ -102,6 +102,21 @@ def test_intervals_are_those_of_one_table(overrides, options):
     assert {"inference.txt", "inference.png", "inference.pdf"} <= {path.name for path in record.folder.iterdir()}
 
 
+def test_all_of_three_groups_are_enough_over_sites_as_in_one_table():
+    """Each site has one group, which has rows of all values, with and without events."""
+    for name in NAMES:
+        pd.read_csv(f"{name}.csv").assign(patient=name).to_csv(f"{name}.csv", index=False)
+    rows = pd.read_csv("all.csv")
+    rows.assign(patient=rows["site"]).to_csv("all.csv", index=False)
+    by_group = ("reg=none", "data.group=patient", "data.ignore=[time]")
+    plan = plan_of(*by_group)
+    record, _ = try_plan(plan, sites_of(plan, Policy(min_cell=1, min_rows=1)), "out")
+    over_sites = pd.read_csv(record.folder / "inference.csv", index_col="feature")
+    pooled = pooled_table(*by_group).loc[over_sites.index]
+    assert over_sites["method"].tolist() == pooled["method"].tolist()
+    assert over_sites.loc["smoker", "method"] == "Wald"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("secure", [None, {}])
 def test_a_level_that_is_all_that_a_site_has_leaves_the_others_their_reference(secure):

@@ -140,7 +140,6 @@ class RowSums(ABC):
     Attributes:
         loss_error: the largest error of a loss, 0 unless masks round it.
         hides_few: whether the counts of ``two_values`` leave out sites with few rows.
-        n_clusters: the number of clusters; None: the rows are independent, or only ``scores`` tells.
     """
 
     @property
@@ -150,10 +149,6 @@ class RowSums(ABC):
     @property
     def hides_few(self) -> bool:
         return False
-
-    @property
-    def n_clusters(self) -> int | None:
-        return None
 
     @abstractmethod
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
@@ -215,10 +210,6 @@ class PooledSums(RowSums):
             target_at_high=y @ at_high,
         )
         return ~at_low.all(axis=0) & (counts.at_low + counts.at_high == counts.rows), counts
-
-    @property
-    def n_clusters(self) -> int | None:
-        return None if self.cluster is None else len(np.unique(self.cluster[self.rows.weight > 0]))
 
     def count_clusters(self) -> dict[str, ClusterCounts]:
         if self.cluster is None:

@@ -56,7 +56,7 @@ class IndicatorCounts:
         hides_few: whether a site's counts below its min_cell are 0 in these sums.
         clusters: the counts of clusters at the two values, ``low`` and ``high``; none if the rows are independent.
         cluster_name: what a cluster is, "group" or "client".
-        least_clusters: the least number of clusters at a value, with events, and without.
+        n_clusters: the number of all clusters; None: the rows are independent, or the scores have not told yet.
     """
 
     is_indicator: np.ndarray
@@ -66,7 +66,7 @@ class IndicatorCounts:
     hides_few: bool
     clusters: dict[str, ClusterCounts] = field(default_factory=dict)
     cluster_name: str = "group"
-    least_clusters: int = MIN_COUNT
+    n_clusters: int | None = None
 
     @property
     def rows(self) -> np.ndarray:
@@ -108,7 +108,7 @@ class IndicatorCounts:
                     self.cluster_name,
                     has_events=self.has_events,
                     has_two_classes=self.has_two_classes,
-                    least=self.least_clusters,
+                    least=least_clusters(self.n_clusters),
                 )
             if few and self.hides_few:
                 few += ", where sites report counts below min_cell as 0"
@@ -120,10 +120,7 @@ class IndicatorCounts:
 def count_indicators(
     sums: RowSums, objective: LinearModel, n_features: int, cluster_name: str = "group"
 ) -> IndicatorCounts:
-    """Return the counts of the features with two values. Takes two passes over rows, and two over those in clusters.
-
-    Of fewer than 5 clusters all must have a value and its events: that clusters are few is another remark.
-    """
+    """Return the counts of the features with two values. Takes two passes over rows, and two over those in clusters."""
     is_indicator, counts = sums.two_values()
     has_two_classes = isinstance(objective, Logistic)
     return IndicatorCounts(
@@ -134,8 +131,16 @@ def count_indicators(
         hides_few=sums.hides_few,
         clusters=sums.count_clusters(),
         cluster_name=cluster_name,
-        least_clusters=min(MIN_COUNT, sums.n_clusters or MIN_COUNT),
     )
+
+
+def least_clusters(n_clusters: int | None) -> int:
+    """Return the least number of clusters at a value, with events, and without, of so many clusters in all.
+
+    Of fewer than 5 clusters all must have a value and its events: that clusters are few is another remark. None stands
+    for a number that is unknown.
+    """
+    return MIN_COUNT if n_clusters is None else min(MIN_COUNT, n_clusters)
 
 
 def describe_few(n_rows: int, n_events: int | None, has_two_classes: bool) -> str:
@@ -154,7 +159,7 @@ def describe_few(n_rows: int, n_events: int | None, has_two_classes: bool) -> st
 
 
 def describe_few_clusters(
-    counts: ClusterCounts, name: str, *, has_events: bool, has_two_classes: bool, least: int = MIN_COUNT
+    counts: ClusterCounts, name: str, *, has_events: bool, has_two_classes: bool, least: int
 ) -> str:
     """Return the clusters with rows at a value, or with events or rows without one, if below ``least``, else ""."""
     needed = [(counts.rows, "rows of")]
@@ -346,6 +351,7 @@ def infer_from_sums(
         penalty = Penalty.none(len(own))
         numbers = parameters.numbers
     solution, estimates, n_scores = fit
+    n_clusters = n_scores if options.cluster != "none" else None
     distance = None
     if selection is None:
         excess = solved.derivatives(own).loss + penalty.value(own) - solution.objective
@@ -362,10 +368,10 @@ def infer_from_sums(
         sums=restricted,
         estimates=estimates,
         deviation=deviation,
-        indicators=indicators,
+        indicators=replace(indicators, n_clusters=n_clusters),
         gap=gap,
         distance=distance,
-        n_clusters=n_scores if options.cluster != "none" else None,
+        n_clusters=n_clusters,
     )
 
 

@@ -34,7 +34,7 @@ from fcorun.results.models.client_intercepts import (
     warn_of_small_clients,
 )
 from fcorun.results.models.coefficients import find_ratio_name
-from fcorun.results.models.inference import MIN_COUNT, Inference
+from fcorun.results.models.inference import MIN_COUNT, Inference, least_clusters
 from fcorun.results.models.inference_problem import InferenceProblem, feature_scaling
 from fcorun.results.models.intercept_test import warn_of_client_differences
 from fcorun.results.models.multiple_imputation import explain_no_imputation
@@ -494,7 +494,8 @@ def _warn_of_sparse_indicators(inference: Inference) -> str:
         if reason := inference.explain_withheld(feature):
             withheld.append(f"{names[feature]} ({reason})")
             is_rare = min(counts.at_low[feature], counts.at_high[feature]) < RARE_SHARE * inference.n_rows
-            is_rare |= any(clusters.rows[feature] < MIN_COUNT for clusters in inference.indicators.clusters.values())
+            for clusters in inference.indicators.clusters.values():
+                is_rare |= clusters.rows[feature] < least_clusters(inference.n_clusters)
             advice.add(
                 "join rare levels" if is_rare else word("leave out what was recorded after the outcome (`data.ignore`)")
             )

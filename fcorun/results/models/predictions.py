@@ -386,7 +386,7 @@ def find_few_levels(data: FederatedData) -> dict[str, str]:
     if not is_here or encoding is None or (standardized and standardized["by"] != "pooled"):
         return {}
     from fcorun.results.inference.sums import ClusterCounts
-    from fcorun.results.models.inference import describe_few, describe_few_clusters
+    from fcorun.results.models.inference import describe_few, describe_few_clusters, least_clusters
 
     is_event = data.target_task.find_events(train.y)
     few = {}
@@ -403,7 +403,8 @@ def find_few_levels(data: FederatedData) -> dict[str, str]:
                     *(n[0] for n in ClusterCounts.of_rows(has_level[:, None], has_event, train.group))
                 )
                 options = {"has_events": is_event is not None, "has_two_classes": has_two_classes}
-                reason = describe_few_clusters(counts, "group", **options)
+                least = least_clusters(len(np.unique(train.group)))
+                reason = describe_few_clusters(counts, "group", **options, least=least)
             if has_level.any() and reason:
                 few[name] = reason
     return few
