@@ -18,6 +18,7 @@ from fcorun.interface.checks.property_check import (
 PLUGINS = """
 import time
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -150,8 +151,25 @@ class Unread(Mine):
 
 
 @dataclass(frozen=True)
-class UnreadByKind(Unread):
+class UnreadByText(Unread):
     kind: str = "plain"
+
+
+@dataclass(frozen=True)
+class UnreadByKind(Unread):
+    kind: Literal["plain", "damped"] = "plain"
+
+    def noise(self, data):
+        return self.momentum if self.kind == "damped" else 1.0
+
+
+@dataclass(frozen=True)
+class Threshold(Mine):
+    max_norm: Positive = 1000.0
+
+    def server(self, problem, server, mean):
+        norm = jnp.sqrt(sum(jnp.vdot(v, v) for v in mean.values()))
+        return super().server(problem, server, mean.map(lambda v: v * jnp.minimum(1, self.max_norm / norm)))
 
 
 class Scaled(Mine):
@@ -269,6 +287,7 @@ def case(user_module, tmp_path):
         ("Elsewhere", algorithms.check_received_model, "local() should take a gradient at the model that received_m"),
         ("WithoutStep", algorithms.check_grid_equals_single_runs, "0.3 should lead to another solution"),
         ("Unread", algorithms.check_grid_equals_single_runs, "another algo.momentum should lead to another solution"),
+        ("UnreadByText", algorithms.check_grid_equals_single_runs, "no function of the algorithm computes with the"),
         ("Mine", algorithms.check_initial_model, ""),
         ("Scaled", algorithms.check_initial_model, "before the first round should be 1 and is 2 at entry 19"),
         ("Mine", algorithms.check_reaches_optimum, "its traits say exact=smooth, and are 0.0"),
@@ -298,11 +317,17 @@ def test_both_sides_of_a_where_are_a_remark(case):
 
 
 @pytest.mark.slow
-def test_a_number_that_an_option_may_leave_out_is_a_remark(case):
-    (result,) = run_checks([algorithms.check_grid_equals_single_runs], case(algorithms.AlgorithmCase, "UnreadByKind"))
-    assert result.status == "passed"
-    assert "another algo.momentum" in result.message
-    assert result.message.endswith("unless algo.kind leaves it out")
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("UnreadByKind", "algo.kind=plain leaves algo.momentum out, which algo.kind=damped uses: check that, too"),
+        ("Threshold", "another algo.max_norm leads to the same solution here, where it may not bind, as a threshold"),
+    ],
+)
+def test_a_number_that_has_no_effect_here_is_a_remark(case, name, sentence):
+    (result,) = run_checks([algorithms.check_grid_equals_single_runs], case(algorithms.AlgorithmCase, name))
+    assert result.status == "passed", result
+    assert sentence in result.message
 
 
 def failures(results):
