@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.reports.repetitions import Replicate, average_repetitions, draws_nothing, pair_replicates
-from fcorun.reports.run_table import DataFrame, RunTable, format_number
+from fcorun.reports.run_table import ROUNDING_TOLERANCE, DataFrame, RunTable, format_number
 
 _MAX_NAMED = 5  # replicates
 _EQUAL = 1e-12  # a share of the mean; an error below it is rounding of equal values
@@ -91,9 +91,9 @@ def estimate_mean(values: Mapping[Replicate, float]) -> Estimate:
 def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> list[MethodMeans]:
     """Return the means of each method on each problem, in the order of the table, at its best point by ``metric``.
 
-    The best point is that of ``RunTable.best_points``. Where each point of a method has lost a replicate, which
-    diverged for example, the best of the points that have lost fewest is taken, and ``lost`` names the replicates. A
-    method that has lost all replicates has no mean.
+    The best point is that of the best mean, which is shown; the median of a table may prefer another one. Where each
+    point of a method has lost a replicate, which diverged for example, the best of the points that have lost fewest is
+    taken, and ``lost`` names the replicates. A method that has lost all replicates has no mean.
     """
     points = runs.fold_seeds(metric)
     keys = ["algo", *runs.problem_keys(metric)]
@@ -104,7 +104,7 @@ def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> 
     sent = np.nan_to_num(runs.column("bytes_up"))
     methods = []
     for _, group in points.groupby(keys, sort=False, dropna=False):
-        point = _choose_point(group, best_rows, runs.metrics.sign(metric))
+        point = _choose_point(runs, metric, group, best_rows)
         lost: dict[str, list[Replicate]] = {}
         done = []
         for run in point["runs"]:
@@ -122,14 +122,31 @@ def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> 
     return methods
 
 
-def _choose_point(points: DataFrame, best_rows: set[tuple], sign: int) -> dict[str, Any]:
-    """Return the best of a method's points on a problem; the first one if no replicate of any of them is done."""
+def _choose_point(runs: RunTable, metric: str, points: DataFrame, best_rows: set[tuple]) -> dict[str, Any]:
+    """Return the point of a method on a problem with the best mean; the first one if no replicate of any is done.
+
+    Points that diverged with a replicate count where all have: those that have lost fewest. Among means that are equal
+    to rounding the point of ``best_rows`` is taken, those of ``RunTable.best_points``.
+    """
     rows = points.to_dict("records")
-    done = [row for row in rows if row["seeds"]]
+    done = [row for row in rows if row["status"] == "done" and row["seeds"]]
+    if not done:
+        fewest = min((len(row["runs"]) - row["done"] for row in rows if row["seeds"]), default=0)
+        done = [row for row in rows if row["seeds"] and len(row["runs"]) - row["done"] == fewest]
+    if not done:
+        return rows[0]
+    tails = runs.tail_values(metric)
+    statuses = runs.frame["status"].tolist()
+    replicates = runs.replicates
+    means = []
     for row in done:
-        if tuple(row["rows"]) in best_rows:
-            return row
-    return min(done, key=lambda row: (len(row["runs"]) - row["done"], sign * row["metric"]), default=rows[0])
+        finished = [run for run in row["runs"] if statuses[run] == "done" and np.isfinite(tails[run])]
+        means.append(estimate_mean({replicates[run]: float(tails[run]) for run in finished}).mean)
+    best = int(np.argmin(runs.metrics.sign(metric) * np.array(means)))
+    resolution = runs.resolution(metric)[done[best]["runs"]].max(initial=0)
+    are_tied = np.isclose(means, means[best], rtol=ROUNDING_TOLERANCE, atol=resolution)
+    tied = [row for row, is_tied in zip(done, are_tied, strict=True) if is_tied]
+    return next((row for row in tied if tuple(row["rows"]) in best_rows), done[best])
 
 
 def estimate_pairs(runs: RunTable, metric: str, methods: Sequence[MethodMeans]) -> list[PairMeans]:

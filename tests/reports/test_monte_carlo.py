@@ -61,6 +61,21 @@ def test_means_errors_and_paired_differences_are_those_of_pandas(study):
     assert dict(zip(names, pair.unpaired, strict=True)) == {"feddualavg": 3, "fedmid": 0}
 
 
+def test_the_best_point_is_that_of_the_best_mean():
+    """The median prefers the rate with one bad replicate; among equal means the point is that of the table."""
+    for rate, levels in {0.1: (2.0, 2.0, 2.5), 0.2: (1.0, 1.0, 10.0)}.items():
+        for seed, level in enumerate(levels):
+            settings = fake_config(seed=seed, algo__client_lr=rate)
+            fake_record(f"s/{rate}-{seed}", settings, fake_rows(level, train_loss=1.0))
+    runs = build_table(load_records("s"))
+    (method,) = estimate_methods(runs, "objective")
+    assert runs.best_points("objective")["algo.client_lr"].tolist() == [0.2]
+    assert method.point["algo.client_lr"] == 0.1
+    assert method.estimates["objective"].mean == pytest.approx(1.25 * 6.5 / 3)
+    (method,) = estimate_methods(runs, "train_loss")
+    assert method.point["algo.client_lr"] == runs.best_points("train_loss")["algo.client_lr"].item() == 0.2
+
+
 def test_a_diverged_replicate_is_counted_and_named(study, capsys):
     (method,) = [m for m in estimate_methods(study, "objective") if m.point["algo"] == "fedmid"]
     sentence = "fedmid: 1 of 10 replicates diverged (seed=3 data.seed=3): the mean is over the others"
