@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.base.errors import UserError
 from fcorun.base.override_text import split_overrides
-from fcorun.experiment.configuration.compose import override_key, translate_names
+from fcorun.experiment.configuration.compose import override_key, read_choices, translate_names
 from fcorun.experiment.configuration.search_path import own_defaults_dir, plugin_config_dirs, user_config_dir
 from fcorun.experiment.configuration.sweep_jobs import has_product
 from fcorun.reports.run_table import SEED_KEYS
@@ -83,7 +83,6 @@ class FcorunSweeper(Sweeper):
             self._require_effect(given)
         jobs += self.additional_jobs(overrides, given_keys)
         _check_conditions(self.conditions, jobs)
-        _check_strengths(jobs)
         return self.launcher.launch(jobs, initial_job_idx=0)
 
     def all_overrides(self, arguments: list[str]) -> list[Override]:
@@ -160,13 +159,21 @@ def _check_listed(zipped_keys: Iterable[str], listed: set[str]) -> None:
             raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
 
 
-def _check_strengths(jobs: Iterable[Sequence[str]]) -> None:
-    """Raise UserError for a job that has a strength, and chooses one."""
-    for job in jobs:
-        studies = [text for text in job if override_key(text) == "study.strength" and not text.endswith("=null")]
-        if studies and any(override_key(text) == "reg.strength" for text in job):
-            raise UserError(f"{studies[0]} chooses the strength of each run: give study.strength or reg.strength, not "
-                            "both")  # fmt: skip
+def _check_strength(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Raise UserError for a composed job that chooses its strength, and has one of an override or of a file.
+
+    A file of a psi, as conf/reg/l1.yaml, has a default; another value is that of an experiment's file.
+    """
+    study = OmegaConf.select(config, "study.strength")
+    if study is None:
+        return
+    sentence = f"study.strength={study} chooses the strength of each run: give study.strength or reg.strength, not both"
+    if any(override_key(text) == "reg.strength" for text in overrides):
+        raise UserError(sentence)
+    composed: Any = OmegaConf.to_container(config.reg, resolve=False)
+    defaults = read_choices("reg", user_config_dir()).get(config.hydra.runtime.choices.reg, {})
+    if composed.get("strength") != defaults.get("strength"):
+        raise UserError(f"{sentence}; a file sets reg.strength={composed['strength']}: leave it out there")
 
 
 def _check_conditions(conditions: list | str, jobs: Sequence[Sequence[str]]) -> None:
@@ -263,6 +270,7 @@ class FcorunLauncher(Launcher):
             point = self._make_point(composition, numbers, initial_job_idx + job.positions[0], job.overrides)
             point.combinations = job.positions
             if not isinstance(composition, Exception):
+                _check_strength(composition[0], job.overrides)
                 point.warnings = job.explain_left_out(lambda group, config=composition[0]: str(config[group].name))
             points.append(point)
         return merge_duplicates(points)

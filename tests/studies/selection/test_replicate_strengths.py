@@ -92,6 +92,14 @@ def test_each_run_of_a_sweep_has_the_strength_and_the_bytes_of_its_choice(capsys
             "study.strength=cv chooses the strength of each run: give",
         ),
         (
+            ["-m", "study={strength: cv}", "reg.strength=0.1,0.2"],
+            "study.strength=cv chooses the strength of each run: give",
+        ),
+        (
+            ["-m", "experiment=fco_rates", "study.strength=one_se"],
+            "give study.strength or reg.strength, not both; a file sets reg.strength=0.001: leave it out there",
+        ),
+        (
             ["study.strength=cv"],
             "study.strength=cv chooses the strength of each run of a sweep: give -m, or choose one",
         ),
