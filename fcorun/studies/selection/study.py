@@ -55,12 +55,16 @@ OUT_OF_FOLD_FILES = (
     *(PREDICTIONS_FILE, "scores.csv", "nested.csv", "roc.csv", "calibration.csv", "thresholds.csv"),
     *(f"{picture}.{ending}" for picture in ("roc", "calibration", "decision") for ending in ("png", "pdf")),
 )
+# the files that are written after the refit
+_PICTURE_FILES = (
+    *("selection.png", "selection.pdf", "stability.png", "stability.pdf"),
+    *("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png", "brain.pdf"),
+)
 _RESULT_FILES = (
     *OUT_OF_FOLD_FILES,
-    *("selection.csv", "curve.csv", "path.csv", "selection.png", "selection.pdf"),
-    *("stability.csv", "clients.csv", "stability.png", "stability.pdf"),
+    *_PICTURE_FILES,
+    *("selection.csv", "curve.csv", "path.csv", "stability.csv", "clients.csv"),
     *("permutations.csv", "permutation.png", "permutation.pdf"),
-    *("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png", "brain.pdf"),
 )
 _STUDY_FILES = {"select": SELECTION_FILE, "stability": STABILITY_FILE, "permute": PERMUTATION_FILE}
 Log = Callable[[str], Any]
@@ -526,14 +530,17 @@ class StudyPlan(ABC, Generic[Result]):
         began = time.perf_counter()
         with self.study.claim():
             result = self.conclude(self.study.compute_fits(self.reduce_fit, log))
+            delete_files(self.study.folder, _PICTURE_FILES)  # those of another choice
             write_pictures = result.write_files()
-            experiment = self.apply(result)
-            if experiment is not None:
-                self.study.begin_refit()
-                _remove_refit(self.study.folder, keep=experiment.identity)  # that of another choice
-                (record,) = run_experiments([experiment], [self.study.folder / REFIT_FOLDER], watch)
-                result = replace(result, record=record, refit_warnings=self.warn_about_refit(record))
-            write_pictures()  # drawn by other processes during the refit
+            try:
+                experiment = self.apply(result)
+                if experiment is not None:
+                    self.study.begin_refit()
+                    _remove_refit(self.study.folder, keep=experiment.identity)  # that of another choice
+                    (record,) = run_experiments([experiment], [self.study.folder / REFIT_FOLDER], watch)
+                    result = replace(result, record=record, refit_warnings=self.warn_about_refit(record))
+            finally:
+                write_pictures()  # drawn by other processes during the refit, which may fail
             result.write_summary(time.perf_counter() - began)
         return result
 

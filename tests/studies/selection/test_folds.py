@@ -228,6 +228,19 @@ def test_a_study_file_says_what_weighs_folds_before_the_refit(monkeypatch):
         assert json.loads(Path("out/selection.json").read_text()).get("fold_measure") == measure
 
 
+def test_a_selection_whose_refit_fails_has_its_own_pictures(monkeypatch):
+    settings = config("algo=centralized")
+    monkeypatch.setattr("fcorun.studies.selection.study.run_experiments", lambda *_: fail_to_refit())
+    pictures = [Path("out/selection.png"), Path("out/selection.pdf")]
+    for rule in ("min", "one_se"):
+        with pytest.raises(RuntimeError, match="no refit"):
+            select(settings, SelectOptions(folds=2, points=2, rule=rule), "out")
+        assert [path.exists() for path in pictures] == [True, False]  # a test draws the first alone
+        assert pictures[0].read_bytes() == b""
+        for path in pictures:
+            path.write_bytes(b"of an earlier choice")
+
+
 def fail_to_refit():
     raise RuntimeError("no refit")
 
