@@ -9,6 +9,7 @@ search over signs finds the minimum of the model (Lee, Battle, Raina and Ng, NIP
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -179,9 +180,10 @@ def minimize(
 
     The method of this file yields the null model, unless that is the minimum, and the minimum, whose ``certificate`` is
     ``PathPoint.excess``. It compiles nothing. Where it reaches no certificate, ``solver.minimize`` goes on from its
-    last point.
+    last point, and counts on from its steps.
     """
     start = None
+    n_steps = 0
     if has_path_solver(problem, batch):
         state = _PathState.of_problem(problem, batch, tolerance)
         penalty = WeightedPenalty.of_problem(problem, batch.x.shape[1])
@@ -191,12 +193,14 @@ def minimize(
             if excess is not None:
                 minimum = state.describe(problem, penalty, excess)
                 start = minimum.w
+                n_steps = minimum.iteration
+                if n_steps > 0:
+                    yield null_model
                 if minimum.certified:
-                    if minimum.iteration > 0:
-                        yield null_model
                     yield minimum
                     return
-    yield from solver.minimize(problem, batch, tolerance, max_iterations, start=start, compiled=compiled)
+    for iterate in solver.minimize(problem, batch, tolerance, max_iterations, start=start, compiled=compiled):
+        yield replace(iterate, iteration=n_steps + iterate.iteration)
 
 
 class _PathState:
@@ -344,14 +348,13 @@ class _PathState:
         decrease = np.inf
         for _ in range(_MAX_STEPS):
             check_interrupted()
-            point = self.theta[self.working]
-            slopes = self.design @ self.derivatives.slope
-            excess = self._bound_excess(penalty, slopes, self.working)
-            if np.isinf(excess):  # features without a penalty: a gradient that is small, as is the last step's decrease
-                excess = np.sqrt(max(decrease, 0.0) * self.scale)
+            slopes, excess = self._measure_working(penalty, decrease)
             if excess <= self.goal / 4:
-                self._fit_intercept()
-                return True
+                self._fit_intercept()  # moves the slopes of features whose mean is not 0
+                slopes, excess = self._measure_working(penalty, decrease)
+                if excess <= self.goal:
+                    return True
+            point = self.theta[self.working]
             is_fresh = self.model is self.derivatives
             if not is_fresh and self._needs_hessian(excess, last_excess):
                 self._refresh()
@@ -371,6 +374,17 @@ class _PathState:
                 last_excess = np.inf
                 decrease = np.inf
         return False
+
+    def _measure_working(self, penalty: WeightedPenalty, decrease: float) -> tuple[Float[np.ndarray, " k"], float]:
+        """Return the gradient of F in the working features, and the bound on the excess among them.
+
+        Where features without a penalty have no bound, a small gradient is one after a step of small ``decrease``.
+        """
+        slopes = self.design @ self.derivatives.slope
+        excess = self._bound_excess(penalty, slopes, self.working)
+        if np.isinf(excess):
+            excess = np.sqrt(max(decrease, 0.0) * self.scale)
+        return slopes, excess
 
     def _needs_hessian(self, excess: float, last_excess: float) -> bool:
         """Return whether a Hessian of the point costs less than the steps to the goal with that of the model."""

@@ -124,6 +124,55 @@ def test_a_null_model_that_is_the_minimum_is_one_iterate():
     assert not only.w["weights"].any()
 
 
+@pytest.mark.parametrize("objective", [Logistic(), Poisson(), LeastSquares(), Cox()], ids=str)
+def test_a_column_of_years_is_certified_without_the_solver_of_the_baseline(objective, monkeypatch):
+    """The intercept that is fitted last moves the slope of years; the minimum is that of years since 2015."""
+    monkeypatch.delattr(solver, "minimize")
+    with jax.enable_x64(True):
+        for seed in range(8):
+            ends = []
+            for mean in (0, 2015):
+                batch = make_raw_batch(objective, mean, seed)
+                problem = Problem(objective, L1(0.003), Euclidean(), objective.shapes((2,), 0))
+                null_model, minimum = path_solver.minimize(problem, batch, 1e-9, 20_000)
+                assert null_model.iteration == 0 < minimum.iteration
+                assert not null_model.w["weights"].any()
+                assert minimum.certified
+                ends.append(minimum.objective)
+            assert ends[1] == pytest.approx(ends[0], rel=2e-9)
+
+
+def make_raw_batch(objective, mean, seed) -> Batch:
+    """Return rows of a feature of this mean and a deviation of 10, and one that is 0 or 1."""
+    rng = np.random.default_rng(seed)
+    year = 10 * rng.standard_normal(400)
+    level = (rng.random(400) < 0.4).astype(float)
+    prediction = 0.06 * year + 0.8 * level - 0.3
+    if isinstance(objective, Logistic):
+        y = (rng.random(400) < 1 / (1 + np.exp(-prediction))).astype(float)
+    elif isinstance(objective, Poisson):
+        y = rng.poisson(np.exp(prediction)).astype(float)
+    elif isinstance(objective, LeastSquares):
+        y = prediction + rng.standard_normal(400)
+    else:
+        y = rng.exponential(np.exp(-prediction)) * np.where(rng.random(400) < 0.6, 1, -1)
+    x = np.column_stack([mean + year, level])
+    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.full(400, 1 / 400))
+
+
+def test_the_solver_of_the_baseline_counts_on_from_the_steps_and_the_null_model():
+    """A tolerance of 0 is reached by neither."""
+    problem = make_problems(Logistic(), L1(0.03))[3]
+    with jax.enable_x64(True):
+        null_model, *rest = path_solver.minimize(problem, make_batch(Logistic()), 0.0, 100)
+    assert null_model.iteration == 0
+    assert not null_model.w["weights"].any()
+    n_steps = rest[0].iteration
+    assert n_steps > 0
+    assert [iterate.iteration - n_steps for iterate in rest] == [0, 50, 100]
+    assert rest[0].objective < null_model.objective
+
+
 def test_features_without_a_penalty_are_fitted_without_a_bound():
     """No bound is known there, so that the solver of the baseline has the last word; the point is the minimum."""
     objective = LeastSquares()
