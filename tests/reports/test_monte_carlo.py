@@ -61,7 +61,7 @@ def test_means_errors_and_paired_differences_are_those_of_pandas(study):
     assert dict(zip(names, pair.unpaired, strict=True)) == {"feddualavg": 3, "fedmid": 0}
 
 
-def test_the_best_point_is_that_of_the_best_mean():
+def test_the_best_point_is_that_of_the_best_mean(capsys):
     """The median prefers the rate with one bad replicate; among equal means the point is that of the table."""
     for rate, levels in {0.1: (2.0, 2.0, 2.5), 0.2: (1.0, 1.0, 10.0)}.items():
         for seed, level in enumerate(levels):
@@ -72,6 +72,10 @@ def test_the_best_point_is_that_of_the_best_mean():
     assert runs.best_points("objective")["algo.client_lr"].tolist() == [0.2]
     assert method.point["algo.client_lr"] == 0.1
     assert method.estimates["objective"].mean == pytest.approx(1.25 * 6.5 / 3)
+    for metric, count in {"objective": 1, "train_loss": 0}.items():
+        assert main(["results", "s", "--errors", "--metric", metric]) == 0
+        sentence = "feddualavg: the best point by the mean over replicates, shown above, is not that by the median"
+        assert capsys.readouterr().out.count(sentence) == count
     (method,) = estimate_methods(runs, "train_loss")
     assert method.point["algo.client_lr"] == runs.best_points("train_loss")["algo.client_lr"].item() == 0.2
 

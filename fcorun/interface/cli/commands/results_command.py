@@ -155,8 +155,8 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
         rows.append([*cells, str(method.estimates[metric].count), str(n_lost or ""), f"{method.bytes_up.mean:.4g}"])
     out.print_table(headers, rows, [*problems, "algo"])
     out.print(
-        f"best by {metric}: {tail_caption(runs, shown)}; mean over replicates (Monte Carlo standard error); bytes up: "
-        "of a replicate, all points of the algorithm counted"
+        f"best by the mean of {metric}: {tail_caption(runs, shown)}; mean over replicates (Monte Carlo standard "
+        "error); bytes up: of a replicate, all points of the algorithm counted"
     )
     rows = []
     has_unpaired = False
@@ -178,6 +178,14 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
     for method in methods:
         for sentence in describe_lost(runs, method):
             out.print(sentence)
+    best_rows = {tuple(row["rows"]) for row in runs.best_points(metric).to_dict("records")}
+    others = []
+    for method in methods:
+        if method.point["status"] == "done" and tuple(method.point["rows"]) not in best_rows:
+            others.append(method.point["algo"])
+    if others:
+        out.print(f"{', '.join(dict.fromkeys(others))}: the best point by the mean over replicates, shown above, is "
+                  "not that by the median, which notes on best points, pictures and --paired are about")  # fmt: skip
     for note in best_point_notes(runs, metric):
         out.print(note)
 
