@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.config import (
-    BASELINE_SETTINGS,
     IDENTITY_SECTIONS,
     LABEL_KEYS,
-    Settings,
-    field_marks,
     keys_outside_identity,
 )
 from fcorun.base.metrics import (
@@ -110,9 +107,8 @@ def build_table(
     )
     optima = [_read_optimum(summary, config) for summary, config in zip(summaries, configs, strict=True)]
     frame["above"] = _share_above_optimum(runs, optima)
-    for key in runs.condition_keys:
-        if key in field_marks(Settings) and key not in BASELINE_SETTINGS:  # a baseline is run once for all cohorts
-            frame[key] = frame[key].mask(runs.are_baselines())
+    for key in runs.open_conditions:  # a baseline is run once for all cohorts
+        frame[key] = frame[key].mask(runs.are_baselines())
     return runs
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.reports.problem_values import format_problems, group_problems
 from fcorun.reports.repetitions import Replicate, average_repetitions, draws_nothing, pair_replicates
-from fcorun.reports.run_table import ROUNDING_TOLERANCE, DataFrame, RunTable, format_number
+from fcorun.reports.run_table import ROUNDING_TOLERANCE, DataFrame, RunTable
 
 _MAX_NAMED = 5  # replicates
 _EQUAL = 1e-12  # a share of the mean; an error below it is rounding of equal values
@@ -63,13 +64,13 @@ class PairMeans:
     """The difference between two methods on a problem, paired by replicate.
 
     Attributes:
-        problem: the values of the keys that tell problems apart, as text.
+        problem: the values of the keys that tell problems apart, as text (``format_problems``).
         first, second: the methods, the better one first.
         difference: the mean of the differences of common replicates.
         unpaired: the number of replicates that only the first and only the second method has.
     """
 
-    problem: Mapping[str, str | None]
+    problem: Mapping[str, str]
     first: MethodMeans
     second: MethodMeans
     difference: Estimate
@@ -152,17 +153,14 @@ def _choose_point(runs: RunTable, metric: str, points: DataFrame, best_rows: set
 def estimate_pairs(runs: RunTable, metric: str, methods: Sequence[MethodMeans]) -> list[PairMeans]:
     """Return the paired difference of each two methods on the same problem, the better one first.
 
-    A baseline that does not depend on a condition, which its point leaves empty, is compared under each of its values.
+    A baseline that does not depend on a condition is compared under each of its values.
     """
     keys = runs.problem_keys(metric)
-    by_problem: dict[tuple[str | None, ...], list[MethodMeans]] = {}
-    for method in methods:
-        if not method.values:
-            continue
-        problem = tuple(format_number(method.point[key]) or None for key in keys)
-        by_problem.setdefault(problem, []).append(method)
+    measured = [method for method in methods if method.values]
+    groups = group_problems(runs.read_problems(keys, [method.point["runs"] for method in measured]))
     pairs = []
-    for problem, group in runs.join_open_conditions(keys, by_problem).items():
+    for problem, positions in zip(format_problems([*groups]), groups.values(), strict=True):
+        group = [measured[position] for position in positions]
         ranked = sorted(group, key=lambda method: runs.metrics.sign(metric) * method.estimates[metric].mean)
         for first, second in combinations(ranked, 2):
             values_of_pair = pair_replicates(first.values, second.values)
@@ -182,6 +180,7 @@ def describe_lost(runs: RunTable, method: MethodMeans) -> list[str]:
     """Return a sentence for each status of lost replicates, which names them."""
     keys = runs.varied_seeds
     conditions = [key for key in runs.condition_keys if runs.frame[key].nunique(dropna=False) > 1]
+    (values,) = format_problems(runs.read_problems(conditions, [method.point["runs"]]), digits=15)
     total = len(method.point["runs"])
     sentences = []
     for status, replicates in method.lost.items():
@@ -190,7 +189,7 @@ def describe_lost(runs: RunTable, method: MethodMeans) -> list[str]:
             named[_MAX_NAMED:] = [f"{len(named) - _MAX_NAMED} more"]
         names = f" ({', '.join(named)})" if keys else ""
         consequence = "the mean is over the others" if method.values else "there is no mean"
-        place = "".join(f", {key}={format_number(method.point[key])}" for key in conditions)
+        place = "".join(f", {key}={text}" for key, text in zip(conditions, values, strict=True) if text)
         count = f"{len(replicates)} of {total} replicates"
         sentences.append(f"{method.point['algo']}{place}: {count} {status}{names}: {consequence}")
     return sentences

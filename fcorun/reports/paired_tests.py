@@ -3,15 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fcorun.reports.problem_values import format_problems, group_problems
 from fcorun.reports.repetitions import average_repetitions, pair_replicates
-from fcorun.reports.run_table import RunTable, format_number, seeds_agree
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from fcorun.reports.run_table import DataFrame, RunTable, seeds_agree
 
 MIN_SEEDS = 6  # with which a sign-flip test can come below 0.05: 2 / 2^6
 _SIGNS = 2**16  # all signs of 16 differences; for more differences, so many random signs are drawn
@@ -47,16 +44,20 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
     """Return each pair of algorithms on each problem, the better one first, with the tests of their differences.
 
     Pairs that share no seed have no differences. A point that diverged with any seed is not considered; an algorithm
-    without a point that is done is in no pair.
+    without a point that is done is in no pair. A baseline that does not depend on a condition is compared under each of
+    its values.
     """
     best = runs.best_points(metric)
+    best = best.assign(name=name_problems(runs, metric, best))
     best = best[best["seeds"] > 0].assign(cost=lambda row: runs.metrics.sign(metric) * row["metric"])
     replicates = runs.replicates
     values = runs.tail_values(metric)
     resolution = runs.resolution(metric)
     pairs = []
-    for problem, group in best.groupby(name_problems(runs, metric, best), sort=False):
-        by_cost = group.sort_values("cost", kind="stable").to_dict("records")
+    problems = runs.read_problems(runs.problem_keys(metric), best["runs"])
+    name_of_problem = dict(zip(problems, best["name"], strict=True))
+    for problem, positions in group_problems(problems).items():
+        by_cost = best.iloc[positions].sort_values("cost", kind="stable").to_dict("records")
         for first, second in combinations(by_cost, 2):
             first_values = {replicates[run]: values[run] for run in first["rows"]}
             second_values = {replicates[run]: values[run] for run in second["rows"]}
@@ -66,7 +67,7 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
                     by_replicate[replicate] = ours - theirs
             differences = average_repetitions(by_replicate)
             differences[np.abs(differences) < resolution[[*first["rows"], *second["rows"]]].max()] = 0
-            pair = PairedDifferences(problem, first["algo"], second["algo"], differences)
+            pair = PairedDifferences(name_of_problem[problem], first["algo"], second["algo"], differences)
             if len(differences) >= MIN_SEEDS and not pair.are_constant:
                 pair = replace(pair, p_value=sign_flip_test(differences))
             pairs.append(pair)
@@ -80,14 +81,14 @@ def compare_pairs(runs: RunTable, metric: str) -> list[PairedDifferences]:
     return [replace(pair, adjusted_p_value=adjusted.get(i)) for i, pair in enumerate(pairs)]
 
 
-def name_problems(runs: RunTable, metric: str, best: "DataFrame") -> list[str]:
+def name_problems(runs: RunTable, metric: str, best: DataFrame) -> list[str]:
     """Return the problem of each row of best points: the data, and the keys that tell problems apart."""
     keys = runs.problem_keys(metric)
     varied = [key for key in keys if key == "data" or best[key].nunique(dropna=False) > 1]
     names = []
-    for row in best[varied].to_dict("records"):
-        parts = [row[key] if key == "data" else f"{key}={format_number(row[key])}" for key in varied]
-        names.append(", ".join(parts))
+    for texts in format_problems(runs.read_problems(varied, best["runs"])):
+        named = [(key, text) for key, text in zip(varied, texts, strict=True) if text]
+        names.append(", ".join(text if key == "data" else f"{key}={text}" for key, text in named))
     return names
 
 

@@ -1,13 +1,14 @@
 """A table of runs, one a row; its points, with a band over seeds; and the best point of each algorithm."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from fcorun.base.config import BASELINE_SETTINGS, Settings, field_marks
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.metrics import (
     CATALOGUE,
@@ -20,6 +21,7 @@ from fcorun.base.metrics import (
     global_name,
     structure_metrics,
 )
+from fcorun.reports.problem_values import OPEN
 from fcorun.reports.repetitions import Replicate, group_repetitions
 
 DATA_SEED_KEYS = ("data.split_seed", "data.seed")  # with another value a run has other rows
@@ -178,23 +180,27 @@ class RunTable:
         """Return the keys that tell problems apart: points on different problems are not compared by ``metric``."""
         return list(dict.fromkeys((*self.condition_keys, *self.function_keys(metric))))
 
-    def join_open_conditions(self, keys: Sequence[str], groups: Mapping[tuple, list[Any]]) -> dict[tuple, list[Any]]:
-        """Return groups by the values of keys, where one whose conditions are None joins those that differ in these.
+    @property
+    def open_conditions(self) -> list[str]:
+        """The varied conditions on which no baseline depends, such as the cohort: empty in the rows of baselines."""
+        settings = field_marks(Settings)
+        return [key for key in self.condition_keys if key in settings and key not in BASELINE_SETTINGS]
 
-        A baseline has no value of a condition that does not change it, such as the cohort.
+    def read_problems(self, keys: Sequence[str], members: Iterable[Sequence[int]]) -> list[tuple[Any, ...]]:
+        """Return the values of keys of each member, which the positions of its runs give: of a point, or of one run.
+
+        A value is None where it is null, and OPEN for a condition on which the runs do not depend.
         """
-        joined = {values: [*members] for values, members in groups.items()}
-        for open_values, members in groups.items():
-            fitting = []
-            for values in groups:
-                differing = [i for i, value in enumerate(values) if value != open_values[i]]
-                if differing and all(open_values[i] is None and keys[i] in self.conditions for i in differing):
-                    fitting.append(values)
-            for values in fitting:
-                joined[values] += members
-            if fitting:
-                del joined[open_values]
-        return joined
+        are_baselines = self.are_baselines()
+        columns = {key: column_values(self.frame[key]) for key in keys}
+        open_keys = [key for key in self.open_conditions if key in columns]
+        problems = []
+        for runs in members:
+            values = {key: column[runs[0]] for key, column in columns.items()}
+            if are_baselines[list(runs)].any():
+                values |= dict.fromkeys(open_keys, OPEN)
+            problems.append(tuple(values.values()))
+        return problems
 
     def function_keys(self, metric: str) -> list[str]:
         """Return the varied keys that change the function which a metric evaluates."""
@@ -372,7 +378,7 @@ class RunTable:
             first = group.iloc[0]
             by_severity = ("diverged", "failed", "interrupted", "running")
             status = next((status for status in by_severity if status in statuses), "unmeasured")
-            row = {name: first[name] for name in ("algo", *problem_keys)}
+            row = {name: first[name] for name in ("algo", *problem_keys, "runs")}
             rows.append(row | {"seeds": 0, "status": status, "rows": [], "tied": []})
         return pd.DataFrame(rows, columns=[*points.columns, "tied"])
 

@@ -1,6 +1,8 @@
 """Conditions of a sweep: never chosen among, a row, a picture and a claim each."""
 
 import json
+from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from fcorun import load_records
 from fcorun.base.records.sweep_settings import SweepSettings, load_settings, save_settings
 from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table
+from fcorun.reports.monte_carlo import estimate_methods, estimate_pairs
 from fcorun.reports.paired_tests import compare_pairs
 from fcorun.reports.pictures.problem_view import group_by_problem
 from fcorun.reports.run_table import find_grid_edges
@@ -63,9 +66,14 @@ def test_each_condition_has_its_own_best_rate_and_no_advice_is_about_it(sweep, c
 def test_pairs_are_compared_within_each_condition(sweep):
     pairs = compare_pairs(table_of(sweep, conditions=[COHORT]), "objective")
     assert [(pair.problem, pair.first, pair.second) for pair in pairs] == [
+        (f"lasso, {COHORT}=4", "centralized", "feddualavg"),  # the baseline is that of all cohorts
+        (f"lasso, {COHORT}=4", "centralized", "fedmid"),
         (f"lasso, {COHORT}=4", "feddualavg", "fedmid"),
+        (f"lasso, {COHORT}=8", "centralized", "fedmid"),
+        (f"lasso, {COHORT}=8", "centralized", "feddualavg"),
         (f"lasso, {COHORT}=8", "fedmid", "feddualavg"),
     ]
+    pairs = [pair for pair in pairs if pair.first != "centralized"]
     seeds = np.arange(6)
     tail = 1.25  # of fake_rows: the mean of the last two evaluations, of a level of 1
     np.testing.assert_allclose(pairs[0].differences, tail * -0.3 * (1 + 0.01 * seeds**2) / 4)
@@ -100,6 +108,71 @@ def test_a_claim_is_checked_under_each_condition(sweep):
         (f"FedMiD is behind, {COHORT}=8", "no"),
         (f"Large cohorts work, {COHORT}=8", "not comparable"),
     ]
+
+
+def sweep_over(key, values, with_baseline=False):
+    """Return the records of two methods, six seeds each, for each value of a condition, the first of which is best."""
+    for i, value in enumerate(values):
+        for seed in range(6):
+            for algo, level in (("feddualavg", 1.0), ("fedmid", 1.5)):
+                settings = fake_config(algo, seed=seed, **{key.replace(".", "__"): value})
+                fake_record(f"s/{algo}-{i}-{seed}", settings, fake_rows(level * (1 + i) + 0.01 * seed**2 * level))
+    if with_baseline:
+        fake_record("s/b", fake_config("centralized", clients_per_round=values[0]), fake_rows(0.1, silent=True))
+    save_settings(Path("s"), SweepSettings(conditions=(key,), metric="objective"))
+    return load_records("s")
+
+
+@pytest.mark.parametrize("with_baseline", [False, True])
+def test_null_is_a_condition_like_any_other(with_baseline, capsys):
+    records = sweep_over(COHORT, (None, 4), with_baseline)
+    runs = build_table(records, conditions=[COHORT])
+    names = ["centralized"] * with_baseline + ["feddualavg", "fedmid"]
+    expected = [(cohort, *pair) for cohort in ("null", "4") for pair in combinations(names, 2)]
+    pairs = estimate_pairs(runs, "objective", estimate_methods(runs, "objective"))
+    found = [(pair.problem[COHORT], pair.first.point["algo"], pair.second.point["algo"]) for pair in pairs]
+    assert sorted(found) == sorted(expected)
+    level = {"null": 1.0, "4": 2.0}
+    for pair in [pair for pair in pairs if pair.first.point["algo"] == "feddualavg"]:
+        assert pair.difference.mean == pytest.approx(-1.25 * 0.5 * (level[pair.problem[COHORT]] + 0.01 * 55 / 6))
+    tests = compare_pairs(runs, "objective")
+    assert sorted((test.problem.partition("=")[2], test.first, test.second) for test in tests) == sorted(expected)
+    problems = group_by_problem(runs, "objective")
+    assert {name: len(positions) for name, positions in problems.items()} == {
+        f"{COHORT}=null": 12 + with_baseline,
+        f"{COHORT}=4": 12 + with_baseline,
+    }
+    figure = Figure("t", claims=[Claim("Good", "feddualavg", "objective", below=[2])])
+    inputs = FigureInputs(figure, "objective", runs, records, runs, records)
+    rows = []
+    for condition, part in inputs.split_by_condition():
+        rows += check_claims("t", figure, collect_measurements(part), condition)
+    assert {row["says"]: row["holds"] for row in rows} == {f"Good, {COHORT}=null": "yes", f"Good, {COHORT}=4": "no"}
+    assert main(["results", "s"]) == 0
+    tables = capsys.readouterr().out.split("data=lasso ")
+    assert sorted(table.split()[0] for table in tables[1:]) == [f"{COHORT}=4", f"{COHORT}=null"]
+    assert [("centralized" in table) for table in tables[1:]] == [with_baseline] * 2
+    assert main(["results", "s", "--errors"]) == 0
+    lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    for cohort, *_ in expected:
+        assert [cohort, "feddualavg"] in lines
+
+
+def test_problems_that_differ_in_the_fifth_digit_are_not_compared(capsys):
+    """The values of problems tell them apart, and not their texts."""
+    strengths = (0.12341, 0.12344)
+    runs = build_table(sweep_over("reg.strength", strengths))
+    expected = [(f"lasso, reg.strength={strength}", "feddualavg", "fedmid") for strength in strengths]
+    tests = compare_pairs(runs, "objective")
+    assert [(test.problem, test.first, test.second) for test in tests] == expected
+    means = estimate_pairs(runs, "objective", estimate_methods(runs, "objective"))
+    assert [(pair.problem["reg.strength"], pair.first.point["algo"]) for pair in means] == [
+        (str(strength), "feddualavg") for strength in strengths
+    ]
+    main(["results", "s", "--errors", "--metric", "objective"])
+    out = capsys.readouterr().out
+    rows = [line.split()[:2] for line in out.splitlines()]
+    assert all([str(strength), "feddualavg"] in rows for strength in strengths)
 
 
 def test_a_folder_remembers_conditions_until_a_sweep_forgets_them(tmp_path):

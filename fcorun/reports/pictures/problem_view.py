@@ -14,7 +14,8 @@ from fcorun.base.system.files import write_atomically
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.layout import CurveStyle, curve_style, escape_dollars
 from fcorun.reports.pictures.picture import find_pictures
-from fcorun.reports.run_table import GridEdge, RunTable, column_values, find_grid_edges
+from fcorun.reports.problem_values import format_problems, group_problems
+from fcorun.reports.run_table import GridEdge, RunTable, find_grid_edges
 
 _MAX_STEM = 100  # bytes of the name of a file without its ending
 _FILE_NAME_PARTS = r"[\w.=+-]+"  # the parts of a problem's name that go into the name of a file
@@ -133,21 +134,17 @@ def draw_sweep(
 def group_by_problem(table: RunTable, metric: str) -> dict[str, list[int]]:
     """Return the positions of the finished runs on each problem, by a name that tells the problems apart.
 
-    The name is "" if there is only one problem. A run that does not depend on a condition, which its row leaves empty,
-    belongs to each of the condition's values.
+    The name is "" if there is only one problem. A run that does not depend on a condition belongs to each of the
+    condition's values.
     """
     is_finished = table.frame["status"].isin(FINISHED_STATUSES)
     finished = table.frame[is_finished]
     varied = [key for key in table.problem_keys(metric) if finished[key].nunique(dropna=False) > 1]
-    columns = {key: column_values(finished[key]) for key in varied}
-    runs_of_problem: dict[tuple, list[int]] = {}
-    for i, run in enumerate(np.flatnonzero(is_finished).tolist()):
-        runs_of_problem.setdefault(tuple(values[i] for values in columns.values()), []).append(run)
+    runs = np.flatnonzero(is_finished).tolist()
+    groups = group_problems(table.read_problems(varied, [[run] for run in runs]))
     problems = {}
-    for problem, runs in table.join_open_conditions(varied, runs_of_problem).items():
-        parts = []
-        for key, value in zip(columns, problem, strict=True):
-            text = f"{value:.15g}" if isinstance(value, float) else str(value)
-            parts.append(text if key in IDENTITY_SECTIONS else f"{key.rpartition('.')[2]}={text}")
-        problems[" ".join(parts)] = sorted(runs)
+    for texts, positions in zip(format_problems([*groups], digits=15), groups.values(), strict=True):
+        named = [(key, text) for key, text in zip(varied, texts, strict=True) if text]
+        parts = [text if key in IDENTITY_SECTIONS else f"{key.rpartition('.')[2]}={text}" for key, text in named]
+        problems[" ".join(parts)] = [runs[position] for position in positions]
     return problems

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import is_baseline_row
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.pictures.layout import CurveStyle, escape_dollars
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
-from fcorun.reports.run_table import SEED_KEYS, RunTable, format_number
+from fcorun.reports.problem_values import fits_problem, format_problems, group_problems
+from fcorun.reports.run_table import SEED_KEYS, RunTable
 from fcorun.studies.figures.spec import Figure
 
 
@@ -156,12 +155,14 @@ class FigureInputs:
         keys = [key for key in self.grid.conditions if key in self.grid.varied_keys]
         if not keys:
             return [("", self)]
-        combinations = self.grid.frame[keys].dropna().drop_duplicates()
+        composed = [run for run, record in enumerate(self.grid_records) if record.flat_config]
+        groups = group_problems(self.grid.read_problems(keys, [[run] for run in composed]))
+        tuned_problems = self.tuned.read_problems(keys, [[run] for run in range(len(self.tuned))])
         parts = []
-        for values in combinations.itertuples(index=False):
+        for (values, positions), texts in zip(groups.items(), format_problems([*groups]), strict=True):
             condition = dict(zip(keys, values, strict=True))
-            points = _find_condition(self.grid, condition)
-            tuned = _find_condition(self.tuned, condition)
+            points = [composed[position] for position in positions]
+            tuned = [run for run, problem in enumerate(tuned_problems) if fits_problem(problem, values)]
             position = {run: i for i, run in enumerate(points)}
             further_seeds: Counter = Counter()
             for rows, count in self.further_seeds.items():
@@ -181,21 +182,13 @@ class FigureInputs:
                 diverged_records=diverged,
                 further_seeds=further_seeds,
             )
-            parts.append(("".join(f", {key}={format_number(value)}" for key, value in condition.items()), part))
+            parts.append(("".join(f", {key}={text}" for key, text in zip(keys, texts, strict=True) if text), part))
         return parts
 
     @property
     def grid_view(self) -> ProblemView:
         """All points of the grid."""
         return ProblemView(self.grid, self.grid_records, self.metric, self.line_styles)
-
-
-def _find_condition(table: RunTable, condition: dict[str, Any]) -> list[int]:
-    """Return the positions of the runs under a condition, and of those that do not depend on it."""
-    fits = np.ones(len(table), bool)
-    for key, value in condition.items():
-        fits &= (table.frame[key].isna() | (table.frame[key] == value)).to_numpy(bool)
-    return np.flatnonzero(fits).tolist()
 
 
 def describe_several_best(table: RunTable, keys: Sequence[str], algorithms: Sequence[str]) -> str:

@@ -1,13 +1,11 @@
 """fcorun results: a table of records."""
 
-import itertools
 from collections.abc import Sequence
 from statistics import median
 
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import structure_metrics
 from fcorun.base.records.formats import frame_csv, frame_parquet
-from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import load_settings
 from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import (
@@ -23,9 +21,10 @@ from fcorun.reports.build_table import build_table, sort_records
 from fcorun.reports.byte_cap import cap_runs, read_cap
 from fcorun.reports.curves_table import join_curves
 from fcorun.reports.latex import format_best_latex
-from fcorun.reports.monte_carlo import MethodMeans, describe_lost, estimate_methods, estimate_pairs
+from fcorun.reports.monte_carlo import describe_lost, estimate_methods, estimate_pairs
 from fcorun.reports.paired_tests import MIN_SEEDS, PairedDifferences, compare_pairs, smallest_p_value
-from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable, column_values
+from fcorun.reports.problem_values import format_problems, group_problems
+from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, RunTable
 from fcorun.reports.sweep_report import (
     best_marks_caption,
     best_point_notes,
@@ -78,17 +77,15 @@ def run(argv: Sequence[str]) -> int:
         runs, cap_remarks = cap_runs(runs, records, cap, metric)
     if arguments.errors:
         _print_means(runs, metric, out)
-    records_by_condition: dict[tuple, list[Record]] = {}
-    columns = [column_values(runs.frame[key]) for key in runs.condition_keys]
-    for record, *values in zip(records, *columns, strict=True):
-        records_by_condition.setdefault(tuple(values), []).append(record)
-    for values, part_records in () if arguments.errors else records_by_condition.items():
-        if len(records_by_condition) > 1:
-            pairs = zip(runs.condition_keys, values, strict=True)
-            out.print(" ".join(f"{key}={value}" for key, value in pairs if value is not None))
+    groups = group_problems(runs.read_problems(runs.condition_keys, [[run] for run in range(len(runs))]))
+    tables = zip(format_problems([*groups], digits=15), groups.values(), strict=True)
+    for texts, positions in () if arguments.errors else tables:
         part = runs
-        if len(records_by_condition) > 1:
-            part = build_table(part_records, settings.tail_rounds, root=root)
+        if len(groups) > 1:
+            pairs = zip(runs.condition_keys, texts, strict=True)
+            out.print(" ".join(f"{key}={text}" for key, text in pairs if text))
+            part_records = [records[position] for position in positions]
+            part = build_table(part_records, settings.tail_rounds, root=root, conditions=settings.conditions)
             if cap is not None:
                 part, _ = cap_runs(part, part_records, cap, metric)
         given_metric = metric if settings.metric and metric in part.tail_metrics else None
@@ -145,11 +142,12 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
         "bytes up",
     ]
     rows = []
-    by_problem: dict[str, list[MethodMeans]] = {}
-    for method in methods:
-        by_problem.setdefault(repr([format_number(method.point[key]) for key in problems]), []).append(method)
-    for method in itertools.chain(*by_problem.values()):
-        cells = [format_number(method.point[key]) for key in (*problems, "algo", *keys)]
+    values_of_methods = runs.read_problems(problems, [method.point["runs"] for method in methods])
+    texts_of_methods = format_problems(values_of_methods)
+    first_positions = [values_of_methods.index(values) for values in values_of_methods]
+    for position in sorted(range(len(methods)), key=first_positions.__getitem__):  # problem by problem
+        method = methods[position]
+        cells = [*texts_of_methods[position], *(format_number(method.point[key]) for key in ("algo", *keys))]
         cells += [str(method.estimates[name]) for name in shown]
         n_lost = sum(map(len, method.lost.values()))
         rows.append([*cells, str(method.estimates[metric].count), str(n_lost or ""), f"{method.bytes_up.mean:.4g}"])
@@ -161,7 +159,7 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
     rows = []
     has_unpaired = False
     for pair in estimate_pairs(runs, metric, methods):
-        cells = [pair.problem[key] or "" for key in problems]
+        cells = [pair.problem[key] for key in problems]
         cells += [f"{pair.first.point['algo']} - {pair.second.point['algo']}", str(pair.difference)]
         unpaired = ""
         if any(pair.unpaired):
