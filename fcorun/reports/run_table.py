@@ -481,8 +481,10 @@ def is_number(value: Any) -> bool:
 
 
 def format_number(value: Any, digits: int = 4) -> str:
-    """Return a cell of a table as text, "" for None and nan, a float with so many significant digits."""
-    if value is None or value != value:
+    """Return a cell of a table as text, "" for an empty one, a float with so many significant digits."""
+    import pandas as pd
+
+    if pd.api.types.is_scalar(value) and pd.isna(value):
         return ""
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 

@@ -5,6 +5,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from fake_records import fake_config, fake_record, fake_rows
 
@@ -15,7 +16,7 @@ from fcorun.reports.build_table import build_table
 from fcorun.reports.monte_carlo import estimate_methods, estimate_pairs
 from fcorun.reports.paired_tests import compare_pairs
 from fcorun.reports.pictures.problem_view import group_by_problem
-from fcorun.reports.run_table import find_grid_edges
+from fcorun.reports.run_table import find_grid_edges, format_number
 from fcorun.reports.sweep_report import best_point_notes
 from fcorun.runs.sweep import SweepOptions, claim
 from fcorun.studies.figures.claims import check_claims, collect_measurements
@@ -173,6 +174,10 @@ def test_problems_that_differ_in_the_fifth_digit_are_not_compared(capsys):
     out = capsys.readouterr().out
     rows = [line.split()[:2] for line in out.splitlines()]
     assert all([str(strength), "feddualavg"] in rows for strength in strengths)
+
+
+def test_an_empty_cell_of_integers_has_an_empty_text():
+    assert [format_number(value) for value in (pd.NA, None, np.nan, 4, 0.5)] == ["", "", "", "4", "0.5"]
 
 
 def test_a_folder_remembers_conditions_until_a_sweep_forgets_them(tmp_path):

@@ -413,8 +413,8 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
 
 
 def _none_for_nan(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return values with None for NaN, which equals nothing: both are cells without a value."""
-    return tuple(None if value != value else value for value in values)
+    """Return values with None for NaN and NA, which equal nothing: all are cells without a value."""
+    return tuple(None if pd.isna(value) else value for value in values)
 
 
 def _warn_lost_seeds(inputs: FigureInputs) -> list[str]:

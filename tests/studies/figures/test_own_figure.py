@@ -262,3 +262,21 @@ def test_a_wrong_file_is_one_sentence_and_nothing_runs(text, root, words, tmp_pa
 def test_no_such_figure_is_bad_input(capsys):
     assert main(["figure", "fco_fig33"]) == 2
     assert "there is no figure 'fco_fig33': did you mean 'fco_fig3" in capsys.readouterr().err
+
+
+def test_a_figure_draws_a_baseline_under_each_cohort_and_without_one():
+    claims = "[{says: small, algo: feddualavg, metric: objective, below: [1e9]}]"
+    write(
+        "experiment/own.yaml",
+        "defaults: [override /data: lasso_16]\nmetric: objective\nhydra: {sweeper: {params: "
+        "{algo: 'feddualavg,centralized', clients_per_round: 'null,3'}, conditions: [clients_per_round]}}\n"
+        "figure: {title: Mine, panels: [objective], claims: " + claims + "}\n",
+    )
+    given = [text for text in SMALL if not text.startswith("clients_per_round")]
+    with use_config_dir("myconf"):
+        result = reproduce("own", Path("here"), run_sweep_command, overrides=given)
+    says = [row["says"] for row in result.rows]
+    assert sorted(says) == ["small, clients_per_round=3", "small, clients_per_round=null"]
+    table = pd.read_csv(result.folder / "table.csv")
+    assert sorted(table["algo"]) == ["centralized", "feddualavg", "feddualavg"]
+    assert (result.folder / "figure.png").exists()
