@@ -40,13 +40,14 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
     n_text_columns = len(table.columns)
     formatters = {}
     last_parts = [key.rpartition(".")[2] for key in keys]
+    shown = runs.name_null_conditions(best)
     for key, last in zip(keys, last_parts, strict=True):
         header = key
         if key in runs.tail_metrics:
             header = key_header(runs, key)
         elif last_parts.count(last) == 1 and last not in ("method", "data", metric, "seeds"):
             header = last
-        table[header] = best[key]
+        table[header] = shown[key]
         formatters[header] = partial(_format_cell, digits=count_distinct_digits(best[key]))
     table[metric] = best["metric"].where(best["seeds"] > 0, best["status"])
     format_metric = _choose_number_format([*best["metric"], *best["low"], *best["high"]], best["metric"])

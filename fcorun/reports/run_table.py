@@ -202,6 +202,15 @@ class RunTable:
             problems.append(tuple(values.values()))
         return problems
 
+    def name_null_conditions(self, points: DataFrame) -> DataFrame:
+        """Return points whose conditions say null where they are; empty where a baseline does not depend on them."""
+        named = {}
+        for key in (key for key in self.condition_keys if key in self.conditions):
+            problems = self.read_problems([key], points["runs"])
+            cells = zip(problems, points[key].tolist(), strict=True)
+            named[key] = ["null" if value is None else cell for (value,), cell in cells]
+        return points.assign(**named)
+
     def function_keys(self, metric: str) -> list[str]:
         """Return the varied keys that change the function which a metric evaluates."""
         return [key for key in self.varied_keys if changes_function(key, metric, self.metrics)]

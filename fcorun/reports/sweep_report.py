@@ -102,7 +102,7 @@ def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, lis
 
     digits = count_distinct_digits(best["metric"])
     groups = frame.groupby(["algo", *runs.problem_keys(metric)], sort=False, dropna=False)["status"]
-    for row, (_, group) in zip(best.to_dict("records"), groups, strict=True):
+    for row, (_, group) in zip(runs.name_null_conditions(best).to_dict("records"), groups, strict=True):
         count = Counter(group)
         cells = [format_number(row[key]) for key in keys]
         cells.append(format_number(row["metric"], digits) if row["seeds"] else row["status"])

@@ -17,7 +17,7 @@ from fcorun.reports.monte_carlo import estimate_methods, estimate_pairs
 from fcorun.reports.paired_tests import compare_pairs
 from fcorun.reports.pictures.problem_view import group_by_problem
 from fcorun.reports.run_table import find_grid_edges, format_number
-from fcorun.reports.sweep_report import best_point_notes
+from fcorun.reports.sweep_report import best_point_notes, build_best_table
 from fcorun.runs.sweep import SweepOptions, claim
 from fcorun.studies.figures.claims import check_claims, collect_measurements
 from fcorun.studies.figures.figure_inputs import FigureInputs
@@ -157,6 +157,17 @@ def test_null_is_a_condition_like_any_other(with_baseline, capsys):
     lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     for cohort, *_ in expected:
         assert [cohort, "feddualavg"] in lines
+
+
+def test_the_best_points_say_null_and_leave_the_cell_of_a_baseline_empty(capsys):
+    sweep_over(COHORT, (None, 4), with_baseline=True)
+    assert main(["results", "s", "--out", "t.tex"]) == 0
+    rows = [line.split(" & ")[:2] for line in Path("t.tex").read_text().splitlines() if line.startswith("fed")]
+    assert sorted(rows) == [[algo, cohort] for algo in ("feddualavg", "fedmid") for cohort in ("4", "null")]
+    (baseline,) = [line for line in Path("t.tex").read_text().splitlines() if line.startswith("centralized")]
+    assert baseline.split(" & ")[1].strip() == ""
+    table, _ = build_best_table(build_table(load_records("s"), conditions=[COHORT]), "objective")
+    assert sorted(table.columns[1].cells) == ["", "4", "4", "null", "null"]
 
 
 def test_problems_that_differ_in_the_fifth_digit_are_not_compared(capsys):
