@@ -357,7 +357,7 @@ def test_a_level_of_one_group_of_each_site_has_no_interval(float64, masked, reas
 
 @pytest.mark.parametrize(("masked", "expected"), [(False, [11, 11, 11]), (True, [12, 11, 12])])
 def test_differences_of_counts_of_groups_tell_of_no_group(float64, masked, expected):
-    """Of twelve patients with the level one has no event: 12 - 11 would tell of this patient."""
+    """One of twelve patients with the level has no event: 12 - 11 would tell of this patient."""
     cluster = np.repeat(np.arange(20), 2)
     x = np.column_stack([cluster < 12, np.ones(40)]).astype(float)
     y = np.arange(40) % 2.0

@@ -75,7 +75,7 @@ class PathFits:
 
 
 @dataclass(frozen=True, eq=False)
-class FoldRows:
+class PermutedFold:
     """The rows of a fold as the path solver has them; only their targets change.
 
     Attributes:
@@ -94,7 +94,7 @@ class DirectFits:
 
     def __init__(self, study: Study):
         self.others = PathFits(study)  # for what the path solver does not certify
-        self.folds: dict[str, FoldRows] = {}
+        self.folds: dict[str, PermutedFold] = {}
         experiment = study.experiment
         self.limits = self.others.limits
         with jax.enable_x64(True):
@@ -108,7 +108,7 @@ class DirectFits:
                 held_out = subset.x[subset.validation_rows].astype(np.float64)
                 x = np.ones((len(rows.x), len(held_out)))
                 x[: held_out.shape[1]] = held_out.T * self.problem.scale
-                self.folds[name] = FoldRows(rows, train, x, masks.validation)
+                self.folds[name] = PermutedFold(rows, train, x, masks.validation)
 
     @staticmethod
     def applies_to(study: Study) -> bool:

@@ -98,7 +98,7 @@ def test_excess_bounds_what_is_left(tolerance):
 
 @pytest.mark.parametrize("psi", [L1(0.03), NoRegularizer(), L1(0.03, factors={"2": 0})], ids=str)
 def test_a_single_problem_has_the_iterates_of_the_baseline(psi):
-    """Where no bound is known, the baseline alone is asked, and from its own start; else its ends are those here."""
+    """The baseline alone is asked where no bound is known, from its own start; else its ends are those here."""
     with jax.enable_x64(True):
         batch = make_batch(Logistic())
         problem = replace(make_problems(Logistic(), psi)[0], regularizer=psi)

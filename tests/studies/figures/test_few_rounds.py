@@ -73,7 +73,7 @@ def test_the_cheapest_method_of_each_gap():
 
 
 def test_costs_between_evaluations_are_bounds():
-    """Of two methods that arrive in rounds 11 to 20 either may be the cheaper one; one that leaves has not come."""
+    """Either of two methods that arrive in rounds 11 to 20 may be the cheaper one; one that leaves has not come."""
     sparse = [row | {"round": 10 * row["round"]} for row in run_of([1, 1, 1e-12], [0, 10_000, 20_000])]
     leaves = [row | {"round": 10 * row["round"]} for row in run_of([1, 1e-12, 1], [0, 10_000, 20_000])]
     rows = PAPER_CHECKS["few_rounds"](_inputs({"one": sparse, "other": sparse, "leaves": leaves}))

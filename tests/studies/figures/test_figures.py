@@ -390,7 +390,7 @@ def test_claims_are_about_repetitions_of_the_data():
 
 @pytest.mark.parametrize(("resolution", "holds"), [(1e-6, "not distinguishable"), (1e-14, "yes")])
 def test_claims_decide_nothing_on_gaps_below_the_rounding_of_the_objective(resolution, holds):
-    """In float32 gaps of -6.3e-8 and 1.75e-7 are rounding, as is one below a target of 1e-9."""
+    """Gaps of -6.3e-8 and 1.75e-7 are rounding in float32, as is one below a target of 1e-9."""
     frame = pd.DataFrame({"algo": ["newton", "gram"], "data": "x", "status": "done", "resolution": resolution,
                           "tail_suboptimality": [-6.3e-8, 1.75e-7]})  # fmt: skip
     runs = RunTable(frame)
