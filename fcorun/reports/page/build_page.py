@@ -21,7 +21,7 @@ from fcorun.base.records.tables import PAGE_TABLES, find_damaged
 from fcorun.base.system.machine import fcorun_version
 from fcorun.reports.bibliography import build_bibliography
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
-from fcorun.reports.page import clinical, elements, models, runs, studies
+from fcorun.reports.page import clinical, elements, imaging, models, runs, studies
 from fcorun.reports.page.table_model import find_table_model
 from fcorun.reports.pictures.best_curves import choose_sweep_panels
 from fcorun.reports.pictures.drawing_processes import draw_later
@@ -104,6 +104,8 @@ def build_page(
         page.add_section("versions", "Versions", elements.bullet_list(runs.describe_versions(records)))
         bibtex = elements.preformatted(build_bibliography(records))
         page.add_section("cite", "BibTeX of the plug-ins", bibtex, collapsed=True)
+    if imaging.are_of_images(records) and not single_figure:
+        imaging.arrange_sections(page)
     if single_figure:
         open_sections = ("figure", "best", "configuration", "versions")
         page.sections = [
