@@ -13,6 +13,7 @@ from markdown_blocks import alike
 from fcorun.base.sources.catalogue import load_catalogue
 from fcorun.experiment.configuration.key_docs import GROUPS, read_root_keys
 from fcorun.interface.cli.commands import COMMANDS
+from fcorun.studies.figures.spec import list_figures
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -47,7 +48,7 @@ def has_every_key_command_figure_and_source(site: Path) -> None:
     assert all(f">{key}<" in keys for key, about in read_root_keys().items() if about.value)
     assert all(f"usage: fcorun {command}" in commands for command in COMMANDS)
     gallery, sources = page(site, "reference/gallery"), page(site, "reference/sources")
-    assert all(f"fcorun figure {name}\n" in gallery for name in choice_names("experiment"))
+    assert all(f"fcorun figure {name}\n" in gallery for name in list_figures())
     assert all(f'id="{key}"' in sources for key in load_catalogue())
 
 
