@@ -63,8 +63,8 @@ class Task:
     peers: list[Peer] = field(default_factory=list)
 
 
-def _choice(rows: int, features: int) -> Task:
-    """Return the task of choosing a strength of the logistic LASSO by cross-validation."""
+def _choice(rows: int, features: int, algo: str = "centralized", peers: bool = True) -> Task:
+    """Return the task of choosing a strength of the logistic LASSO by cross-validation, with peers if wanted."""
     glmnet = Peer("glmnet", 'cv.glmnet(x, y, family="binomial", nlambda=30, nfolds=5)')
     saga = Peer(
         "sklearn",
@@ -73,9 +73,10 @@ def _choice(rows: int, features: int) -> Task:
         "from sklearn.linear_model import LogisticRegressionCV\nfrom sklearn.preprocessing import StandardScaler",
         in_python=True,
     )
-    command = ["select", "algo=centralized", *TABLE, "data.ignore=[p]", "points=30", "folds=5", "out=OUT"]
-    single = ["algo=centralized", *TABLE, "data.ignore=[p]", "out=OUT"]
-    return Task(f"30 strengths x 5 folds, {rows:,} x {features}", rows, features, single, [command], [glmnet, saga])
+    command = ["select", f"algo={algo}", *TABLE, "data.ignore=[p]", "points=30", "folds=5", "out=OUT"]
+    single = [f"algo={algo}", *TABLE, "data.ignore=[p]", "out=OUT"]
+    label = f"30 strengths x 5 folds, {rows:,} x {features}, {algo}"
+    return Task(label, rows, features, single, [command], [glmnet, saga] if peers else [])
 
 
 COMPARE_R = """fold <- sample(5, nrow(x), TRUE)
@@ -87,7 +88,10 @@ _LASSO = ["algo=newton", *TABLE, "data.ignore=[p]", "reg=l1", "reg.strength=0.00
 _INFER = ["infer", "r", "data.path=t.csv"]
 TASKS = {
     "choice": _choice(427, 7),
+    "choice_newton": _choice(427, 7, "newton", peers=False),
     "large_choice": _choice(3660, 79),
+    "large_choice_newton": _choice(3660, 79, "newton", peers=False),
+    "large_choice_feddualavg": _choice(3660, 79, "feddualavg", peers=False),
     "stability": Task(
         "stability selection, 100 halves, 3,660 x 79", 3660, 79, [*_LASSO, "out=OUT"],
         [["stability", *_LASSO[:-1], "points=20", "out=OUT"]],
@@ -174,7 +178,7 @@ def main() -> None:
         parser.error(f"there is no task '{min(unknown)}': give {', '.join(TASKS)}")
     print(f"load {os.getloadavg()[0]:.1f} on {available_cores()} cores in the minute before\n")
     print("| task | `fcorun` | of which a single run | peers |\n| --- | --- | --- | --- |")
-    for name in arguments.names or TASKS:
+    for name in arguments.names or TASKS:  # the least of two after one that fills the caches
         task = TASKS[name]
         with tempfile.TemporaryDirectory() as top:
             folder = Path(top)
