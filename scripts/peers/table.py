@@ -48,7 +48,7 @@ The comparison measures single runs. fcorun also computes many runs as one progr
 PARTS = """
 ## Where the time of a round goes
 
-`python scripts/peers/parts.py` in the same session, all parts in one process:
+`python scripts/peers/parts.py`, a run of its own with all parts in one process:
 
 {parts}
 - The compiled rounds take the same time. XLA divides the gather of a step's rows between two cores, which does not pay
@@ -66,7 +66,7 @@ PARTS = """
 EARLIER = """
 ## The other frameworks, measured on 2026-11-23
 
-Ratios to fcorun in that session of {methods}, in 100 rounds. fcorun evaluated every tenth round, on one core:
+Ratios to fcorun in that measurement of {methods}, in 100 rounds. fcorun evaluated every tenth round, on one core:
 
 | clients in each round | FedJAX 0.0.17 | FedLab 1.3.0 | pfl-research 0.6.0 | FedML 0.9.6 | Flower 1.41.0 |
 | --- | --- | --- | --- | --- | --- |
