@@ -124,7 +124,7 @@ def measure_parts(limit: float) -> str:
 
 def busy_cores() -> float:
     """Return how many cores are busy in the next second, on average, while this process waits."""
-    return psutil.cpu_percent(interval=1) / 100 * psutil.cpu_count()
+    return psutil.cpu_percent(interval=1) / 100 * (psutil.cpu_count() or 1)
 
 
 def machine() -> dict[str, Any]:

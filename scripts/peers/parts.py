@@ -37,7 +37,8 @@ class FcorunParts:
         self.loop, self.start = self.engine._start_loop(
             [self.point], seeds, self.engine.initial_state([self.point]), None
         )
-        self.segments = [self.loop.next_segment(number) for number in range(0, ROUNDS, EVAL_EVERY)]
+        segments = [self.loop.next_segment(number) for number in range(0, ROUNDS, EVAL_EVERY)]
+        self.segments = [segment for segment in segments if segment is not None]
 
     def advance(self, draws: bool) -> None:
         """Compute all rounds, whose draws are known; if ``draws``, draw ten again while the device computes ten."""
