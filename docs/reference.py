@@ -44,6 +44,7 @@ TITLES = {
     "topology": "Topologies",
     "uplink": "Channels of uploads",
     "downlink": "Channels of broadcasts",
+    "aggregate": "Aggregation rules",
     "clock": "Clocks",
     "tracker": "Trackers",
     "hydra/launcher": "Launcher",
@@ -60,6 +61,7 @@ CONTRACTS = (  # modules of fcorun
     "data.datasets.dataset",
     "data.tasks.task",
     "methods.communication.contracts",
+    "methods.communication.aggregation",
     "methods.clocks.clock",
     "experiment.tracker",
 )

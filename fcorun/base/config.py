@@ -196,6 +196,8 @@ SECTIONS = {
     ),
     **dict.fromkeys(("uplink", "downlink"), ConfigSection(("fcorun.Channel",), grid=True,
         default_in_identity=False, default={"name": "identity", "class": "fcorun.Identity"})),
+    "aggregate": ConfigSection(("fcorun.AggregationRule",), grid=True, default_in_identity=False,
+                               default={"name": "mean", "class": "fcorun.WeightedMean"}),
     "clock": ConfigSection(("fcorun.Clock",), default_in_identity=False,
                            default={"name": "none", "class": "fcorun.NoClock"}),
     "tracker": ConfigSection(("fcorun.Tracker",), grid=False, in_identity=False,

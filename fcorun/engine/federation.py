@@ -32,6 +32,7 @@ from fcorun.engine.evaluate import Evaluation, join_metrics, personal_models
 from fcorun.engine.round import MessageShapes, Round, commit, copy_tree, trace_message_shapes
 from fcorun.engine.schedule import START, Rounds, Schedule
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
+from fcorun.methods.communication.aggregation import AggregationRule, WeightedMean
 from fcorun.methods.communication.contracts import Channel, Channels, Identity, RoundDraws, RoundState, Star, Topology
 from fcorun.methods.problem.problem import Problem, Vector
 
@@ -47,6 +48,7 @@ class Federation:
     Attributes:
         topology, links: who receives whose messages, and the links of ``Topology.connect``, or None.
         uplink, downlink: the ways of uploads and of broadcasts; templates, too.
+        aggregate: the rule by which a receiver combines uploads; a template, too.
         w0: the initial parameters, projected onto the domain of psi; None: the objective's.
         frozen: whether the server's model stays at ``w0``.
         debug: whether to run without tracing, one client at a time, and record clients in ``nonfinite_clients``.
@@ -65,6 +67,7 @@ class Federation:
     links: Any = None
     uplink: Channel = field(default_factory=Identity)
     downlink: Channel = field(default_factory=Identity)
+    aggregate: AggregationRule = field(default_factory=WeightedMean)
     w0: dict[str, np.ndarray] | None = None
     frozen: bool = False
     debug: bool = False
@@ -325,6 +328,7 @@ class Federation:
             problem=problem,
             server_problem=replace(problem.for_side("server"), share=draws.cohort_share.astype(self.precision)),
             channels=self.channels.with_numbers(numbers),
+            aggregate=replace(self.aggregate, **numbers.get("aggregate", {})),
             links=self.links,
             schedule=self.schedule,
             clients=jnp.asarray(draws.cohort),

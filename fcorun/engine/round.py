@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from fcorun.engine.schedule import Schedule
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.methods.algorithms.local_data import LocalData, RecordingLocalData
 from fcorun.methods.algorithms.output_check import trace_messages
+from fcorun.methods.communication.aggregation import AggregationRule, SingleUploads, WeightedMean, combine_uploads
 from fcorun.methods.communication.asynchronous import Asynchronous
 from fcorun.methods.communication.contracts import (
     Channel,
@@ -266,6 +267,7 @@ class Round:
     client_rows: jax.Array | None
     weights: jax.Array
     compute_cohort: CohortFunction
+    aggregate: AggregationRule = field(default_factory=WeightedMean)
     frozen: bool = False
     sum_row_shares: Callable[[Problem, Vector, LocalData, jax.Array], PyTree] | None = None
 
@@ -426,7 +428,20 @@ class RoundExchange(Exchange):
             return broadcast if number is None else jax.tree.map(lambda v: v[number], broadcast)
 
         inputs = self.round.client_inputs(clients, draws, sender_of)
-        return self.round.compute_cohort(self._client_function(draws, broadcast_of), inputs, shares)
+        compute = self._client_function(draws, broadcast_of)
+        rule = self.round.aggregate
+        if isinstance(rule, WeightedMean) and not self._updates_by_all:
+            return self.round.compute_cohort(compute, inputs, shares)
+        uploads, clients, work = stack_uploads(self.round.compute_cohort, compute, inputs)
+        if self._updates_by_all:
+            return SingleUploads(uploads, shares), clients, work
+        combine = partial(combine_uploads, rule, uploads)
+        return (combine(shares) if shares.ndim == 1 else jax.vmap(combine)(shares)), clients, work
+
+    @property
+    def _updates_by_all(self) -> bool:
+        """Return whether the server takes single uploads, by ``Algorithm.server_all``."""
+        return self.round.algorithm.has_server_all and not self.first
 
     def compute_clients(self, sender, clients, draws, shares, sender_of=None):
         if shares is None:
@@ -440,6 +455,11 @@ class RoundExchange(Exchange):
             return state, memory, jnp.zeros(3, jnp.int32)
         algorithm = self.round.algorithm
         function = algorithm.first_server if self.first else algorithm.server
+        if isinstance(mean, SingleUploads):
+
+            def function(problem, state, single):
+                return algorithm.server_all(problem, state, single.uploads, single.weights)
+
         return self._update(function, (state, mean, memory), draws.server_key)
 
     def update_each(self, states, means, memory, draws, present):

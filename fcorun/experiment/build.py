@@ -31,6 +31,7 @@ from fcorun.engine.schedule import ClientTimes, Schedule
 from fcorun.experiment.classifiers import check_threshold
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import (
+    check_cohorts,
     check_generated_clients,
     check_hessian,
     check_nodes,
@@ -162,19 +163,8 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     chosen_client = getattr(experiment.algo, "client", 0) if experiment.algo.picks_client else 0
     if isinstance(experiment.algo, Algorithm) and chosen_client >= data.n_clients:
         raise UserError(f"`algo.client={chosen_client}` must be less than the number of clients, {data.n_clients}")
-    cohort_size = experiment.settings.clients_per_round
-    if cohort_size is None or not isinstance(experiment.algo, Algorithm):
-        return
-    if cohort_size > data.n_clients:
-        raise UserError(
-            f"`clients_per_round={cohort_size}` is more than the {data.n_clients} clients of "
-            f"`data={names['data']}`; lower it, or set it to `null` for all of them"
-        )
-    if cohort_size < data.n_clients and not experiment.algo.traits.partial:
-        raise UserError(
-            f"`algo={names['algo']}` needs all clients in every round; give `clients_per_round=null`, or an "
-            "`algo` that takes a part of them"
-        )
+    if isinstance(experiment.algo, Algorithm):
+        check_cohorts(experiment, data, lambda: connect_clients(experiment, data))
 
 
 def check_metric_measured(experiments: Iterable[PreparedExperiment], metric: str | None) -> None:
@@ -402,6 +392,7 @@ def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_vie
         links=connect_clients(experiment, data),
         uplink=experiment.uplink,
         downlink=experiment.downlink,
+        aggregate=experiment.aggregate,
         w0=experiment.warm_start.solution_for(problem, data) if experiment.warm_start else None,
         frozen=settings.frozen,
         debug=settings.debug,

@@ -36,6 +36,7 @@ from fcorun.engine.federation import Numbers
 from fcorun.experiment.tracker import Tracker
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.clocks.clock import Clock, NoClock
+from fcorun.methods.communication.aggregation import AggregationRule, WeightedMean
 from fcorun.methods.communication.compressor import Compressor
 from fcorun.methods.communication.contracts import Channel, Star, Topology
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
@@ -274,6 +275,7 @@ class PreparedExperiment:
     topology: Topology
     uplink: Channel
     downlink: Channel
+    aggregate: AggregationRule
     clock: Clock
     tracker: Tracker
     settings: Settings
@@ -416,7 +418,7 @@ class PreparedExperiment:
                 value = getattr(self.topology, field.name)
                 if isinstance(value, (str, int, float)) and value != field.default:
                     words.append(f"{field.name}={value}")
-        for section in ("uplink", "downlink"):
+        for section in ("uplink", "downlink", "aggregate"):
             if not _is_outside_identity(section, getattr(self, section)):
                 words.append(f"{section}={self.names[section]}")
         if not isinstance(self.clock, NoClock):
@@ -462,7 +464,18 @@ class PreparedExperiment:
 
     @property
     def warning(self) -> str:
-        """A warning about this combination of plug-ins and settings before the run begins; empty for none."""
+        """Warnings about this combination of plug-ins and settings before the run begins; empty for none."""
+        off_optimum = ""
+        if not isinstance(self.aggregate, WeightedMean):
+            off_optimum = word(
+                f"`aggregate={self.names['aggregate']}` takes no mean of uploads: where clients differ, the run ends "
+                "off the optimum of F + psi"
+            )
+        return "; ".join(filter(None, (self._method_warning, off_optimum)))
+
+    @property
+    def _method_warning(self) -> str:
+        """A warning about the method with the other plug-ins; empty for none."""
         if isinstance(self.algo, Baseline) and self.settings.stop:
             return word(f"`algo={self.names['algo']}` ends by its certificate, whatever stop is")
         if self.ignores_regularizer:

@@ -25,6 +25,7 @@ from fcorun.experiment.requirements import are_convex
 from fcorun.methods import algorithms
 from fcorun.methods.algorithms.algorithm import Algorithm, Method, RunConditions
 from fcorun.methods.algorithms.gossip import GossipAlgorithm
+from fcorun.methods.communication.aggregation import WeightedMean
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem import solver
@@ -317,12 +318,13 @@ def advise(experiment: PreparedExperiment, data: FederatedData, falling: bool) -
     schedule = build_schedule(experiment, data)
     steps_advice = _advise_on_uneven_steps(experiment, schedule)
     cohort_advice = _advise_on_uneven_cohorts(experiment, schedule)
+    rule_advice = _advise_on_rule(experiment)
     scale_advice = _advise_on_feature_scales(experiment, data)
-    if not (steps_advice or cohort_advice):
+    if not (steps_advice or cohort_advice or rule_advice):
         rounds_advice = _advise_on_limit_point(experiment, data, schedule, falling)
-    else:  # with equal steps or all clients the run would have another limit point
+    else:  # with equal steps, all clients or their mean the run would have another limit point
         rounds_advice = _MORE_ROUNDS if falling or scale_advice else ""
-    return ", and ".join(filter(None, (steps_advice, cohort_advice, scale_advice, rounds_advice)))
+    return ", and ".join(filter(None, (steps_advice, cohort_advice, rule_advice, scale_advice, rounds_advice)))
 
 
 def advise_on_divergence(experiment: PreparedExperiment) -> str:
@@ -375,6 +377,14 @@ def _advise_on_uneven_cohorts(experiment: PreparedExperiment, schedule: Schedule
         return ""
     return word("cohorts of unequal clients weigh small clients more than F does, which moves the point that the run "
                 "converges to: give `clients_per_round=null`")  # fmt: skip
+
+
+def _advise_on_rule(experiment: PreparedExperiment) -> str:
+    """Return advice where uploads are combined by another rule than their mean; empty for the mean."""
+    if isinstance(experiment.aggregate, WeightedMean):
+        return ""
+    return word(f"`aggregate={experiment.names['aggregate']}` moves the point that the run converges to where clients "
+                "differ, and `aggregate=mean` does not")  # fmt: skip
 
 
 def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedData) -> str:

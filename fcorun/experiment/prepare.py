@@ -43,6 +43,7 @@ from fcorun.experiment.requirements import (
 from fcorun.experiment.tracker import NoTracker
 from fcorun.methods.algorithms.algorithm import Baseline, Method, Traits
 from fcorun.methods.clocks.clock import NoClock
+from fcorun.methods.communication.aggregation import WeightedMean, check_server_all
 from fcorun.methods.communication.contracts import Identity, Star
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.objectives.least_squares import LeastSquares
@@ -276,6 +277,7 @@ def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settin
             "topology": not isinstance(plugins["topology"], Star),
             "uplink": not isinstance(plugins["uplink"], Identity),
             "downlink": not isinstance(plugins["downlink"], Identity),
+            "aggregate": not isinstance(plugins["aggregate"], WeightedMean),
             "clock": not isinstance(plugins["clock"], NoClock),
         }
         for key, given in unused.items():
@@ -304,6 +306,8 @@ def check_communication(plugins: dict[str, Any], names: dict[str, str], settings
                         f"`downlink={names['downlink']}` out")  # fmt: skip
     plugins["uplink"].check(plugins, names, settings)
     plugins["downlink"].check_downlink(plugins, names, settings)
+    plugins["aggregate"].check(plugins, names, settings)
+    check_server_all(plugins, names)
     check_clock(plugins, names, settings)
 
 

@@ -1,7 +1,7 @@
 """Checks that the parts of an experiment fit each other, and that its data have what the algorithm needs."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fcorun.base.config import Settings, is_of_fcorun
@@ -15,7 +15,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.communication.asynchronous import Asynchronous
-from fcorun.methods.communication.contracts import Star
+from fcorun.methods.communication.contracts import Links, Star
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.objective import LinearModel, Objective, is_linear_model
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
@@ -130,6 +130,32 @@ def check_nodes(experiment: PreparedExperiment, data: FederatedData) -> None:
         )
     if current_hosts() is not None:
         raise UserError(f"`topology={names['topology']}` runs on one host: leave hosts.* out")
+
+
+# Cohorts that the data, the algorithm, or the rule that combines uploads refuses.
+
+
+def check_cohorts(experiment: PreparedExperiment, data: FederatedData, connect: Callable[[], Links]) -> None:
+    """Refuse more clients in a round than there are, and fewer than a method needs; ``connect`` returns the links.
+
+    Raises UserError.
+    """
+    names, cohort_size = experiment.names, experiment.settings.clients_per_round
+    if cohort_size is None:
+        if experiment.aggregate.least_uploads > 1:
+            counts = experiment.topology.count_listeners(connect())
+            experiment.aggregate.check_counts([data.n_clients] if counts is None else counts, names)
+        return
+    if cohort_size > data.n_clients:
+        raise UserError(
+            f"`clients_per_round={cohort_size}` is more than the {data.n_clients} clients of "
+            f"`data={names['data']}`; lower it, or set it to `null` for all of them"
+        )
+    if cohort_size < data.n_clients and not experiment.algo.traits.partial:
+        raise UserError(
+            f"`algo={names['algo']}` needs all clients in every round; give `clients_per_round=null`, or an "
+            "`algo` that takes a part of them"
+        )
 
 
 # Checks of the data of algorithms that compute Hessians.

@@ -84,7 +84,7 @@ def _has_all_numbers(numbers, federation):
     """Return whether no number of a plug-in is a constant of the program."""
     problem = federation.problem
     plugins = {"algo": federation.algorithm, "reg": problem.regularizer, "mirror": problem.mirror}
-    plugins |= {"uplink": federation.uplink, "downlink": federation.downlink}
+    plugins |= {"uplink": federation.uplink, "downlink": federation.downlink, "aggregate": federation.aggregate}
     return isinstance(numbers, dict) and all(
         numeric_fields(plugin).keys() <= numbers.get(section, {}).keys() for section, plugin in plugins.items()
     )

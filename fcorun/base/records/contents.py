@@ -224,6 +224,7 @@ class _RecordConfig(TypedDict, total=False):
     topology: _Section
     uplink: _Section
     downlink: _Section
+    aggregate: _Section
     clock: _Section
     seed: Count
     rounds: Count

@@ -468,7 +468,7 @@ def _tells_apart(field: Field, value: Any, alternatives: list[dict[str, Any]]) -
 
 # the error about an experiment whose keys Hydra has put below "experiment"
 NO_PACKAGE = "the file of an experiment must begin with the line # @package _global_"
-_COMMUNICATION = ("topology", "uplink", "downlink", "clock")
+_COMMUNICATION = ("topology", "uplink", "downlink", "aggregate", "clock")
 _NO_VARIABLE = re.compile(r"Environment variable '(\w+)' not found")
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*?)=(.*)'")
 _UNNAMED = re.compile(r"Interpolation key '(\w+)\.name' not found")
@@ -543,7 +543,7 @@ def _describe_unknown_key(error: BaseException, key: str) -> str:
     if section in _COMMUNICATION:
         owners = [name for name in find_choices(section) if key in read_choice(section, name).keys]
         sentence = f"{key} is of {section}={' or '.join(owners)}"
-        if owners and current in ("star", "identity", "none"):
+        if owners and current in ("star", "identity", "mean", "none"):
             return f"{sentence}: give that too"
         if owners:
             return f"{sentence}, not of {section}={current}: leave it out"

@@ -50,6 +50,7 @@ from fcorun.interface.api.python_words import (
 )
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.clocks.clock import Clock
+from fcorun.methods.communication.aggregation import AggregationRule
 from fcorun.methods.communication.contracts import Channel, Topology
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
 from fcorun.methods.objectives.objective import Objective
@@ -168,6 +169,7 @@ class Experiment:
         topology: who communicates with whom. None: a star.
         uplink: what happens to uploads. None: nothing, or the compression that the algorithm consists of.
         downlink: what happens to what the server sends. None: nothing.
+        aggregate: how a receiver makes one upload of those of its clients. None: by their mean.
         clock: how fast clients compute and send, for a simulated time. None: no simulated time.
         tracker: another tool that receives the record. None: none.
         rounds: rounds of communication.
@@ -215,6 +217,7 @@ class Experiment:
     topology: OneOrSeveral[Topology] | None = None
     uplink: OneOrSeveral[Channel] | None = None
     downlink: OneOrSeveral[Channel] | None = None
+    aggregate: OneOrSeveral[AggregationRule] | None = None
     clock: OneOrSeveral[Clock] | None = None
     tracker: Tracker | None = None
     rounds: OneOrSeveral[int] | Literal["auto"] = AUTO

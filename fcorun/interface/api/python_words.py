@@ -30,6 +30,7 @@ ARGUMENTS = {
     "topology": "topology",
     "uplink": "uplink",
     "downlink": "downlink",
+    "aggregate": "aggregate",
     "clock": "clock",
     "tracker": "tracker",
 }

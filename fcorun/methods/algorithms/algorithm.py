@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, Self
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fcorun.base.config import AUTO, AutoPositive, Count, PluginBase, Positive, check_value, type_hints
@@ -94,6 +95,23 @@ class Traits:
     def __post_init__(self):
         for name, hint in type_hints(Traits).items():
             check_value(getattr(self, name), hint, f"traits.{name}")
+
+    @property
+    def why_means_only(self) -> str:
+        """The reason why the method needs the mean of uploads, and takes no other rule of ``aggregate``; "" for none.
+
+        A clause that follows the name of the algorithm.
+        """
+        if self.hessian:
+            return "sends Hessians, whose mean alone is that of F"
+        if self.feedback:
+            return "takes the mean of what client and server remember of each upload"
+        return {
+            "updates": "",
+            "increments": "adds up the mean increments of its clients' states",
+            "points": "has clients whose states (duals, control variates, gradients) fit the mean alone",
+            "exact": "sends messages of which the mean alone has a meaning",
+        }[self.uploads]
 
 
 # the traits of methods that reach the optimum by whole data of all clients, for a convex psi on the server
@@ -230,6 +248,11 @@ class Method(PluginBase):
         return False
 
     @property
+    def has_server_all(self) -> bool:
+        """True if a server takes single uploads, by ``Algorithm.server_all``."""
+        return False
+
+    @property
     def needs_quadratic_losses(self) -> bool:
         """True if the method is right only for least squares, as with a constant Hessian. Other losses are refused."""
         return self.traits.hessian == "constant"
@@ -279,7 +302,8 @@ class Algorithm(Method, ABC):
     broadcasts. Fields that are real numbers may be traced: no Python ``if`` on them. The method ``auto`` computes the
     fields that are "auto" before the run.
 
-    The mean has the weights of the clients in F. In a paper with equal weights, |S|/n is ``problem.share``.
+    The mean has the weights of the clients in F. In a paper with equal weights, |S|/n is ``problem.share``. A method
+    that needs the uploads themselves defines ``server_all`` in the place of ``server``.
 
     ``data.key`` is a random key of the client in this round, and ``problem.key`` one of the server in ``init``,
     ``server``, ``edge`` and ``root``. An algorithm that compresses its upload or its broadcast states the bytes in
@@ -302,6 +326,16 @@ class Algorithm(Method, ABC):
     certificate: ClassVar[str] = ""
     backtracks: ClassVar[bool] = False
 
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        if cls.server_all is not Algorithm.server_all and cls.server is Algorithm.server:
+            cls.server = Algorithm._update_by_one_upload  # no longer abstract
+
+    def _update_by_one_upload(self, problem: Problem, server: PyTree, mean: PyTree) -> PyTree:
+        """Return the server's new state by ``server_all`` as from a single client that sends ``mean``."""
+        uploads = jax.tree.map(lambda values: jnp.asarray(values)[None], mean)
+        return self.server_all(problem, server, uploads, jnp.ones(1))
+
     def init(self, problem: Problem, w0: Vector) -> tuple[PyTree, PyTree]:
         """Return the server's state and the state of each client (None: no state), stored between rounds.
 
@@ -316,6 +350,20 @@ class Algorithm(Method, ABC):
     @abstractmethod
     def server(self, problem: Problem, server: PyTree, mean: PyTree) -> PyTree:
         """Return the server's new state from the weighted mean of the cohort's uploads."""
+
+    def server_all(self, problem: Problem, server: PyTree, uploads: PyTree, weights: Float[Array, " S"]) -> PyTree:
+        """Return the server's new state from the single uploads of the cohort, as a median of them needs.
+
+        An algorithm may define this method in the place of ``server``, and then runs where one server has all uploads
+        of a round. ``uploads`` are stacked along a leading axis S. ``weights`` (S,) are those of the clients in F,
+        and sum to one. An upload of weight 0 did not arrive: leave it out. The order of the clients has no meaning.
+        """
+        raise NotImplementedError
+
+    @property
+    def has_server_all(self) -> bool:
+        """True if the server takes single uploads: ``server_all`` is defined."""
+        return type(self).server_all is not Algorithm.server_all
 
     def output(self, problem: Problem, server: PyTree) -> Vector:
         """Return the solution w to be evaluated, by default the server's state."""

@@ -23,6 +23,7 @@ _ARGUMENTS = {
     "local": ("problem", "server", "client", "data"),
     "after_sending": ("client", "message"),
     "server": ("problem", "server", "mean"),
+    "server_all": ("problem", "server", "uploads", "weights"),
     "output": ("problem", "server"),
     "personal": ("problem", "server", "client"),
     "edge": ("problem", "edge", "mean"),
@@ -77,6 +78,10 @@ def trace_messages(
     if algorithm.traits.hierarchy != "only":
         new_server = call("server", on_server, server, upload)
         _check_same_structure(algorithm, "server", "the server's new state", new_server, server)
+    if algorithm.has_server_all:
+        uploads_of_two = jax.tree.map(lambda v: jnp.stack([v, v]), upload)
+        new_server = call("server_all", on_server, server, uploads_of_two, jnp.full(2, 0.5, w0.dtype))
+        _check_same_structure(algorithm, "server_all", "the server's new state", new_server, server)
     if algorithm.traits.hierarchy:
         new_edge = call("edge", on_server, server, upload)
         _check_same_structure(algorithm, "edge", "an edge's new state", new_edge, server)

@@ -1,3 +1,5 @@
+from .aggregation import AggregationRule as AggregationRule
+from .aggregation import WeightedMean as WeightedMean
 from .asynchronous import Asynchronous as Asynchronous
 from .compressor import Compressor as Compressor
 from .contracts import Channel as Channel
@@ -9,6 +11,11 @@ from .quantizers import QSGD as QSGD
 from .quantizers import HalfPrecision as HalfPrecision
 from .quantizers import NaturalCompression as NaturalCompression
 from .quantizers import ScaledSign as ScaledSign
+from .robust_rules import ClippedMean as ClippedMean
+from .robust_rules import CoordinateMedian as CoordinateMedian
+from .robust_rules import GeometricMedian as GeometricMedian
+from .robust_rules import Krum as Krum
+from .robust_rules import TrimmedMean as TrimmedMean
 from .sparse_broadcast import SparseBroadcast as SparseBroadcast
 from .sparsifier import RandomK as RandomK
 from .sparsifier import Sparsifier as Sparsifier

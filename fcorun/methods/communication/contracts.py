@@ -229,6 +229,8 @@ class Topology(PluginBase, ABC):
         source: the publication, in the notation of fcorun.base.sources.catalogue; not inherited.
         bytes_depend_on_cohort: False if all cohorts of one size send equally many bytes.
         has_downlink: True if broadcasts pass the downlink.
+        gathers_uploads: True if receivers have the uploads of several clients at once, by ``Exchange.answer``, so that
+            rules of ``aggregate`` other than the mean can combine them.
         file_field: the field that may name a file, of which ``sources`` returns a digest.
         names_beside_file: the values of this field that name no file.
         declared_metrics: declarations of the metrics of its nodes, in the order of ``fcorun.engine.evaluate``.
@@ -237,6 +239,7 @@ class Topology(PluginBase, ABC):
     source: ClassVar[str]
     bytes_depend_on_cohort: ClassVar[bool] = True
     has_downlink: ClassVar[bool] = False
+    gathers_uploads: ClassVar[bool] = False
     file_field: ClassVar[str] = ""
     names_beside_file: ClassVar[tuple[str, ...]] = ()
     declared_metrics: ClassVar[tuple[Metric, ...]] = ()
@@ -379,6 +382,7 @@ class Star(Topology):
     source = "textbook"
     bytes_depend_on_cohort = False
     has_downlink = True
+    gathers_uploads = True
 
     def run_round(self, parts, state):
         server, memory, clients = state

@@ -28,6 +28,8 @@ class Tree(Topology):
     these clients, with minibatches of their own. Then the root takes the mean over the edges. Clients and edges have
     the weights of F.
 
+    Each edge combines the uploads of its clients by ``aggregate``, and the root takes the mean of its edges.
+
     The uplink and the downlink are between an edge and its clients: an edge remembers what its clients know of its
     broadcasts. Messages between edges and the root are sent as they are, unless ``compress_edges`` is set.
 
@@ -44,6 +46,7 @@ class Tree(Topology):
     source = "with FedAvg, HierFAVG of @liu2020"
 
     has_downlink = True
+    gathers_uploads = True
     file_field = "map"
 
     edges: Count | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from yaml import YAMLError
 
-from fcorun.base.config import IDENTITY_SECTIONS, build, keys_outside_identity
+from fcorun.base.config import IDENTITY_SECTIONS, SECTIONS, build, keys_outside_identity
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import parse_yaml, read_text, yaml_text
 from fcorun.base.system.machine import fcorun_version
@@ -64,7 +64,7 @@ class Plan(PlannedStudy):
             intervals = PlannedIntervals.of(infer, experiment)
         if experiment.settings.strength_study:
             raise UserError("a plan for sites: study.strength chooses in each run of a sweep: leave it out")
-        without = keys_outside_identity() | {"study", "client_metrics"}  # which plans refuse
+        without = keys_outside_identity() | {"study", "client_metrics", "aggregate"}  # which plans refuse
         if experiment.settings.threshold != DEFAULT_THRESHOLD:  # it changes what leaves a site
             without -= {"threshold"}
         config = {key: value for key, value in experiment.config.items() if key not in without}
@@ -221,7 +221,7 @@ def _hash(content: dict[str, Any]) -> str:
 def check_classes(config: dict[str, Any], where: str) -> None:
     """Raise UserError for a class that is not fcorun's, before any class is imported."""
     for section in IDENTITY_SECTIONS:
-        values = config.get(section)
+        values = config.get(section) or SECTIONS[section].default
         name = str(values.get("class", "")) if isinstance(values, dict) else ""
         if not name.startswith("fcorun."):
             raise UserError(f"{where}: {section}.class={name or 'missing'} is no class of fcorun: sites compute "

@@ -16,6 +16,7 @@ from fcorun.experiment.requirements import describe_client_losses
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.clocks.clock import NoClock
+from fcorun.methods.communication.aggregation import WeightedMean
 from fcorun.methods.communication.contracts import Identity, Star
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem.duality_gap import explain_missing_conjugate, has_one_output
@@ -31,6 +32,25 @@ def refuse(refusals: Mapping[str, bool], frame: str) -> None:
     for sentence, applies in refusals.items():
         if applies:
             raise UserError(frame.format(sentence))
+
+
+def _refuse_communication(experiment: PreparedExperiment) -> None:
+    """Raise UserError for messages that sites and their server do not exchange."""
+    names = experiment.names
+    refusals = {
+        f"topology={names['topology']}: sites talk to one server: give topology=star": not (
+            isinstance(experiment.topology, Star)
+        ),
+        f"aggregate={names['aggregate']} takes single uploads, and sites send sums over their clients: leave aggregate "
+        "out": not isinstance(experiment.aggregate, WeightedMean),
+        f"algo={names['algo']} takes single uploads, and sites send sums over their clients: choose another": (
+            experiment.algo.has_server_all
+        ),
+        f"clock={names['clock']} simulates the times of clients, and those of sites are real: leave clock out": not (
+            isinstance(experiment.clock, NoClock)
+        ),
+    }
+    refuse(refusals, _FRAME)
 
 
 def check_experiment(experiment: PreparedExperiment) -> None:
@@ -49,16 +69,11 @@ def check_experiment(experiment: PreparedExperiment) -> None:
     refuse(refusals, _FRAME)
     assert isinstance(data, Sites)
     assert isinstance(algo, Algorithm)
+    _refuse_communication(experiment)
     has_relative = experiment.reg.relative_or_none is not None
     chooses_threshold = ThresholdRule.parse(settings.threshold).needs_rows
     has_two_probabilities = data.target_task.has_two_classes and hasattr(objective, "probabilities")
     refusals = {
-        f"topology={names['topology']}: sites talk to one server: give topology=star": not (
-            isinstance(experiment.topology, Star)
-        ),
-        f"clock={names['clock']} simulates the times of clients, and those of sites are real: leave clock out": not (
-            isinstance(experiment.clock, NoClock)
-        ),
         "save_personal=false: each site keeps the personal models of its clients in its own folder: leave it out": (
             not settings.save_personal and algo.has_personal_models
         ),

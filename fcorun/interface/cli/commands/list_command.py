@@ -108,6 +108,7 @@ def _algorithm(cls: Any, choice: ChoiceDoc) -> Words:
         "mirror maps": traits.mirrored,
         "topology=tree": traits.hierarchy == "some",
         "topology=graph": traits.hierarchy == "some" and not algorithm.has_personal_models,
+        "any aggregate": not traits.why_means_only and not algorithm.has_server_all,
         "restores the domain of psi": traits.restores_domain,
         "needs topology=graph": traits.hierarchy == "graph",
         "needs topology=tree": traits.hierarchy == "only",
@@ -199,6 +200,10 @@ def _downlink(cls: Any, choice: ChoiceDoc) -> Words:
     return {"all clients in every round": issubclass(cls, Compressor)}
 
 
+def _aggregation_rule(cls: Any, choice: ChoiceDoc) -> Words:
+    return {"divides weights": cls.divides_weights}
+
+
 def _tracker(cls: Any, choice: ChoiceDoc) -> Words:
     pip_extra = getattr(cls, "pip_extra", "")
     return {f"needs pip install 'fcorun[{pip_extra}]'": bool(pip_extra)}
@@ -219,6 +224,7 @@ _READERS = {
     "topology": _topology,
     "uplink": _channel,
     "downlink": _downlink,
+    "aggregate": _aggregation_rule,
     "clock": _clock,
     "tracker": _tracker,
 }

@@ -1,0 +1,172 @@
+"""Aggregation rules against NumPy loops and closed forms, in runs on quadratic losses, and what they refuse."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import choice_names, fails, ragged, small, traits_of
+from quadratics import SIZES, Quadratics, outputs_by_round
+
+from fcorun import ClippedMean, CoordinateMedian, GeometricMedian, Krum, TrimmedMean
+from fcorun.experiment.build import check_data, load_data
+from fcorun.experiment.prepare import prepare
+from fcorun.methods.communication.aggregation import combine_uploads
+
+RULES = [name for name in choice_names("aggregate") if name != "mean"]
+GRADIENT = ("algo=fedgd", "algo.step=0.03", "clients_per_round=null")
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def draw(n_uploads, size=3, seed=0):
+    return np.random.default_rng(seed).standard_normal((n_uploads, size))
+
+
+def combine(rule, uploads, weights=None):
+    if weights is None:
+        weights = np.full(len(uploads), 1 / len(uploads))
+    return np.asarray(combine_uploads(rule, jnp.asarray(uploads), jnp.asarray(weights)))
+
+
+# ---------------------------------------------------------------- the rules
+
+
+@pytest.mark.parametrize("n_uploads", [1, 4, 7])
+def test_equal_weights_give_the_usual_medians_and_trimmed_means(n_uploads):
+    uploads = draw(n_uploads)
+    np.testing.assert_allclose(combine(CoordinateMedian(), uploads), np.median(uploads, axis=0), rtol=1e-12)
+    cut = n_uploads // 3
+    trimmed = np.sort(uploads, axis=0)[cut : n_uploads - cut].mean(axis=0)
+    np.testing.assert_allclose(combine(TrimmedMean(trim=cut / n_uploads), uploads), trimmed, rtol=1e-12)
+
+
+def test_weights_count_as_copies():
+    """Three copies of an upload count as one upload of three times the weight."""
+    uploads = draw(5)
+    copies = [3, 1, 2, 1, 4]
+    for rule in (CoordinateMedian(), TrimmedMean(trim=0.3), GeometricMedian(), ClippedMean(), ClippedMean(radius=0.5)):
+        weighted = combine(rule, uploads, np.array(copies) / sum(copies))
+        np.testing.assert_allclose(weighted, combine(rule, np.repeat(uploads, copies, axis=0)), rtol=1e-9)
+
+
+def test_a_cut_divides_an_upload():
+    """Of the weights 0.5, 0.3, 0.2 a cut of 0.25 at either end leaves 0.25, 0.25 and 0."""
+    combined = combine(TrimmedMean(trim=0.25), np.array([[1.0], [2.0], [9.0]]), np.array([0.5, 0.3, 0.2]))
+    np.testing.assert_allclose(combined, [1.5], rtol=1e-12)
+
+
+def test_geometric_medians_in_closed_form():
+    """The median on a line; the point between the diagonals of a quadrangle; the point of Fermat of a triangle."""
+    line = np.outer([0.0, 1.0, 5.0], [1.0, 2.0])
+    quadrangle = np.array([[0.0, 0.0], [4.0, 4.0], [0.0, 2.0], [2.0, 0.0]])  # the diagonals meet at (1, 1)
+    right_angle = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    fermat = (3 - np.sqrt(3)) / 6  # at which the corners appear under 120 degrees
+    for uploads, expected in ((line, line[1]), (quadrangle, [1, 1]), (right_angle, [fermat, fermat])):
+        np.testing.assert_allclose(combine(GeometricMedian(iterations=200), uploads), expected, atol=1e-5)
+
+
+def test_centred_clipping_is_the_loop_of_the_paper():
+    uploads = draw(6)
+    center = np.median(uploads, axis=0)
+    for _ in range(4):
+        moves = [upload - center for upload in uploads]
+        clipped = [move * min(1, 0.7 / np.linalg.norm(move)) for move in moves]
+        center = center + np.mean(clipped, axis=0)
+    np.testing.assert_allclose(combine(ClippedMean(radius=0.7, iterations=4), uploads), center, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("liars", "keep"), [(1, 1), (2, 3)])
+def test_krum_is_the_loop_of_the_paper(liars, keep):
+    uploads = draw(9)
+    weights = np.arange(1, 10) / 45
+    scores = []
+    for upload in uploads:
+        squares = sorted(np.sum((upload - other) ** 2) for other in uploads)
+        scores.append(sum(squares[1 : 9 - liars - 2 + 1]))  # the first is the upload's own
+    best = np.argsort(scores)[:keep]
+    expected = weights[best] @ uploads[best] / weights[best].sum()
+    np.testing.assert_allclose(combine(Krum(liars=liars, keep=keep), uploads, weights), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("rule", [CoordinateMedian(), TrimmedMean(), GeometricMedian(), ClippedMean(), Krum()])
+def test_an_upload_that_did_not_arrive_does_not_count(rule):
+    uploads = draw(8)
+    expected = combine(rule, uploads[:6], np.full(6, 1 / 6))
+    uploads[6:] = np.nan
+    np.testing.assert_allclose(combine(rule, uploads, np.array([1 / 6] * 6 + [0, 0])), expected, rtol=1e-12)
+    assert not combine(rule, uploads, np.zeros(8)).any()
+
+
+@pytest.mark.parametrize("rule", [CoordinateMedian(), TrimmedMean(), GeometricMedian(), ClippedMean(), Krum()])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_no_rule_hides_an_upload_that_is_not_finite(rule, value):
+    uploads = draw(6)
+    uploads[2, 1] = value
+    assert np.isnan(combine(rule, uploads)).all()
+
+
+# ---------------------------------------------------------------- runs
+
+
+@pytest.mark.parametrize("edges", [None, [0, 0, 0, 1]])
+def test_a_run_takes_medians_of_gradient_steps(tmp_path, edges):
+    """Against a loop in NumPy: each edge takes the median of its clients, and the root the mean of the edges."""
+    tree = () if edges is None else ("topology=tree", f"topology.map={edges}".replace(" ", ""))
+    overrides = (*GRADIENT, "reg=none", "aggregate=coordinate_median", "client_weighting=uniform", "rounds=6", *tree)
+    outputs = outputs_by_round(ragged(tmp_path, *overrides, sizes=SIZES))
+    q = Quadratics(ragged(tmp_path, sizes=SIZES))
+    w, expected = np.zeros(7), []
+    for _ in range(6):
+        steps = np.array([-0.03 * (q.H[m] @ w - q.c[m]) for m in range(4)])
+        of_star, of_tree = np.median(steps, axis=0), 0.75 * np.median(steps[:3], axis=0) + 0.25 * steps[3]
+        w = w + (of_star if edges is None else of_tree)
+        expected.append(w)
+    np.testing.assert_allclose(outputs, expected, atol=1e-12)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("algo=scaffold", "reg=none"), ("algo=scaffold", "increments", "aggregate=krum")),
+        (("algo=feddr",), ("algo=feddr", "increments", "aggregate=krum")),
+        (("algo=ef21", "algo.step=0.1"), ("algo=ef21", "remember", "aggregate=krum")),
+        (("algo=diana", "algo.step=0.1"), ("algo=diana", "remember", "aggregate=krum")),
+        (("algo=fedsplit",), ("algo=fedsplit", "duals", "aggregate=krum")),
+        (("algo=newton",), ("algo=newton", "Hessians", "aggregate=krum")),
+        (("algo=fedcomposite",), ("algo=fedcomposite", "aggregate=krum")),
+        (("algo=fedavg", "uplink=topk"), ("uplink=topk", "aggregate=krum")),
+        (("algo=fedavg", "topology=graph"), ("aggregate=krum", "topology=graph")),
+        (
+            ("algo=fedavg", "topology=asynchronous", "topology.buffer=2", "clock=lognormal"),
+            ("aggregate=krum", "topology=asynchronous"),
+        ),
+        (("algo=centralized",), ("algo=centralized", "aggregate")),
+        (("algo=fedavg", "clients_per_round=4"), ("aggregate=krum", "5 clients", "4 send")),
+        (("algo=fedavg", "topology=tree", "clients_per_round=8"), ("each edge", "clients_per_round=null")),
+    ],
+)
+def test_what_cannot_be_combined_is_refused(overrides, words):
+    with fails(*words):
+        prepare(small("clients_per_round=null", "aggregate=krum", *overrides))
+
+
+def test_a_receiver_with_too_few_clients_is_refused(tmp_path):
+    tree = ("topology=tree", "topology.map=[0,0,0,0,0,1,1]")
+    experiment = prepare(ragged(tmp_path, *GRADIENT, "reg=none", "aggregate=krum", *tree, sizes=[4] * 7))
+    with fails("aggregate=krum", "5 clients", "2 send"):
+        check_data(experiment, load_data(experiment))
+    with fails("aggregate.trim=0.5", "less than 0.5"):
+        TrimmedMean(trim=0.5)
+
+
+def test_the_list_of_algorithms_says_which_take_any_rule():
+    takes_any = {name for name in choice_names("algo") if not traits_of(name).why_means_only}
+    assert {"fedavg", "feddualavg", "fedmid", "fedprox", "fedgd", "fednova"} < takes_any
+    assert not takes_any & {"scaffold", "feddyn", "fedadmm", "proxskip", "fedpd", "fedcef", "gram", "meta_analysis"}
