@@ -46,6 +46,7 @@ TITLES = {
     "downlink": "Channels of broadcasts",
     "aggregate": "Aggregation rules",
     "clock": "Clocks",
+    "faults": "Faults",
     "tracker": "Trackers",
     "hydra/launcher": "Launcher",
     "hydra/sweeper": "Sweepers",
@@ -63,6 +64,7 @@ CONTRACTS = (  # modules of fcorun
     "methods.communication.contracts",
     "methods.communication.aggregation",
     "methods.clocks.clock",
+    "methods.communication.faults",
     "experiment.tracker",
 )
 PUBLIC = (

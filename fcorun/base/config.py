@@ -47,7 +47,8 @@ def check_folder_name(name: object, key: str) -> None:
 # "outside identity": the option is not part of a run's identity;
 # "a path": the option names a file or a folder that a run reads;
 # "in memory": the option holds rows of this process, and is part of no configuration file;
-# "default outside identity": the option is part of a run's identity unless it has its default, as in older runs.
+# "default outside identity": the option is part of a run's identity unless it has its default, as in older runs;
+# "fixed in a program": runs that differ in this number are no grid of one program.
 Positive = Annotated[float, "positive"]
 NonNegative = Annotated[float, "non-negative"]
 Fraction = Annotated[float, "between 0 and 1"]
@@ -76,7 +77,9 @@ _CONDITIONS = {
     "between 0 and 1": lambda v: 0 <= v <= 1,
     "at most 2": lambda v: v <= 2,
     "less than 1": lambda v: v < 1,
-    **dict.fromkeys(("outside identity", "default outside identity", "in memory", "a path"), lambda v: True),
+    **dict.fromkeys(
+        ("outside identity", "default outside identity", "in memory", "a path", "fixed in a program"), lambda v: True
+    ),
     _THRESHOLD: lambda v: re.fullmatch(_THRESHOLD_RULE, str(v)) is not None,
 }
 AUTO: Any = "auto"  # a value that is computed before the run
@@ -200,6 +203,8 @@ SECTIONS = {
                                default={"name": "mean", "class": "fcorun.WeightedMean"}),
     "clock": ConfigSection(("fcorun.Clock",), default_in_identity=False,
                            default={"name": "none", "class": "fcorun.NoClock"}),
+    "faults": ConfigSection(("fcorun.Faults",), grid=True, default_in_identity=False,
+                            default={"name": "none", "class": "fcorun.NoFaults"}),
     "tracker": ConfigSection(("fcorun.Tracker",), grid=False, in_identity=False,
                              default={"name": "none", "class": "fcorun.NoTracker"}),
 }  # fmt: skip
@@ -426,7 +431,9 @@ def field_marks(cls: type) -> dict[str, tuple]:
 
 def numeric_fields(plugin: Any) -> dict[str, float]:
     """Return the fields of a plug-in that are real numbers, or arrays of these, which runs of one program may vary."""
-    values = {field.name: getattr(plugin, field.name) for field in dataclasses.fields(plugin)}
+    marks = field_marks(type(plugin))
+    names = [field.name for field in dataclasses.fields(plugin) if "fixed in a program" not in marks[field.name]]
+    values = {name: getattr(plugin, name) for name in names}
     kinds = {name: getattr(getattr(value, "dtype", None), "kind", "") for name, value in values.items()}
     return {name: value for name, value in values.items() if isinstance(value, float) or kinds[name] == "f"}
 

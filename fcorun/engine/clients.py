@@ -43,6 +43,7 @@ class ClientInputs(NamedTuple):
         client_rows: all rows of each client, (S, L) with -1 for none.
         client: the number of the client.
         sender: the number or the state of the sender whose broadcast the client receives.
+        fault: the client's faults.
     """
 
     numbers: PyTree
@@ -53,6 +54,7 @@ class ClientInputs(NamedTuple):
     client_rows: jax.Array | None
     client: jax.Array
     sender: PyTree = None
+    fault: PyTree = None
 
 
 def vmapped(compute: ClientFunction, inputs: tuple, shares: jax.Array) -> CohortResult:

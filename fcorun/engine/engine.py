@@ -198,6 +198,8 @@ def depends_on_seed(federation: Federation) -> bool:
         return True
     if not federation.full_participation or not schedule.full_batch_steps or federation.topology.redraws_links:
         return True
+    if schedule.faults.acts:
+        return True
     if schedule.times is not None and schedule.times.speeds.variation > 0:
         return True
     return any(channel.uses_key for channel in federation.channels) or not federation.shapes.accessed <= {"whole"}

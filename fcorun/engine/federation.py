@@ -166,7 +166,14 @@ class Federation:
         return np.stack([self.schedule.with_seed(seed).draw_initial_key() for seed in seeds])
 
     def stack_numbers(self, points: Sequence[Numbers]) -> Any:
-        """Stack the numbers of all runs in arrays with a leading axis G."""
+        """Stack the numbers of all runs in arrays with a leading axis G; a share of liars becomes their number."""
+        faults, n_clients = self.schedule.faults, self.data.n_clients
+        if faults.has_liars:
+            with_counts = []
+            for point in points:
+                n_liars = float(replace(faults, **point["faults"]).count_liars(n_clients))
+                with_counts.append(point | {"faults": point["faults"] | {"liars": n_liars}})
+            points = with_counts
         return jax.tree.map(lambda *v: jax.device_put(np.asarray(v, self.precision)), *points)
 
     def initial_duals(self, seeds: Sequence[int]) -> Vector:
@@ -199,7 +206,8 @@ class Federation:
             if w0 and not self.frozen:
                 start = problem.nearest_in_domain(start)
             server, client = algorithm.init(replace(problem, key_bits=key), start)
-            clients = (client, channels.client_memory(sent), *self.topology.client_memory(server))
+            memories = channels.client_memory(sent) + self.schedule.faults.client_memory(sent)
+            clients = (client, memories, *self.topology.client_memory(server))
             memory = channels.server_memory(self.shapes.uploads, self.shapes.broadcasts)
             if self.topology.edges_use_uplink:
                 memory = (*memory, channels.uplink.client_memory(self.shapes.edge_upload))
@@ -314,6 +322,11 @@ class Federation:
         """Return the parts of a round of one run, from its ``draws``; ``whole`` is the data of all clients, or None."""
         algorithm, problem = self.bind(numbers)
         weights = draws.weights.astype(self.precision)  # before a division, lest float64 keep seven digits
+        share, faults = draws.cohort_share.astype(self.precision), draws.faults
+        if faults is not None and faults.present is not None:  # the weight of those that drop out goes to the others
+            of_cohort = weights.sum()
+            weights = jnp.where(faults.present, weights, 0)
+            share = share * (weights.sum() / of_cohort)
         client_numbers = self._device_numbers
         if not self.full_participation:
             index = draws.cohort if draws.state_index is None else draws.state_index
@@ -326,9 +339,11 @@ class Federation:
         return Round(
             algorithm=algorithm,
             problem=problem,
-            server_problem=replace(problem.for_side("server"), share=draws.cohort_share.astype(self.precision)),
+            server_problem=replace(problem.for_side("server"), share=share),
             channels=self.channels.with_numbers(numbers),
             aggregate=replace(self.aggregate, **numbers.get("aggregate", {})),
+            faults=replace(self.schedule.faults, **numbers.get("faults", {})),
+            fault_draws=faults,
             links=self.links,
             schedule=self.schedule,
             clients=jnp.asarray(draws.cohort),

@@ -29,6 +29,7 @@ from fcorun.methods.communication.contracts import (
     RoundState,
     Topology,
 )
+from fcorun.methods.communication.faults import FaultDraws, Faults, NoFaults
 from fcorun.methods.problem.operation_counts import count_operations
 from fcorun.methods.problem.problem import Problem, Vector, fold_key, wrap_key
 
@@ -120,7 +121,7 @@ class Traffic:
             schedule = self.schedule
             all_clients = schedule.cohort_size == len(schedule.sizes)
             is_even = self.sizes_of_round is None and (all_clients or not self.topology.bytes_depend_on_cohort)
-            is_even = is_even and not self.topology.redraws_links
+            is_even = is_even and not (self.topology.redraws_links or schedule.faults.drops_out)
             first = self._round_bytes(0, sizes)
             if self.frozen:
                 first = dict.fromkeys(first, 0)
@@ -194,7 +195,17 @@ class Traffic:
         if self.sizes_of_round is not None:
             uploads, broadcasts = self.sizes_of_round(number, sizes.uploads, sizes.broadcasts)
             sizes = sizes._replace(uploads=uploads, broadcasts=broadcasts, edge_broadcast=broadcasts[-1])
-        return self.topology.round_bytes(self.schedule.draw_cohort(number), self.links_in_round(number), sizes)
+        cohort, links = self.schedule.draw_cohort(number), self.links_in_round(number)
+        counts = self.topology.round_bytes(cohort, links, sizes)
+        faults = self.schedule.faults
+        if not faults.drops_out:
+            return counts
+        present = cohort[self.schedule.draw_present(np.array([number]), cohort[None])[0]]
+        of_present = self.topology.round_bytes(present, links, sizes)
+        return {
+            name: count if name.endswith("down") and not faults.drops_before else of_present[name]
+            for name, count in counts.items()
+        }
 
     def links_in_round(self, number: int) -> Any:
         """Return the links of a round, counted from 0."""
@@ -205,7 +216,7 @@ class Traffic:
 # One communication round of one run: what a topology puts together, and the states that follow.
 
 # Numbers folded into a random key, one for each use; 1 is folded in by ``LocalData.key`` and ``Problem.key``.
-_EDGES, _ROOT, _FIRST_EXCHANGE, _DOWNLINK, _TO_ROOT = 2, 3, 4, 5, 6
+_EDGES, _ROOT, _FIRST_EXCHANGE, _DOWNLINK, _TO_ROOT, _LIE = 2, 3, 4, 5, 6, 7
 
 
 def commit(state: PyTree, new: RoundState, cohort: jax.Array, number: jax.Array, full_participation: bool) -> PyTree:
@@ -247,6 +258,9 @@ class Round:
         data_index: the clients whose data in ``whole`` are used, (S,); None: all clients.
         client_rows: all rows of each client, (S, L) with -1 for none, where whole data are used and must be gathered.
         frozen: whether the server's model is fixed, so that nothing is sent.
+        faults: how clients drop out and lie, with the number of liars.
+        fault_draws: the faults of the cohort's clients; None: all are honest and present. Those who drop out have the
+            weight 0.
         sum_row_shares: returns how much the rows of a client count in its message, given the problem, the model that
             the client received, its data and its number; None: nobody asks.
     """
@@ -268,6 +282,8 @@ class Round:
     weights: jax.Array
     compute_cohort: CohortFunction
     aggregate: AggregationRule = field(default_factory=WeightedMean)
+    faults: Faults = field(default_factory=NoFaults)
+    fault_draws: FaultDraws | None = None
     frozen: bool = False
     sum_row_shares: Callable[[Problem, Vector, LocalData, jax.Array], PyTree] | None = None
 
@@ -292,7 +308,15 @@ class Round:
         """Return the root's state after the mean of the edges' uploads, and the work."""
         key = None if self.draws.server_key is None else fold_key(self.draws.server_key[0], _ROOT)
         problem = replace(self.server_problem, key_bits=key)
-        return count_operations(lambda: self.algorithm.root(problem, copy_tree(server), mean))
+        new, work = count_operations(lambda: self.algorithm.root(problem, copy_tree(server), mean))
+        return self.keep_without_uploads((new, work), (server, jnp.zeros_like(work)))
+
+    def keep_without_uploads(self, new: PyTree, old: PyTree) -> PyTree:
+        """Return what the server has after the round: the ``old`` values if all clients of the cohort drop out."""
+        if self.fault_draws is None or self.fault_draws.present is None:
+            return new
+        has_uploads = self.fault_draws.present.any()
+        return jax.tree.map(lambda n, o: jnp.where(has_uploads, n, o), new, old)
 
     def contraction(self, messages: PyTree) -> Any:
         """Return the contraction of the uplink for a message of a graph's client, given those of all, stacked."""
@@ -344,6 +368,7 @@ class Round:
             client_rows=self.client_rows,
             client=self.clients,
             sender=sender,
+            fault=self.fault_draws,
         )
 
     def local_data(
@@ -460,7 +485,8 @@ class RoundExchange(Exchange):
             def function(problem, state, single):
                 return algorithm.server_all(problem, state, single.uploads, single.weights)
 
-        return self._update(function, (state, mean, memory), draws.server_key)
+        new = self._update(function, (state, mean, memory), draws.server_key)
+        return self.round.keep_without_uploads(new, (state, memory, jnp.zeros_like(new[-1])))
 
     def update_each(self, states, means, memory, draws, present):
         keys = self._receiver_keys(draws, len(present))
@@ -503,7 +529,9 @@ class RoundExchange(Exchange):
         received_model = parts.algorithm.first_received_model if self.first else parts.algorithm.received_model
         local = parts.algorithm.first_local if self.first else parts.algorithm.local
 
-        def compute(numbers, whole_or_index, client_state, rows, key_bits, client_rows, client, sender=None):
+        def compute(
+            numbers, whole_or_index, client_state, rows, key_bits, client_rows, client, sender=None, fault=None
+        ):
             state, memory = copy_tree(client_state)
             problem = parts.problem.with_numbers(numbers).for_side("client")
             data = parts.local_data(whole_or_index, rows, client_rows, draws)
@@ -512,17 +540,32 @@ class RoundExchange(Exchange):
             (upload, state), work = count_operations(
                 lambda: local(problem, copy_tree(broadcast_of(sender)), state, data)
             )
+            if fault is not None and fault.liar_rank is not None:
+                upload, memory = self._lie_if(fault.liar_rank < parts.faults.liars, upload, memory, key_bits)
             if sends and type(uplink).send is not Identity.send and not parts.frozen:
                 upload, own_memory = uplink.send(upload, copy_tree(memory[self.index]), wrap_key(key_bits))
                 memory = _replace_memory(memory, own_memory, self.index)
             if not self.first:
                 state = parts.algorithm.after_sending(state, copy_tree(upload))
+            if fault is not None and fault.present is not None:
+                old_state, old_memory = client_state
+                no_upload = jax.tree.map(jnp.zeros_like, upload)  # whose weight is 0, and 0 times inf is NaN
+                kept = no_upload, (old_state, old_memory), jnp.zeros_like(work) if parts.faults.drops_before else work
+                return jax.tree.map(lambda n, o: jnp.where(fault.present, n, o), (upload, (state, memory), work), kept)
             if parts.sum_row_shares is None:
                 return upload, (state, memory), work
             model = received_model(problem, copy_tree(broadcast_of(sender)), copy_tree(client_state)[0], data)
             return upload, (state, memory), (work, parts.sum_row_shares(problem, model, data, client))
 
         return compute
+
+    def _lie_if(self, is_liar: jax.Array, upload: PyTree, memory: PyTree, key_bits: jax.Array) -> tuple[PyTree, PyTree]:
+        """Return what a client sends in place of its upload, and its memories, of which a liar's last ones change."""
+        index = len(self.round.exchanges) + self.index
+        honest = upload, memory[index]
+        lie = self.round.faults.lie(*copy_tree(honest), wrap_key(fold_key(key_bits, _LIE)))
+        upload, own_memory = jax.tree.map(lambda new, old: jnp.where(is_liar, new, old), lie, honest)
+        return upload, _replace_memory(memory, own_memory, index)
 
 
 def _fold_numbers(key: jax.Array, count: int) -> jax.Array:

@@ -13,8 +13,10 @@ import numpy as np
 
 from fcorun.base.system import random_streams
 from fcorun.methods.clocks.clock import ClientSpeeds
+from fcorun.methods.communication.faults import FaultDraws, Faults, NoFaults
 
-START, _COHORT, _BATCHES, _SHARED, _KEY, _SERVER_KEY, _INITIAL_KEY, _TIMES = range(8)  # the streams of a run
+# the streams of a run
+START, _COHORT, _BATCHES, _SHARED, _KEY, _SERVER_KEY, _INITIAL_KEY, _TIMES, _DROPOUTS, _UNRELIABLE, _LIARS = range(11)
 _CACHED = 2**16  # random numbers that are sorted at a time, so that they stay in the cache
 _ROUNDS_AHEAD = 64
 _NUMBERS_AHEAD = 2**18  # row numbers of minibatches that are drawn at a time
@@ -107,6 +109,7 @@ class Rounds(NamedTuple):
             equal number each, in order.
         server_keys: the bits of a random key for the server, (T, 2), where they are read, or None.
         links: what ``Topology.draw_links`` returns for these rounds, stacked along T, or None.
+        faults: which clients drop out and lie, or None.
     """
 
     cohort: np.ndarray
@@ -120,6 +123,7 @@ class Rounds(NamedTuple):
     assignment: np.ndarray | None = None
     server_keys: np.ndarray | None = None
     links: Any = None
+    faults: FaultDraws | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,8 @@ class Schedule:
         message_bytes: with an asynchronous server, the bytes of what a client receives and of its upload; its rounds
             are the arrivals of single uploads. None: the server waits for the cohort.
         arrivals_by_seed: the arrivals that are known, by the seed of the run and their number.
+        faults: which clients drop out of rounds, and which lie.
+        absences: the rounds and clients of ``Faults.find_absences``, or None.
     """
 
     offsets: np.ndarray
@@ -166,6 +172,8 @@ class Schedule:
     times: ClientTimes | None = None
     message_bytes: tuple[int, int] | None = None
     arrivals_by_seed: dict[tuple[int, int], Arrivals] = field(default_factory=dict, compare=False, repr=False)
+    faults: Faults = field(default_factory=NoFaults)
+    absences: np.ndarray | None = None
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -274,7 +282,7 @@ class Schedule:
         cohort_share = self.averaging_weights[cohorts].sum(axis=1) / self.averaging_weights.sum()
         if client_mask is not None:
             cohorts = cohorts[:, client_mask[cohorts[0]]]
-        weights = self.averaging_weights[cohorts]
+        weights, faults = self.averaging_weights[cohorts], self._draw_faults(numbers, cohorts)
         clients = cohorts
         if self.edge_rounds is not None:  # (T, R): the rounds of the edges
             numbers = _number_edge_rounds(numbers, self.edge_rounds)
@@ -288,7 +296,44 @@ class Schedule:
             cohort_share=cohort_share,
             shared_uniforms=random_streams.draw_uniforms(shared_states, 2).reshape(*numbers.shape, 2),
             keys=keys,
+            faults=faults,
         )
+
+    def _draw_faults(self, numbers: np.ndarray, cohorts: np.ndarray) -> FaultDraws | None:
+        """Draw the faults of the clients of cohorts (T, S) in the rounds ``numbers`` (T,); None without faults."""
+        if not self.faults.acts:
+            return None
+        return FaultDraws(
+            present=self.draw_present(numbers, cohorts) if self.faults.drops_out else None,
+            liar_rank=self.liar_ranks[cohorts].astype(np.int32) if self.faults.has_liars else None,
+        )
+
+    def draw_present(self, numbers: np.ndarray, cohorts: np.ndarray) -> np.ndarray:
+        """Draw which clients of cohorts (T, S) do not drop out of the rounds ``numbers`` (T,), bool (T, S)."""
+        n_clients = len(self.sizes)
+        if self.absences is not None:
+            is_absent = np.isin(numbers[:, None] * n_clients + cohorts, self.absences @ [n_clients, 1])
+            return ~is_absent
+        in_rounds = np.broadcast_to(numbers[:, None], cohorts.shape).ravel()
+        states = random_streams.stream_states(_DROPOUTS, self.seed, in_rounds, self.client_keys(cohorts.ravel()))
+        uniforms = random_streams.draw_uniforms(states, 1).reshape(cohorts.shape)
+        return uniforms >= self._dropout_of_clients[cohorts]
+
+    @cached_property
+    def _dropout_of_clients(self) -> np.ndarray:
+        """The probability that a client drops out of a round, (M,)."""
+        return self.faults.dropout_of_clients(self._rank_clients(_UNRELIABLE))
+
+    @cached_property
+    def liar_ranks(self) -> np.ndarray:
+        """Return the place of each client in the order in which clients become liars, (M,)."""
+        return self.faults.liar_ranks(self._rank_clients(_LIARS))
+
+    def _rank_clients(self, stream: int) -> np.ndarray:
+        """Draw an order of all clients, and return the place of each in it, (M,)."""
+        clients = np.arange(len(self.sizes))
+        states = random_streams.stream_states(stream, self.seed, np.zeros(1, np.int64), self.client_keys(clients))
+        return np.argsort(np.argsort(random_streams.draw_uniforms(states, 1)[:, 0]))
 
     def draw_server_keys(self, start: int, count: int) -> np.ndarray:
         """Draw the bits of the server's random key in each of ``count`` rounds, (T, 2), on a tree (T, R, 2)."""

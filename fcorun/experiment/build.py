@@ -335,13 +335,13 @@ def build_schedule(
 ) -> Schedule:
     """Return the schedule of a run: the cohort of each round, its clients' local steps and minibatches, and times.
 
-    Raises UserError for a file of times that lacks a client.
+    Raises UserError for a file of times that lacks a client, and for faults that do not fit the clients.
     """
     settings, times = experiment.settings, None
+    names = data.client_names
+    if data.train.n_generated_clients and (experiment.faults.acts or not isinstance(experiment.clock, NoClock)):
+        names = [str(number) for number in range(data.n_clients)]  # few have stored rows
     if not isinstance(experiment.clock, NoClock):
-        names = data.client_names
-        if data.train.n_generated_clients:  # of which few have stored rows
-            names = [str(number) for number in range(data.n_clients)]
         times = ClientTimes(experiment.clock.speeds(names), experiment.clock.deadline)
     return Schedule(
         offsets=data.train.offsets,
@@ -359,6 +359,8 @@ def build_schedule(
         row_positions=None if subset_view is None else subset_view.train_rows,
         times=times,
         message_bytes=None if experiment.topology.waits_for_cohort else (0, 0),  # known when messages are traced
+        faults=experiment.faults,
+        absences=experiment.faults.find_absences(names, settings.rounds),
     )
 
 

@@ -39,6 +39,7 @@ from fcorun.methods.clocks.clock import Clock, NoClock
 from fcorun.methods.communication.aggregation import AggregationRule, WeightedMean
 from fcorun.methods.communication.compressor import Compressor
 from fcorun.methods.communication.contracts import Channel, Star, Topology
+from fcorun.methods.communication.faults import Faults
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
 from fcorun.methods.objectives.objective import Objective
 from fcorun.methods.problem import solver
@@ -277,6 +278,7 @@ class PreparedExperiment:
     downlink: Channel
     aggregate: AggregationRule
     clock: Clock
+    faults: Faults
     tracker: Tracker
     settings: Settings
     config: dict[str, Any]
@@ -311,9 +313,10 @@ class PreparedExperiment:
         file_digest = self.topology.sources()
         if file_digest is not None:
             content["topology"][1][self.topology.file_field] = file_digest
-        speeds = self.clock.sources()
-        if speeds is not None:
-            content["clock"].append(speeds)
+        for section in ("clock", "faults"):
+            file_digest = getattr(self, section).sources()
+            if file_digest is not None:
+                content[section].append(file_digest)
         content["data"] = self.fingerprint
         content["settings"] = settings
         content["versions"] = [RESULTS_VERSION, solver.VERSION]
@@ -397,7 +400,8 @@ class PreparedExperiment:
         if isinstance(self.algo, Algorithm):
             settings["seed"] = None
         start = self.warm_start and self.warm_start.digest
-        content = [plugins, settings, fingerprint, start, self.topology.sources(), self.clock.sources()]
+        files = [plugin.sources() for plugin in (self.topology, self.clock, self.faults)]
+        content = [plugins, settings, fingerprint, start, *files]
         return json.dumps(content, sort_keys=True, default=str)
 
     def _counts_bytes_of_batch(self) -> bool:
@@ -423,6 +427,8 @@ class PreparedExperiment:
                 words.append(f"{section}={self.names[section]}")
         if not isinstance(self.clock, NoClock):
             words.append(f"clock={self.names['clock']}")
+        if self.faults.acts:
+            words.append(f"faults={self.names['faults']}")
         if self.settings.start:
             words.append(f"start={Path(self.settings.start).name}")
         if self.settings.frozen:

@@ -279,6 +279,7 @@ def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settin
             "downlink": not isinstance(plugins["downlink"], Identity),
             "aggregate": not isinstance(plugins["aggregate"], WeightedMean),
             "clock": not isinstance(plugins["clock"], NoClock),
+            "faults": plugins["faults"].acts,
         }
         for key, given in unused.items():
             if given:
@@ -309,6 +310,7 @@ def check_communication(plugins: dict[str, Any], names: dict[str, str], settings
     plugins["aggregate"].check(plugins, names, settings)
     check_server_all(plugins, names)
     check_clock(plugins, names, settings)
+    plugins["faults"].check(plugins, names, settings)
 
 
 def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:

@@ -63,7 +63,19 @@ def loads_nothing_from_elsewhere(site: Path) -> None:
 
 def test_the_guide_names_every_choice():
     told = (DOCS / "guide" / "choices.md").read_text(encoding="utf-8")
-    groups = ("algo", "topology", "uplink", "downlink", "aggregate", "clock", "data", "objective", "reg", "mirror")
+    groups = (
+        "algo",
+        "topology",
+        "uplink",
+        "downlink",
+        "aggregate",
+        "clock",
+        "faults",
+        "data",
+        "objective",
+        "reg",
+        "mirror",
+    )
     assert [name for group in groups for name in choice_names(group) if f"`{name}`" not in told] == []
 
 

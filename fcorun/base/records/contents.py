@@ -226,6 +226,7 @@ class _RecordConfig(TypedDict, total=False):
     downlink: _Section
     aggregate: _Section
     clock: _Section
+    faults: _Section
     seed: Count
     rounds: Count
     cutoff: Annotated[float, NOT_NEGATIVE]

@@ -38,7 +38,11 @@ _COMMON_COMMENTS = {  # keys that many plug-ins have
 _TYPE_NAMES = {name_type: name.replace("`", "") for name_type, name in TYPE_NAMES.items()}
 _TYPE_NAMES |= {type(None): "null", Any: "any"}
 _PLURAL_TYPE_NAMES = {float: "numbers", int: "whole numbers", str: "texts"}
-_IDENTITY_MARKS = ("outside identity", "default outside identity")  # left out of the text of a type
+_IDENTITY_MARKS = (
+    "outside identity",
+    "default outside identity",
+    "fixed in a program",
+)  # left out of the text of a type
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.clocks.clock import Clock
 from fcorun.methods.communication.aggregation import AggregationRule
 from fcorun.methods.communication.contracts import Channel, Topology
+from fcorun.methods.communication.faults import Faults
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
 from fcorun.methods.objectives.objective import Objective
 from fcorun.methods.regularizers.regularizer import Regularizer
@@ -171,6 +172,7 @@ class Experiment:
         downlink: what happens to what the server sends. None: nothing.
         aggregate: how a receiver makes one upload of those of its clients. None: by their mean.
         clock: how fast clients compute and send, for a simulated time. None: no simulated time.
+        faults: which clients drop out of rounds, and which lie in what they send. None: none.
         tracker: another tool that receives the record. None: none.
         rounds: rounds of communication.
         clients_per_round: clients of a round; None: all.
@@ -219,6 +221,7 @@ class Experiment:
     downlink: OneOrSeveral[Channel] | None = None
     aggregate: OneOrSeveral[AggregationRule] | None = None
     clock: OneOrSeveral[Clock] | None = None
+    faults: OneOrSeveral[Faults] | None = None
     tracker: Tracker | None = None
     rounds: OneOrSeveral[int] | Literal["auto"] = AUTO
     clients_per_round: OneOrSeveral[int] | Literal["auto"] | None = AUTO

@@ -32,6 +32,7 @@ ARGUMENTS = {
     "downlink": "downlink",
     "aggregate": "aggregate",
     "clock": "clock",
+    "faults": "faults",
     "tracker": "tracker",
 }
 SECTION_OF_ARGUMENT = {argument: section for section, argument in ARGUMENTS.items()}

@@ -1,4 +1,4 @@
-"""Checks of topologies and channels: their contract, and equal numbers however runs with them execute."""
+"""Checks of topologies, channels and faults: their contract, and equal numbers however runs with them execute."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,12 @@ from fcorun.interface.checks.problems import engine_of, small, snapshots
 from fcorun.interface.checks.property_check import Check, Checked, require, require_close, require_finite, skip_unless
 from fcorun.methods.clocks.clock import Clock, NoClock
 from fcorun.methods.communication.contracts import Channel, MessageBytes, Topology
+from fcorun.methods.communication.faults import Faults
 
 
 @dataclass(frozen=True)
 class CommunicationCase:
-    """A topology or a channel in a run: ``section`` is "topology", "uplink" or "downlink".
+    """A topology, a channel or faults in a run: ``section`` is "topology", "uplink", "downlink" or "faults".
 
     Attributes:
         overrides: overrides of its keys.
@@ -51,7 +52,7 @@ class CommunicationCase:
         raise error
 
     @property
-    def plugin(self) -> Topology | Channel:
+    def plugin(self) -> Topology | Channel | Faults:
         return getattr(prepare(self.run.config()), self.section)
 
     @cached_property
@@ -188,7 +189,49 @@ def check_grid_of_numbers(case: CommunicationCase) -> None:
                 require_close(label, of_batch.solution[name][g], value[0], rtol=1e-10, atol=1e-10)
 
 
-# ---------------------------------------------------------------- runs with either
+# ---------------------------------------------------------------- faults
+
+
+def check_lies(case: CommunicationCase) -> None:
+    """Require that lies and memories keep the shapes and types of what an honest client sends."""
+    faults = case.plugin
+    assert isinstance(faults, Faults)
+    with jax.enable_x64(True):
+        upload = case.engine.federation.shapes.uploads[-1]
+        memories = jax.eval_shape(lambda: faults.client_memory((upload,)))
+        _require_same_shapes(faults.lie, upload, memories[0] if memories else None)
+
+
+def check_fault_bytes(case: CommunicationCase) -> None:
+    """Require the bytes of what was sent: of uploads that arrive, and of broadcasts to clients that receive them."""
+    federation, sizes = case.engine.federation, _sizes(case)
+    draws = federation.draw_rounds(0, 0, 5)
+    is_present = np.ones(draws.cohort.shape, bool)
+    faults = federation.schedule.faults
+    if draws.faults is not None and draws.faults.present is not None:
+        is_present = draws.faults.present
+    n_receivers = is_present.sum() if faults.drops_before else is_present.size
+    expected = {
+        "bytes_up": is_present.sum() * sum(sizes.uploads),
+        "bytes_down": n_receivers * sum(sizes.broadcasts),
+    }
+    total = build_traffic(federation, 5, 0).bytes_after(5, sizes)
+    require(total == expected, f"the bytes of 5 rounds should be {expected} and are {total}")
+
+
+def check_run_without_faults(case: CommunicationCase) -> None:
+    """Require the numbers of a run without the section where nobody lies and drops out."""
+    off = [f"faults.{name}=0" for name in ("liars", "dropout") if hasattr(case.plugin, name)]
+    skip_unless(off, "it has no number that turns it off")
+    with_none = CommunicationCase(case.section, case.name, (*case.overrides, *off)).run
+    without = algorithms.AlgorithmCase(with_none.name)
+    pairs = zip(snapshots(with_none.config()), snapshots(without.config()), strict=True)
+    for of_case, of_none in pairs:
+        for name, value in of_none.solution.items():
+            require_close(f"'{name}' without faults,", of_case.solution[name], value, rtol=0, atol=0)
+
+
+# ---------------------------------------------------------------- runs with any of them
 
 
 def check_finite(case: CommunicationCase) -> None:
@@ -225,14 +268,13 @@ _RUN_CHECKS = (
 )
 TOPOLOGY_CHECKS = (check_initial_model, check_topology_bytes, *_RUN_CHECKS)
 CHANNEL_CHECKS = (check_channel_contract, check_channel_bytes, *_RUN_CHECKS, check_grid_of_numbers)
+FAULT_CHECKS = (check_lies, check_fault_bytes, check_run_without_faults, *_RUN_CHECKS, check_grid_of_numbers)
 
 
 def list_checks(section: str, name: str, overrides: Sequence[str]) -> Checked:
-    """Yield the checks of a topology or a channel. Raises UserError for one that no algorithm can use."""
+    """Yield the checks of a topology, a channel or faults. Raises UserError for one that no algorithm can use."""
     case = CommunicationCase(section, name, tuple(overrides))
-    checks = CHANNEL_CHECKS
-    if section == "topology":
-        checks = TOPOLOGY_CHECKS
+    checks = {"topology": TOPOLOGY_CHECKS, "faults": FAULT_CHECKS}.get(section, CHANNEL_CHECKS)
     yield f"{section}={name} algo={case.run.name}", checks, case
 
 

@@ -24,6 +24,7 @@ PLUGINS: dict[str, Callable[[str, Sequence[str]], Checked]] = {
     "algo": algorithms.list_checks,
     "clock": communication.list_clock_checks,
     "data": datasets.list_checks,
+    "faults": partial(communication.list_checks, "faults"),
     "mirror": mirror_maps.list_checks,
     "objective": objectives.list_checks,
     "reg": regularizers.list_checks,

@@ -6,6 +6,15 @@ from .contracts import Channel as Channel
 from .contracts import Identity as Identity
 from .contracts import Star as Star
 from .contracts import Topology as Topology
+from .faults import Dropout as Dropout
+from .faults import Faults as Faults
+from .faults import Liars as Liars
+from .faults import NoFaults as NoFaults
+from .faults_lies import ConstantUploads as ConstantUploads
+from .faults_lies import FlippedUploads as FlippedUploads
+from .faults_lies import NoisyUploads as NoisyUploads
+from .faults_lies import ScaledUploads as ScaledUploads
+from .faults_lies import StaleUploads as StaleUploads
 from .graph import Graph as Graph
 from .quantizers import QSGD as QSGD
 from .quantizers import HalfPrecision as HalfPrecision

@@ -49,6 +49,7 @@ def _refuse_communication(experiment: PreparedExperiment) -> None:
         f"clock={names['clock']} simulates the times of clients, and those of sites are real: leave clock out": not (
             isinstance(experiment.clock, NoClock)
         ),
+        f"faults={names['faults']} are simulated, and those of sites real: leave faults out": experiment.faults.acts,
     }
     refuse(refusals, _FRAME)
 

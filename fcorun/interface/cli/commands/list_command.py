@@ -194,6 +194,15 @@ def _clock(cls: Any, choice: ChoiceDoc) -> Words:
     return {"reads a file": cls.sources is not Clock.sources}
 
 
+def _faults(cls: Any, choice: ChoiceDoc) -> Words:
+    from fcorun.methods.communication.faults import Faults, Liars
+
+    return {
+        "clients lie": issubclass(cls, Liars),
+        "clients may drop out": cls.drops_out is not Faults.drops_out,
+    }
+
+
 def _downlink(cls: Any, choice: ChoiceDoc) -> Words:
     from fcorun.methods.communication.compressor import Compressor
 
@@ -226,5 +235,6 @@ _READERS = {
     "downlink": _downlink,
     "aggregate": _aggregation_rule,
     "clock": _clock,
+    "faults": _faults,
     "tracker": _tracker,
 }

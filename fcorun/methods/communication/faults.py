@@ -1,0 +1,333 @@
+"""Clients that fail: the contract of faults, dropouts, and the clients that lie, of ``faults_lies``."""
+
+import csv
+import hashlib
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.base.config import Fraction, Index, PathOption, PluginBase, Settings
+from fcorun.base.errors import UserError, suggest_name
+from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
+from fcorun.methods.clocks.clock import NoClock
+from fcorun.methods.communication.contracts import Identity, Star
+from fcorun.methods.communication.tree import Tree
+
+
+class FaultDraws(NamedTuple):
+    """The faults of the clients of rounds, with leading axes T, S; in a round, S; at a client, none.
+
+    Attributes:
+        present: whether the client does not drop out; None: nobody does.
+        liar_rank: the client's place in the order in which clients become liars, 0, 1, ...; None: nobody lies.
+    """
+
+    present: Any = None
+    liar_rank: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults(PluginBase, ABC):
+    """A plug-in of faults: which clients drop out of rounds, which lie, and how. The options are the keys of its YAML.
+
+    Dropouts are drawn from (seed, round, client), and liars from (seed, client), in streams of their own: neither the
+    algorithm nor the faults change each other's draws, and clients that lie with a share also lie with a larger one.
+
+    Attributes:
+        source: the publication, in the notation of fcorun.base.sources.catalogue; not inherited.
+    """
+
+    source: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def acts(self) -> bool:
+        """True unless all clients are as without faults."""
+
+    @property
+    def drops_out(self) -> bool:
+        """True if clients may drop out of rounds."""
+        return False
+
+    @property
+    def drops_before(self) -> bool:
+        """True if a client that drops out receives and computes nothing; else it does, and its upload is lost."""
+        return False
+
+    @property
+    def has_liars(self) -> bool:
+        """True if some clients may lie in what they send."""
+        return False
+
+    def check(self, plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
+        """Refuse what has no meaning with these faults, given the plug-ins by section and their names.
+
+        Raises UserError.
+        """
+        return
+
+    def dropout_of_clients(self, unreliability: np.ndarray) -> np.ndarray:
+        """Return the probability that a client drops out of a round, (M,).
+
+        ``unreliability`` has the place of each client in the order in which clients become unreliable, (M,).
+        """
+        return np.zeros(len(unreliability))
+
+    def find_absences(self, clients: Sequence[str], rounds: int) -> np.ndarray | None:
+        """Return the numbers of rounds, from 0, and of clients that drop out of them, (N, 2); None: they are drawn.
+
+        Raises UserError for faults that do not fit the rounds and M ``clients``, given by name.
+        """
+        return None
+
+    def liar_ranks(self, drawn: np.ndarray) -> np.ndarray:
+        """Return the order in which clients become liars, (M,), given an order that is drawn, (M,)."""
+        return drawn
+
+    def count_liars(self, n_clients: int) -> int:
+        """Return the number of clients that lie: those of the least ranks."""
+        return 0
+
+    def client_memory(self, uploads: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
+        """Return the initial memory of a liar for each exchange of a round, given the shapes of uploads."""
+        return ()
+
+    def lie(self, upload: PyTree, memory: PyTree, key: jax.Array) -> tuple[PyTree, PyTree]:
+        """Return what a liar sends in place of its upload, and its new memory, before the uplink.
+
+        The function is traced, and computed for each client. ``key`` depends on the seed, the round and the client.
+        """
+        return upload, memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoFaults(Faults):
+    """No faults: all clients of a cohort answer, and say what they have computed."""
+
+    source = "textbook"
+
+    @property
+    def acts(self):
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropout(Faults):
+    """Clients that drop out of rounds, whose state stays, and whose weight in the mean goes to the others.
+
+    A round that all clients drop out of leaves the server as it was.
+
+    Attributes:
+        dropout: the probability that a client drops out of a round, or a list with the probability of each client;
+            null: 0 beside a trace and for clients that lie, else 0.1.
+        unreliable: the share of the clients that may drop out, drawn once; the others never do.
+        when: before: a client that drops out receives, computes and sends nothing; within: it has received the
+            broadcast and computed, and its upload is lost.
+        trace: a CSV file with the columns round, from 1, and client, a row for each dropout, in place of
+            probabilities.
+    """
+
+    source = "textbook"
+    usual_dropout: ClassVar[float] = 0.1
+
+    dropout: Annotated[float | list[float] | None, "fixed in a program"] = None
+    unreliable: Annotated[Fraction, "fixed in a program"] = 1.0
+    when: Literal["before", "within"] = "before"
+    trace: PathOption | None = None
+
+    @property
+    def acts(self):
+        return True
+
+    @property
+    def chances(self) -> float | list[float]:
+        """The probability that a client drops out of a round, or the probability of each client."""
+        if self.dropout is None:
+            return self.usual_dropout if self.trace is None else 0.0
+        return self.dropout
+
+    @property
+    def drops_out(self):
+        return bool(self.chances) or self.trace is not None
+
+    @property
+    def drops_before(self):
+        return self.when == "before"
+
+    def check(self, plugins, names, settings):
+        algo, topology, section = plugins["algo"], plugins["topology"], f"`faults={names['faults']}`"
+        if settings.frozen:
+            raise UserError(f"`frozen=true` sends nothing: leave {section} out")
+        if not isinstance(topology, (Star, Tree)):
+            raise UserError(f"{section} is about clients that send to a server in rounds, which `topology="
+                            f"{names['topology']}` has not: leave one of them out")  # fmt: skip
+        self._check_dropout()
+        if not self.drops_out:
+            return
+        if not algo.traits.partial:
+            raise UserError(f"`algo={names['algo']}` needs all clients in every round, so that none may drop out: "
+                            "leave `faults.dropout` and `faults.trace` out, or choose another `algo`")  # fmt: skip
+        if type(algo).count_local_clients is not Algorithm.count_local_clients:
+            raise UserError(f"`algo={names['algo']}` chooses clients of a cohort that answer once more, who may have "
+                            "dropped out: leave `faults.dropout` and `faults.trace` out")  # fmt: skip
+        if not isinstance(plugins["clock"], NoClock):
+            raise UserError(f"`clock={names['clock']}` lets the server wait for each upload, and some never come: "
+                            "leave clock out, or `faults.dropout` and `faults.trace`")  # fmt: skip
+        hears_all = isinstance(topology, Star) and not self.drops_before
+        if not (hears_all or isinstance(plugins["downlink"], Identity)):
+            raise UserError(f"`downlink={names['downlink']}` needs all clients in every round, and a client that drops "
+                            "out may miss a broadcast: give `faults.when=within` with `topology=star`, or leave "
+                            "downlink out")  # fmt: skip
+
+    def _check_dropout(self) -> None:
+        """Refuse probabilities outside of 0 and 1, or beside a trace. Raises UserError."""
+        for chance in np.atleast_1d(self.chances):
+            if not 0 <= chance <= 1:
+                raise UserError(f"`faults.dropout={chance:g}` is no probability: give a number between 0 and 1")
+        if self.trace is not None and np.any(self.chances):
+            raise UserError("`faults.trace` says who drops out of which round: leave `faults.dropout` out")
+        if isinstance(self.dropout, list) and self.unreliable < 1:
+            raise UserError("`faults.dropout` has the probability of each client: leave `faults.unreliable` out")
+
+    def find_absences(self, clients, rounds):
+        if isinstance(self.dropout, list) and len(self.dropout) != len(clients):
+            raise UserError(f"`faults.dropout` has {len(self.dropout)} probabilities, and the data have {len(clients)} "
+                            "clients: give one for each")  # fmt: skip
+        if self.dropout_of_clients(np.arange(len(clients))).min() == 1:
+            raise UserError("`faults.dropout` lets all clients drop out of every round, and the server learns nothing: "
+                            "give a probability below 1")  # fmt: skip
+        if self.trace is None:
+            return None
+        absences = self._read_trace(clients)
+        last = int(absences[:, 0].max(initial=-1)) + 1
+        if last > rounds:
+            raise UserError(f"`faults.trace={self.trace}` has the round {last}, and the run has {rounds}: leave its "
+                            "later rows out, or raise rounds")  # fmt: skip
+        if len(absences) == rounds * len(clients) > 0:
+            raise UserError(f"`faults.trace={self.trace}` lets all clients drop out of every round, and the server "
+                            "learns nothing: leave rows out")  # fmt: skip
+        return absences
+
+    def dropout_of_clients(self, unreliability):
+        if isinstance(self.dropout, list):
+            return np.array(self.dropout)
+        n_unreliable = round(self.unreliable * len(unreliability))
+        return np.where(unreliability < n_unreliable, self.chances, 0.0)
+
+    def _read_trace(self, clients: Sequence[str]) -> np.ndarray:
+        """Return the numbers of rounds and of clients in the rows of the trace, (N, 2)."""
+        number_of = {str(name): number for number, name in enumerate(clients)}
+        advice = "give the columns round and client, and a row for each dropout"
+        try:
+            rows = csv.DictReader(io.StringIO(self._read_bytes().decode("utf-8-sig"), newline=""))
+            table = list(rows)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"`faults.trace={self.trace}` cannot be read ({error}): give a CSV file") from error
+        for column in ("round", "client"):
+            if column not in (rows.fieldnames or ()):
+                raise UserError(f"`faults.trace={self.trace}` has no column '{column}': {advice}")
+        absences: dict[tuple[int, int], None] = {}
+        for row in table:
+            number, client = row["round"] or "", row["client"]
+            if not (number.isdecimal() and int(number) > 0):
+                raise UserError(f"`faults.trace={self.trace}` has the round '{number}': count the rounds from 1")
+            if client not in number_of:
+                raise UserError(f"`faults.trace={self.trace}` has the client '{client}', which the data have not: "
+                                f"{suggest_name(str(client), number_of)}")  # fmt: skip
+            absence = int(number) - 1, number_of[client]
+            if absence in absences:
+                raise UserError(f"`faults.trace={self.trace}` has client {client} in round {number} more than once: "
+                                f"{advice}")  # fmt: skip
+            absences[absence] = None
+        return np.array(list(absences), np.int64).reshape(-1, 2)
+
+    def sources(self):
+        return None if self.trace is None else hashlib.sha256(self._read_bytes()).hexdigest()[:16]
+
+    def _read_bytes(self) -> bytes:
+        try:
+            return Path(str(self.trace)).read_bytes()
+        except OSError as error:
+            raise UserError(
+                f"`faults.trace={self.trace}` cannot be read ({error.strerror}): give a CSV file"
+            ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Liars(Dropout):
+    """Clients that compute honestly and send something else; a subclass says what. They may drop out, too.
+
+    A lie replaces the upload before the uplink: a liar sends messages of the usual form and bytes, and its memory of
+    the uplink is that of what it sent, as is the server's.
+
+    Attributes:
+        liars: the clients that lie: a share of all clients if below 1, else their number, drawn once; or a list of
+            clients, by their numbers from 0.
+    """
+
+    source = "textbook"
+    usual_dropout = 0.0
+
+    liars: float | list[Index] = 0.2
+
+    @property
+    def has_liars(self):
+        return True
+
+    def check(self, plugins, names, settings):
+        super().check(plugins, names, settings)
+        liars = self.liars
+        if not isinstance(liars, list) and (liars < 0 or (liars > 1 and liars != round(liars))):
+            raise UserError(f"`faults.liars={liars:g}` is no share of the clients and no number of them: give a "
+                            "number below 1, a whole number, or a list of clients")  # fmt: skip
+        if not plugins["algo"].trains_shared_model:
+            raise UserError(f"`algo={names['algo']}` trains no model for all clients that lies would change: leave "
+                            f"`faults={names['faults']}` out")  # fmt: skip
+
+    def find_absences(self, clients, rounds):
+        most = len(clients)
+        if isinstance(self.liars, list):
+            unknown = next((number for number in self.liars if number >= most), None)
+            if unknown is not None:
+                raise UserError(f"`faults.liars` has client {unknown}, and the data have the clients 0 to {most - 1}")
+        elif self.liars > most:
+            raise UserError(f"`faults.liars={self.liars:g}` is more than the {most} clients: give at most {most}")
+        return super().find_absences(clients, rounds)
+
+    def liar_ranks(self, drawn):
+        if not isinstance(self.liars, list):
+            return drawn
+        ranks = np.full(len(drawn), len(drawn))
+        ranks[self.liars] = 0
+        return ranks
+
+    def count_liars(self, n_clients):
+        if isinstance(self.liars, list):
+            return len(set(self.liars))
+        return round(self.liars * n_clients if self.liars < 1 else self.liars)
+
+    def client_memory(self, uploads):
+        return tuple(jax.tree.map(self.initial_memory, upload) for upload in uploads)
+
+    def lie(self, upload, memory, key):
+        arrays, structure = jax.tree.flatten(upload)
+        memories = structure.flatten_up_to(memory)
+        for i, own_key in enumerate(jax.random.split(key, max(len(arrays), 1))):
+            if i < len(arrays) and jnp.issubdtype(arrays[i].dtype, jnp.floating):  # counts of rows stay
+                arrays[i], memories[i] = self.corrupt(arrays[i], memories[i], own_key)
+        return structure.unflatten(arrays), structure.unflatten(memories)
+
+    def initial_memory(self, array: jax.Array) -> PyTree:
+        """Return a liar's initial memory of an array of its upload, given the array's shape; None: no memory."""
+        return None
+
+    @abstractmethod
+    def corrupt(self, array: jax.Array, memory: PyTree, key: jax.Array) -> tuple[jax.Array, PyTree]:
+        """Return what a liar sends for an array of its upload, and its new memory. The function is traced."""

@@ -1,0 +1,212 @@
+"""Faults: rounds by hand in NumPy, draws of their own, bytes of what was sent, edges, and refusals."""
+
+import numpy as np
+import pytest
+from helpers import engine_of, fails, identity, small, verify
+
+from fcorun.base.system.machine import use_precision
+from fcorun.engine.engine import build_traffic, message_bytes
+from fcorun.experiment.configuration.search_path import find_choices
+from fcorun.experiment.prepare import prepare
+from fcorun.interface.checks import communication
+from fcorun.interface.checks.problems import snapshots
+
+FEDAVG = ("algo=fedavg", "reg=none", "algo.client_lr=0.05", "algo.server_lr=1", "objective.intercept=false")
+EXACT = (*FEDAVG, "precision=float64", "batch_size=null", "clients_per_round=null", "rounds=4", "eval_every=1")
+
+
+def write_trace(folder, *absences):
+    """Write a trace of pairs of a round and the number of a client, and return its override."""
+    path = folder / "trace.csv"
+    path.write_text("round,client\n" + "".join(f"{number},client{client}\n" for number, client in absences))
+    return f"faults.trace={path}"
+
+
+def run_by_hand(config, is_present, send=lambda number, client, upload: upload):
+    """Return the model of FedAvg with one full step a client, and those absent left out of the mean, after each round.
+
+    ``is_present`` (R, M); ``send`` returns what a client sends for its upload.
+    """
+    train = engine_of(config).federation.data.train
+    x, y = np.asarray(train.x, float), np.asarray(train.y, float)
+    rows_of = [slice(a, b) for a, b in zip(train.offsets, train.offsets[1:], strict=False)]
+    w = np.zeros(x.shape[1])
+    models = [w]
+    for number, present in enumerate(is_present):
+        total, weight = 0, 0
+        for client in np.flatnonzero(present):
+            rows = rows_of[client]
+            step = -0.05 * 2 * x[rows].T @ (x[rows] @ w - y[rows]) / len(y[rows])
+            total = total + len(y[rows]) * send(number, client, step)
+            weight += len(y[rows])
+        if weight:
+            w = w + total / weight
+        models.append(w)
+    return models
+
+
+def sizes_and_bytes(config):
+    """Return the bytes of messages, and those sent in four rounds."""
+    federation = engine_of(config).federation
+    with use_precision("float64"):
+        sizes = message_bytes(federation, federation.algorithm, federation.uplink)
+    return sizes, build_traffic(federation, 4, 0).bytes_after(4, sizes)
+
+
+def models_of(config):
+    return [snapshot.solution["weights"][0] for snapshot in snapshots(config)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", find_choices("faults"))
+@pytest.mark.parametrize("check", communication.FAULT_CHECKS, ids=lambda check: check.__name__)
+def test_faults_have_their_properties(name, check):
+    more = () if name == "none" else ("faults.dropout=0.3",)
+    verify(check, communication.CommunicationCase("faults", name, more))
+
+
+def test_dropouts_of_a_trace_are_those_of_a_loop_by_hand(tmp_path):
+    """Clients 1 and 4 miss round 1, all miss round 2, client 0 misses round 3."""
+    absences = [(1, 1), (1, 4), *((2, client) for client in range(6)), (3, 0)]
+    config = small(*EXACT, "faults=dropout", write_trace(tmp_path, *absences))
+    is_present = np.ones((4, 6), bool)
+    for number, client in absences:
+        is_present[number - 1, client] = False
+    for model, expected in zip(models_of(config), run_by_hand(config, is_present), strict=True):
+        np.testing.assert_allclose(model, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_a_trace_without_dropouts_changes_no_bit(tmp_path):
+    config = small("algo=scaffold", "reg=none")
+    empty = small("algo=scaffold", "reg=none", "faults=dropout", write_trace(tmp_path))
+    assert prepare(empty).identity != prepare(config).identity
+    for with_trace, without in zip(snapshots(empty), snapshots(config), strict=True):
+        assert np.array_equal(with_trace.solution["weights"], without.solution["weights"])
+        assert np.array_equal(with_trace.work, without.work)
+
+
+def test_all_signs_flipped_is_a_step_backwards():
+    flipped = small(*EXACT, "faults=sign_flip", "faults.liars=6")
+    np.testing.assert_allclose(models_of(flipped)[1], -models_of(small(*EXACT))[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "send"),
+    [
+        (("scaled", "faults.factor=-3"), lambda uploads: -3 * uploads[-1]),
+        (("constant", "faults.value=0.5"), lambda uploads: np.full_like(uploads[-1], 0.5)),
+        (("stale", "faults.sends=first"), lambda uploads: uploads[0]),
+        (("stale", "faults.sends=last"), lambda uploads: uploads[max(len(uploads) - 2, 0)]),
+    ],
+)
+def test_lies_are_those_of_a_loop_by_hand(options, send):
+    """Client 2 lies; a lie replaces its step in the weighted mean."""
+    name, option = options
+    config = small(*EXACT, f"faults={name}", option, "faults.liars=[2]")
+    uploads = []
+
+    def lie(number, client, upload):
+        if client != 2:
+            return upload
+        uploads.append(upload)
+        return send(uploads)
+
+    expected = run_by_hand(config, np.ones((4, 6), bool), lie)
+    for model, by_hand in zip(models_of(config), expected, strict=True):
+        np.testing.assert_allclose(model, by_hand, rtol=1e-12, atol=1e-13)
+
+
+def test_faults_have_streams_of_their_own():
+    """Cohorts and batches are those without faults; more dropouts and liars include the fewer; rates are met."""
+    options = ("data.clients=400", "clients_per_round=200", "rounds=50")
+    plain = engine_of(small(*FEDAVG, *options)).federation.draw_rounds(3, 0, 50)
+    draws = {}
+    for name, share in (("sign_flip", 0.1), ("constant", 0.3)):
+        config = small("algo=feddualavg", *options, f"faults={name}", f"faults.liars={share}",
+                       f"faults.dropout={share}")  # fmt: skip
+        federation = engine_of(config).federation
+        draws[share] = federation.draw_rounds(3, 0, 50)
+        assert np.array_equal(draws[share].cohort, plain.cohort)
+        assert np.array_equal(draws[share].rows, plain.rows)
+        assert abs((1 - draws[share].faults.present.mean()) - share) < 0.015
+        assert federation.stack_numbers([prepare(config).numbers()])["faults"]["liars"] == 400 * share
+    few, many = draws[0.1].faults, draws[0.3].faults
+    assert (few.present >= many.present).all()
+    assert np.array_equal(few.liar_rank, many.liar_rank)
+    other_rounds = engine_of(config).federation.draw_rounds(3, 20, 5).faults
+    assert np.array_equal(other_rounds.present, many.present[20:25])
+
+
+def test_bytes_and_work_are_those_of_what_was_done(tmp_path):
+    """A client that drops out before a round costs nothing, one within it a broadcast and its work."""
+    trace = write_trace(tmp_path, (1, 0), (1, 1), (2, 3))
+    full = snapshots(small(*EXACT))[-1].work[0, 0]
+    for when, sent_down, share_of_work in (("before", 21, 21 / 24), ("within", 24, 1)):
+        config = small(*EXACT, "faults=dropout", trace, f"faults.when={when}")
+        sizes, counts = sizes_and_bytes(config)
+        assert counts == {"bytes_up": 21 * sizes.uploads[0], "bytes_down": sent_down * sizes.broadcasts[0]}
+        assert snapshots(config)[-1].work[0, 0] == full * share_of_work
+
+
+def test_dropouts_at_edges_leave_the_mean_to_the_others(tmp_path):
+    """An edge whose clients all drop out has no part in the root's mean, and sends nothing."""
+    trace = write_trace(tmp_path, (1, 0), (1, 1), (1, 2), (2, 5), *((3, client) for client in range(6)))
+    config = small(*EXACT, "topology=tree", "topology.edges=2", "faults=dropout", trace)
+    is_present = np.ones((4, 6), bool)
+    for number, client in ((0, 0), (0, 1), (0, 2), (1, 5), *((2, client) for client in range(6))):
+        is_present[number, client] = False
+    models = models_of(config)
+    expected = run_by_hand(config, is_present)
+    np.testing.assert_allclose(models[1], expected[1], rtol=1e-12)  # one edge alone
+    np.testing.assert_array_equal(models[3], models[2])
+    sizes, counts = sizes_and_bytes(config)
+    assert counts["edge_bytes_up"] == (1 + 2 + 0 + 2) * sizes.edge_upload
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("faults=dropout", "faults.dropout=1.2"), "no probability"),
+        (("faults=dropout", "faults.dropout=1"), "lets all clients drop out of every round"),
+        (("faults=dropout", "faults.dropout=[0.1,0.2]"), "has 2 probabilities, and the data have 6 clients"),
+        (("faults=dropout", "faults.unreliable=1.5"), "between 0 and 1"),
+        (("faults=dropout", "algo=fednmap", "clients_per_round=null"), "needs all clients in every round"),
+        (("faults=dropout", "clock=lognormal"), "some never come"),
+        (("faults=dropout", "downlink=topk", "clients_per_round=null"), "may miss a broadcast"),
+        (("faults=sign_flip", "faults.liars=1.5"), "no share of the clients"),
+        (("faults=sign_flip", "faults.liars=-0.1"), "no share of the clients"),
+        (("faults=sign_flip", "faults.liars=7"), "more than the 6 clients"),
+        (("faults=sign_flip", "faults.liars=[6]"), "has client 6"),
+        (("faults=sign_flip", "topology=graph", "algo=nids", "clients_per_round=null"), "send to a server"),
+        (("faults=sign_flip", "algo=local"), "trains no model for all clients"),
+        (("faults=sign_flip", "algo=centralized"), "leave faults out"),
+    ],
+)
+def test_refusals(options, sentence):
+    with fails(sentence):
+        engine_of(small(*options))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("round,client\n1,client7\n", "has the client 'client7', which the data have not"),
+        ("round,client\n9,client0\n", "has the round 9, and the run has 4"),
+        ("round,client\n0,client1\n", "count the rounds from 1"),
+        ("round,client\n1,client0\n1,client0\n", "more than once"),
+        ("round,name\n1,0\n", "has no column 'client'"),
+        ("round,client\n" + "".join(f"{r},client{m}\n" for r in range(1, 5) for m in range(6)), "learns nothing"),
+    ],
+)
+def test_refused_traces(text, sentence, tmp_path):
+    (tmp_path / "trace.csv").write_text(text)
+    with fails(sentence):
+        engine_of(small("faults=dropout", f"faults.trace={tmp_path / 'trace.csv'}"))
+
+
+def test_identities():
+    """The default is no part of an identity, and a trace is named by its content."""
+    config = small("algo=fedavg")
+    without = {key: values for key, values in config.items() if key != "faults"}
+    assert prepare(without).identity == prepare(config).identity
+    assert identity("algo=fedavg", "faults=sign_flip") != identity("algo=fedavg")
