@@ -491,11 +491,13 @@ def is_number(value: Any) -> bool:
 
 def format_number(value: Any, digits: int = 4) -> str:
     """Return a cell of a table as text, "" for an empty one, a float with so many significant digits."""
+    if isinstance(value, float):  # without pandas, whose import takes longer than many commands
+        return "" if value != value else f"{value:.{digits}g}"
     import pandas as pd
 
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return ""
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+    return str(value)
 
 
 @dataclass(frozen=True)
