@@ -109,6 +109,9 @@ def _prepare_logistic(rows: ScoredRows) -> "LogisticCalibration":
 MAX_REQUESTS = 30  # for the sums of a run's calibration
 N_SUMS = 6  # at a point: the loss, 2 derivatives and 3 second derivatives
 _MAX_STEPS = 60  # where rows lie here
+_POLYNOMIAL_STEPS = 4  # of a search for the minimum of a Taylor polynomial
+_NEAR = 0.5  # the farthest a and b from the start at which that minimum is tried
+_EXPANDED_ROWS = 200  # from so many rows of a group on, most weightings have their minima near that of all rows
 _TOLERANCE = 1e-16  # of the squared Newton decrement per row: one more step is exact
 _FLOOR = 1e-8  # the least curvature per row: below, all probabilities are 0 or 1 up to rounding
 _SEPARATED = 2 * math.log(2)  # the total loss is larger if the scores do not separate the classes
@@ -182,6 +185,13 @@ class LogisticSearch:
         self.result = np.where(is_last & is_bounded, self.trial, self.result)
         self.is_open = self.is_open & is_known & ~is_last
 
+    def try_point(self, trial: Float[np.ndarray, "2 ..."], farthest: float) -> None:
+        """Let the open searches go on at another trial, unless it is nan, or too far from the last point."""
+        step = self._point - trial
+        is_near = self.is_open & (np.abs(step) <= farthest).all(axis=0)
+        self._step = np.where(is_near, step, self._step)
+        self.trial = np.where(is_near, trial, self.trial)
+
     def take_open(self) -> "LogisticSearch":
         """Return the searches that go on, of shape (1, N), at their points."""
         taken = copy(self)
@@ -204,11 +214,11 @@ class LogisticCalibration:
         self._scale = np.where(deviation > 0, deviation, 1.0)
         sign = 1 - 2 * self._is_positive
         z = centered / groups.spread(self._scale)
-        self._slope_rows = _LogisticRows(groups, sign, sign * z, np.zeros(len(y)))
-        self._intercept_rows = _LogisticRows(groups, sign, np.zeros(len(y)), sign * score)
-        self._begin_at(np.zeros((2, len(groups))), np.zeros((2, len(groups))))
-        slope_fit, intercept_fit = self._fit_both(np.ones((1, len(y))))
-        self._begin_at(np.nan_to_num(slope_fit[:, 0]), np.nan_to_num(intercept_fit[:, 0]))
+        self._slope_model = _LogisticModel(_LogisticRows(groups, sign, sign * z), has_slope=True)
+        self._intercept_model = _LogisticModel(_LogisticRows(groups, sign, sign * score), has_slope=False)
+        common_fits = self._fit_both(np.ones((1, len(y))))
+        for model, fit in zip((self._slope_model, self._intercept_model), common_fits, strict=True):
+            model.begin_at(np.where(np.isnan(fit[:, 0]), model.start, fit[:, 0]))
 
     def fit(self, weights: Float[np.ndarray, "B n"]) -> tuple[Float[np.ndarray, "B G"], Float[np.ndarray, "B G"]]:
         """Return slopes and intercepts, each (B, G), for B weightings and G groups.
@@ -218,50 +228,105 @@ class LogisticCalibration:
         slope_fit, intercept_fit = self._fit_both(weights)
         return slope_fit[1] / self._scale, intercept_fit[0]
 
-    def _begin_at(self, slope_start: Float[np.ndarray, "2 G"], intercept_start: Float[np.ndarray, "2 G"]) -> None:
-        """Compute the terms of rows at a and b from which the searches of all weightings begin."""
-        self._starts = (slope_start, intercept_start)
-        self._slope_terms = self._slope_rows.compute_terms(slope_start)
-        self._intercept_terms = self._intercept_rows.compute_terms(intercept_start)
-
     def _fit_both(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return a and b of the model of the slope, and of the model of the intercept, (2, B, G) each."""
         n_rows = self._groups.total(weights)
         n_positive = self._groups.total(weights, self._is_positive)
-        slope_search = LogisticSearch(n_rows, n_positive, True, self._starts[0][:, None])
-        intercept_search = LogisticSearch(n_rows, n_positive, False, self._starts[1][:, None])
-        slope_search.advance(np.stack([self._groups.total(weights, term) for term in self._slope_terms]))
-        intercept_search.advance(np.stack([self._groups.total(weights, term) for term in self._intercept_terms]))
-        _minimize(slope_search, self._slope_rows, weights, _MAX_STEPS - 1)
-        _minimize(intercept_search, self._intercept_rows, weights, _MAX_STEPS - 1)
-        return slope_search.result, intercept_search.result
+        slope_fit = self._slope_model.fit(weights, n_rows, n_positive)
+        return slope_fit, self._intercept_model.fit(weights, n_rows, n_positive)
+
+
+class _LogisticModel:
+    """The model of the slope or of the intercept, whose searches of all weightings begin at one point of each group.
+
+    The minima of weightings of many rows are near that of the rows. There a Taylor polynomial of the loss, whose
+    coefficients are weighted sums of the terms of rows, has minima so near that one step on the rows is exact.
+
+    Attributes:
+        rows: the rows.
+        has_slope: whether b is fitted; else b is 1.
+        start: a and b at which searches begin, (2, G).
+    """
+
+    def __init__(self, rows: "_LogisticRows", has_slope: bool):
+        self.rows = rows
+        self.has_slope = has_slope
+        n_groups = len(rows.groups)
+        self._degree = 2  # of the polynomial, whose minimum then is a step of Newton's method
+        if len(rows.sign) >= _EXPANDED_ROWS * n_groups:
+            self._degree = 5
+        self.begin_at(np.stack([np.zeros(n_groups), np.full(n_groups, 1.0 - has_slope)]))
+
+    def begin_at(self, start: Float[np.ndarray, "2 G"]) -> None:
+        """Let the searches of all weightings begin at a and b."""
+        self.start = start
+        self._terms = self.rows.compute_terms(start, self._degree, self._degree if self.has_slope else 0)
+
+    def fit(
+        self, weights: Float[np.ndarray, "B n"], n_rows: Float[np.ndarray, "B G"], n_positive: Float[np.ndarray, "B G"]
+    ) -> Float[np.ndarray, "2 B G"]:
+        """Return a and b of each weighting and group, nan where there are none."""
+        search = LogisticSearch(n_rows, n_positive, self.has_slope, self.start[:, None])
+        sums = np.zeros((self._degree + 3, self._degree + 3, *n_rows.shape))
+        for (order, power), term in self._terms.items():
+            sums[order, power] = self.rows.groups.total(weights, term)
+        search.advance(_sum_polynomial(sums, np.zeros_like(search.trial)))
+        if self._degree > 2:
+            guess = copy(search)
+            for _ in range(_POLYNOMIAL_STEPS):
+                guess.advance(_sum_polynomial(sums, guess.trial - self.start[:, None]))
+            search.try_point(guess.result, _NEAR)
+        _minimize(search, self.rows, weights, _MAX_STEPS - 1)
+        return search.result
+
+
+def _sum_polynomial(sums: Float[np.ndarray, "k k B G"], move: Float[np.ndarray, "2 B G"]) -> Float[np.ndarray, "6 B G"]:
+    """Return the Taylor polynomial of the loss, and its derivatives as in ``LogisticSearch.advance``, after a move.
+
+    ``sums`` are the derivatives by their order and the number of times that they are in b, 0 above the degree.
+    """
+    orders = np.array([0, 1, 1, 2, 2, 2])
+    times_in_b = np.array([0, 0, 1, 0, 1, 2])
+    degree = len(sums) - 3
+    total = np.zeros((N_SUMS, *move.shape[1:]))
+    for power_b in range(degree + 1):
+        for power_a in range(degree + 1 - power_b):
+            factor = move[0] ** power_a * move[1] ** power_b / (math.factorial(power_a) * math.factorial(power_b))
+            total += factor * sums[orders + power_a + power_b, times_in_b + power_b]
+    return total
 
 
 @dataclass(frozen=True, eq=False)
 class _LogisticRows:
-    """Rows of the model logit P(y = 1) = offset + a + b z, as seen from the class that a row is not of.
+    """Rows of the model logit P(y = 1) = a + b z, as seen from the class that a row is not of.
 
     Attributes:
         groups: the groups of the rows.
         sign: 1 for rows of class 0, -1 for those of class 1, (n,).
-        z, offset: the numbers of the model times the sign, (n,).
+        z: the number of the model times the sign, (n,).
     """
 
     groups: RowGroups
     sign: np.ndarray
     z: np.ndarray
-    offset: np.ndarray
 
-    def compute_terms(self, at: Float[np.ndarray, "2 G"]) -> list[Float[np.ndarray, " n"]]:
-        """Return the loss of each row and its derivatives at a and b: the two first, then aa, ab and bb."""
-        loss, residual, curvature = self._compute_losses(at)
-        gradient = [residual * self.sign, residual * self.z]
-        return [loss, *gradient, curvature, curvature * self.cross, curvature * self.squares]
+    def compute_terms(
+        self, at: Float[np.ndarray, "2 G"], degree: int, most_in_b: int
+    ) -> dict[tuple[int, int], Float[np.ndarray, " n"]]:
+        """Return the loss of each row and its derivatives at a and b, by order and the number of times in b."""
+        loss, p, curvature = self._compute_losses(at)
+        by_order = [loss, p, curvature, curvature * (1 - 2 * p), curvature * (1 - 6 * curvature)]
+        by_order.append(by_order[3] * (1 - 12 * curvature))
+        terms = {}
+        for order in range(degree + 1):
+            for power in range(min(order, most_in_b) + 1):
+                terms[order, power] = by_order[order] * self.sign ** (order - power) * self.z**power
+        return terms
 
     def sum_terms(
         self, weights: Float[np.ndarray, "B n"], at: Float[np.ndarray, "2 B G"]
     ) -> Float[np.ndarray, "6 B G"]:
-        """Return the weighted sums over groups of the terms at a and b of each weighting."""
+        """Return the weighted sums over groups of the loss and its derivatives at a and b of each weighting."""
         loss, residual, curvature = self._compute_losses(at)
         residual *= weights
         curvature *= weights
@@ -283,10 +348,17 @@ class _LogisticRows:
     def _compute_losses(self, at: Float[np.ndarray, "2 ... G"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the loss of each row, and its first and second derivative in the log odds of the wrong class."""
         a, b = self.groups.spread(at)
-        odds = np.exp(np.minimum(self.offset + a * self.sign + b * self.z, _MAX_LOG_ODDS))
-        right = 1 / (1 + odds)
-        residual = odds * right
-        return -np.log(right), residual, residual * right
+        residual = b * self.z
+        residual += a * self.sign
+        np.minimum(residual, _MAX_LOG_ODDS, out=residual)
+        np.exp(residual, out=residual)
+        right = residual + 1
+        np.reciprocal(right, out=right)
+        residual *= right
+        loss = np.log(right)
+        np.negative(loss, out=loss)
+        right *= residual
+        return loss, residual, right
 
     def repeat_rows(self, is_open: Bool[np.ndarray, "B G"]) -> tuple["_LogisticRows", Int[np.ndarray, " N"]]:
         """Return the rows of each open pair of a weighting and a group as a group, and their indices in weights."""
@@ -294,7 +366,7 @@ class _LogisticRows:
         sizes = self.groups.sizes[group]
         pair = np.repeat(np.arange(len(group)), sizes)
         row = np.arange(len(pair)) + np.repeat(self.groups.starts[group] - (np.cumsum(sizes) - sizes), sizes)
-        rows = _LogisticRows(RowGroups(pair), self.sign[row], self.z[row], self.offset[row])
+        rows = _LogisticRows(RowGroups(pair), self.sign[row], self.z[row])
         return rows, row + len(self.sign) * sample[pair]
 
 

@@ -103,6 +103,26 @@ def test_calibration(size):
         assert p.sum() == pytest.approx(y[rows].sum(), rel=1e-9)  # where the slope of the likelihood is 0
 
 
+def test_calibration_of_large_groups_is_that_of_their_drawn_rows_alone():
+    """Compare samples near and far from all rows, of one class, and of separated classes, with fits of their own."""
+    rng = np.random.default_rng(3)
+    groups = RowGroups(np.repeat([0, 1], 400))
+    score = 2 * rng.standard_normal(800)
+    y = (rng.random(800) < 1 / (1 + np.exp(1 - 0.6 * score))).astype(int)
+    weights = rng.multinomial(800, np.full(800, 1 / 800), size=6).astype(float)
+    weights[2] *= score < 0
+    weights[3] *= y == 1
+    weights[4] *= y == (score > 0)
+    slopes, intercepts = LogisticCalibration(y, score, groups).fit(weights)
+    for b, g in np.ndindex(slopes.shape):
+        drawn = np.repeat(np.arange(800), weights[b].astype(int))
+        drawn = drawn[groups.row_group[drawn] == g]
+        alone = LogisticCalibration(y[drawn], score[drawn], RowGroups(np.zeros(len(drawn), int)))
+        expected = alone.fit(np.ones((1, len(drawn))))
+        np.testing.assert_allclose((slopes[b, g], intercepts[b, g]), np.ravel(expected), rtol=1e-11)
+    np.testing.assert_array_equal(np.isnan(slopes), np.isnan([[0, 0]] * 3 + [[np.nan] * 2] * 2 + [[0, 0]]))
+
+
 def test_what_has_no_calibration():
     y, score = np.array([0, 0, 1, 1] * 3), np.repeat([1.0, -1.0, 0.0], 4) * np.array([1, 2, 3, 4] * 3)
     of = np.repeat([0, 1, 2], 4)  # parted, parted the wrong way round, all the same
