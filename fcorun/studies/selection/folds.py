@@ -89,6 +89,17 @@ def assign_folds(
     return fold
 
 
+def folds_follow_targets(data: FederatedData, by: str) -> bool:
+    """Return whether ``assign_folds`` spreads classes or events evenly, so that folds depend on the targets."""
+    is_drawn_by_rows = by == "rows" and data.train.fold is None and data.train.group is None
+    return is_drawn_by_rows and _has_kinds(data)
+
+
+def split_by_fold(fold: Int[np.ndarray, " N"]) -> dict[str, SubsetMasks]:
+    """Return the masks of the folds, fold1, fold2, ..., given the fold of each row, from 0."""
+    return {f"fold{k + 1}": SubsetMasks(train=fold != k, validation=fold == k) for k in range(fold.max() + 1)}
+
+
 def assign_clients_to_folds(
     n_clients: int, n_folds: int, seed: int, option: str = "folds", within: tuple[str, ...] = ()
 ) -> Int[np.ndarray, " M"]:
@@ -223,12 +234,17 @@ def _shuffle_rows_of_client(data: FederatedData, m: int, rng: np.random.Generato
     """
     start, stop = data.train.offsets[m : m + 2]
     rows = start + rng.permutation(stop - start)
-    if data.classes or data.target_task.has_events:
+    if _has_kinds(data):
         kind = data.train.y if data.classes else data.train.y > 0
         n_paired = len(rows) // 2 * 2
         paired, unpaired = rows[:n_paired], rows[n_paired:]
         rows = np.concatenate([paired[np.argsort(kind[paired], kind="stable")], unpaired])
     return rows
+
+
+def _has_kinds(data: FederatedData) -> bool:
+    """Return whether rows are of classes, or have events or none, which folds and halves have evenly."""
+    return bool(data.classes) or data.target_task.has_events
 
 
 def count_rows(data: FederatedData) -> dict[str, int]:
@@ -389,15 +405,24 @@ def warn_about_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], me
             f"{abbreviate(list(of_one_class))}: the rows held out are of one class only, so that the metric says "
             f"nothing of the other there; '{data.classes[rare]}' has {counts[rare]} training rows: give fewer folds"
         )
-    share = counts.max() / len(data.train.y)
-    if metric.endswith("val_accuracy") and share >= _MOST_ROWS:
+    majority = describe_majority(data)
+    if metric.endswith("val_accuracy") and majority:
         warnings.append(
             word(
-                f"`metric=accuracy`: predicting '{data.classes[counts.argmax()]}' for every row has {share:.4g}, and "
-                f"the best choice {best:.4g}: use `metric=loss`, or `metric=auc` for two classes"
+                f"`metric=accuracy`: {majority}, and the best choice {best:.4g}: use `metric=loss`, or `metric=auc` "
+                "for two classes"
             )
         )
     return warnings
+
+
+def describe_majority(data: FederatedData) -> str:
+    """Return "predicting 'no' for every row has 0.92" if most rows are of one class, so that accuracy misleads."""
+    if not data.classes:
+        return ""
+    counts = np.bincount(data.train.y.astype(int))
+    share = counts.max() / len(data.train.y)
+    return f"predicting '{data.classes[counts.argmax()]}' for every row has {share:.4g}" if share >= _MOST_ROWS else ""
 
 
 def check_global_model(experiment: PreparedExperiment, need: str) -> None:

@@ -8,6 +8,7 @@ Garriga, J. Mach. Learn. Res. 2010, test 1; Phipson and Smyth, Stat. Appl. Genet
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import exp, lgamma, log
 from typing import Literal
 
 import numpy as np
@@ -36,14 +37,14 @@ class PermutationOptions:
         n: the number of permutations.
         folds: the number of folds, at least 2; None: 5, but with by=clients at most the number of clients.
         by: "rows" holds out rows of each client, "clients" whole clients.
-        points: the number of values of the path on which each permutation chooses, at least 2.
+        points: the number of values of the path on which each permutation chooses, at least 2; None: 10.
         range: the least and the largest strength or radius of the path; None: computed from each permutation.
     """
 
     n: Count = 1000
     folds: Count | None = None
     by: Literal["rows", "clients"] = "rows"
-    points: Count = 10
+    points: Count | None = None
     range: list[float] | None = None
 
     def __post_init__(self):
@@ -55,9 +56,15 @@ class PermutationOptions:
 
 @dataclass(frozen=True, eq=False)
 class Exchanges:
-    """The rows that exchange their targets: the rows (k, length) of each set of k equally long units of a client."""
+    """The rows that exchange their targets.
+
+    Attributes:
+        sets: the rows of each set of k equally long units of a client, (k, length).
+        n_rows: the number of all rows, with those that keep their targets.
+    """
 
     sets: Sequence[Int[np.ndarray, "k length"]]
+    n_rows: int
 
     @classmethod
     def of_data(cls, data: FederatedData) -> "Exchanges":
@@ -80,18 +87,40 @@ class Exchanges:
         if not any((data.train.y[rows] != data.train.y[rows[:1]]).any() for rows in sets):
             raise UserError(f"the {what} of each client have the same targets, so that no permutation within clients "
                             "changes them: take clients with several classes or values")  # fmt: skip
-        return cls(sets)
+        return cls(sets, len(client))
 
-    def permute(self, y: Shaped[np.ndarray, " N"], rng: np.random.Generator) -> Shaped[np.ndarray, " N"]:
-        """Return the targets after a random exchange."""
-        permuted = y.copy()
+    def exchange(self, values: Shaped[np.ndarray, " N"], number: int, seed: int) -> Shaped[np.ndarray, " N"]:
+        """Return targets, or what goes with them, after permutation ``number``, by (seed, number) alone; 0 is none."""
+        if number == 0:
+            return values
+        rng = random_stream(seed, "permute", number)
+        permuted = values.copy()
         for rows in self.sets:
-            permuted[rows] = y[rows[rng.permutation(len(rows))]]
+            permuted[rows] = values[rows[rng.permutation(len(rows))]]
         return permuted
 
-    def targets_of(self, number: int, y: Shaped[np.ndarray, " N"], seed: int) -> Shaped[np.ndarray, " N"]:
-        """Return the targets of permutation ``number``, by (seed, number) alone; number 0 are the observed ones."""
-        return self.permute(y, random_stream(seed, "permute", number)) if number else y
+    def describe(self) -> list[str]:
+        """Return a sentence on the rows that exchange their targets, if some do not, or whole groups do."""
+        n_exchanged = sum(rows.size for rows in self.sets)
+        n_units = sum(map(len, self.sets))
+        if n_exchanged == self.n_rows == n_units:
+            return []
+        groups = "" if n_units == n_exchanged else f", as {n_units:,} whole groups"
+        kept = "the others have nothing to exchange with, and keep theirs"
+        rest = f"; {kept}" if n_exchanged < self.n_rows else ""
+        return [f"{n_exchanged:,} of {self.n_rows:,} rows exchange their targets{groups}{rest}"]
+
+    def warn_few(self, y: Shaped[np.ndarray, " N"], n: int) -> list[str]:
+        """Return a warning if the targets have fewer different arrangements than ``n`` permutations."""
+        log_count = 0.0
+        for rows in self.sets:
+            repeats = np.unique(y[rows], axis=0, return_counts=True)[1]
+            log_count += lgamma(len(rows) + 1) - sum(lgamma(count + 1) for count in repeats.tolist())
+        if log_count >= log(n):
+            return []
+        count = round(exp(log_count))
+        return [f"the targets have {count:,} different arrangements only, so that p is hardly ever below "
+                f"{1 / count:.2g}, however many permutations are drawn"]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,13 +129,11 @@ class FoldScores:
 
     Attributes:
         objective, data: the model, and the rows with their observed targets.
-        fold: the fold of each row, from 0, (N,).
         has_support: whether features have a coefficient each.
     """
 
     objective: Objective
     data: FederatedData
-    fold: Int[np.ndarray, " N"]
     has_support: bool
 
     @property
@@ -124,23 +151,26 @@ class FoldScores:
         """The names of the statistics in a sentence."""
         return [*(score.label for score in self.scores), *(["features with a coefficient"] if self.has_support else [])]
 
-    def choose(self, y: Shaped[np.ndarray, " N"], outputs: Float[np.ndarray, "P N *classes"]) -> int:
-        """Return the position on the path with the least mean loss of the rows out of fold."""
+    def choose(self, y: Shaped[np.ndarray, " N"], outputs: Float[np.ndarray, "P N *classes"]) -> int | None:
+        """Return the position on the path with the least mean loss of the rows out of fold; None if none is finite."""
         if len(outputs) == 1:
             return 0
         offset = 0.0 if self.data.train.offset is None else self.data.train.offset
         client = self.data.train.known_client
         losses = [compute_losses(self.objective, output + offset, y, client)["loss"].mean() for output in outputs]
-        if np.isnan(losses).all():
-            raise UserError("a fold has no finite solution at any value of the path: give `range=[LOW,HIGH]`")
-        return int(np.nanargmin(losses))
+        return None if np.isnan(losses).all() else int(np.nanargmin(losses))
 
     def compute(
-        self, y: Shaped[np.ndarray, " N"], output: Float[np.ndarray, " N *classes"], support: float
+        self,
+        y: Shaped[np.ndarray, " N"],
+        fold: Int[np.ndarray, " N"],
+        output: Float[np.ndarray, " N *classes"],
+        support: float,
     ) -> Float[np.ndarray, " S"]:
         """Return the statistics of outputs out of fold, nan where none is defined.
 
-        A fold that does not define a score, as one with a single class has no AUC, does not count in its mean.
+        ``fold`` is the fold of each row, from 0. A fold that does not define a score, as one with a single class has no
+        AUC, does not count in its mean.
         """
         if not np.isfinite(output).all():  # a fold diverged
             return np.full(len(self.names), np.nan)
@@ -148,7 +178,7 @@ class FoldScores:
         clients = self.data.client_of_row("train")
         options = {"clients": clients, "split": OUT_OF_FOLD, "model": SHARED}
         predictions = describe_output(self.objective, self.data, rows, output, **options)
-        scored = WeightedRows.each_once(predictions.to_scored_rows().in_groups(self.fold))
+        scored = WeightedRows.each_once(predictions.to_scored_rows().in_groups(fold))
         values = []
         for score in self.scores:
             of_folds = score.of_rows(scored)[0]

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError, word
@@ -22,6 +22,7 @@ from fcorun.base.system.machine import available_cores
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
+from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem.problem import Batch
 from fcorun.methods.problem.solver import gather_rows, make_strength_max
@@ -31,9 +32,12 @@ from fcorun.studies.selection.folds import (
     assign_folds,
     check_global_model,
     check_subsets,
+    describe_majority,
+    folds_follow_targets,
     list_marked_folds,
+    split_by_fold,
 )
-from fcorun.studies.selection.path import RegularizationPath, build_path
+from fcorun.studies.selection.path import RegularizationPath, build_path, find_path_parameter
 from fcorun.studies.selection.permutation import (
     Exchanges,
     FoldScores,
@@ -54,6 +58,7 @@ from fcorun.studies.selection.study import (
 )
 
 MIN_RATIO = 0.05  # of the least strength to the largest: weaker ones fit permuted targets exactly, and take long
+DEFAULT_POINTS = 10
 _CHUNK = 10  # permutations in a file
 
 
@@ -132,8 +137,12 @@ class PermutationPlan:
     """A permutation test that is ready to run.
 
     Attributes:
+        fold: the fold of each row, from 0, (N,).
+        moves_folds: whether rows exchange their folds with their targets, since the folds have the classes evenly: the
+            features then tell nothing of both together.
         n: the number of permutations.
-        strength: a sentence on the strength of psi.
+        sentences: on the strength of psi, and on the rows that exchange their targets.
+        warnings: a sentence each.
         rescales: whether each permutation has a path of its own, from the strength at which 0 is optimal for it.
         messages: lines to print before it begins.
     """
@@ -141,8 +150,11 @@ class PermutationPlan:
     study: Study
     exchanges: Exchanges
     scores: FoldScores
+    fold: Int[np.ndarray, " N"]
+    moves_folds: bool
     n: int
-    strength: str
+    sentences: Sequence[str]
+    warnings: Sequence[str]
     rescales: bool
     messages: Sequence[str]
 
@@ -174,12 +186,12 @@ class PermutationPlan:
         began = time.perf_counter()
         with self.study.claim():
             table = self.compute(log)
-            warnings = []
+            warnings = [*self.warnings]
             for name, values in zip(self.scores.labels, table.T, strict=True):
                 if n_undefined := int(np.isnan(values[1:]).sum()):
                     warnings.append(f"{name} of {n_undefined} permutations is not defined in any fold: they count as "
                                     "at least as good")  # fmt: skip
-            statement = [*describe_test(self.scores.labels, table), self.strength]
+            statement = [*describe_test(self.scores.labels, table), *self.sentences]
             result = PermutationResult(self.study, self.scores, table, statement, warnings)
             result.write_files(time.perf_counter() - began)
         return result
@@ -238,10 +250,19 @@ class PermutationPlan:
     def compute_one(self, fits: DirectFits | PathFits, number: int) -> Float[np.ndarray, " S"]:
         """Return the statistics of one permutation, or of the observed targets, number 0."""
         study = self.study
-        y = self.exchanges.targets_of(number, study.data.train.y, study.experiment.settings.seed)
-        fitted = fits.fit(number, y, self.path_of(y))
+        seed = study.experiment.settings.seed
+        y = self.exchanges.exchange(study.data.train.y, number, seed)
+        fold = self.fold
+        if self.moves_folds and number:
+            fold = self.exchanges.exchange(fold, number, seed)
+            study = replace(study, subsets=_list_subsets(fold))
+        fitted = fits.fit(replace(study, path=self.path_of(y)), number, y)
         position = self.scores.choose(y, fitted.outputs)
-        return self.scores.compute(y, fitted.outputs[position], float(fitted.support[position]))
+        if position is not None:
+            return self.scores.compute(y, fold, fitted.outputs[position], float(fitted.support[position]))
+        if number == 0:
+            raise UserError("a fold has no finite solution at any value of the path: give `range=[LOW,HIGH]`")
+        return np.full(len(self.scores.names), np.nan)
 
     def path_of(self, y: Shaped[np.ndarray, " N"]) -> RegularizationPath:
         """Return the path of permuted targets, which begins where 0 is optimal for them."""
@@ -271,9 +292,9 @@ class PermutationPlan:
     def _estimate(self, fits: PathFits, n_missing: int, log: Log) -> None:
         """Say how long the permutations take, by a second fit of the observed targets: the first one compiles."""
         y = self.study.data.train.y
-        fits.fit(0, y, self.study.path)
+        fits.fit(self.study, 0, y)
         began = time.monotonic()
-        fits.fit(0, y, self.study.path)
+        fits.fit(self.study, 0, y)
         minutes = (time.monotonic() - began) * n_missing / 60
         name = self.study.experiment.names["algo"]
         log(word(f"`algo={name}` is run for each permutation: about {minutes:.2g} min"))
@@ -306,27 +327,32 @@ def plan_permutations(
     resolved = resolved.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
     n_folds = resolved.folds or DEFAULT_FOLDS
     fold = assign_folds(data, n_folds, options.by, experiment.data.fold_seed(experiment.settings.seed))
-    folds = {f"fold{k + 1}": SubsetMasks(train=fold != k, validation=fold == k) for k in range(n_folds)}
-    check_subsets(experiment, data, folds, options.by)
-    scores = FoldScores(experiment.objective, data, fold, is_linear_model(type(experiment.objective)))
+    check_subsets(experiment, data, split_by_fold(fold), options.by)
+    scores = FoldScores(experiment.objective, data, is_linear_model(type(experiment.objective)))
     if not scores.scores:
         raise UserError(f"`data.task={data.target_task.name}` has neither accuracy nor R2, which fcorun permute "
                         "compares: give data of classes or numbers")  # fmt: skip
+    _check_options(experiment, options, chooses)
     exchanges = Exchanges.of_data(data)
     if chooses:
-        path = build_path(experiment, data, options.points, options.range, MIN_RATIO)
-        strength = f"each permutation chose its {path.param_name} anew, among {options.points}, by its loss out of fold"
-        if path.param_name == "radius" and options.range is None:
-            raise UserError("a path of radii follows from the targets, which are permuted: give `range=[LOW,HIGH]`, or "
-                            "`reg.radius=`")  # fmt: skip
+        points = options.points or DEFAULT_POINTS
+        path = build_path(experiment, data, points, options.range, MIN_RATIO)
+        strength = f"each permutation chose its {path.param_name} anew, among {points}, by its loss out of fold"
     else:
         path, strength = _keep_strength(experiment)
-    all_rows = np.ones(len(fold), bool)
-    dependencies = {"by": options.by, "folds": n_folds, "path": path.values.tolist(), "chooses": chooses}
+    moves_folds = folds_follow_targets(data, options.by)
+    dependencies = {
+        "by": options.by,
+        "folds": n_folds,
+        "path": path.values.tolist(),
+        "chooses": chooses,
+        "seed": experiment.settings.seed,  # of the permutations; the identity of a baseline has none
+        "moves folds": moves_folds,
+    }
     study = Study.create(
         prepared,
         path,
-        {ALL_ROWS: SubsetMasks(train=all_rows, validation=~all_rows), **folds},
+        _list_subsets(fold),
         dependencies=[experiment.settings.cutoff, dependencies],
         row_arrays=[fold],
         out=out,
@@ -336,15 +362,47 @@ def plan_permutations(
     by = "data.fold" if data.train.fold is not None else options.by
     fixed = "" if chooses else path.range_description
     note = f"{options.n:,} permutations of the targets within clients; {strength}"
+    warnings = exchanges.warn_few(data.train.y, options.n)
+    if majority := describe_majority(data):
+        warnings.append(f"accuracy misleads here: {majority}")
+    notes = [note, *exchanges.describe(), *(f"warning: {warning}" for warning in warnings)]
     return PermutationPlan(
         study=study,
         exchanges=exchanges,
         scores=scores,
+        fold=fold,
+        moves_folds=moves_folds,
         n=options.n,
-        strength=strength,
+        sentences=[strength, *exchanges.describe()],
+        warnings=warnings,
         rescales=chooses and options.range is None,
-        messages=describe_study(study, f"{n_folds} folds", by, "take no part", [note], strength=fixed),
+        messages=describe_study(study, f"{n_folds} folds", by, "take no part", notes, strength=fixed),
     )
+
+
+def _check_options(experiment: PreparedExperiment, options: PermutationOptions, chooses: bool) -> None:
+    """Raise UserError for options that a permutation test would ignore, and for one that it lacks."""
+    settings = experiment.settings
+    if chooses and find_path_parameter(experiment) == "radius" and options.range is None:
+        raise UserError("a path of radii follows from the targets, which are permuted: give `range=[LOW,HIGH]`, or "
+                        "`reg.radius=`")  # fmt: skip
+    if not chooses:
+        for name in ("points", "range"):
+            if getattr(options, name) is not None:
+                raise UserError(f"`{name}=` is of the strengths among which each permutation chooses, and here nothing "
+                                f"is chosen: leave `{name}=` out, or `reg.strength=`")  # fmt: skip
+    if settings.metric is not None:
+        raise UserError(f"`metric={settings.metric}`: fcorun permute tests each score of the task, and chooses a "
+                        "strength by the loss: leave metric out")  # fmt: skip
+    if settings.threshold != DEFAULT_THRESHOLD:
+        raise UserError(f"`threshold={settings.threshold}`: fcorun permute predicts the class of the larger "
+                        "probability: leave threshold out, and see the AUC")  # fmt: skip
+
+
+def _list_subsets(fold: Int[np.ndarray, " N"]) -> dict[str, SubsetMasks]:
+    """Return the masks of all rows, and of the folds."""
+    all_rows = np.ones(len(fold), bool)
+    return {ALL_ROWS: SubsetMasks(train=all_rows, validation=~all_rows), **split_by_fold(fold)}
 
 
 def _keep_strength(experiment: PreparedExperiment) -> tuple[RegularizationPath, str]:

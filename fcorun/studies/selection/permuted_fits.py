@@ -16,7 +16,6 @@ from fcorun.methods.problem.path_solver import PathRows, WeightedPenalty, has_pa
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.results.models.coefficients import nonzero_limits
 from fcorun.studies.selection.fitting import PathFit
-from fcorun.studies.selection.path import RegularizationPath
 from fcorun.studies.selection.select_stable import find_support
 from fcorun.studies.selection.selection_result import ALL_ROWS
 from fcorun.studies.selection.study import Study
@@ -42,20 +41,19 @@ class PathFits:
     """Fits of any algorithm, by the runs of a selection; programs are compiled once for all permutations."""
 
     def __init__(self, study: Study):
-        self.study = study
         self.limits = nonzero_limits(study.experiment, study.data)
         self.has_support = is_linear_model(type(study.experiment.objective))
         self.programs: dict[str, CompiledPrograms] = {}
 
-    def fit(self, number: int, y: Shaped[np.ndarray, " N"], path: RegularizationPath) -> PathOutputs:
-        """Return the fits of permutation ``number``, whose targets are ``y``."""
-        study = self.study
+    def fit(self, study: Study, number: int, y: Shaped[np.ndarray, " N"]) -> PathOutputs:
+        """Return the fits of permutation ``number``, with targets ``y``, to the path and the folds of ``study``."""
+        path = study.path
         data = replace(study.data, train=replace(study.data.train, y=y))
         all_rows = np.ones(len(y), bool)
         subset = take_subset(data, all_rows, ~all_rows, restandardize=False)
         parent = f"{study.experiment.fingerprint} permutation {number} of {study.experiment.settings.seed}"
         experiment = replace(study.experiment, data=SubsetDataset(parent, subset))
-        permuted = replace(study, experiment=experiment, data=data, path=path)
+        permuted = replace(study, experiment=experiment, data=data)
         outputs: list[np.ndarray] = []
         support: list[np.ndarray] = []
 
@@ -90,25 +88,31 @@ class PermutedFold:
 
 
 class DirectFits:
-    """Fits of pooled linear models by the path solver, from features that are prepared once for all permutations."""
+    """Fits of pooled linear models by the path solver, from features that are prepared once where folds stay."""
 
     def __init__(self, study: Study):
         self.others = PathFits(study)  # for what the path solver does not certify
-        self.folds: dict[str, PermutedFold] = {}
-        experiment = study.experiment
         self.limits = self.others.limits
         with jax.enable_x64(True):
-            self.problem = build_problem(experiment, study.data)
-            self.target_type = study.data.target_task.target_dtype(np.float64)
-            for name, masks in study.subsets.items():
-                subset = study.take_subset(name)
-                batch = gather_rows(subset.data, experiment.settings.client_weighting)
+            self.problem = build_problem(study.experiment, study.data)
+        self.target_type = study.data.target_task.target_dtype(np.float64)
+        self.subsets = study.subsets
+        self.folds = self._prepare_folds(study)
+
+    def _prepare_folds(self, study: Study) -> dict[str, PermutedFold]:
+        """Return the folds of a study by name."""
+        folds = {}
+        for name, masks in study.subsets.items():
+            subset = study.take_subset(name)
+            with jax.enable_x64(True):
+                batch = gather_rows(subset.data, study.experiment.settings.client_weighting)
                 rows = PathRows.of_batch(self.problem, batch)
-                train = np.flatnonzero(masks.train)[np.asarray(batch.weight) > 0]
-                held_out = subset.x[subset.validation_rows].astype(np.float64)
-                x = np.ones((len(rows.x), len(held_out)))
-                x[: held_out.shape[1]] = held_out.T * self.problem.scale
-                self.folds[name] = PermutedFold(rows, train, x, masks.validation)
+            train = np.flatnonzero(masks.train)[np.asarray(batch.weight) > 0]
+            held_out = subset.x[subset.validation_rows].astype(np.float64)
+            x = np.ones((len(rows.x), len(held_out)))
+            x[: held_out.shape[1]] = held_out.T * self.problem.scale
+            folds[name] = PermutedFold(rows, train, x, masks.validation)
+        return folds
 
     @staticmethod
     def applies_to(study: Study) -> bool:
@@ -122,8 +126,10 @@ class DirectFits:
             batch = gather_rows(study.data, experiment.settings.client_weighting)
             return not experiment.objective.has_client_losses and has_path_solver(problem, batch)
 
-    def fit(self, number: int, y: Shaped[np.ndarray, " N"], path: RegularizationPath) -> PathOutputs:
-        """Return the fits of permutation ``number``, whose targets are ``y``."""
+    def fit(self, study: Study, number: int, y: Shaped[np.ndarray, " N"]) -> PathOutputs:
+        """Return the fits of permutation ``number``, with targets ``y``, to the path and the folds of ``study``."""
+        path = study.path
+        folds = self.folds if study.subsets is self.subsets else self._prepare_folds(study)
         objective, reg = self.problem.objective, self.problem.regularizer
         assert isinstance(objective, LinearModel)
         d = len(self.limits)
@@ -133,11 +139,11 @@ class DirectFits:
         outputs = np.empty((len(problems), len(y)))
         support = np.empty(len(problems))
         y = y.astype(self.target_type)
-        for name, fold in self.folds.items():
+        for name, fold in folds.items():
             rows = fold.rows._replace(y=y[fold.train])
             points = list(solve_rows(objective, rows, has_intercept, penalties, TOLERANCE))
             if len(points) < len(problems) or not all(point.certified for point in points):
-                return self.others.fit(number, y, path)
+                return self.others.fit(study, number, y)
             theta = np.stack([point.theta for point in points])
             if name == ALL_ROWS:
                 support[:] = (np.abs(theta[:, :d]) > self.limits).sum(axis=1)

@@ -49,6 +49,7 @@ from fcorun.studies.selection.folds import (
     holds_out_clients,
     list_marked_folds,
     name_held_out_clients,
+    split_by_fold,
     warn_about_classes,
 )
 from fcorun.studies.selection.path import build_paths, check_linear_model, weigh_features
@@ -194,7 +195,7 @@ def plan_selection(
     n_folds = options.folds or DEFAULT_FOLDS
     fold_seed = experiment.data.fold_seed(experiment.settings.seed)
     fold = assign_folds(data, n_folds, options.by, fold_seed)
-    folds = {f"fold{k + 1}": SubsetMasks(train=fold != k, validation=fold == k) for k in range(n_folds)}
+    folds = split_by_fold(fold)
     subsets, row_arrays = dict(folds), [fold]
     nested_folds = None
     if options.outer_folds is not None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,9 +61,10 @@ def test_any_algorithm_has_the_numbers_of_the_path_solver():
     planned = plan("reg=l1", keeps_strength=False, points=3)
     assert DirectFits.applies_to(planned.study)
     for number in (0, 1):
-        y = planned.exchanges.targets_of(number, planned.study.data.train.y, 0)
+        y = planned.exchanges.exchange(planned.study.data.train.y, number, 0)
         path = planned.path_of(y)
-        direct, general = (kind(planned.study).fit(number, y, path) for kind in (DirectFits, PathFits))
+        study = replace(planned.study, path=path)
+        direct, general = (kind(planned.study).fit(study, number, y) for kind in (DirectFits, PathFits))
         assert direct.outputs == pytest.approx(general.outputs, abs=2e-3)
         assert direct.support.tolist() == general.support.tolist()
         assert direct.support[0] == 0  # where the path begins
@@ -73,13 +75,13 @@ def test_all_exchanges_of_a_small_client_are_equally_likely():
     """Each order of three rows has one sixth of 3,000 permutations, by the exact enumeration, and no other client's."""
     y = np.arange(36.0)
     planned = plan("reg=none", keeps_strength=False)
-    exchanges = Exchanges([np.array([[0], [1], [2]])])
-    drawn = np.array([exchanges.targets_of(number, y, 0) for number in range(1, 3001)])
+    exchanges = Exchanges([np.array([[0], [1], [2]])], 36)
+    drawn = np.array([exchanges.exchange(y, number, 0) for number in range(1, 3001)])
     assert (drawn[:, 3:] == y[3:]).all()
     counts = [(drawn[:, :3] == order).all(axis=1).sum() for order in itertools.permutations(range(3))]
     assert sum(counts) == 3000
     assert np.abs(np.array(counts) - 500).max() < 5 * np.sqrt(500 * 5 / 6)
-    all_rows = [planned.exchanges.targets_of(number, y, 0) for number in range(1, 50)]
+    all_rows = [planned.exchanges.exchange(y, number, 0) for number in range(1, 50)]
     for start in (0, 12, 24):
         assert (np.sort(np.array(all_rows)[:, start : start + 12]) == y[start : start + 12]).all()
 
@@ -99,7 +101,7 @@ def test_groups_of_one_size_exchange_their_targets_as_wholes():
     write_rows(np.arange(36.0), g=group)
     planned = plan("reg=none", "data.group=g", "data.fold=null", folds=2)
     y = planned.study.data.train.y
-    drawn = np.array([planned.exchanges.targets_of(number, y, 0) for number in range(1, 60)])
+    drawn = np.array([planned.exchanges.exchange(y, number, 0) for number in range(1, 60)])
     for start in (0, 12, 24):
         assert (drawn[:, start + 6 : start + 12] == y[start + 6 : start + 12]).all()
         pairs = drawn[:, start : start + 6].reshape(-1, 2)
@@ -154,7 +156,67 @@ def test_without_a_strength_nothing_is_chosen(options, sentence):
 def test_diverged_fits_have_no_scores():
     planned = plan("reg=none")
     output = np.where(np.arange(36) == 3, np.nan, SCORE)
-    assert np.isnan(planned.scores.compute(planned.study.data.train.y, output, 4.0)).all()
+    assert np.isnan(planned.scores.compute(planned.study.data.train.y, planned.fold, output, 4.0)).all()
+
+
+def test_folds_of_classes_move_with_the_targets():
+    """A model without features has the accuracy of the majority in each permutation; each fold keeps its classes."""
+    write_rows(np.repeat(["yes", "no", "yes", "no"], 9))
+    planned = plan("data.task=binary", "data.fold=null", "reg=l1", "reg.strength=3", folds=3, n=30)
+    assert planned.moves_folds
+    result = planned.run()
+    assert (result.table == result.table[0]).all()
+    assert result.p_values == {"accuracy": 1, "auc": 1, "support": 1}
+    y = planned.study.data.train.y
+    moved = [(planned.exchanges.exchange(y, k, 0), planned.exchanges.exchange(planned.fold, k, 0)) for k in range(5)]
+    tables = [np.histogram2d(*pair, bins=(2, 3))[0] for pair in moved]
+    assert all((table == tables[0]).all() for table in tables)
+    assert len({fold.tobytes() for _, fold in moved}) == 5
+    write_rows(SCORE)
+    assert not plan("data.fold=null", "reg=l1", folds=3).moves_folds
+
+
+def test_few_arrangements_are_said():
+    """Two patients of each client have two visits, which can be exchanged or not: 2 * 2 * 2 arrangements."""
+    sizes = [2, 2, 3, 5]
+    group = np.concatenate([np.repeat([f"{site}{i}" for i in range(4)], sizes) for site in "abc"])
+    write_rows(np.arange(36.0), g=group)
+    planned = plan("reg=none", "data.group=g", "data.fold=null", folds=2, n=9)
+    assert planned.sentences[-1].startswith("12 of 36 rows exchange their targets, as 6 whole groups; the others have")
+    assert planned.warnings[0].startswith("the targets have 8 different arrangements only")
+    assert not plan("reg=none", "data.group=g", "data.fold=null", folds=2, n=7).warnings
+
+
+def test_accuracy_of_a_rare_class_is_said_to_mislead():
+    write_rows(np.where(np.arange(36) % 5 == 0, "yes", "no"))
+    planned = plan("data.task=binary", "reg=l1", "reg.strength=0.1")
+    assert planned.warnings == ["accuracy misleads here: predicting 'no' for every row has 0.7778"]
+
+
+def test_a_permutation_without_a_finite_fit_counts_against_the_observed_targets(monkeypatch):
+    planned = plan("reg=l1", keeps_strength=False, n=3)
+    choose, calls = planned.scores.choose, iter(range(4))
+    monkeypatch.setattr(type(planned.scores), "choose", lambda *a: choose(*a[1:]) if next(calls) != 2 else None)
+    monkeypatch.setattr(permute, "available_cores", lambda: 1)
+    result = planned.run()
+    assert np.isnan(result.table[2]).all()
+    assert "of 1 permutations is not defined" in result.warnings[0]
+
+
+@pytest.mark.parametrize(("overrides", "options", "sentence"), [
+    (("reg.strength=0.1",), {"points": 4}, "points= is of the strengths among which each permutation chooses"),
+    (("reg.strength=0.1",), {"range": [0.1, 1.0]}, "range= is of the strengths"),
+    (("metric=val_loss",), {}, "metric=val_loss: fcorun permute tests each score"),
+    (("threshold=0.1",), {}, "threshold=0.1: fcorun permute predicts the class of the larger")])  # fmt: skip
+def test_options_that_would_do_nothing_are_refused(overrides, options, sentence):
+    write_rows(np.where(SCORE > 0, "yes", "no"))
+    with fails(sentence):
+        plan("data.task=binary", "reg=l1", *overrides, **options)
+
+
+def test_another_seed_is_another_test():
+    first, second = (plan("reg=l1", f"seed={seed}").study.identity for seed in (0, 1))
+    assert first != second
 
 
 def test_what_cannot_be_permuted_is_refused():
