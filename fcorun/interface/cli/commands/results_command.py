@@ -133,9 +133,7 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
     problems = [key for key in runs.problem_keys(metric) if runs.frame[key].nunique(dropna=False) > 1]
     keys = [key for key in runs.varied_keys if key not in SEED_KEYS and key not in problems]
     headers = [
-        *problems,
-        "algo",
-        *keys,
+        *(key_header(runs, key) for key in (*problems, "algo", *keys)),
         *(metric_header(runs, name) for name in shown),
         "replicates",
         "lost",
@@ -151,7 +149,8 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
         cells += [str(method.estimates[name]) for name in shown]
         n_lost = sum(map(len, method.lost.values()))
         rows.append([*cells, str(method.estimates[metric].count), str(n_lost or ""), f"{method.bytes_up.mean:.4g}"])
-    out.print_table(headers, rows, [*problems, "algo"])
+    problem_headers = headers[: len(problems)]
+    out.print_table(headers, rows, [*problem_headers, "algo"])
     out.print(
         f"best by the mean of {metric}: {tail_caption(runs, shown)}; mean over replicates (Monte Carlo standard "
         "error); bytes up: of a replicate, all points of the algorithm counted"
@@ -167,7 +166,7 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
             has_unpaired = True
         rows.append([*cells, str(pair.difference.count), unpaired])
     if rows:
-        texts = [*problems, f"difference of {metric}"]
+        texts = [*problem_headers, f"difference of {metric}"]
         out.print_table([*texts, "mean (MC error)", "pairs", "unpaired"], rows, texts)
         out.print("differences replicate by replicate; the same replicates chose the best points, which favours "
                   "algorithms with more points")  # fmt: skip
