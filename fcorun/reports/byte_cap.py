@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError
+from fcorun.base.metrics import COUNTERS, INTEGER_COUNTERS
 from fcorun.base.records.record import Record
 from fcorun.reports.run_table import SEED_KEYS, RunTable, align_seeds
 
@@ -28,17 +29,21 @@ def cap_runs(runs: RunTable, records: Sequence[Record], cap: float, metric: str)
 
     In each replicate a method advances all its points on a problem together, those that diverged as well, until the
     last evaluation at which the bytes that they have sent up are at most the cap. In the table, ``tail_METRIC`` is
-    METRIC at that evaluation, and ``bytes_up`` what the run had sent. Runs that send nothing, such as baselines, have
-    their last evaluation. Raises UserError for a cap below the first evaluation after the start.
+    METRIC at that evaluation, and rounds, seconds and the other counters are those of that evaluation, or of the run's
+    end before it. The column ``cap`` says so, and final and best metrics are left out. Runs that send nothing, such as
+    baselines, have their last evaluation. Raises UserError for a cap below the first evaluation after the start.
 
     Args:
         records: the records of the runs, in their order.
         metric: the metric by which points are compared: the points on a problem are those that it compares.
     """
-    frame = runs.frame.copy()
-    names = [f"tail_{name}" for name in runs.tail_metrics]
-    at_cap = np.full((len(runs), len(names)), np.nan)
-    bytes_up = runs.column("bytes_up").copy()
+    import pandas as pd
+
+    rounds_column = "rounds_done" if "rounds" in runs.varied_keys else "rounds"
+    counters = {"round": rounds_column} | {name: name for name in COUNTERS[1:] if name in runs.frame}
+    metrics = {name: f"tail_{name}" for name in runs.tail_metrics}
+    columns = counters | metrics  # of the table, by the columns of metrics.csv
+    at_cap = pd.DataFrame(np.nan, index=runs.frame.index, columns=[*columns.values()])
     statuses = runs.frame["status"].tolist()
     seeds = [key for key in SEED_KEYS if key in runs.frame]
     silent: dict[str, None] = {}
@@ -47,7 +52,8 @@ def cap_runs(runs: RunTable, records: Sequence[Record], cap: float, metric: str)
         measured = [run for run in group.index if records[run].rows]
         if not measured:
             continue
-        aligned = align_seeds([records[run].rows for run in measured])
+        rows_of_runs = [records[run].rows for run in measured]
+        aligned = align_seeds(rows_of_runs)
         sent = np.fmax.accumulate(_read_column(aligned, "bytes_up"), axis=1)  # a run that has ended sends no more
         together = sent.sum(0)
         within = int(np.flatnonzero(together <= cap).max(initial=0))
@@ -64,13 +70,19 @@ def cap_runs(runs: RunTable, records: Sequence[Record], cap: float, metric: str)
             )
         elif within == len(together) - 1:
             below[algo] = max(below.get(algo, 0.0), float(together[-1]))
-        bytes_up[measured] = sent[:, within]
-        for run, rows in zip(measured, aligned, strict=True):
-            if statuses[run] == "done":
-                at_cap[run] = [rows[within].get(name, np.nan) for name in runs.tail_metrics]
-    frame[names] = at_cap
-    frame["bytes_up"] = bytes_up
+        last_round = aligned[0][within]["round"]
+        for run, rows in zip(measured, rows_of_runs, strict=True):
+            reached = [row for row in rows if row["round"] <= last_round][-1]
+            read = columns if statuses[run] == "done" else counters
+            at_cap.loc[run, [*read.values()]] = [reached.get(name, np.nan) for name in read]
+    for name in INTEGER_COUNTERS:
+        if name in counters:
+            at_cap[counters[name]] = at_cap[counters[name]].astype("Int64")
+    of_ends = [name for name in runs.frame if name.startswith(("final_", "best_"))]
+    frame = runs.frame.drop(columns=of_ends).assign(**at_cap, cap=cap)
     frame[["falling", "above"]] = np.nan  # of the ends of runs
+    if "resolution" in frame:  # a share of the objective
+        frame["resolution"] *= np.abs(frame["tail_objective"] / runs.column("final_objective"))
     remarks = []
     if silent:
         remarks.append(f"{', '.join(silent)}: no uploads, so that the cap does not bind: the last evaluation")

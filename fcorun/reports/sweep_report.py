@@ -214,7 +214,7 @@ def _warn_unresolved_gaps(runs: RunTable, metric: str) -> list[str]:
 
 def _warn_untrained_shared_model(runs: RunTable, metric: str) -> list[str]:
     """Return a line on algorithms with personal models that send nothing, if ``metric`` is of the shared model."""
-    personal_only = (runs.column("bytes_up") == 0) & (runs.column("final_personal_train_loss") > float("-inf"))
+    personal_only = (runs.column("bytes_up") == 0) & (runs.column("tail_personal_train_loss") > float("-inf"))
     algos = sorted(set(runs.frame["algo"][personal_only]))
     if not algos or metric.startswith(PERSONAL_PREFIX):
         return []

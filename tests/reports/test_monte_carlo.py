@@ -8,6 +8,7 @@ import pytest
 from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun import UserError, load_records
+from fcorun.base.metrics import COUNTERS
 from fcorun.base.records.sweep_settings import SweepSettings, save_settings
 from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table
@@ -167,6 +168,7 @@ def test_a_cap_counts_the_uploads_of_all_points_and_compares_there():
             row = next(row for row in record.rows if row["round"] == last)
             assert capped.tail_values("objective")[run] == row["objective"]
             assert capped.column("bytes_up")[run] == row["bytes_up"]
+            assert capped.column("rounds")[run] == row["round"]
         together = capped.frame.groupby(["algo", "seed"])["bytes_up"].sum()
         assert (together <= cap).all()
         assert any("centralized: no uploads" in remark for remark in remarks)
@@ -174,6 +176,24 @@ def test_a_cap_counts_the_uploads_of_all_points_and_compares_there():
     with pytest.raises(UserError, match=r"--cap bytes=300 is below the first evaluation of feddualavg: its 2 runs .* "
                                         r"320 bytes after 10 rounds; give a larger cap"):  # fmt: skip
         cap_runs(runs, records, 300.0, "objective")
+
+
+def test_a_row_of_a_capped_table_is_of_one_evaluation():
+    """Also that of a run that diverged later on, and of one that had ended before the others."""
+    for rate, rounds, status in ((0.1, 40, "done"), (0.2, 20, "done"), (0.4, 40, "diverged")):
+        rows = fake_rows(1 + rate, rounds=rounds, grads=5, gap=0.1)
+        fake_record(f"s/{rate}", fake_config(algo__client_lr=rate), rows, status)
+    assert main(["results", "s", "--cap", "bytes=650", "--metric", "objective", "--out", "t.csv"]) == 0
+    frame = pd.read_csv("t.csv").set_index("algo.client_lr")
+    assert not [name for name in frame if name.startswith(("final_", "best_"))]  # of the ends of the runs
+    assert frame["cap"].tolist() == [650.0] * 3
+    for rate, last in {0.1: 30, 0.2: 20, 0.4: 30}.items():  # together 8 * 3 bytes a round, and 8 * 2 from 20 on
+        row = next(row for row in load_records("s")[0].rows if row["round"] == last)
+        assert frame.loc[rate, "rounds"] == last
+        for name in [name for name in COUNTERS[1:] if name in row]:
+            assert frame.loc[rate, name] == row[name], name
+    assert frame.loc[0.1, "resolution"] == pytest.approx(1e-6 * frame.loc[0.1, "tail_objective"])
+    assert np.isnan(frame.loc[0.4, "tail_objective"])
 
 
 @pytest.mark.parametrize("text", ["1e6", "rounds=10", "bytes=many", "bytes=0", "bytes=nan"])
