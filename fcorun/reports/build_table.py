@@ -25,7 +25,7 @@ from fcorun.base.metrics import (
     is_baseline_row,
 )
 from fcorun.base.records.record import Record
-from fcorun.reports.run_table import DATA_SEED_KEYS, DataFrame, RunTable, is_number
+from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, DataFrame, RunTable, is_number
 
 _ENDS_WITH_DIGEST = re.compile(r" \([0-9a-f]{8}\)$")  # the names that ``load_configs`` tells apart
 _KINDS = ("final", "best", "tail")
@@ -104,12 +104,24 @@ def build_table(
         has_stopped=any(summary.get("stopped") and not summary.get("convergence") for summary in summaries),
         reads_files=any(config.get("data.path") or config.get("data.root") for config in configs),
         conditions=conditions or (),
+        seeds_of_data=_find_seeds_of_data(configs),
     )
     optima = [_read_optimum(summary, config) for summary, config in zip(summaries, configs, strict=True)]
     frame["above"] = _share_above_optimum(runs, optima)
     for key in runs.open_conditions:  # a baseline is run once for all cohorts
         frame[key] = frame[key].mask(runs.are_baselines())
     return runs
+
+
+def _find_seeds_of_data(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return the keys of seeds that take several values on each data set, from cohorts to data."""
+    values: dict[str, dict[str, set]] = {}
+    for config in configs:
+        seeds = values.setdefault(str(config.get("data.name")), {key: set() for key in SEED_KEYS})
+        for key in SEED_KEYS:
+            if key in config:
+                seeds[key].add(config[key])
+    return {data: [key for key in SEED_KEYS if len(seeds[key]) > 1] for data, seeds in values.items()}
 
 
 def _describe_run(record: Record, config: dict[str, Any], summary: dict[str, Any], root: Path | None) -> dict[str, Any]:

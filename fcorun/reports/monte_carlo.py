@@ -178,7 +178,7 @@ def estimate_pairs(runs: RunTable, metric: str, methods: Sequence[MethodMeans]) 
 
 def describe_lost(runs: RunTable, method: MethodMeans) -> list[str]:
     """Return a sentence for each status of lost replicates, which names them."""
-    keys = runs.varied_seeds
+    keys = runs.seeds_on(method.point["data"])
     conditions = [key for key in runs.condition_keys if runs.frame[key].nunique(dropna=False) > 1]
     (values,) = format_problems(runs.read_problems(conditions, [method.point["runs"]]), digits=15)
     total = len(method.point["runs"])

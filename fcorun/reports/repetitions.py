@@ -5,24 +5,24 @@ from typing import Any
 
 import numpy as np
 
-Replicate = tuple[Any, ...]  # the values of the keys of seeds that vary, None for a seed that changes nothing
+# the values of the keys of seeds that vary on the data of a run, from cohorts to data; None for a seed that changes
+# nothing
+Replicate = tuple[Any, ...]
 
 
 def group_repetitions(replicates: Sequence[Replicate]) -> list[list[int]]:
     """Return the positions of the replicates of each independent repetition.
 
     Runs on the same data with other cohorts are no independent repetitions of the data. Where seeds of data vary, each
-    is one repetition; else each seed of splits; else each seed of cohorts. The values of a replicate are in the order
-    of ``run_table.SEED_KEYS``, from cohorts to data.
+    is one repetition, also if a single one is left; else each seed of splits; else each seed of cohorts. The last value
+    of a replicate says which repetition it belongs to. Runs without seeds are repetitions each.
     """
+    if not all(replicates):
+        return [[position] for position in range(len(replicates))]
     groups: dict[Any, list[int]] = {}
-    for place in reversed(range(len(replicates[0]) if replicates else 0)):
-        groups = {}
-        for position, seeds in enumerate(replicates):
-            groups.setdefault(seeds[place], []).append(position)
-        if len(groups) > 1:
-            break
-    return [*groups.values()] or [[position] for position in range(len(replicates))]
+    for position, seeds in enumerate(replicates):
+        groups.setdefault(seeds[-1], []).append(position)
+    return [*groups.values()]
 
 
 def average_repetitions(values: Mapping[Replicate, float]) -> np.ndarray:

@@ -1,7 +1,7 @@
 """A table of runs, one a row; its points, with a band over seeds; and the best point of each algorithm."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -65,6 +65,8 @@ class RunTable:
             averages are the values at the last evaluation under it (``fcorun.reports.byte_cap``).
         conditions: the keys that a sweep has called conditions, of the world and not of a method: no point is chosen
             among their values.
+        seeds_of_data: by data set, the keys of seeds that vary among all runs on it, from cohorts to data: the last one
+            makes independent repetitions, also where a method has lost all runs but those of one value.
     """
 
     frame: DataFrame
@@ -76,6 +78,7 @@ class RunTable:
     has_stopped: bool = False
     reads_files: bool = False
     conditions: Sequence[str] = ()
+    seeds_of_data: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cap: float | None = None
 
     def __len__(self) -> int:
@@ -106,18 +109,25 @@ class RunTable:
         """The keys of seeds that vary, from cohorts to data."""
         return [key for key in SEED_KEYS if key in self.varied_keys]
 
+    def seeds_on(self, data: str) -> Sequence[str]:
+        """Return the keys of seeds that vary on a data set, from cohorts to data."""
+        return self.seeds_of_data.get(data, self.varied_seeds)
+
     @cached_property
     def replicates(self) -> list[Replicate]:
         """The replicate of each run. A baseline that draws nothing by ``seed`` is run once for all its values."""
         keys = self.varied_seeds
         if not keys:
             return [()] * len(self)
-        replicates = list(zip(*(column_values(self.frame[key]) for key in keys), strict=True))
+        keys_of_runs = [self.seeds_on(data) for data in self.frame["data"]]
+        columns = {key: column_values(self.frame[key]) for key in keys}
+        replicates = [tuple(columns[key][run] for key in own) for run, own in enumerate(keys_of_runs)]
         if "seed" in keys:
             others = [*self._point_keys, *(key for key in keys if key != "seed")]
             n_seeds = self.frame.groupby(others, dropna=False)["seed"].transform("nunique").to_numpy()
             for run in np.flatnonzero(self.are_baselines() & (n_seeds == 1)):  # others draw folds, or imputed values
-                replicates[run] = (None, *replicates[run][1:])
+                if "seed" in keys_of_runs[run]:
+                    replicates[run] = (None, *replicates[run][1:])
         return replicates
 
     def group_repetitions(self, runs: Sequence[int]) -> list[list[int]]:

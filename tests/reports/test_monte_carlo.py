@@ -14,6 +14,7 @@ from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table
 from fcorun.reports.byte_cap import cap_runs, read_cap
 from fcorun.reports.monte_carlo import Estimate, describe_lost, estimate_mean, estimate_methods, estimate_pairs
+from fcorun.reports.paired_tests import compare_pairs
 from fcorun.reports.run_table import RunTable
 
 COUNT = 12
@@ -120,7 +121,30 @@ def test_seeds_of_cohorts_on_one_data_set_are_no_replicates_of_the_data():
     assert estimate.mean == pytest.approx(values.mean())
     assert estimate.error == pytest.approx(values.mean(1).std(ddof=1) / np.sqrt(5))
     one_data_set = estimate_mean({(seed, 7): values[0, seed] for seed in range(8)})
-    assert one_data_set.error == pytest.approx(values[0].std(ddof=1) / np.sqrt(8))
+    assert one_data_set == Estimate(pytest.approx(values[0].mean()), pytest.approx(np.nan, nan_ok=True), 1)
+
+
+@pytest.mark.parametrize("status", ["diverged", "interrupted"])
+def test_the_runs_of_one_data_set_that_are_left_are_one_replicate(status):
+    """Six cohorts are no six data sets, also where a method has lost all runs of the others."""
+    for seed in range(6):
+        for data in range(2):
+            for algo, level in (("feddualavg", 1.0), ("fedmid", 2.0)):
+                end = status if (algo, data) == ("fedmid", 1) else "done"
+                settings = fake_config(algo, seed=seed, data__seed=data)
+                fake_record(f"s/{algo}-{seed}-{data}", settings, fake_rows(level + 0.1 * seed**2), end)
+        fake_record(f"s/other-{seed}", fake_config(data="other", seed=seed), fake_rows(1.0 + seed))
+    runs = build_table(load_records("s"))
+    methods = {(m.point["data"], m.point["algo"]): m for m in estimate_methods(runs, "objective")}
+    counts = {key: method.estimates["objective"].count for key, method in methods.items()}
+    # data whose seed does not vary repeat by cohorts
+    assert counts == {("lasso", "feddualavg"): 2, ("lasso", "fedmid"): 1, ("other", "feddualavg"): 6}
+    (pair,) = estimate_pairs(runs, "objective", [*methods.values()])
+    assert pair.difference == Estimate(pytest.approx(-1.25), pytest.approx(np.nan, nan_ok=True), 1)
+    tests = compare_pairs(runs, "objective")  # a point that diverged is in no pair
+    assert [(len(test.differences), test.p_value) for test in tests] == [(1, None)] * (status == "interrupted")
+    (sentence,) = describe_lost(runs, methods["lasso", "fedmid"])
+    assert f"6 of 12 replicates {status} (seed=0 data.seed=1, " in sentence
 
 
 def test_a_mean_is_written_to_the_second_digit_of_its_error():

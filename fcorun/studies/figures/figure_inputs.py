@@ -11,7 +11,7 @@ from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.pictures.layout import CurveStyle, escape_dollars
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.problem_values import fits_problem, format_problems, group_problems
-from fcorun.reports.run_table import SEED_KEYS, RunTable
+from fcorun.reports.run_table import RunTable
 from fcorun.studies.figures.spec import Figure
 
 
@@ -68,14 +68,14 @@ class FigureInputs:
         return notes
 
     def seeds_of(self, record: Record) -> tuple[Any, ...] | None:
-        """Return the value of each seed that varies among the runs; None if the run does not depend on them.
+        """Return the value of each seed that varies on the run's data; None if the run does not depend on them.
 
         The seed of cohorts of a baseline, which changes nothing, is None.
         """
-        varied = [key for key in SEED_KEYS if key in {*self.grid.varied_keys, *self.tuned.varied_keys}]
+        varied = self.tuned.seeds_on(record.flat_config.get("data.name", ""))
         is_baseline = is_baseline_row(record.rows[-1])
         draws_nothing = is_baseline or record.summary.get("drawn") is False
-        if not varied or (varied == ["seed"] and draws_nothing):
+        if not varied or ([*varied] == ["seed"] and draws_nothing):
             return None
         seeds = tuple(record.flat_config.get(key) for key in varied)
         return (None, *seeds[1:]) if is_baseline and varied[0] == "seed" else seeds
