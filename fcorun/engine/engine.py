@@ -12,6 +12,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.engine.clients import Devices
+from fcorun.engine.device_rows import DeviceRows
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.round import MessageShapes, Traffic
 from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
@@ -341,6 +342,11 @@ class Engine:
             state, segment, work, rounds_done = loop.run_to_evaluation(state, segment, work, rounds_done)
             loop.contribute_sums(state)
 
+    def put_rows_on_device(self) -> tuple[DeviceRows | None, dict[str, jax.Array]]:
+        """Return the arrays of the federation; one thread puts them on the device, for all batches."""
+        with self.programs.lock:
+            return self.federation.arrays
+
     def _start_loop(
         self, points: Sequence[Numbers], seeds: Sequence[int], state: PyTree, states: Sequence[RemoteStates] | None
     ) -> tuple[RunLoop, PyTree]:
@@ -348,8 +354,7 @@ class Engine:
         federation = self.federation
         n_shards = federation.data.train.n_hosts
         devices = Devices.for_runs(1 if federation.debug else self.devices, len(points), n_shards)
-        with self.programs.lock:  # one thread puts the arrays on the device
-            rows, extra = federation.arrays
+        rows, extra = self.put_rows_on_device()
         x, y = (None, None) if rows is None or federation.evaluates_blocks else (rows.x, rows.y)
         numbers, state = devices.shard_by_run((federation.stack_numbers(points), state))
         segments = Segments(

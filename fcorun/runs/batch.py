@@ -49,6 +49,7 @@ from fcorun.experiment.optimality_gap import (
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.runs.client_history import ClientHistory
 from fcorun.runs.job import Job, Progress, RunFollower, Start, Watcher, repeat_last
+from fcorun.runs.shared_cores import SharedCores
 
 # The division of runs into batches and over devices.
 #
@@ -176,17 +177,19 @@ class BatchContext:
 
     Attributes:
         traffic: the bytes sent in the runs of each seed.
+        cores: those that compute the batches.
         earlier_compile_seconds: the time that earlier runs of the same engine spent compiling.
         stop: set to make the threads save a checkpoint and end.
-        idle: set while one of the threads has no batch to run.
+        uses_idle_cores: whether jobs that a batch hands back may run on other cores.
     """
 
     engine: Engine
     traffic: dict[int, Traffic]
     watch: Watcher
+    cores: SharedCores
     earlier_compile_seconds: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
-    idle: threading.Event = field(default_factory=threading.Event)
+    uses_idle_cores: bool = False
 
 
 def run_with_oom_retry(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
@@ -207,7 +210,7 @@ def run_with_oom_retry(context: BatchContext, jobs: list[Job], width: int) -> li
             job.run_folder.log(f"memory did not suffice for {width} runs at once: {len(half)} at once")
         remaining = half
         while remaining:  # jobs that are handed back run in smaller programs, in this thread
-            own_context = replace(context, idle=threading.Event())
+            own_context = replace(context, uses_idle_cores=False)
             remaining = run_with_oom_retry(own_context, remaining, len(remaining))
     return []
 
@@ -216,13 +219,13 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
     """Run jobs as one program of ``width`` runs; repeats of the last job fill the program.
 
     A run that meets a target of ``stop`` is over, and its record complete. When at least half of the runs are over or
-    have diverged, or another thread is idle, the other jobs are handed back at their checkpoints to run in smaller
-    programs, if compiling these takes less time than they save.
+    have diverged, or a core is idle, the other jobs are handed back at their checkpoints to run in smaller programs, if
+    compiling these takes less time than they save.
     """
     engine, settings = context.engine, jobs[0].experiment.settings
     if width > engine.devices:
         width += -width % engine.devices  # so that each device has as many runs
-    with use_precision(engine.federation.precision):
+    with context.cores.take(engine.devices), use_precision(engine.federation.precision):
         points = repeat_last([job.experiment.numbers() for job in jobs], width)
         seeds = repeat_last([job.experiment.settings.seed for job in jobs], width)
         start = _resume(engine, jobs, points)
@@ -275,8 +278,8 @@ def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: i
         width: the number of runs of the program, ``n_jobs`` and their padding.
     """
     share_saved = 1 - alive / width
-    if context.idle.is_set() and alive >= _MIN_RUNS_TO_SPLIT:
-        share_saved = max(share_saved, 0.5)  # the idle thread takes half of the runs
+    if context.uses_idle_cores and context.cores.has_idle() and alive >= _MIN_RUNS_TO_SPLIT:
+        share_saved = max(share_saved, 0.5)  # the idle core takes half of the runs
     if n_jobs == 1 or alive == 0 or share_saved < 0.5:
         return False
     return share_saved * seconds_left > context.engine.programs.estimated_recompile_seconds

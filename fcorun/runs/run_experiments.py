@@ -27,6 +27,7 @@ from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
 from fcorun.runs.job import Job, Watcher
 from fcorun.runs.several_hosts import build_on_all_hosts, load_on_all_hosts
+from fcorun.runs.shared_cores import SharedCores
 
 
 def run_experiments(
@@ -72,26 +73,31 @@ def run_experiments(
     return [FittedRecord(path) for path in paths]
 
 
-def run_jobs(jobs: list[Job], watch: Watcher) -> None:
+def run_jobs(jobs: list[Job], watch: Watcher, cores: SharedCores | None = None) -> None:
     """Run jobs that differ in numbers only. Sets the ``end_status`` and ``error`` of each.
+
+    Args:
+        cores: those that the jobs share with others, which run in other threads; None: all of the machine.
 
     Raises UserError if no job could be started: bad data, a folder that cannot be written or holds another run.
     """
-    start = time.perf_counter()
     first = jobs[0].experiment
+    cores = cores or SharedCores()
     study = first.settings.strength_study
     if study and first.applies_regularizer and any(job.selection is None for job in jobs):
         raise UserError(f"`study.strength={study.strength}` chooses the strength of each run of a sweep: give `-m`, or "
                         "choose one with fcorun select")  # fmt: skip
     check_devices([first])
-    data = load_on_all_hosts(first) if isinstance(first.algo, Algorithm) else load_data(first)
+    with cores.set_up:
+        start = time.perf_counter()
+        data = load_on_all_hosts(first) if isinstance(first.algo, Algorithm) else load_data(first)
     if isinstance(first.algo, Baseline):
         first.algo.select_rows(data.train.offsets)  # refuses a client that does not exist, before any file is written
     with defer_interruption():
-        _claim_and_run(jobs, data, watch, start)
+        _claim_and_run(jobs, data, watch, start, cores)
 
 
-def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: float) -> None:
+def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: float, cores: SharedCores) -> None:
     """Claim the folders of jobs, run those that are not finished, and release the folders."""
     settings = jobs[0].experiment.settings
     claimed: list[Job] = []
@@ -126,7 +132,7 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
             watch.on_start(job, data, rounds_done)
             job.setup_seconds = time.perf_counter() - start
         for same_round in jobs_by_round.values():
-            execute(same_round, data, watch)
+            execute(same_round, data, watch, cores)
     except BaseException as error:
         unfinished = [job for job in claimed if not job.end_status and not job.adopt_finished_record()]
         for job in unfinished:
@@ -141,26 +147,44 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
         for job in claimed:
             has_tracker = not isinstance(job.experiment.tracker, NoTracker)
             if has_tracker and job.end_status in FINISHED_STATUSES:
-                log_to_tracker(job.experiment.tracker, FittedRecord(job.run_folder.path), job.run_folder)
+                with cores.set_up:  # a tracker may have one current run in a process
+                    log_to_tracker(job.experiment.tracker, FittedRecord(job.run_folder.path), job.run_folder)
 
 
-def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
+def execute(jobs: list[Job], data: FederatedData, watch: Watcher, cores: SharedCores) -> None:
     """Run jobs that differ in numbers only and start from the same round."""
     if jobs[0].experiment.settings.imputations:
         from fcorun.runs.pooled_fits import run_imputed
 
         for job in jobs:
-            run_imputed(job, data, watch)
+            with cores.set_up, cores.take(cores.count):
+                run_imputed(job, data, watch)
         return
-    jobs = [job for job in jobs if _resolve(job, data, watch)]
+    with cores.set_up:
+        jobs = [job for job in jobs if _resolve(job, data, watch)]
     if not jobs:
         return
     if isinstance(jobs[0].experiment.algo, Baseline):
         from fcorun.runs.pooled_fits import run_baseline
 
         for job in jobs:
-            run_baseline(job, data, watch)
+            with cores.take(1):
+                run_baseline(job, data, watch)
         return
+    with cores.set_up:
+        context, batches, n_threads = _set_up_batches(jobs, data, watch, cores)
+    if len(batches) > 1:
+        _run_in_threads(context, batches, n_threads)
+        return
+    remaining = batches[0]
+    while remaining:
+        remaining = run_with_oom_retry(context, remaining, len(remaining))
+
+
+def _set_up_batches(
+    jobs: list[Job], data: FederatedData, watch: Watcher, cores: SharedCores
+) -> tuple[BatchContext, list[list[Job]], int]:
+    """Build the engine of jobs, and divide them into batches; return what batches share, these, and their threads."""
     experiment = jobs[0].experiment
     settings = experiment.settings
     if settings.debug or current_hosts() is not None or data.train.stays_at_sites:
@@ -194,13 +218,10 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher) -> None:
             job.n_devices = n_devices
             job.n_hosts = hosts.count if hosts else 1
         traffic = {seed: build_traffic(engine.federation, engine.rounds, seed) for seed in seeds}
-        context = BatchContext(engine, traffic, watch, earlier_compile_seconds)
-    if len(batches) > 1:
-        _run_in_threads(context, batches, n_threads)
-        return
-    remaining = batches[0]
-    while remaining:
-        remaining = run_with_oom_retry(context, remaining, len(remaining))
+        if federation.algorithm.works_in_row_span and not is_serial:
+            with cores.take(cores.count):  # the decomposition of the rows limits the threads of BLAS
+                engine.put_rows_on_device()
+    return BatchContext(engine, traffic, watch, cores, earlier_compile_seconds), batches, n_threads
 
 
 @lru_cache(maxsize=2)
@@ -271,6 +292,7 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
 
 def _run_in_threads(context: BatchContext, batches: list[list[Job]], n_threads: int) -> None:
     """Run batches in ``n_threads`` threads. Jobs that are handed back are divided among the idle threads."""
+    context = replace(context, uses_idle_cores=True)
     width = max(len(batch) for batch in batches)
     waiting = [(batch, width) for batch in batches]
     running = set()
@@ -280,10 +302,7 @@ def _run_in_threads(context: BatchContext, batches: list[list[Job]], n_threads: 
                 while waiting and len(running) < n_threads:
                     batch, width = waiting.pop(0)
                     running.add(pool.submit(copy_context().run, run_with_oom_retry, context, batch, width))
-                if len(running) < n_threads:
-                    context.idle.set()
                 ended, running = wait_for_first(running)
-                context.idle.clear()
                 handed_back = [jobs for jobs in (future.result() for future in ended) if jobs]
                 n_pieces = (n_threads - len(running)) // max(
                     len(handed_back), 1

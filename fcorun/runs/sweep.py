@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,6 +53,7 @@ from fcorun.runs.finish import has_other_threshold
 from fcorun.runs.job import Job, SweepWatcher
 from fcorun.runs.run_experiments import run_jobs
 from fcorun.runs.several_hosts import run_follower
+from fcorun.runs.shared_cores import SharedCores
 
 
 @dataclass
@@ -384,14 +386,18 @@ def _report(points: Sequence[SweepPoint], folder: Path, options: SweepOptions, w
 
 
 def run_inline(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) -> None:
-    """Run the groups one after the other. Points that another process is computing are waited for at the end."""
+    """Run the groups side by side on the cores. Points that another process is computing are waited for at the end."""
     groups_to_run = list(groups)
+    is_debugged = any(point.experiment and point.experiment.settings.debug for group in groups for point in group)
+    cores = SharedCores()
     while groups_to_run:
+        calls = [partial(run_group, group, watch, cores) for group in groups_to_run]
+        ends_early = partial(_ends_by_failure, groups_to_run, options)
+        cores.run_side_by_side(calls, ends_early, one_by_one=is_debugged)
+        if ends_early():
+            return
         locked_groups = []
         for group in groups_to_run:
-            run_group(group, watch)
-            if options.fail_fast and any(point.error is not None for point in group):
-                return
             locked = [point for point in group if point.end_status == "locked"]
             if locked:
                 locked_groups.append(locked)
@@ -401,8 +407,17 @@ def run_inline(groups: PointGroups, options: SweepOptions, watch: SweepWatcher) 
             time.sleep(1)
 
 
-def run_group(group: list[SweepPoint], watch: SweepWatcher) -> None:
-    """Run points that differ in numbers and seed only. Sets the ``end_status`` and ``error`` of each."""
+def _ends_by_failure(groups: PointGroups, options: SweepOptions) -> bool:
+    """Return whether a point of these groups ended by an error, and ``fail_fast`` ends the sweep by it."""
+    return options.fail_fast and any(point.error is not None for group in groups for point in group)
+
+
+def run_group(group: list[SweepPoint], watch: SweepWatcher, cores: SharedCores | None = None) -> None:
+    """Run points that differ in numbers and seed only. Sets the ``end_status`` and ``error`` of each.
+
+    Args:
+        cores: those that the group shares with others, which run in other threads; None: all of the machine.
+    """
     jobs = {}
     for point in group:
         assert point.experiment is not None
@@ -410,7 +425,7 @@ def run_group(group: list[SweepPoint], watch: SweepWatcher) -> None:
         jobs[point.folder] = Job(point.experiment, run_folder, selection=point.selection)
     group_error: BaseException | None = None
     try:
-        run_jobs(list(jobs.values()), watch)
+        run_jobs(list(jobs.values()), watch, cores)
     except Exception as error:  # no job was started, because of the data or the folders
         group_error = error
     for point in group:

@@ -72,7 +72,7 @@ def _run_command(command_line: list[str]) -> None:
             return
     asks_help = not {"--help", "-h"}.isdisjoint(arguments)
     if arguments[0] in commands.COMMANDS:
-        if arguments[0] in commands.STUDIES and not asks_help:
+        if arguments[0] in commands.STUDIES and len(arguments) > 1 and not asks_help:
             _start_drawing_processes(arguments)
         sys.exit(commands.main(command_line))
     try:

@@ -15,7 +15,7 @@ COMMANDS = (
     *("plan", "site"),
 )
 
-STUDIES = ("select", "stability", "permute", "compare")  # draw many pictures
+STUDIES = ("select", "stability", "permute", "compare", "figure")  # draw many pictures
 
 
 def main(argv: Sequence[str]) -> int:

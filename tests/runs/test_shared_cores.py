@@ -1,0 +1,62 @@
+"""Groups of runs that are computed side by side: their order, and records as of one group after the other."""
+
+import threading
+import time
+
+import pytest
+from sweeps import run_sweep_command
+
+from fcorun import load_records
+from fcorun.runs import shared_cores, sweep
+from fcorun.runs.shared_cores import SharedCores
+
+
+def test_batches_have_cores_in_the_order_in_which_they_asked():
+    cores, order = SharedCores(2), []
+
+    def compute(name, n_cores):
+        with cores.take(n_cores):
+            order.append(name)
+
+    with cores.take(1):
+        assert cores.has_idle()
+        threads = []
+        for name, n_cores in (("all", 5), ("one", 1)):  # 5: of a machine with more devices
+            threads.append(threading.Thread(target=compute, args=(name, n_cores)))
+            threads[-1].start()
+            while len(cores._queue) < len(threads):
+                time.sleep(0.001)
+        assert order == []
+        assert not cores.has_idle()  # one is free, for which another batch waits
+    for thread in threads:
+        thread.join()
+    assert order == ["all", "one"]
+    assert cores.has_idle()
+
+
+def test_a_batch_that_fails_gives_its_cores_back():
+    cores = SharedCores(1)
+    with pytest.raises(MemoryError), cores.take(1):
+        raise MemoryError
+    assert cores.has_idle()
+
+
+def test_groups_side_by_side_leave_the_records_of_groups_one_by_one(monkeypatch):
+    axes = ("algo=feddualavg,fedmid", "rounds=4", "hydra.launcher.pictures=false", "report=false")
+    monkeypatch.setattr(sweep, "SharedCores", lambda: SharedCores(2))
+    files = []
+    for folder, at_once in (("one_by_one", 1), ("side_by_side", 2)):
+        meeting, run_jobs = threading.Barrier(at_once), sweep.run_jobs
+
+        def run_when_all_are_there(*arguments, meeting=meeting, run_jobs=run_jobs):
+            meeting.wait(60)
+            run_jobs(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shared_cores, "_CALLS_AT_ONCE", at_once)
+            patch.setattr(sweep, "run_jobs", run_when_all_are_there)
+            assert run_sweep_command(*axes, f"hydra.sweep.dir={folder}") == 0
+        records = load_records(folder)
+        assert len(records) == 2
+        files.append([(record.folder.name, (record.folder / "solution.npz").read_bytes()) for record in records])
+    assert files[0] == files[1]
