@@ -38,7 +38,7 @@ from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import best_curves, structure
-from fcorun.reports.pictures.layout import add_legend, make_figure, pt, render_figure, style_context
+from fcorun.reports.pictures.layout import add_legend, make_figure, pt, render_formats, style_context
 from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable, average_runs, describe_band, seed_band, seeds_agree
 from fcorun.reports.unfinished import warn_unfinished
 from fcorun.studies.figures import claims
@@ -375,7 +375,8 @@ def _draw(inputs: FigureInputs, stamp: str, style: str) -> dict[str, bytes]:
             raise UserError("its runs measured nothing to draw")
         if stamp:
             picture.text(0.995, -0.005, stamp, ha="right", va="top", color="#D55E00", style="italic")
-        return {f"figure.{format}": render_figure(picture, format) for format in ("png", "pdf")}
+        contents = render_formats(picture, ("png", "pdf"))
+    return {f"figure.{format}": content for format, content in contents.items()}
 
 
 def _tabulate_best(inputs: FigureInputs) -> DataFrame:
