@@ -171,8 +171,9 @@ class Federation:
         if faults.has_liars:
             with_counts = []
             for point in points:
-                n_liars = float(replace(faults, **point["faults"]).count_liars(n_clients))
-                with_counts.append(point | {"faults": point["faults"] | {"liars": n_liars}})
+                of_faults = point.get("faults", {})
+                n_liars = float(replace(faults, **of_faults).count_liars(n_clients))
+                with_counts.append(point | {"faults": of_faults | {"liars": n_liars}})
             points = with_counts
         return jax.tree.map(lambda *v: jax.device_put(np.asarray(v, self.precision)), *points)
 
@@ -322,11 +323,13 @@ class Federation:
         """Return the parts of a round of one run, from its ``draws``; ``whole`` is the data of all clients, or None."""
         algorithm, problem = self.bind(numbers)
         weights = draws.weights.astype(self.precision)  # before a division, lest float64 keep seven digits
-        share, faults = draws.cohort_share.astype(self.precision), draws.faults
-        if faults is not None and faults.present is not None:  # the weight of those that drop out goes to the others
-            of_cohort = weights.sum()
-            weights = jnp.where(faults.present, weights, 0)
-            share = share * (weights.sum() / of_cohort)
+        share = draws.cohort_share.astype(self.precision)
+        faults = replace(self.schedule.faults, **numbers.get("faults", {}))
+        faults_of_cohort = None if draws.faults is None else faults.find_in_cohort(draws.faults)
+        if faults_of_cohort is not None and faults_of_cohort.present is not None:
+            total = weights.sum()  # the weight of those that drop out goes to the others
+            weights = jnp.where(faults_of_cohort.present, weights, 0)
+            share = share * (weights.sum() / total)
         client_numbers = self._device_numbers
         if not self.full_participation:
             index = draws.cohort if draws.state_index is None else draws.state_index
@@ -342,8 +345,8 @@ class Federation:
             server_problem=replace(problem.for_side("server"), share=share),
             channels=self.channels.with_numbers(numbers),
             aggregate=replace(self.aggregate, **numbers.get("aggregate", {})),
-            faults=replace(self.schedule.faults, **numbers.get("faults", {})),
-            fault_draws=faults,
+            faults=faults,
+            faults_of_cohort=faults_of_cohort,
             links=self.links,
             schedule=self.schedule,
             clients=jnp.asarray(draws.cohort),

@@ -29,7 +29,7 @@ from fcorun.methods.communication.contracts import (
     RoundState,
     Topology,
 )
-from fcorun.methods.communication.faults import FaultDraws, Faults, NoFaults
+from fcorun.methods.communication.faults import CohortFaults, Faults, NoFaults
 from fcorun.methods.problem.operation_counts import count_operations
 from fcorun.methods.problem.problem import Problem, Vector, fold_key, wrap_key
 
@@ -109,31 +109,38 @@ class Traffic:
     frozen: bool = False
     sending_rounds: int | None = None
     sizes_of_round: Callable[[int, tuple[int, ...], tuple[int, ...]], tuple] | None = None
-    totals: dict[MessageBytes, dict[str, np.ndarray]] = field(default_factory=dict, compare=False, repr=False)
+    totals: dict[tuple[MessageBytes, float], dict[str, np.ndarray]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     times: dict[MessageBytes, dict[str, np.ndarray]] = field(default_factory=dict, compare=False, repr=False)
 
-    def bytes_after(self, rounds: int, sizes: MessageBytes, counted: int = 0) -> dict[str, int]:
+    def bytes_after(
+        self, rounds: int, sizes: MessageBytes, counted: int = 0, dropout: float | None = None
+    ) -> dict[str, int]:
         """Return the byte counters after ``rounds`` rounds of messages of these sizes.
 
-        ``counted`` are the bytes of broadcasts to all clients in these rounds that the downlink has counted.
+        Args:
+            counted: the bytes of broadcasts to all clients in these rounds that the downlink has counted.
+            dropout: the run's ``Faults.dropout_threshold``; None: that of the schedule's faults.
         """
-        if sizes not in self.totals:  # by counter, before and after each round
+        threshold = self.schedule.faults.dropout_threshold if dropout is None else dropout
+        if (sizes, threshold) not in self.totals:  # by counter, before and after each round
             schedule = self.schedule
             all_clients = schedule.cohort_size == len(schedule.sizes)
             is_even = self.sizes_of_round is None and (all_clients or not self.topology.bytes_depend_on_cohort)
             is_even = is_even and not (self.topology.redraws_links or schedule.faults.drops_out)
-            first = self._round_bytes(0, sizes)
+            first = self._round_bytes(0, sizes, threshold)
             if self.frozen:
                 first = dict.fromkeys(first, 0)
             if self.frozen or is_even:
                 totals_of = {name: np.arange(self.rounds + 1) * count for name, count in first.items()}
             else:
-                by_round = [self._round_bytes(number, sizes) for number in range(self.rounds)]
+                by_round = [self._round_bytes(number, sizes, threshold) for number in range(self.rounds)]
                 totals_of = {name: np.cumsum([0, *(counts[name] for counts in by_round)]) for name in first}
-            self.totals[sizes] = totals_of
+            self.totals[sizes, threshold] = totals_of
         if self.sending_rounds is not None:
             rounds = min(rounds, self.sending_rounds)
-        totals = {name: int(total[rounds]) for name, total in self.totals[sizes].items()}
+        totals = {name: int(total[rounds]) for name, total in self.totals[sizes, threshold].items()}
         totals["bytes_down"] += counted
         return totals
 
@@ -190,8 +197,8 @@ class Traffic:
             durations.append(seconds.reshape(-1, cohort_size).max(axis=1))
         return {"simulated_seconds": np.cumsum([0.0, *np.concatenate(durations or [np.zeros(0)])])}
 
-    def _round_bytes(self, number: int, sizes: MessageBytes) -> dict[str, int]:
-        """Return the bytes of a round, counted from 0."""
+    def _round_bytes(self, number: int, sizes: MessageBytes, threshold: float) -> dict[str, int]:
+        """Return the bytes of a round, counted from 0, with this ``Faults.dropout_threshold``."""
         if self.sizes_of_round is not None:
             uploads, broadcasts = self.sizes_of_round(number, sizes.uploads, sizes.broadcasts)
             sizes = sizes._replace(uploads=uploads, broadcasts=broadcasts, edge_broadcast=broadcasts[-1])
@@ -200,7 +207,7 @@ class Traffic:
         faults = self.schedule.faults
         if not faults.drops_out:
             return counts
-        present = cohort[self.schedule.draw_present(np.array([number]), cohort[None])[0]]
+        present = cohort[self.schedule.draw_present(np.array([number]), cohort[None], threshold)[0]]
         of_present = self.topology.round_bytes(present, links, sizes)
         return {
             name: count if name.endswith("down") and not faults.drops_before else of_present[name]
@@ -259,8 +266,7 @@ class Round:
         client_rows: all rows of each client, (S, L) with -1 for none, where whole data are used and must be gathered.
         frozen: whether the server's model is fixed, so that nothing is sent.
         faults: how clients drop out and lie, with the number of liars.
-        fault_draws: the faults of the cohort's clients; None: all are honest and present. Those who drop out have the
-            weight 0.
+        faults_of_cohort: the faults of the cohort's clients; None: none. Those who drop out have the weight 0.
         sum_row_shares: returns how much the rows of a client count in its message, given the problem, the model that
             the client received, its data and its number; None: nobody asks.
     """
@@ -283,7 +289,7 @@ class Round:
     compute_cohort: CohortFunction
     aggregate: AggregationRule = field(default_factory=WeightedMean)
     faults: Faults = field(default_factory=NoFaults)
-    fault_draws: FaultDraws | None = None
+    faults_of_cohort: CohortFaults | None = None
     frozen: bool = False
     sum_row_shares: Callable[[Problem, Vector, LocalData, jax.Array], PyTree] | None = None
 
@@ -313,9 +319,9 @@ class Round:
 
     def keep_without_uploads(self, new: PyTree, old: PyTree) -> PyTree:
         """Return what the server has after the round: the ``old`` values if all clients of the cohort drop out."""
-        if self.fault_draws is None or self.fault_draws.present is None:
+        if self.faults_of_cohort is None or self.faults_of_cohort.present is None:
             return new
-        has_uploads = self.fault_draws.present.any()
+        has_uploads = self.faults_of_cohort.present.any()
         return jax.tree.map(lambda n, o: jnp.where(has_uploads, n, o), new, old)
 
     def contraction(self, messages: PyTree) -> Any:
@@ -368,7 +374,7 @@ class Round:
             client_rows=self.client_rows,
             client=self.clients,
             sender=sender,
-            fault=self.fault_draws,
+            fault=self.faults_of_cohort,
         )
 
     def local_data(
@@ -540,8 +546,8 @@ class RoundExchange(Exchange):
             (upload, state), work = count_operations(
                 lambda: local(problem, copy_tree(broadcast_of(sender)), state, data)
             )
-            if fault is not None and fault.liar_rank is not None:
-                upload, memory = self._lie_if(fault.liar_rank < parts.faults.liars, upload, memory, key_bits)
+            if fault is not None and fault.lies is not None:
+                upload, memory = self._lie_if(fault.lies, upload, memory, key_bits)
             if sends and type(uplink).send is not Identity.send and not parts.frozen:
                 upload, own_memory = uplink.send(upload, copy_tree(memory[self.index]), wrap_key(key_bits))
                 memory = _replace_memory(memory, own_memory, self.index)

@@ -304,25 +304,32 @@ class Schedule:
         if not self.faults.acts:
             return None
         return FaultDraws(
-            present=self.draw_present(numbers, cohorts) if self.faults.drops_out else None,
+            dropout_level=self._draw_dropout_levels(numbers, cohorts) if self.faults.drops_out else None,
             liar_rank=self.liar_ranks[cohorts].astype(np.int32) if self.faults.has_liars else None,
         )
 
-    def draw_present(self, numbers: np.ndarray, cohorts: np.ndarray) -> np.ndarray:
-        """Draw which clients of cohorts (T, S) do not drop out of the rounds ``numbers`` (T,), bool (T, S)."""
+    def draw_present(self, numbers: np.ndarray, cohorts: np.ndarray, threshold: float) -> np.ndarray:
+        """Draw which clients of cohorts (T, S) do not drop out of the rounds ``numbers`` (T,), bool (T, S).
+
+        ``threshold`` is the ``Faults.dropout_threshold`` of the run.
+        """
+        return self._draw_dropout_levels(numbers, cohorts) >= np.float32(threshold)
+
+    def _draw_dropout_levels(self, numbers: np.ndarray, cohorts: np.ndarray) -> np.ndarray:
+        """Draw the levels of clients of cohorts (T, S) in the rounds ``numbers`` (T,), float32 (T, S)."""
         n_clients = len(self.sizes)
         if self.absences is not None:
             is_absent = np.isin(numbers[:, None] * n_clients + cohorts, self.absences @ [n_clients, 1])
-            return ~is_absent
+            return np.where(is_absent, np.float32(0), np.float32(1))
         in_rounds = np.broadcast_to(numbers[:, None], cohorts.shape).ravel()
         states = random_streams.stream_states(_DROPOUTS, self.seed, in_rounds, self.client_keys(cohorts.ravel()))
         uniforms = random_streams.draw_uniforms(states, 1).reshape(cohorts.shape)
-        return uniforms >= self._dropout_of_clients[cohorts]
+        return self.faults.dropout_levels(uniforms, cohorts, self._unreliability).astype(np.float32)
 
     @cached_property
-    def _dropout_of_clients(self) -> np.ndarray:
-        """The probability that a client drops out of a round, (M,)."""
-        return self.faults.dropout_of_clients(self._rank_clients(_UNRELIABLE))
+    def _unreliability(self) -> np.ndarray:
+        """The place of each client in the order in which clients become unreliable, (M,)."""
+        return self._rank_clients(_UNRELIABLE)
 
     @cached_property
     def liar_ranks(self) -> np.ndarray:

@@ -539,7 +539,8 @@ class RunFollower:
                 traffic = self.traffic[run.experiment.settings.seed]
                 traffic.check_gradients(snapshot.round, int(snapshot.work[index][0]))
                 counted = counted_broadcast_bytes(federation, snapshot.state, index)
-                costs |= traffic.bytes_after(snapshot.round, run.message_bytes, counted)
+                dropout = self.points[index].get("faults", {}).get("dropout")
+                costs |= traffic.bytes_after(snapshot.round, run.message_bytes, counted, dropout)
                 costs |= traffic.times_after(snapshot.round, run.message_bytes)
             row = run.add_snapshot(snapshot, index, costs, snapshot.seconds / len(self.runs))
             self.on_row(run, row)

@@ -208,8 +208,8 @@ def check_fault_bytes(case: CommunicationCase) -> None:
     draws = federation.draw_rounds(0, 0, 5)
     is_present = np.ones(draws.cohort.shape, bool)
     faults = federation.schedule.faults
-    if draws.faults is not None and draws.faults.present is not None:
-        is_present = draws.faults.present
+    if draws.faults is not None and draws.faults.dropout_level is not None:
+        is_present = draws.faults.dropout_level >= np.float32(faults.dropout_threshold)
     n_receivers = is_present.sum() if faults.drops_before else is_present.size
     expected = {
         "bytes_up": is_present.sum() * sum(sizes.uploads),
@@ -225,10 +225,11 @@ def check_run_without_faults(case: CommunicationCase) -> None:
     skip_unless(off, "it has no number that turns it off")
     with_none = CommunicationCase(case.section, case.name, (*case.overrides, *off)).run
     without = algorithms.AlgorithmCase(with_none.name)
-    pairs = zip(snapshots(with_none.config()), snapshots(without.config()), strict=True)
+    double = "precision=float64"
+    pairs = zip(snapshots(with_none.config(double)), snapshots(without.config(double)), strict=True)
     for of_case, of_none in pairs:
         for name, value in of_none.solution.items():
-            require_close(f"'{name}' without faults,", of_case.solution[name], value, rtol=0, atol=0)
+            require_close(f"'{name}' without faults,", of_case.solution[name], value, rtol=1e-12, atol=1e-14)
 
 
 # ---------------------------------------------------------------- runs with any of them

@@ -22,15 +22,27 @@ from fcorun.methods.communication.tree import Tree
 
 
 class FaultDraws(NamedTuple):
-    """The faults of the clients of rounds, with leading axes T, S; in a round, S; at a client, none.
+    """The draws of faults of the clients of rounds, (T, S).
 
     Attributes:
-        present: whether the client does not drop out; None: nobody does.
+        dropout_level: a client drops out where ``Faults.dropout_threshold`` is above its level, float32; None: nobody.
         liar_rank: the client's place in the order in which clients become liars, 0, 1, ...; None: nobody lies.
     """
 
-    present: Any = None
+    dropout_level: Any = None
     liar_rank: Any = None
+
+
+class CohortFaults(NamedTuple):
+    """The faults of the clients of a round, (S,), or of one of them, ().
+
+    Attributes:
+        present: whether the client does not drop out; None: nobody does.
+        lies: whether the client lies; None: nobody does.
+    """
+
+    present: Any = None
+    lies: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +65,13 @@ class Faults(PluginBase, ABC):
 
     @property
     def drops_out(self) -> bool:
-        """True if clients may drop out of rounds."""
+        """True if clients may drop out of rounds, with whatever number of a grid."""
         return False
+
+    @property
+    def dropout_threshold(self) -> Any:
+        """The number, perhaps a traced one, above whose ``dropout_levels`` a client stays in the round."""
+        return 0.0
 
     @property
     def drops_before(self) -> bool:
@@ -73,12 +90,15 @@ class Faults(PluginBase, ABC):
         """
         return
 
-    def dropout_of_clients(self, unreliability: np.ndarray) -> np.ndarray:
-        """Return the probability that a client drops out of a round, (M,).
+    def dropout_levels(self, uniforms: np.ndarray, clients: np.ndarray, unreliability: np.ndarray) -> np.ndarray:
+        """Return the level of each client of T rounds, of which it drops out if the threshold is above, (T, S).
 
-        ``unreliability`` has the place of each client in the order in which clients become unreliable, (M,).
+        Args:
+            uniforms: a number between 0 and 1 for each of them, (T, S).
+            clients: their numbers, (T, S).
+            unreliability: the place of each of M clients in the order in which clients become unreliable, (M,).
         """
-        return np.zeros(len(unreliability))
+        return uniforms
 
     def find_absences(self, clients: Sequence[str], rounds: int) -> np.ndarray | None:
         """Return the numbers of rounds, from 0, and of clients that drop out of them, (N, 2); None: they are drawn.
@@ -94,6 +114,12 @@ class Faults(PluginBase, ABC):
     def count_liars(self, n_clients: int) -> int:
         """Return the number of clients that lie: those of the least ranks."""
         return 0
+
+    def find_in_cohort(self, draws: FaultDraws) -> CohortFaults:
+        """Return the faults of a cohort in a round, given their draws (S,). The function is traced."""
+        if draws.dropout_level is None:
+            return CohortFaults()
+        return CohortFaults(draws.dropout_level >= jnp.asarray(self.dropout_threshold, jnp.float32))
 
     def client_memory(self, uploads: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
         """Return the initial memory of a liar for each exchange of a round, given the shapes of uploads."""
@@ -137,7 +163,7 @@ class Dropout(Faults):
     source = "textbook"
     usual_dropout: ClassVar[float] = 0.1
 
-    dropout: Annotated[float | list[float] | None, "fixed in a program"] = None
+    dropout: float | list[float] | None = None
     unreliable: Annotated[Fraction, "fixed in a program"] = 1.0
     when: Literal["before", "within"] = "before"
     trace: PathOption | None = None
@@ -147,7 +173,7 @@ class Dropout(Faults):
         return True
 
     @property
-    def chances(self) -> float | list[float]:
+    def rate(self) -> float | list[float]:
         """The probability that a client drops out of a round, or the probability of each client."""
         if self.dropout is None:
             return self.usual_dropout if self.trace is None else 0.0
@@ -155,7 +181,11 @@ class Dropout(Faults):
 
     @property
     def drops_out(self):
-        return bool(self.chances) or self.trace is not None
+        return self.dropout is not None or self.trace is not None or self.usual_dropout > 0
+
+    @property
+    def dropout_threshold(self):
+        return 0.5 if self.trace is not None or isinstance(self.dropout, list) else self.rate
 
     @property
     def drops_before(self):
@@ -169,7 +199,7 @@ class Dropout(Faults):
             raise UserError(f"{section} is about clients that send to a server in rounds, which `topology="
                             f"{names['topology']}` has not: leave one of them out")  # fmt: skip
         self._check_dropout()
-        if not self.drops_out:
+        if self.trace is None and not np.any(self.rate):
             return
         if not algo.traits.partial:
             raise UserError(f"`algo={names['algo']}` needs all clients in every round, so that none may drop out: "
@@ -188,10 +218,10 @@ class Dropout(Faults):
 
     def _check_dropout(self) -> None:
         """Refuse probabilities outside of 0 and 1, or beside a trace. Raises UserError."""
-        for chance in np.atleast_1d(self.chances):
-            if not 0 <= chance <= 1:
-                raise UserError(f"`faults.dropout={chance:g}` is no probability: give a number between 0 and 1")
-        if self.trace is not None and np.any(self.chances):
+        for rate in np.atleast_1d(self.rate):
+            if not 0 <= rate <= 1:
+                raise UserError(f"`faults.dropout={rate:g}` is no probability: give a number between 0 and 1")
+        if self.trace is not None and np.any(self.rate):
             raise UserError("`faults.trace` says who drops out of which round: leave `faults.dropout` out")
         if isinstance(self.dropout, list) and self.unreliable < 1:
             raise UserError("`faults.dropout` has the probability of each client: leave `faults.unreliable` out")
@@ -200,7 +230,8 @@ class Dropout(Faults):
         if isinstance(self.dropout, list) and len(self.dropout) != len(clients):
             raise UserError(f"`faults.dropout` has {len(self.dropout)} probabilities, and the data have {len(clients)} "
                             "clients: give one for each")  # fmt: skip
-        if self.dropout_of_clients(np.arange(len(clients))).min() == 1:
+        n_reliable = len(clients) - self._count_unreliable(len(clients))
+        if np.min(self.rate) == 1 and not n_reliable:
             raise UserError("`faults.dropout` lets all clients drop out of every round, and the server learns nothing: "
                             "give a probability below 1")  # fmt: skip
         if self.trace is None:
@@ -215,11 +246,15 @@ class Dropout(Faults):
                             "learns nothing: leave rows out")  # fmt: skip
         return absences
 
-    def dropout_of_clients(self, unreliability):
+    def _count_unreliable(self, n_clients: int) -> int:
+        """Return the number of clients that may drop out."""
+        return round(self.unreliable * n_clients)
+
+    def dropout_levels(self, uniforms, clients, unreliability):
         if isinstance(self.dropout, list):
-            return np.array(self.dropout)
-        n_unreliable = round(self.unreliable * len(unreliability))
-        return np.where(unreliability < n_unreliable, self.chances, 0.0)
+            return np.where(uniforms < np.array(self.dropout)[clients], 0.0, 1.0)
+        is_unreliable = unreliability[clients] < self._count_unreliable(len(unreliability))
+        return np.where(is_unreliable, np.minimum(uniforms, 1 - 2.0**-24), 1.0)  # below 1 in float32, too
 
     def _read_trace(self, clients: Sequence[str]) -> np.ndarray:
         """Return the numbers of rounds and of clients in the rows of the trace, (N, 2)."""
@@ -312,6 +347,10 @@ class Liars(Dropout):
         if isinstance(self.liars, list):
             return len(set(self.liars))
         return round(self.liars * n_clients if self.liars < 1 else self.liars)
+
+    def find_in_cohort(self, draws):
+        # in a program, ``liars`` is the number of them, of ``count_liars``
+        return super().find_in_cohort(draws)._replace(lies=draws.liar_rank < self.liars)
 
     def client_memory(self, uploads):
         return tuple(jax.tree.map(self.initial_memory, upload) for upload in uploads)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from helpers import engine_of, fails, identity, small, verify
 
+from fcorun import grid, run, run_grid
 from fcorun.base.system.machine import use_precision
 from fcorun.engine.engine import build_traffic, message_bytes
 from fcorun.experiment.configuration.search_path import find_choices
@@ -117,7 +118,7 @@ def test_lies_are_those_of_a_loop_by_hand(options, send):
 
 
 def test_faults_have_streams_of_their_own():
-    """Cohorts and batches are those without faults; more dropouts and liars include the fewer; rates are met."""
+    """Cohorts and batches are those without faults; draws do not depend on the algorithm and numbers; rates are met."""
     options = ("data.clients=400", "clients_per_round=200", "rounds=50")
     plain = engine_of(small(*FEDAVG, *options)).federation.draw_rounds(3, 0, 50)
     draws = {}
@@ -128,13 +129,13 @@ def test_faults_have_streams_of_their_own():
         draws[share] = federation.draw_rounds(3, 0, 50)
         assert np.array_equal(draws[share].cohort, plain.cohort)
         assert np.array_equal(draws[share].rows, plain.rows)
-        assert abs((1 - draws[share].faults.present.mean()) - share) < 0.015
+        assert abs((draws[share].faults.dropout_level < share).mean() - share) < 0.015
         assert federation.stack_numbers([prepare(config).numbers()])["faults"]["liars"] == 400 * share
     few, many = draws[0.1].faults, draws[0.3].faults
-    assert (few.present >= many.present).all()
+    assert np.array_equal(few.dropout_level, many.dropout_level)
     assert np.array_equal(few.liar_rank, many.liar_rank)
     other_rounds = engine_of(config).federation.draw_rounds(3, 20, 5).faults
-    assert np.array_equal(other_rounds.present, many.present[20:25])
+    assert np.array_equal(other_rounds.dropout_level, many.dropout_level[20:25])
 
 
 def test_bytes_and_work_are_those_of_what_was_done(tmp_path):
@@ -210,3 +211,17 @@ def test_identities():
     without = {key: values for key, values in config.items() if key != "faults"}
     assert prepare(without).identity == prepare(config).identity
     assert identity("algo=fedavg", "faults=sign_flip") != identity("algo=fedavg")
+
+
+@pytest.mark.slow
+def test_dropouts_and_liars_of_a_grid_are_one_program(tmp_path):
+    """Runs of a grid have the solutions and the bytes of single runs."""
+    base = small("faults=sign_flip", "faults.dropout=0", "faults.liars=0")
+    points = grid(base, {"faults.dropout": [0.0, 0.4], "faults.liars": [0.2]})
+    assert len({prepare(point).batch_key for point in points}) == 1
+    together = run_grid(points, [tmp_path / f"grid{g}" for g in range(len(points))])
+    for number, (record, point) in enumerate(zip(together, points, strict=True)):
+        alone = run(point, tmp_path / f"{number}")
+        assert [row["bytes_up"] for row in record.rows] == [row["bytes_up"] for row in alone.rows]
+        np.testing.assert_allclose(record.rows[-1]["objective"], alone.rows[-1]["objective"], rtol=1e-5)
+    assert together[1].rows[-1]["bytes_up"] < together[0].rows[-1]["bytes_up"]
