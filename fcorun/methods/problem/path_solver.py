@@ -160,7 +160,7 @@ def solve_rows(
     The first minimum is approached along a path of its own: from 0 it takes several times as long where few of many
     features remain.
     """
-    state = _PathState(objective, rows, has_intercept, tolerance)
+    state = _PathState(objective, rows, has_intercept, tolerance, CautiousSignSearch)
     state.approach(penalties[0])
     for penalty in penalties:
         excess = state.find_minimum(penalty)
@@ -213,11 +213,20 @@ class _PathState:
         goal: the excess at which a point is certified.
         l1: that of the last penalty, (p,); None before the first.
         n_steps: the number of steps so far.
+        search_class: the kind of search for the minimum of a quadratic model.
     """
 
     @_may_overflow
-    def __init__(self, objective: LinearModel, rows: PathRows, has_intercept: bool, tolerance: float):
+    def __init__(
+        self,
+        objective: LinearModel,
+        rows: PathRows,
+        has_intercept: bool,
+        tolerance: float,
+        search_class: type["SignSearch"] | None = None,
+    ):
         self.objective = objective
+        self.search_class = search_class or SignSearch
         self.rows = rows
         self.has_intercept = has_intercept
         self.theta = np.zeros(len(rows.x))
@@ -361,7 +370,7 @@ class _PathState:
                 search = None
                 is_fresh = True
             if search is None:
-                search = SignSearch(self.hessian + np.diag(ridge), l1)
+                search = self.search_class(self.hessian + np.diag(ridge), l1)
             last_excess = excess
             gradient = slopes + ridge * point
             move = search.minimize(search.matrix @ point - gradient, point) - point
@@ -521,15 +530,19 @@ class SignSearch:
         support = (v != 0) | enters | (self.l1 == 0)
         while True:
             numbers = np.flatnonzero(support)
-            if not np.array_equal(numbers, self._numbers):  # mostly those of the last call
-                self._numbers = numbers
-                self._inverse = np.linalg.inv(self.matrix[np.ix_(numbers, numbers)])
             target = v.copy()
-            target[numbers] -= self._inverse @ slopes[numbers]  # a move, since the inverse is not exact
+            target[numbers] -= self._solve(numbers, slopes[numbers])  # a move, since the solution is not exact
             goes_back = enters & support & (target * signs < 0) & (self.l1 > 0)
             if not goes_back.any():
                 return target
             support &= ~goes_back
+
+    def _solve(self, numbers: Int[np.ndarray, " m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        """Return the solution of the linear system of some entries."""
+        if not np.array_equal(numbers, self._numbers):  # mostly those of the last call
+            self._numbers = numbers
+            self._inverse = np.linalg.inv(self.matrix[np.ix_(numbers, numbers)])
+        return self._inverse @ right
 
     def _search_line(self, v: np.ndarray, direction: np.ndarray, gradient: np.ndarray) -> Float[np.ndarray, " k"]:
         """Return the best point between v and v + ``direction``, given the gradient of the smooth part at v."""
@@ -551,3 +564,19 @@ class SignSearch:
             new[crossing[n_crossed]] = 0.0
             return new
         return v + max(length, 0.0) * direction
+
+
+class CautiousSignSearch(SignSearch):
+    """A search in which only the worst entries enter at once: with weak penalties most of many alike would leave again.
+
+    Its supports change at each step, so that no system is worth an inverse. Its minima are those of ``SignSearch`` up
+    to rounding, whose digits other runs keep.
+    """
+
+    def _violates(self, v: np.ndarray, gradient: np.ndarray) -> Bool[np.ndarray, " k"]:
+        """Return the entries that are 0 and violate their condition at least half as much as the worst one."""
+        violation = np.where(v == 0, np.abs(gradient) - self.l1 * (1 + _VIOLATION), 0.0)
+        return violation > violation.max(initial=0.0) / 2
+
+    def _solve(self, numbers: Int[np.ndarray, " m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        return np.linalg.solve(self.matrix[np.ix_(numbers, numbers)], right)

@@ -10,7 +10,14 @@ import pytest
 from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives import Cox, Gamma, LeastSquares, Logistic, Poisson
 from fcorun.methods.problem import path_solver, solver
-from fcorun.methods.problem.path_solver import MAX_WORKING, SignSearch, _PathState, has_path_solver, solve_path
+from fcorun.methods.problem.path_solver import (
+    MAX_WORKING,
+    CautiousSignSearch,
+    SignSearch,
+    _PathState,
+    has_path_solver,
+    solve_path,
+)
 from fcorun.methods.problem.problem import Batch, Problem
 from fcorun.methods.regularizers import L1, L2, ElasticNet, GroupLasso, NoRegularizer
 
@@ -289,15 +296,28 @@ def test_other_problems_have_no_path_solver():
             assert not has_path_solver(make_problems(objective, psi)[0], batch)
 
 
+@pytest.mark.parametrize("search_class", [SignSearch, CautiousSignSearch])
 @pytest.mark.parametrize("seed", range(5))
-def test_sign_search_meets_the_conditions_of_the_minimum(seed):
+def test_sign_search_meets_the_conditions_of_the_minimum(seed, search_class):
     rng = np.random.default_rng(seed)
     root = rng.standard_normal((30, 20)) + rng.standard_normal((30, 1))
     l1 = rng.random(20) * (rng.random(20) < 0.8)
     linear = rng.standard_normal(20)
-    search = SignSearch(root.T @ root / 30, l1)
+    search = search_class(root.T @ root / 30, l1)
     v = search.minimize(linear, 10 * rng.standard_normal(20))
     gradient = search.matrix @ v - linear
     np.testing.assert_allclose(gradient[v != 0], (-l1 * np.sign(v))[v != 0], atol=1e-8)
     assert (np.abs(gradient) <= l1 + 1e-8).all()
     assert (v == 0).any()
+
+
+def test_a_cautious_search_finds_the_minimum_among_many_alike_entries():
+    """Of 300 entries that share a pattern, 60 rows determine few: where all may enter at once, most leave again."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 60)) + 2 * rng.standard_normal((1, 60))
+    linear = x @ rng.choice([-1.0, 1.0], 60) / 60
+    search = CautiousSignSearch(x @ x.T / 60, np.full(300, 0.01))
+    v = search.minimize(linear, np.zeros(300))
+    gradient = search.matrix @ v - linear
+    np.testing.assert_allclose(gradient[v != 0], -0.01 * np.sign(v[v != 0]), atol=1e-12)
+    assert (np.abs(gradient) <= 0.01 + 1e-12).all()
