@@ -485,12 +485,13 @@ class RoundExchange(Exchange):
         if self.round.frozen:  # a server whose model is fixed receives nothing
             return state, memory, jnp.zeros(3, jnp.int32)
         algorithm = self.round.algorithm
-        function = algorithm.first_server if self.first else algorithm.server
+        function: Callable[..., PyTree] = algorithm.first_server if self.first else algorithm.server
         if isinstance(mean, SingleUploads):
 
-            def function(problem, state, single):
+            def update_by_all(problem: Problem, state: PyTree, single: SingleUploads) -> PyTree:
                 return algorithm.server_all(problem, state, single.uploads, single.weights)
 
+            function = update_by_all
         new = self._update(function, (state, mean, memory), draws.server_key)
         return self.round.keep_without_uploads(new, (state, memory, jnp.zeros_like(new[-1])))
 

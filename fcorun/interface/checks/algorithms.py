@@ -53,6 +53,7 @@ from fcorun.interface.checks.property_check import (
     require_same_records,
     skip_unless,
 )
+from fcorun.interface.checks.single_uploads import check_server_of_single_uploads
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, LocalData, Traits
 from fcorun.methods.algorithms.output_check import check_parameters
 from fcorun.methods.communication.contracts import Identity
@@ -594,7 +595,7 @@ def check_certificate(case: AlgorithmCase) -> None:
                 f"be the optimum to 1e-5 and is {gap:.2g} above, relative to its size")  # fmt: skip
 
 
-CHECKS = find_checks(__name__)
+CHECKS = (*find_checks(__name__), check_server_of_single_uploads)
 
 
 def list_checks(name: str, overrides: Sequence[str]) -> Checked:

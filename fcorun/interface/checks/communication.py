@@ -1,4 +1,4 @@
-"""Checks of topologies, channels and faults: their contract, and equal numbers however runs with them execute."""
+"""Checks of topologies, channels, rules and faults: their contract, and equal numbers however runs execute."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,19 +14,21 @@ from fcorun.engine.engine import Engine, build_traffic, message_bytes
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.run_functions import grid
-from fcorun.interface.checks import algorithms
+from fcorun.interface.checks import algorithms, single_uploads
 from fcorun.interface.checks.problems import engine_of, small, snapshots
 from fcorun.interface.checks.property_check import Check, Checked, require, require_close, require_finite, skip_unless
 from fcorun.methods.clocks.clock import Clock, NoClock
+from fcorun.methods.communication.aggregation import AggregationRule
 from fcorun.methods.communication.contracts import Channel, MessageBytes, Topology
 from fcorun.methods.communication.faults import Faults
 
 
 @dataclass(frozen=True)
 class CommunicationCase:
-    """A topology, a channel or faults in a run: ``section`` is "topology", "uplink", "downlink" or "faults".
+    """A topology, a channel, a rule or faults in a run.
 
     Attributes:
+        section: "topology", "uplink", "downlink", "aggregate" or "faults".
         overrides: overrides of its keys.
     """
 
@@ -52,7 +54,7 @@ class CommunicationCase:
         raise error
 
     @property
-    def plugin(self) -> Topology | Channel | Faults:
+    def plugin(self) -> Topology | Channel | AggregationRule | Faults:
         return getattr(prepare(self.run.config()), self.section)
 
     @cached_property
@@ -175,7 +177,7 @@ def check_channel_bytes(case: CommunicationCase) -> None:
 
 
 def check_grid_of_numbers(case: CommunicationCase) -> None:
-    """Require that the channel's numbers in a grid give the numbers of single runs."""
+    """Require that the plug-in's numbers in a grid give the numbers of single runs."""
     numbers = numeric_fields(case.plugin)
     skip_unless(numbers, "it has no real number")
     base = case.run.config("precision=float64")
@@ -253,6 +255,11 @@ def check_chunks(case: CommunicationCase) -> None:
             require_close(f"'{name}' with {label}", other.solution[name], value, rtol=1e-10, atol=1e-10)
 
 
+def _of_rule(check: Check) -> Check:
+    """Return a check of a rule as one of a case."""
+    return wraps(check)(lambda case: check(case.plugin))
+
+
 def _of_run(check: Check) -> Check:
     """Return a check of an algorithm as one of the plug-in that the algorithm runs with."""
     return wraps(check)(lambda case: check(case.run))
@@ -270,12 +277,14 @@ _RUN_CHECKS = (
 TOPOLOGY_CHECKS = (check_initial_model, check_topology_bytes, *_RUN_CHECKS)
 CHANNEL_CHECKS = (check_channel_contract, check_channel_bytes, *_RUN_CHECKS, check_grid_of_numbers)
 FAULT_CHECKS = (check_lies, check_fault_bytes, check_run_without_faults, *_RUN_CHECKS, check_grid_of_numbers)
+RULE_CHECKS = (*map(_of_rule, single_uploads.RULE_CHECKS), *_RUN_CHECKS, check_grid_of_numbers)
+_CHECKS = {"topology": TOPOLOGY_CHECKS, "faults": FAULT_CHECKS, "aggregate": RULE_CHECKS}
 
 
 def list_checks(section: str, name: str, overrides: Sequence[str]) -> Checked:
-    """Yield the checks of a topology, a channel or faults. Raises UserError for one that no algorithm can use."""
+    """Yield the checks of a plug-in of communication. Raises UserError for one that no algorithm can use."""
     case = CommunicationCase(section, name, tuple(overrides))
-    checks = {"topology": TOPOLOGY_CHECKS, "faults": FAULT_CHECKS}.get(section, CHANNEL_CHECKS)
+    checks = _CHECKS.get(section, CHANNEL_CHECKS)
     yield f"{section}={name} algo={case.run.name}", checks, case
 
 

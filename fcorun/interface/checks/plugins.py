@@ -33,6 +33,7 @@ PLUGINS: dict[str, Callable[[str, Sequence[str]], Checked]] = {
     "topology": partial(communication.list_checks, "topology"),
     "uplink": partial(communication.list_checks, "uplink"),
     "downlink": partial(communication.list_checks, "downlink"),
+    "aggregate": partial(communication.list_checks, "aggregate"),
 }
 
 

@@ -1,18 +1,26 @@
 """Aggregation rules against NumPy loops and closed forms, in runs on quadratic losses, and what they refuse."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import choice_names, fails, ragged, small, traits_of
+from helpers import choice_names, engine_of, fails, ragged, small, traits_of, verify, write_choice
 from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun import ClippedMean, CoordinateMedian, GeometricMedian, Krum, TrimmedMean
+from fcorun.engine.engine import message_bytes
 from fcorun.experiment.build import check_data, load_data
+from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare
-from fcorun.methods.communication.aggregation import combine_uploads
+from fcorun.interface.checks import communication, single_uploads
+from fcorun.interface.checks.algorithms import AlgorithmCase
+from fcorun.interface.checks.property_check import Violation
+from fcorun.methods.communication.aggregation import WeightedMean, combine_uploads
 
-RULES = [name for name in choice_names("aggregate") if name != "mean"]
+RULES = choice_names("aggregate")
+CASES = {name: communication.CommunicationCase("aggregate", name) for name in RULES}
 GRADIENT = ("algo=fedgd", "algo.step=0.03", "clients_per_round=null")
 
 
@@ -30,6 +38,43 @@ def combine(rule, uploads, weights=None):
     if weights is None:
         weights = np.full(len(uploads), 1 / len(uploads))
     return np.asarray(combine_uploads(rule, jnp.asarray(uploads), jnp.asarray(weights)))
+
+
+# ---------------------------------------------------------------- the properties of every rule
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("check", communication.RULE_CHECKS[:6], ids=lambda check: check.__name__)
+def test_every_rule_has_the_properties_of_combinations(name, check):
+    applies = verify(check, CASES[name])
+    assert applies or (name, check.__name__) in {("mean", "check_wrong_uploads"), ("krum", "check_divided_weights")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in RULES if name != "mean"])
+@pytest.mark.parametrize("check", communication.RULE_CHECKS[6:], ids=lambda check: check.__name__)
+def test_every_rule_has_the_properties_of_runs(name, check):
+    verify(check, CASES[name])
+
+
+@dataclass(frozen=True)
+class First(WeightedMean):
+    """A rule that takes the first upload, claims to bear wrong ones, and forgets the type."""
+
+    source = "ours"
+
+    def count_tolerated(self, n_uploads):
+        return 1
+
+    def combine(self, uploads, weights):
+        return jax.tree.map(lambda values: values[0].astype(jnp.float16), uploads)
+
+
+def test_a_wrong_rule_violates_the_properties():
+    for check in single_uploads.RULE_CHECKS[1:]:
+        if check is not single_uploads.check_divided_weights:
+            with pytest.raises(Violation):
+                check(First())
 
 
 # ---------------------------------------------------------------- the rules
@@ -170,3 +215,89 @@ def test_the_list_of_algorithms_says_which_take_any_rule():
     takes_any = {name for name in choice_names("algo") if not traits_of(name).why_means_only}
     assert {"fedavg", "feddualavg", "fedmid", "fedprox", "fedgd", "fednova"} < takes_any
     assert not takes_any & {"scaffold", "feddyn", "fedadmm", "proxskip", "fedpd", "fedcef", "gram", "meta_analysis"}
+
+
+# ---------------------------------------------------------------- servers that take single uploads
+
+
+LARGEST = """
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from fcorun import Algorithm, Traits
+
+
+@dataclass(frozen=True)
+class LargestLosses(Algorithm):
+    source = "ours"
+    traits = Traits(psi_sides=(), hierarchy="some")
+    step: float = 0.03
+
+    def local(self, problem, server, client, data):
+        gradient, loss = problem.gradient(server, data.whole), problem.loss(server, data.whole)
+        return {"change": -self.step * gradient, "loss": loss}, client
+
+    def server_all(self, problem, server, uploads, weights):
+        chosen = jnp.argsort(jnp.where(weights > 0, uploads["loss"], -jnp.inf))[-2:]
+        return server + uploads["change"].map(lambda values: CHANGE)
+"""
+MEAN_OF_CHOSEN = "values[chosen].mean(axis=0)"
+
+
+@pytest.fixture
+def largest(user_module, tmp_path):
+    """A function that writes ``algo=largest``, by default the mean update of the two clients of the largest losses."""
+
+    def write(change=MEAN_OF_CHOSEN):
+        user_module("largest", LARGEST.replace("CHANGE", change))
+        write_choice(tmp_path / "conf", "algo", "largest", "class: largest.LargestLosses\nstep: 0.03")
+
+    (tmp_path / "conf").mkdir()
+    with use_config_dir(tmp_path / "conf"):
+        yield write
+
+
+def test_a_server_chooses_among_single_uploads(largest, tmp_path):
+    """No client is lost to rounding: the losses are compared as they are, in no table that shares have multiplied."""
+    largest()
+    overrides = ("algo=largest", "reg=none", "clients_per_round=null", "rounds=15")
+    config = ragged(tmp_path, *overrides, sizes=SIZES)
+    q = Quadratics(ragged(tmp_path, sizes=SIZES))
+    y = q.data.train.y
+    constants = [np.mean(rows**2) for rows in np.split(y, q.data.train.offsets[1:-1])]
+    w, expected = np.zeros(7), []
+    for _ in range(15):
+        losses = [w @ q.H[m] @ w / 2 - q.c[m] @ w + constants[m] for m in range(4)]
+        chosen = np.argsort(losses)[-2:]
+        w = w - 0.03 * np.mean([q.H[m] @ w - q.c[m] for m in chosen], axis=0)
+        expected.append(w)
+    np.testing.assert_allclose(outputs_by_round(config), expected, atol=1e-12)
+    engine = engine_of(config)
+    sizes = message_bytes(engine.federation, engine.federation.algorithm, engine.federation.uplink)
+    assert sizes.bytes_up(4) == 4 * 8 * 8  # seven numbers and a loss of each client, in float64
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("topology=tree",), ("algo=largest", "topology=tree")),
+        (("topology=graph",), ("algo=largest", "topology=graph")),
+        (("topology=asynchronous", "topology.buffer=2", "clock=lognormal"), ("algo=largest", "topology=asynchronous")),
+        (("aggregate=krum",), ("algo=largest", "leave `aggregate=krum` out".replace("`", ""))),
+    ],
+)
+def test_where_no_server_has_single_uploads_they_are_refused(largest, overrides, words):
+    largest()
+    with fails(*words):
+        prepare(small("algo=largest", "reg=none", "clients_per_round=null", *overrides))
+
+
+def test_check_tells_a_server_that_depends_on_the_order_of_clients(largest):
+    largest()
+    check = single_uploads.check_server_of_single_uploads
+    assert verify(check, AlgorithmCase("largest"))
+    assert not verify(check, AlgorithmCase("fedavg"))
+    largest("values[0] + 0 * values[chosen].mean(axis=0)")
+    with pytest.raises(Violation, match="permuted"):
+        check(AlgorithmCase("largest"))
