@@ -28,7 +28,7 @@ from fcorun.base.override_text import split_overrides
 from fcorun.experiment.configuration.compose import override_key, read_choices, translate_names
 from fcorun.experiment.configuration.search_path import own_defaults_dir, plugin_config_dirs, user_config_dir
 from fcorun.experiment.configuration.sweep_jobs import has_product
-from fcorun.reports.run_table import SEED_KEYS
+from fcorun.runs.sweep_conditions import check_conditions
 
 NumericOverrides = dict[str, Any]  # key -> number, set in a configuration that is already composed
 
@@ -82,7 +82,9 @@ class FcorunSweeper(Sweeper):
         else:
             self._require_effect(given)
         jobs += self.additional_jobs(overrides, given_keys)
-        _check_conditions(self.conditions, jobs)
+        if isinstance(self.conditions, str):
+            raise UserError(f"hydra.sweeper.conditions={self.conditions} must be a list of keys: [KEY,KEY]")
+        check_conditions(self.conditions, jobs)
         return self.launcher.launch(jobs, initial_job_idx=0)
 
     def all_overrides(self, arguments: list[str]) -> list[Override]:
@@ -174,27 +176,6 @@ def _check_strength(config: DictConfig, overrides: Sequence[str]) -> None:
     defaults = read_choices("reg", user_config_dir()).get(config.hydra.runtime.choices.reg, {})
     if composed.get("strength") != defaults.get("strength"):
         raise UserError(f"{sentence}; a file sets reg.strength={composed['strength']}: leave it out there")
-
-
-def _check_conditions(conditions: list | str, jobs: Sequence[Sequence[str]]) -> None:
-    """Raise UserError for a condition that does not vary among the jobs, is a seed, or is chosen within conditions.
-
-    All keys of the algorithm are chosen: methods have rows of their own, and each has the best of its own numbers.
-    """
-    if isinstance(conditions, str):
-        raise UserError(f"hydra.sweeper.conditions={conditions} must be a list of keys: [KEY,KEY]")
-    values_of_key: dict[str, set[str]] = {}
-    for text in itertools.chain(*jobs):
-        values_of_key.setdefault(override_key(text), set()).add(text)
-    for key in conditions:
-        if key in SEED_KEYS:
-            raise UserError(f"hydra.sweeper.conditions: {key} makes replicates, over which averages are: leave it out")
-        if str(key).split(".")[0] == "algo":
-            raise UserError(f"hydra.sweeper.conditions: {key} is chosen within each condition, as all keys of the "
-                            "algorithm are, and algorithms have rows of their own: leave it out")  # fmt: skip
-        if len(values_of_key.get(key, ())) < 2:
-            raise UserError(f"hydra.sweeper.conditions: {key} is no axis of the sweep: give {key}=VALUE,VALUE,..., or "
-                            "leave it out")  # fmt: skip
 
 
 def _combine(overrides: list[Override], zip_groups: list[list[str]]) -> list[list[str]]:

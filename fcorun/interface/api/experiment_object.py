@@ -41,8 +41,10 @@ from fcorun.interface.api.python_words import (
     check_axes,
     check_configuration,
     check_folder,
+    check_list,
     check_watcher,
     describe_type,
+    name_key,
     name_keys,
     names_of_configuration,
     names_of_experiment,
@@ -333,6 +335,7 @@ class Experiment:
         folder: str | Path | None = None,
         *,
         axes: Mapping[str, Sequence[Any]] | None = None,
+        conditions: Sequence[str] | None = None,
         metric: str | None = None,
         watch: SweepWatcher | None = None,
     ) -> "Sweep":
@@ -345,6 +348,8 @@ class Experiment:
                 outputs/sweeps/DATA-HASH.
             axes: the values of arguments, and of fields of arguments, by name. A list in the place of a value makes the
                 same sweep, but a type checker objects to lists in fields of numbers.
+            conditions: the names of axes that say what the world is, ["data.noise"]: among their values no point is
+                chosen. None: those of earlier sweeps in the folder.
             metric: ranks the runs; by default the experiment's.
             watch: callbacks that follow the sweep; by default a progress bar in a notebook.
 
@@ -354,11 +359,16 @@ class Experiment:
         from fcorun.interface.api.progress import follow_by_default
         from fcorun.interface.api.run_record import Sweep
         from fcorun.runs.sweep import SweepOptions, SweepPoint, merge_duplicates, run_sweep
+        from fcorun.runs.sweep_conditions import check_conditions
         from fcorun.studies.selection.replicate_strengths import choose_strengths
 
         check_folder(folder)
         check_watcher(watch, SweepWatcher)
         experiments = [(text, prepare_objects(vars(experiment))) for text, experiment in self.combinations(axes)]
+        if conditions is not None:
+            check_list(conditions, "conditions", "give a list of names of axes")
+            conditions = [name_key(str(name)) for name in conditions]
+            check_conditions(conditions, [text.split(" ") for text, _ in experiments])
         digests: dict[str, str] = {}  # of rows in memory, which no table tells apart by name and options
         for _, experiment in experiments:
             data = experiment.data
@@ -384,6 +394,7 @@ class Experiment:
             tail_rounds=settings.tail_rounds,
             x=settings.x,
             style=settings.style,
+            conditions=conditions,
         )
         points = merge_duplicates(points)
         run_sweep(points, path, options, watch or follow_by_default(), choose_strengths=choose_strengths)

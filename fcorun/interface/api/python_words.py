@@ -52,6 +52,7 @@ _CONSTANTS = {"null": "None", "true": "True", "false": "False"}
 _PHRASES = _CONSTANTS | {
     "trust=DIR or --trust DIR": "trust=DIR",
     "the same command": "the same call",
+    "hydra.sweeper.conditions": "conditions",
     "fcorun select": "select",
     "fcorun stability": "stability",
     "fcorun list algo": "the command fcorun list algo",
@@ -272,13 +273,15 @@ def describe_type(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
 
 
+def name_key(path: str) -> str:
+    """Return the key of an argument or of its field: "reg.l1_ratio" of "regularizer.l1_ratio"."""
+    argument, dot, field_name = path.partition(".")
+    return SECTION_OF_ARGUMENT.get(argument, argument) + dot + field_name
+
+
 def name_keys(second: Mapping[str, Sequence[float]] | None) -> dict[str, list[float]] | None:
-    """Return the values of a number by its key, {"reg.l1_ratio": [0.1]}, given its argument, "regularizer.l1_ratio"."""
+    """Return the values of a number by its key, given its argument, "regularizer.l1_ratio"."""
     if second is None:
         return None
     check_axes(second)
-    named = {}
-    for path, values in second.items():
-        argument, _, field_name = path.partition(".")
-        named[f"{SECTION_OF_ARGUMENT.get(argument, argument)}.{field_name}"] = list(values)
-    return named
+    return {name_key(path): list(values) for path, values in second.items()}

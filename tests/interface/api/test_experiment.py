@@ -1,6 +1,7 @@
 """Experiments of objects: the same experiment as the command's, arrays and frames, sweeps, refusals."""
 
 import dataclasses
+import re
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import fcorun
 from fcorun import L1, Experiment, FedDualAvg, FedOpt, Lasso, Logistic, from_arrays, from_frame
 from fcorun.base.config import AUTO, SECTIONS, Settings, build, build_plugin, check_plugin
 from fcorun.base.errors import UserError
+from fcorun.base.records.sweep_settings import load_settings
 from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.compose import compose, compose_for_objects
 from fcorun.experiment.configuration.search_path import find_choices
@@ -217,6 +219,25 @@ def test_a_sweep_runs_all_combinations_of_numbers():
     assert alone.identity in [record.status["identity"] for record in sweep.records]
     with pytest.raises(UserError, match="6 combinations of values"):
         experiment.run()
+
+
+def test_a_sweep_chooses_no_point_among_conditions():
+    experiment = Experiment(algorithm=FedDualAvg(client_lr=1e-3), data=SMALL, rounds=2)
+    axes = {"regularizer.strength": [0.1, 0.2], "clients_per_round": [2, 5]}
+    experiment = dataclasses.replace(experiment, regularizer=L1(0.1))
+    sweep = experiment.sweep("sweep", axes=axes, conditions=["clients_per_round"])
+    assert load_settings("sweep").conditions == ("clients_per_round",)
+    with pytest.raises(UserError, match="runs that differ in clients_per_round do not compare by val_loss"):
+        dataclasses.replace(sweep, metric="val_loss").best  # noqa: B018
+    for name, reason in (
+        ("seed", "makes replicates"),
+        ("algorithm.client_lr", "within each"),
+        ("data.noise", "no axis"),
+    ):
+        with pytest.raises(UserError, match=f"^conditions: {re.escape(name)} .*{reason}"):
+            experiment.sweep("sweep", axes=axes, conditions=[name])
+    with pytest.raises(UserError, match=r"^conditions is of type str"):
+        experiment.sweep("sweep", axes=axes, conditions="seed")
 
 
 def test_rows_of_one_name_are_not_swept_together(monkeypatch):
