@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_records import fake_config, fake_grid, fake_record, fake_rows
 from figure_checks import draw_best_points, draw_checked_view, legend_of
@@ -70,6 +71,17 @@ def test_curves_go_on_after_a_seed_that_stopped():
         fake_record(f"s/{seed}", fake_config(seed=seed), fake_rows(1 + seed, rounds))
     figure = draw_best_points(load_records("s"))
     assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20, 30, 40]
+
+
+def test_a_curve_ends_at_its_first_gap_that_is_a_rounding_error():
+    rows = fake_rows()
+    for row, gap in zip(rows, (1, 1e-9, 0, 2e-16, -1e-16), strict=True):
+        row["suboptimality"] = gap
+    figure = draw_best_points([fake_record("a", table=rows)], panels=["suboptimality", "objective"])
+    gaps, objectives = (ax.lines[0].get_ydata() for ax in figure.axes)
+    np.testing.assert_array_equal(gaps, [1, 1e-9, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(objectives, [row["objective"] for row in rows])
+    assert legend_of(figure)[-1] == "a curve ends where its gap is a rounding error"
 
 
 @pytest.mark.slow

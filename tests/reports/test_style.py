@@ -22,6 +22,7 @@ from fcorun.reports.pictures.layout import (
     current_style,
     make_figure,
     render_figure,
+    set_y_label,
     set_y_scale,
     style_context,
 )
@@ -92,6 +93,12 @@ def test_an_axis_has_one_notation(values, labels):
     shown = [text.get_text().strip("$") for text in ax.get_yticklabels()]
     assert set(labels) <= set(shown)
     assert len({"^" in text for text in shown}) == 1
+
+
+def test_a_comparison_stays_in_one_line_of_a_label():
+    _figure, (ax, *_) = make_figure(4, 2, height=1.65)
+    set_y_label(ax, "precision of |w$_j$| > 0.0001")
+    assert ax.get_ylabel().split("\n") == ["precision of", "|w$_j$| > 0.0001"]
 
 
 def test_a_style_holds_in_its_block_only():

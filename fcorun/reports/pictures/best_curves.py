@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -218,18 +218,22 @@ def draw(content: BestCurves) -> Any:
     across = len(x_axes) if is_matrix else layout.count_panel_columns(len(panels))
     is_narrow = len(x_axes) > 3  # units go to a second line
     figure, axes = layout.make_figure(len(panels), across, height=1.65 if across > 1 else 2.0, is_matrix=is_matrix)
+    notes = list(content.notes)
     for ax, (name, x) in zip(axes, panels, strict=True):
         factor, label = units[x]
         values = [value for curve in curves for value in _draw_curve(ax, curve, name, x, factor)]
         metric = table.metrics[name]
         layout.set_y_scale(ax, values if metric.log else [], metric.bounded)
+        if layout.end_lines_at_rounding(ax):
+            quantity = metric.label.partition("  ")[0]
+            notes.append(f"a curve ends where its {quantity} is a rounding error")
         ax.set_xlabel(label.replace(" (", "\n(") if is_narrow else label)
         layout.set_y_label(ax, table.axis_label(name))
         if is_matrix:
             ax.label_outer()
         ax.margins(x=0.02)
         layout.set_x_ticks(ax, x)
-    _add_curve_legend(figure, axes, content)
+    _add_curve_legend(figure, axes, replace(content, notes=list(dict.fromkeys(notes))))
     return figure
 
 

@@ -201,7 +201,11 @@ def make_figure(
 
 
 def set_y_label(ax: Any, text: str) -> None:
-    """Label the y axis in lines that are no longer than the axis; lines end before a symbol or an explanation."""
+    """Label the y axis in lines that are no longer than the axis; lines end before a symbol or an explanation.
+
+    A comparison such as |w| > 0.1 stays in one line.
+    """
+    text = re.sub(r" ([<>]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)
     style = current_style()
     max_letters = int(_LETTERS_PER_INCH * ax.get_position().height * ax.figure.get_figheight() / style.scale)
     hidden = r"\\mathrm|[${}_^]"  # of |w$_j$|, which a reader sees as |wj|
@@ -211,7 +215,7 @@ def set_y_label(ax: Any, text: str) -> None:
     for line in text.split("\n"):
         n_hidden = sum(map(len, re.findall(hidden, line)))
         lines.append(textwrap.fill(line, max_letters + n_hidden, break_long_words=False))
-    ax.set_ylabel("\n".join(lines))
+    ax.set_ylabel("\n".join(lines).replace("\N{NO-BREAK SPACE}", " "))
 
 
 def count_panel_columns(count: int) -> int:
@@ -393,6 +397,20 @@ def set_y_scale(ax: Any, values: Sequence[float], bounded: bool = False) -> None
     ax.yaxis.set_minor_locator(NullLocator())
     in_powers = any("e" in f"{limit:g}" for limit in ax.get_ylim())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _format_tick(value, in_powers)))
+
+
+def end_lines_at_rounding(ax: Any) -> bool:
+    """End the lines of a logarithmic y axis at their first value that is not positive; return whether one ends so.
+
+    That value is a rounding error, and so are the positive ones after it.
+    """
+    ends_early = False
+    for line in ax.lines if ax.get_yscale() == "log" else []:
+        values = np.array(line.get_ydata(), float)
+        is_rounding = np.logical_or.accumulate(values <= 0)
+        line.set_ydata(np.where(is_rounding, np.nan, values))
+        ends_early |= bool(is_rounding.any())
+    return ends_early
 
 
 def _format_tick(value: float, in_powers: bool) -> str:

@@ -68,6 +68,7 @@ def draw(view: RunView) -> Any:
             )
         log_values = [row[name] for row in rows for name in labels if metrics[name].log]
         layout.set_y_scale(ax, log_values, bounded=any(metrics[name].bounded for name in labels))
+        layout.end_lines_at_rounding(ax)
         ax.margins(x=0.02)
         if len(labels) > 1:
             layout.add_legend_above(ax, 2)
