@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from fcorun.base.config import Settings, is_of_fcorun
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.machine import current_hosts, format_gib, memory_limit
@@ -14,6 +16,7 @@ from fcorun.engine.segments.row_fetching import bytes_per_round
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.clocks.clock import NoClock
+from fcorun.methods.communication.aggregation import WeightedMean
 from fcorun.methods.communication.asynchronous import Asynchronous
 from fcorun.methods.communication.contracts import Links, Star
 from fcorun.methods.objectives.cox import Cox
@@ -136,16 +139,12 @@ def check_nodes(experiment: PreparedExperiment, data: FederatedData) -> None:
 
 
 def check_cohorts(experiment: PreparedExperiment, data: FederatedData, connect: Callable[[], Links]) -> None:
-    """Refuse more clients in a round than there are, and fewer than a method needs; ``connect`` returns the links.
+    """Refuse more clients in a round than there are, fewer than a method needs, and more liars than a rule bears.
 
-    Raises UserError.
+    ``connect`` returns the links. Raises UserError.
     """
-    names, cohort_size = experiment.names, experiment.settings.clients_per_round
-    if cohort_size is None:
-        if experiment.aggregate.least_uploads > 1:
-            counts = experiment.topology.count_listeners(connect())
-            experiment.aggregate.check_counts([data.n_clients] if counts is None else counts, names)
-        return
+    names, rule = experiment.names, experiment.aggregate
+    cohort_size = experiment.settings.clients_per_round or data.n_clients
     if cohort_size > data.n_clients:
         raise UserError(
             f"`clients_per_round={cohort_size}` is more than the {data.n_clients} clients of "
@@ -156,6 +155,13 @@ def check_cohorts(experiment: PreparedExperiment, data: FederatedData, connect: 
             f"`algo={names['algo']}` needs all clients in every round; give `clients_per_round=null`, or an "
             "`algo` that takes a part of them"
         )
+    if isinstance(rule, WeightedMean):
+        return
+    counts = experiment.topology.count_listeners(connect()) if cohort_size == data.n_clients else None
+    if counts is None:
+        counts = np.array([cohort_size])
+    rule.check_counts(counts, names)
+    rule.check_liars(counts, experiment.faults.count_liars(data.n_clients) / data.n_clients, names)
 
 
 # Checks of the data of algorithms that compute Hessians.

@@ -88,16 +88,31 @@ class AggregationRule(PluginBase, ABC):
             raise UserError(f"{rule} needs {self.least_uploads} uploads at each edge in each round, and cohorts of "
                             f"`clients_per_round={settings.clients_per_round}` may bring fewer: give "
                             "`clients_per_round=null`")  # fmt: skip
-        self.check_counts([settings.clients_per_round], names)
+        self.check_counts(np.array([settings.clients_per_round]), names)
 
-    def check_counts(self, counts: Any, names: Mapping[str, str]) -> None:
+    def check_counts(self, counts: np.ndarray, names: Mapping[str, str]) -> None:
         """Refuse fewer uploads at a receiver than the rule needs, of ``counts`` (E,). Raises UserError."""
-        fewest = int(np.min(counts))
+        fewest = int(counts.min())
         if fewest < self.least_uploads:
             raise UserError(f"`aggregate={names['aggregate']}` with these numbers needs {self.least_uploads} clients "
                             f"at a receiver, and {fewest} send uploads to one: choose other numbers (`fcorun help "
                             f"aggregate={names['aggregate']}`), or `aggregate=coordinate_median`, which takes any "
                             "number")  # fmt: skip
+
+    def check_liars(self, counts: np.ndarray, share: float, names: Mapping[str, str]) -> None:
+        """Refuse more liars than the rule claims to bear at the receiver of the fewest uploads, of ``counts`` (E,).
+
+        ``share`` is that of the liars among all clients. Raises UserError.
+        """
+        claims_none = type(self).count_tolerated is AggregationRule.count_tolerated
+        n_uploads = int(counts.min())
+        tolerated = self.count_tolerated(n_uploads)
+        if claims_none or share * n_uploads <= tolerated + 1e-9:
+            return
+        raise UserError(f"`faults={names['faults']}` has {share * n_uploads:.3g} liars among {n_uploads} uploads of a "
+                        f"receiver, and `aggregate={names['aggregate']}` bears {tolerated}: lower `faults.liars`, or "
+                        "choose another rule or other numbers of it, "
+                        f"`fcorun help aggregate={names['aggregate']}`")  # fmt: skip
 
 
 @dataclass(frozen=True)

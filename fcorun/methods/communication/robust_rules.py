@@ -164,7 +164,8 @@ class Krum(AggregationRule):
     """The upload that lies nearest to the others, or the mean of several such uploads, multi-Krum.
 
     The score of one of n uploads is the sum of the squared distances to the n - liars - 2 uploads nearest to it, and
-    the least score wins. Weights count in the mean of the kept uploads alone.
+    the least score wins. Weights count in the mean of the kept uploads alone. Dropouts may leave a round fewer uploads
+    than the rule needs: then the least distance decides, and nothing is promised.
 
     Attributes:
         liars: the number f of wrong uploads to bear, of at least 2 f + 3.

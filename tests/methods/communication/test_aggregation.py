@@ -211,6 +211,28 @@ def test_a_receiver_with_too_few_clients_is_refused(tmp_path):
         TrimmedMean(trim=0.5)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("aggregate=coordinate_median", "faults.liars=3"), ("3 liars among 6", "bears 2", "faults.liars")),
+        (("aggregate=trimmed_mean", "aggregate.trim=0.3", "faults.liars=0.34"), ("2 liars among 6", "bears 1")),
+        (("aggregate=krum", "faults.liars=[0,1]"), ("2 liars among 6", "aggregate=krum", "bears 1")),
+        (("aggregate=coordinate_median", "clients_per_round=3", "faults.liars=3"), ("1.5 liars among 3", "bears 1")),
+    ],
+)
+def test_more_liars_than_a_rule_bears_are_refused(overrides, words):
+    experiment = prepare(small("algo=fedavg", "reg=none", "clients_per_round=null", "faults=sign_flip", *overrides))
+    with fails(*words):
+        check_data(experiment, load_data(experiment))
+
+
+def test_liars_that_a_rule_bears_are_accepted_and_by_the_mean_any():
+    for rule, liars in (("coordinate_median", 2), ("trimmed_mean", 1), ("krum", 1), ("mean", 5)):
+        experiment = prepare(small("algo=fedavg", "reg=none", "clients_per_round=null", "faults=sign_flip",
+                                   f"aggregate={rule}", f"faults.liars={liars}"))  # fmt: skip
+        check_data(experiment, load_data(experiment))
+
+
 def test_the_list_of_algorithms_says_which_take_any_rule():
     takes_any = {name for name in choice_names("algo") if not traits_of(name).why_means_only}
     assert {"fedavg", "feddualavg", "fedmid", "fedprox", "fedgd", "fednova"} < takes_any
