@@ -16,7 +16,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.base.override_text import format_override_value
+from fcorun.base.override_text import format_override_value, quote_text
 from fcorun.base.trust import class_path, locate, locate_user_class
 
 if TYPE_CHECKING:
@@ -328,30 +328,47 @@ def check_value(value: Any, hint: Any, key: str) -> Any:
         raise UserError(f"`{key}={value}` is not a choice: {suggest_name(value, map(str, args))}")
     if origin in (list, tuple):
         if not isinstance(value, (list, tuple)):
-            form = f"[{value}]" if origin is list else f"({value!r},)"
-            raise UserError(f"`{key}={value}` must be a {origin.__name__}: give `{key}={form}`")
+            item = _spell(value, args[0])
+            form = f"{key}=[{value}]" if origin is list else f"{key}=({value!r},)"
+            if item is not value:
+                form = shlex.quote(f'{key}=["{item}"]')
+            raise UserError(f"`{key}={item}` must be a {origin.__name__}: give `{form}`")
         return [check_value(item, args[0], key) for item in value]
     if origin is dict:
         if not isinstance(value, Mapping):
             raise UserError(f"`{key}={value}` must be a mapping: give `{key}={{NAME: VALUE}}`")
         if typing.get_origin(args[1]) is list:
-            _check_lists(value, key)
+            _check_lists(value, typing.get_args(args[1])[0], key)
         return {check_value(k, args[0], key): check_value(v, args[1], f"{key}.{k}") for k, v in value.items()}
     return _check_scalar(value, hint, key)
 
 
-def _check_lists(mapping: Mapping[str, Any], key: str) -> None:
-    """Raise UserError, with the whole mapping as it is typed, for values that are single numbers or texts."""
+def _check_lists(mapping: Mapping[str, Any], item_hint: Any, key: str) -> None:
+    """Raise UserError, with the whole mapping as it is typed, for values that are single ones, or lists in quotes."""
     lists = {}
     single = []
+    quoted = []
     for name, value in mapping.items():
         lists[name] = value
-        if isinstance(value, (int, float, str)) and not str(value).startswith("["):  # _explain_quotes has the others
-            lists[name] = [value]
-            single.append(f"{name}: {value}")
+        if isinstance(value, str) and value.startswith("["):
+            quoted.append(value)
+            single.append(f"{name}: '{value}' in quotes")
+        elif not isinstance(value, (list, tuple, Mapping)):
+            item = _spell(value, item_hint)
+            lists[name] = [item]
+            single.append(f"{name}: {item}")
     if single:
-        form = shlex.quote(f"{key}={format_override_value(lists)}")
-        raise UserError(f"`{key}` has {', '.join(single)}, which must be a list: give `{form}`")
+        text = format_override_value(lists)
+        for value in quoted:
+            text = text.replace(quote_text(value, '"'), value)
+        raise UserError(f"`{key}` has {', '.join(single)}, which must be a list: give `{shlex.quote(f'{key}={text}')}`")
+
+
+def _spell(value: Any, hint: Any) -> Any:
+    """Return a value of this type as it is typed: true, false and null of a text are words."""
+    if hint is str and (value is None or isinstance(value, bool)):
+        return "null" if value is None else str(value).lower()
+    return value
 
 
 def _check_annotated(value: Any, hint: Any, marks: tuple, key: str) -> Any:
@@ -405,7 +422,9 @@ def _check_scalar(value: Any, hint: Any, key: str) -> Any:
         return value
     if isinstance(value, str) and hint in (int, float, bool) and _PLAIN_VALUE.fullmatch(value):
         raise _explain_quotes(value, key)
-    raise UserError(f"`{key}={'null' if value is None else value}` must be {TYPE_NAMES.get(hint, hint)}")
+    spelled = _spell(value, hint)
+    quotes = "" if spelled is value else f', "{spelled}" in quotes'
+    raise UserError(f"`{key}={'null' if value is None else spelled}` must be {TYPE_NAMES.get(hint, hint)}{quotes}")
 
 
 def _explain_quotes(value: str, key: str) -> UserError:

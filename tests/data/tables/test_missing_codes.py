@@ -178,9 +178,17 @@ def test_codes_of_text_among_numbers_decimal_commas_and_in_the_target(tmp_path):
 
 
 def test_codes_that_are_no_list_are_refused_with_the_form():
-    for value, form in ((-9, "data.na=[-9]"), ({"wgt": -9, "größe": [0]}, "'data.na={wgt:[-9],\"größe\":[0]}'")):
+    forms = [
+        (-9, "data.na=[-9]"),
+        (True, """'data.na=["true"]'"""),
+        ({"wgt": -9, "größe": [0]}, """'data.na={wgt:[-9],"größe":[0]}'"""),
+        ({"wgt": "[-9,no]", "age": True}, """'data.na={wgt:[-9,no],age:["true"]}'"""),
+    ]
+    for value, form in forms:
         with fails(f"must be a list: give {form}"):
             build(Table, {"path": "t.csv", "na": value}, "data")
+        typed = compose(["data=table", "data.path=t.csv", *shlex.split(form)])["data"]["na"]
+        build(Table, {"path": "t.csv", "na": typed}, "data")  # the cure is taken
     assert build(Table, {"path": "t.csv", "na": {"wgt": [-9, 0.5]}}, "data").na == {"wgt": ["-9", "0.5"]}
 
 
