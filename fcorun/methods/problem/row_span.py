@@ -5,6 +5,7 @@ n x d, and n numbers for a decomposed quadratic. The coordinates are orthonormal
 span, so that an algorithm that adds points and gradients takes the same steps in coordinates.
 """
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -21,6 +22,8 @@ from fcorun.methods.problem.problem import SPAN_COORDINATES, Batch, Problem, Qua
 _MAX_NUMBERS = 2**27  # in all bases together
 _MAX_DECOMPOSED = 2**28  # in all bases of decomposed losses together
 _OUTSIDE = "outside"  # the parameter for the distance from the span
+# held while BLAS has one thread: the limit is of the process, and would stay where those of two threads overlap
+_BLAS_LOCK = threading.Lock()
 Transform = Callable[[Vector], Vector]
 
 
@@ -93,7 +96,7 @@ def restrict_to_row_span(objective: Objective, data: FederatedData, dtype) -> Ba
     y = np.zeros((clients, most), data.train.y.dtype)
     weight = np.zeros((clients, most), dtype)
     offset = None if data.train.offset is None else np.zeros((clients, most), dtype)
-    with threadpool_limits(1):  # with several threads, such small matrices take ten times as long
+    with _BLAS_LOCK, threadpool_limits(1):  # with several threads, such small matrices take ten times as long
         for m, rows in enumerate(train.local_client_slices):
             n = rows.stop - rows.start
             q, r = np.linalg.qr(scaled_features(data, rows).T)

@@ -1,5 +1,7 @@
 """Algorithms take the same steps in coordinates of the span of a client's rows."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import engine_of, not_none, ragged, snapshots
+from threadpoolctl import threadpool_info
 
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.rows.rows import Rows
@@ -95,6 +98,27 @@ def example():
     problem = replace(problem, scale=data.features.scale)
     w = Vector({name: jnp.asarray(rng.standard_normal(shape)) for name, shape in problem.shapes.items()})
     return data, problem, w
+
+
+def test_decompositions_of_two_threads_leave_the_number_of_blas_threads(monkeypatch):
+    """The thread that begins last ends last: unless it waits, it would restore the limit of the first one."""
+    data = example()[0]
+    one_client = replace(data, train=Rows.from_offsets(data.train.x[:4], data.train.y[:4], np.array([0, 4])))
+    decompose = np.linalg.qr
+
+    def decompose_slowly(x):
+        time.sleep(0.02)
+        return decompose(x)
+
+    monkeypatch.setattr(np.linalg, "qr", decompose_slowly)
+    before = [library["num_threads"] for library in threadpool_info()]
+    decompositions = []
+    with ThreadPoolExecutor(2) as pool:
+        for each in (one_client, data):
+            decompositions.append(pool.submit(restrict_to_row_span, Logistic(), each, np.float64))
+            time.sleep(0.005)
+    assert all(decomposition.result() is not None for decomposition in decompositions)
+    assert [library["num_threads"] for library in threadpool_info()] == before
 
 
 @pytest.mark.slow
