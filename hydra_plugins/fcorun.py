@@ -161,21 +161,26 @@ def _check_listed(zipped_keys: Iterable[str], listed: set[str]) -> None:
             raise UserError(f"hydra.sweeper.zip: {key} has no list of values; give {key}=VALUE,VALUE,...")
 
 
-def _check_strength(config: DictConfig, overrides: Sequence[str]) -> None:
-    """Raise UserError for a composed job that chooses its strength, and has one of an override or of a file.
+def _explain_chosen_strength(config: DictConfig, overrides: Sequence[str]) -> list[str]:
+    """Return the remark on a strength of a file that ``study.strength`` of the command replaces.
 
-    A file of a psi, as conf/reg/l1.yaml, has a default; another value is that of an experiment's file.
+    A file of a psi, as conf/reg/l1.yaml, has a default; another value is that of an experiment's file. Raises UserError
+    for a composed job that has both choices from one source.
     """
     study = OmegaConf.select(config, "study.strength")
     if study is None:
-        return
+        return []
+    keys = set(map(override_key, overrides))
     sentence = f"study.strength={study} chooses the strength of each run: give study.strength or reg.strength, not both"
-    if any(override_key(text) == "reg.strength" for text in overrides):
+    if "reg.strength" in keys:
         raise UserError(sentence)
     composed: Any = OmegaConf.to_container(config.reg, resolve=False)
     defaults = read_choices("reg", user_config_dir()).get(config.hydra.runtime.choices.reg, {})
-    if composed.get("strength") != defaults.get("strength"):
+    if composed.get("strength") == defaults.get("strength"):
+        return []
+    if not keys & {"study", "study.strength"}:
         raise UserError(f"{sentence}; a file sets reg.strength={composed['strength']}: leave it out there")
+    return [f"study.strength={study} replaces reg.strength={composed['strength']} of a file"]
 
 
 def _combine(overrides: list[Override], zip_groups: list[list[str]]) -> list[list[str]]:
@@ -251,8 +256,8 @@ class FcorunLauncher(Launcher):
             point = self._make_point(composition, numbers, initial_job_idx + job.positions[0], job.overrides)
             point.combinations = job.positions
             if not isinstance(composition, Exception):
-                _check_strength(composition[0], job.overrides)
                 point.warnings = job.explain_left_out(lambda group, config=composition[0]: str(config[group].name))
+                point.warnings += _explain_chosen_strength(composition[0], job.overrides)
             points.append(point)
         return merge_duplicates(points)
 

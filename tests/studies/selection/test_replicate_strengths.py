@@ -96,8 +96,8 @@ def test_each_run_of_a_sweep_has_the_strength_and_the_bytes_of_its_choice(capsys
             "study.strength=cv chooses the strength of each run: give",
         ),
         (
-            ["-m", "experiment=fco_rates", "study.strength=one_se"],
-            "give study.strength or reg.strength, not both; a file sets reg.strength=0.001: leave it out there",
+            ["-m", "--config-dir", "own", "experiment=both"],
+            "give study.strength or reg.strength, not both; a file sets reg.strength=0.2: leave it out there",
         ),
         (
             ["study.strength=cv"],
@@ -112,8 +112,22 @@ def test_each_run_of_a_sweep_has_the_strength_and_the_bytes_of_its_choice(capsys
     ],
 )
 def test_a_strength_that_is_given_and_chosen_is_refused(overrides, sentence, monkeypatch, capsys):
+    Path("own/experiment").mkdir(parents=True)
+    content = "# @package _global_\nreg: {strength: 0.2}\nstudy: {strength: cv}\n"
+    Path("own/experiment/both.yaml").write_text(content)
     monkeypatch.setattr(sys, "argv", ["fcorun", *overrides, *SMALL, "report=false", "out=s"])
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code
     assert sentence in "".join(capsys.readouterr())
+
+
+def test_a_choice_of_the_command_replaces_the_strength_of_an_experiment_and_says_so(capsys):
+    Path("own/experiment").mkdir(parents=True)
+    Path("own/experiment/weak.yaml").write_text("# @package _global_\nreg: {strength: 0.2}\n")
+    given = ["--config-dir", "own", "experiment=weak", "study.strength=cv", *STUDY, "seed=0,1", "out=s"]
+    assert run_sweep_command(*given) == 0
+    assert capsys.readouterr().out.count("study.strength=cv replaces reg.strength=0.2 of a file") == 1
+    chosen = [record.summary["selection"]["strength"] for record in load_records("s")]
+    assert len(chosen) == 2
+    assert 0.2 not in chosen
