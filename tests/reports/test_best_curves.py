@@ -81,7 +81,7 @@ def test_a_curve_ends_at_its_first_gap_that_is_a_rounding_error():
     gaps, objectives = (ax.lines[0].get_ydata() for ax in figure.axes)
     np.testing.assert_array_equal(gaps, [1, 1e-9, np.nan, np.nan, np.nan])
     np.testing.assert_array_equal(objectives, [row["objective"] for row in rows])
-    assert legend_of(figure)[-1] == "a curve ends where its gap is a rounding error"
+    assert legend_of(figure)[-1] == "curves end at rounding errors"
 
 
 @pytest.mark.slow

@@ -225,8 +225,7 @@ def draw(content: BestCurves) -> Any:
         metric = table.metrics[name]
         layout.set_y_scale(ax, values if metric.log else [], metric.bounded)
         if layout.end_lines_at_rounding(ax):
-            quantity = metric.label.partition("  ")[0]
-            notes.append(f"a curve ends where its {quantity} is a rounding error")
+            notes.append("curves end at rounding errors")
         ax.set_xlabel(label.replace(" (", "\n(") if is_narrow else label)
         layout.set_y_label(ax, table.axis_label(name))
         if is_matrix:
