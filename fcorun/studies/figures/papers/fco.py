@@ -319,7 +319,10 @@ def draw_rates(inputs: FigureInputs) -> Any:
         for theorem, bound in bounds.items():
             ax.plot(rounds, bound, **styles[theorem], label=f"bound of {theorem}")
         ax.set(xscale="log", yscale="log", xlabel="communication round", ylabel=gap_label)
-        ax.set_title("$\\eta_c$ = {client_lr:g}, $\\eta_s$ = {server_lr:g}".format(**record.config["algo"]), pad=pt(3))
+        title = "$\\eta_c$ = {client_lr:g}, $\\eta_s$ = {server_lr:g}".format(**record.config["algo"])
+        if not bounds:
+            title += ": no bound applies"
+        ax.set_title(title, pad=pt(3))
     limits = [limit for ax in axes for limit in ax.get_ylim()]
     for ax in axes:
         ax.set_ylim(min(limits), max(limits))

@@ -15,10 +15,12 @@ from fcorun.reports.pictures.layout import (
     COLOURS,
     add_legend,
     choose_unit,
+    count_panel_columns,
     curve_style,
     make_figure,
     median_x_values,
     pt,
+    set_y_label,
 )
 from fcorun.reports.run_table import align_seeds
 from fcorun.studies.figures.figure_inputs import FigureInputs
@@ -238,7 +240,8 @@ def draw_graphs(inputs: FigureInputs) -> Any:
     methods = list(dict.fromkeys(method_of.values()))
     graphs = list(dict.fromkeys(graph_of.values()))
     n_panels = len(methods) + 1
-    figure, axes = make_figure(n_panels, n_panels, height=1.7)
+    across = count_panel_columns(n_panels)
+    figure, axes = make_figure(n_panels, across, height=1.7)
     handles = {}
     for i, method in enumerate(methods):
         of_method = [algo for algo in curves if method_of[algo] == method]
@@ -265,10 +268,11 @@ def draw_graphs(inputs: FigureInputs) -> Any:
             axes[-1].plot(gaps[reached], latest[reached], label=title, **marks, **line)
             axes[-1].vlines(gaps[reached], earliest[reached], latest[reached], color="black", linewidth=pt(0.7))
     top = max(ax.get_ylim()[1] for ax in axes[:-1])
-    for ax in axes[:-1]:
+    for i, ax in enumerate(axes[:-1]):
         ax.set(yscale="log", ylim=(FLOOR / 3, top), xlabel="communication round")
-        ax.tick_params(labelleft=ax is axes[0])
-    axes[0].set_ylabel(CATALOGUE["suboptimality"].axis_label(inputs.tuned.cutoff))
+        ax.tick_params(labelleft=i % across == 0)
+        if i % across == 0:
+            ax.set_ylabel(CATALOGUE["suboptimality"].axis_label(inputs.tuned.cutoff))
     axes[-1].set(xscale="log", xlabel="spectral gap of the graph")
     axes[-1].set_ylim(0, 1.3 * axes[-1].get_ylim()[1])  # room for the legend
     title = f"rounds to a gap of $10^{{{np.log10(_TARGET):.0f}}}$"
@@ -303,12 +307,14 @@ def draw_identification(inputs: FigureInputs) -> Any:
             if metric == "suboptimality":
                 values = np.maximum(values, FLOOR)
             (handles[inputs.title(algo)],) = ax.plot(rounds, values, **line)
-            ax.plot(rounds[is_identified], values[is_identified], **dot)
+            if is_identified.any():  # else the layout has room for a dot at the picture's corner
+                ax.plot(rounds[is_identified], values[is_identified], **dot)
     from_here_on = Line2D([], [], linestyle="", color="black", marker="o", markersize=pt(4))
     handles["from here on zero where the optimum is zero"] = from_here_on
     for ax, metric in zip(axes, inputs.figure.panels, strict=True):
         ax.set_xscale("symlog", linthresh=10)
-        ax.set(xlim=(0, None), xlabel="communication round", ylabel=inputs.tuned.axis_label(metric))
+        ax.set(xlim=(0, None), xlabel="communication round")
+        set_y_label(ax, inputs.tuned.axis_label(metric))
     errors, gap = axes
     errors.set_yscale("symlog", linthresh=1)
     errors.set(ylim=(0, None))
