@@ -199,6 +199,22 @@ class Evaluation:
         splits = _divide_rows(x, y, extra)
         return {split: self.weighted_scores(problem, w, *rows) for split, rows in splits.items()}
 
+    def split_row_shares(
+        self, problem: Problem, w: Vector, x: Examples, y: Targets, extra: dict
+    ) -> dict[str, Float[Array, "2 n"]]:
+        """Return how much each row counts in the sums of ``split_sums``, by split, as ``Problem.row_shares``."""
+        training = Batch(x, y, extra["weight"], offset=extra.get("offset"), client=extra.get("client"))
+        shares = {"train": problem.row_shares(w, training)}
+        if "x_val" not in extra:
+            return shares
+        extra = self.add_client_intercepts(problem, w, x, y, extra)
+        problem = replace(problem, objective=problem.objective.with_known_intercepts)
+        offset = extra.get("offset_val")
+        held_out = Batch(
+            extra["x_val"], extra["y_val"], extra["weight_val"], offset=offset, client=extra.get("client_val")
+        )
+        return shares | {"val": problem.row_shares(w, held_out)}
+
     def average_by_client(
         self, problem: Problem, w: Vector, x: Examples, y: Targets, extra: dict
     ) -> dict[str, Float[Array, " M"]]:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.clients import vmap_runs
@@ -18,9 +19,10 @@ from fcorun.engine.device_rows import client_row_table
 from fcorun.engine.evaluate import personal_models
 from fcorun.engine.federation import Federation
 from fcorun.engine.remote.leaves import Arrays, name_leaves
+from fcorun.engine.remote.programs import RowsByClient, ShareSums, sum_shares
 from fcorun.methods.algorithms.algorithm import PyTree
 from fcorun.methods.objectives.objective import score_names
-from fcorun.methods.problem.problem import Vector
+from fcorun.methods.problem.problem import Problem, Vector
 
 PERSONAL = "personal"  # begins the names of the sums of personal models, as in personal_train_loss
 _BROADCAST = "server/"  # begins the names of the leaves of the server's broadcast in a request
@@ -59,11 +61,11 @@ class SitePersonalModels:
 
     def sum_metrics(
         self, numbers: Any, broadcast: PyTree, clients: PyTree, x: Any, y: Any, extra: dict
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], dict[str, ShareSums]]:
         """Compute the sums over the site's clients of the metrics of their personal models, (G,) each.
 
-        Metrics of rows have the weights of the clients' rows in the split, which sum to 1 over all sites. Other metrics
-        have the weight 1 / M.
+        Metrics of rows have the ``weights`` of the clients' rows in the split. Other metrics have the weight 1 / M.
+        Returns also, by split, how much the rows of each client count in its metrics, (G, m, 3, 2).
 
         Args:
             numbers, broadcast, clients: as for ``compute_models``.
@@ -79,14 +81,34 @@ class SitePersonalModels:
             values = evaluation.measure_clients(problem, models, {}, rows=(x, y), extra=extra)
             sums = {}
             for name, of_client in values.items():
-                weights = self._weights.get(name.partition("_")[0])
+                weights = self.weights.get(name.partition("_")[0])
                 if weights is None:
                     sums[name] = of_client.sum() / n_clients
                 else:
                     sums[name] = jnp.asarray(weights, of_client.dtype) @ of_client
-            return sums
+            return sums, self._sum_row_shares(problem, models, x, y, extra)
 
         return vmap_runs(sum_run, (0, 0, 0), numbers, broadcast, clients)
+
+    def _sum_row_shares(self, problem: Problem, models: Vector, x: Any, y: Any, extra: dict) -> dict[str, ShareSums]:
+        """Return how much the rows of each client count in the mean loss of its model, (m, 3, 2), by split."""
+        sums = {}
+        for split, table in self._row_tables.items():
+            suffix = "" if split == "train" else "_val"
+            extras = {name: extra[name + suffix] for name in ("weight", "offset") if name + suffix in extra}
+            rows = RowsByClient(x, y, extras, jnp.asarray(table))
+            if split != "train":
+                rows = rows._replace(x=extra["x_val"], y=extra["y_val"])
+
+            def sum_client(numbered_model, rows=rows):
+                client, model = numbered_model
+                batch = rows.batch(client)
+                total = batch.weight.sum()
+                batch = batch._replace(weight=batch.weight / jnp.where(total > 0, total, 1))
+                return sum_shares(problem.row_shares(model, batch))
+
+            sums[split] = lax.map(sum_client, (jnp.arange(len(table)), models))
+        return sums
 
     @property
     def _rows(self) -> SiteRows:
@@ -111,8 +133,8 @@ class SitePersonalModels:
         return tables
 
     @cached_property
-    def _weights(self) -> dict[str, np.ndarray]:
-        """The weight of each of the site's clients in the metrics of each split, (m,)."""
+    def weights(self) -> dict[str, np.ndarray]:
+        """The weight of each of the site's clients in the metrics of each split, (m,), whose sum over sites is 1."""
         has_client, evaluation = self._rows.has_client, self.federation.evaluation
         weights = {
             "train": self._rows.sum_by_client(self._rows.objective_weights(evaluation.client_weighting))[has_client]

@@ -65,12 +65,12 @@ def effective_numbers(sums: ShareSums, weights: np.ndarray | float = 1.0) -> np.
     return np.where(has_infinite_share, 0.0, np.where(np.isfinite(numbers), numbers, np.inf))
 
 
-class FoldRows(NamedTuple):
-    """The rows of a site that a fold of a selection holds out.
+class RowsByClient(NamedTuple):
+    """The rows of a site, of which each client's can be taken.
 
     Attributes:
-        x, y: all of them, (V, d) and (V,).
-        extras: their "weight" and "offset", (V,), where they have them.
+        x, y: features and targets, (n, d) and (n,).
+        extras: their "weight" and "offset", (n,), where they have them.
         of_client: the indices of each client's rows, (M, L) with -1 for none.
     """
 
@@ -151,7 +151,7 @@ class RemotePrograms:
         rows: DeviceRows,
         draws: Any,
         broadcast: PyTree,
-        held_out: FoldRows | None,
+        held_out: RowsByClient | None,
     ) -> tuple[PyTree, PyTree, tuple[jax.Array, list[ShareSums]]]:
         """Compute a site's clients in one exchange of a round of each run, from what they receive.
 
@@ -244,23 +244,22 @@ class RemotePrograms:
         x: jax.Array,
         y: jax.Array,
         extra: dict[str, jax.Array],
-        counted_clients: jax.Array,
+        clients: dict[str, jax.Array],
     ):
         """Compute for the solution of each run the sums of losses and scores over the rows of each split.
 
-        Returns also how much the training rows of each client count at the solution, or the held-out rows of a site
-        without others. ``counted_clients`` are the clients of these rows.
+        Returns also, by split, how much the rows of each client count at the solution. ``clients`` has the client of
+        each row of a split.
         """
         n_clients = self.federation.data.n_clients
-        batch = Batch(x, y, extra["weight"], offset=extra.get("offset"), client=extra.get("client"))
-        if not len(y) and "x_val" in extra:
-            offset, client = extra.get("offset_val"), extra.get("client_val")
-            batch = Batch(extra["x_val"], extra["y_val"], extra["weight_val"], offset=offset, client=client)
+        evaluation = self.federation.evaluation
 
         def sum_run(numbers, solution):
             _, problem = self.federation.bind(numbers)
-            sums = self.federation.evaluation.split_sums(problem, Vector(solution), x, y, extra)
-            shares = problem.row_shares(Vector(solution), batch)
-            return sums, sum_shares_by_client(shares, counted_clients, n_clients)
+            sums = evaluation.split_sums(problem, Vector(solution), x, y, extra)
+            shares = {}
+            for split, of_rows in evaluation.split_row_shares(problem, Vector(solution), x, y, extra).items():
+                shares[split] = sum_shares_by_client(of_rows, clients[split], n_clients)
+            return sums, shares
 
         return vmap_runs(sum_run, (0, 0), numbers, solution)

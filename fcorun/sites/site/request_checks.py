@@ -7,7 +7,7 @@ all rows computed as a sum over one. Few rows of a site must not outweigh all ot
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,15 @@ class FewRowsRule:
     has_curvature: bool = True
     by_client: bool = False
 
+    @property
+    def of_losses(self) -> "FewRowsRule":
+        """The rule for sums of losses and scores alone: half as many rows, and no second derivatives.
+
+        Such a sum has no features, by which a gradient is the direction of a row. A dozen held-out rows of an honest
+        study outweigh each other where a method goes too far.
+        """
+        return replace(self, min_cell=(self.min_cell + 1) // 2, has_curvature=False)
+
     def find(self, sums: ShareSums, weights: np.ndarray | float = 1.0) -> np.ndarray:
         """Return in which of G runs few rows outweigh all others, (G,).
 
@@ -63,12 +72,12 @@ class FewRowsRule:
         counted = numbers if self.has_curvature else numbers[..., :1]
         return counted.min(axis=-1) < self.min_cell
 
-    def check(self, message: str, sums: ShareSums) -> None:
-        """Raise FewRowsError where few rows of a site outweigh all others at the model of one of G runs.
+    def check(self, message: str, sums: ShareSums, weights: np.ndarray | float = 1.0) -> None:
+        """Raise FewRowsError where few rows of a site outweigh all others at a model of one of G runs.
 
-        ``sums`` are those over the rows of each of its S clients, (G, S, 3, 2).
+        The other arguments are those of ``find``.
         """
-        if self.find(sums).any():
+        if self.find(sums, weights).any():
             raise refuse(message)
 
 

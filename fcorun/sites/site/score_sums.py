@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.column_roles import SPLITS
+from fcorun.engine.remote.programs import sum_shares_by_client
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays
@@ -22,6 +24,7 @@ from fcorun.results.site_scores import probability_at, set_prefix
 from fcorun.sites.plan.messages.score_messages import Scores
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
+from fcorun.sites.site.request_checks import FewRowsRule
 from fcorun.sites.site.site_results import sort_personal
 from fcorun.sites.tables.table_description import merge_small_cells
 from fcorun.sites.transport.messages import Message
@@ -95,6 +98,21 @@ class ScoreSums:
             threshold=threshold,
             personal=None if personal is None else sort_personal(personal, own_data.clients),
         )
+
+    def check_few_rows(self, message: str, rule: FewRowsRule) -> None:
+        """Raise FewRowsError where few rows of a set outweigh all others in losses at its model, or in errors."""
+        for predictions in self._sets.values():
+            client = jnp.asarray(predictions.client_numbers)
+            output = jnp.asarray(predictions.output)
+            weight = jnp.ones(len(client), output.dtype)
+            shares = [predictions.objective.row_shares(output, jnp.asarray(predictions.y), weight, client)]
+            rows = predictions.to_scored_rows()
+            if rows.task.is_quantity and rows.is_judged:
+                errors = jnp.abs(jnp.asarray(rows.target - rows.prediction))
+                shares.append(jnp.stack([errors, errors]))  # of squares, whatever the objective
+            n_clients = len(predictions.client_groups[0])
+            for of_rows in shares:
+                rule.check(message, sum_shares_by_client(of_rows, client, n_clients)[None])
 
     @cached_property
     def _sets(self) -> dict[str, Predictions]:

@@ -285,10 +285,12 @@ class Site:
         return self._interval_sums
 
     def score_sums(self, request: Message) -> ScoreSums:
-        """Return the sums at the model of a request, which was evaluated last."""
+        """Return the sums at the model of a request, which was evaluated last. Raises FewRowsError."""
         if self._score_sums is None or self._scored is not request:
             personal = self._last_personal_models()
-            self._score_sums = ScoreSums.of_request(request, self.plan, self.policy, self.own_data, personal)
+            sums = ScoreSums.of_request(request, self.plan, self.policy, self.own_data, personal)
+            sums.check_few_rows(request.name, self.few_rows_rule.of_losses)
+            self._score_sums = sums
             self._scored = request
         return self._score_sums
 

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from fcorun.base.errors import UserError
+from fcorun.base.records.record import TRAIN
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.device_rows import client_row_table
 from fcorun.engine.engine import CompiledPrograms, Engine
@@ -20,7 +21,7 @@ from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.certificate import SCALE, CertificateSums
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.personal_models import PERSONAL, SitePersonalModels, split_broadcast
-from fcorun.engine.remote.programs import FoldRows, RemotePrograms, count_sent_runs
+from fcorun.engine.remote.programs import RemotePrograms, RowsByClient, count_sent_runs
 from fcorun.engine.round import MessageShapes
 from fcorun.engine.schedule import DrawsAhead
 from fcorun.experiment.experiment import PreparedExperiment
@@ -184,7 +185,7 @@ class SiteBatch:
         return count_sent_runs(self.federation.algorithm, len(self.points))
 
     @cached_property
-    def _held_out(self) -> FoldRows | None:
+    def _held_out(self) -> RowsByClient | None:
         """The rows that the fold holds out, by the clients of all sites; None without a fold, or without rows here."""
         rows = self.federation.data.validation
         extra = self.federation.arrays[1]
@@ -198,7 +199,7 @@ class SiteBatch:
         offsets = np.searchsorted(rows.client[known], np.arange(n_clients + 1))
         extras = {name: extra[f"{name}_val"] for name in ("weight", "offset") if f"{name}_val" in extra}
         of_client = jax.device_put(client_row_table(offsets, known))
-        return FoldRows(extra["x_val"], extra["y_val"], extras, of_client)
+        return RowsByClient(extra["x_val"], extra["y_val"], extras, of_client)
 
     def _next_round(self, start: int) -> int:
         """Return the first round from ``start`` on whose cohort asks a client of the site; the end where none does."""
@@ -260,29 +261,33 @@ class SiteBatch:
         solution = restore_leaves(of_solution, self._solution_shapes, len(self.points))
         rows, extra = self.federation.arrays
         assert rows is not None
-        arguments = (self._numbers, dict(solution), rows.x, rows.y, extra, self._counted_clients)
+        arguments = (self._numbers, dict(solution), rows.x, rows.y, extra, self._client_of_row)
         sums, shares = self._programs.solution_sums(*arguments)
-        self.rule.check(Evaluate.name, shares)
+        for split, of_split in shares.items():
+            rule = self.rule if split == TRAIN else self.rule.of_losses
+            rule.check(Evaluate.name, of_split)
         if self.federation.algorithm.has_personal_models:
             broadcast = self._read_broadcast(of_broadcast)
             if len(self.rows):
                 arguments = (self._numbers, broadcast, self.clients, rows.x, rows.y, extra)
-                sums[PERSONAL] = self._personal_program(*arguments)
+                sums[PERSONAL], shares = self._personal_program(*arguments)
+                for split, of_split in shares.items():
+                    self.rule.of_losses.check(Evaluate.name, of_split, self._personal_models.weights[split])
         elif of_broadcast:
             raise ValueError("a broadcast that the algorithm does not use")
         return jax.tree.map(np.asarray, sums)
 
     @cached_property
-    def _counted_clients(self) -> jax.Array:
-        """The client of each row that counts in an evaluation: a training row, or a held-out one without others.
-
-        Clients without training rows count together, as the one after all others.
-        """
+    def _client_of_row(self) -> dict[str, jax.Array]:
+        """The client of each row of a split that is evaluated; those without training rows are one after all others."""
         data = self.federation.data
-        rows = self.rows
-        if not len(rows) and data.validation is not None:
-            rows = data.validation
-        return jax.device_put(np.minimum(rows.known_client, data.n_clients).astype(np.int32))
+        clients = {"train": self.rows.known_client}
+        if data.validation is not None:
+            clients["val"] = data.validation.known_client
+        return {
+            split: jax.device_put(np.minimum(client, data.n_clients).astype(np.int32))
+            for split, client in clients.items()
+        }
 
     def solution(self, evaluated: Arrays, run: int) -> Arrays:
         """Return the parameters of a run's shared model in the request that ``evaluated`` it."""

@@ -23,7 +23,7 @@ from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import Obstacles, OwnTableError, SiteOptions, for_owner_alone
 from fcorun.sites.tables.fold_rules import check_folds, draw_row_folds
-from fcorun.sites.tables.summed_sets import least_effective_number
+from fcorun.sites.tables.summed_sets import SummedSet, SummedSets, column_tells_few_rows
 from fcorun.sites.tables.table_description import describe_table
 from fcorun.sites.tables.table_rows import ROWS, SiteTable, read_site_table
 
@@ -82,42 +82,45 @@ def check_targets_of_site(experiment: PreparedExperiment, y: np.ndarray) -> None
 def check_dominance(plan: Plan, table: SiteTable) -> None:
     """Raise UserError for numbers that few rows dominate, ObstaclesError for several such columns.
 
-    Of held-out rows, whose losses alone leave, targets and weights are looked at. The rows of a fold are not, those
-    outside of it are: ordinary counts have few values above 0 in a dozen rows.
+    The rule is one for training, validation and test rows: two losses of held-out rows, at models of the server, differ
+    by the rows in which a column is not 0, as gradients of training rows do. Of a set of ``SummedSet.is_difference``
+    only the number of rows is looked at: the largest number of an ordinary column outweighs a dozen rows of a fold.
     """
     options = table.options
     # numbers that a plan multiplies by features, with NaN for gaps, and a cure
     columns: dict[str, tuple[np.ndarray, str]] = {}
     for name in table.number_columns:
         columns[name] = coerce_numbers(table.columns[name])[0], f"add '{name}' to data.ignore of the plan"
-    if options.target_task.is_quantity and not isinstance(plan.experiment.objective, _BOUNDED):
-        columns[options.target] = table.rows.y, "objective=huber bounds what a row counts"
+    is_scored = any(mask.any() for mask in table.masks[1:])  # by squares of errors, whatever the objective
+    if options.target_task.is_quantity and (is_scored or not isinstance(plan.experiment.objective, _BOUNDED)):
+        cure = "objective=huber bounds what a row counts"
+        if is_scored:
+            cure += ", if no rows are held out"
+        columns[options.target] = table.rows.y, cure
     for role in ("weight", "offset"):
         numbers = getattr(table.rows, role)
         if numbers is not None:
             columns[str(getattr(options, role))] = numbers, f"plan without data.{role}"
     obstacles = Obstacles()
     least = table.policy.min_cell
-    sums = table.list_sums(table.sums_by_client)
-    for rows, mask in zip(ROWS, table.masks, strict=True):
-        is_training = rows == ROWS[0]
+    for split, rows in enumerate(ROWS):
+        sums = _list_column_sums(plan, table, split)
         for name, (cells, cure) in columns.items():
-            if not is_training and name not in (options.target, options.weight):
+            few = _find_few_rows(table, sums, cells.astype(np.float64))
+            if few is None:
                 continue
-            numbers = cells.astype(np.float64)
-            has_number = np.isfinite(numbers)  # others are gaps, or refused
-            sets = [mask & has_number]
-            if is_training:
-                sets = [selected for selected, is_difference in sums.list_sets(has_number) if not is_difference]
-            minimum = table.policy.min_rows  # fewer rows have another rule
-            large_sets = [numbers[selected] for selected in sets if selected.sum() >= minimum]
-            if all(least_effective_number(values) >= least for values in large_sets):
-                continue
-            if not is_training:
-                cure = "hold out more rows or none (data.validation=0, data.test=0)"
-            error = UserError(f"few {rows} rows outweigh all others in the column '{name}': their numbers differ from "
-                              f"the others like fewer than {least} equal rows, the least that policy.min_cell of this "
-                              f"site allows: {cure}, or mend outliers in the file")  # fmt: skip
+            where = ""
+            if few.is_difference and table.fold is not None:
+                where = " of a fold"
+                cure = f"plan fewer folds, {cure}"
+            elif few.is_difference:
+                where = " without weight"
+                cure = f"plan without data.weight, {cure}"
+            if split > 0:
+                cure = f"hold out more rows or none (data.validation=0, data.test=0), {cure}"
+            error = UserError(f"few {rows} rows{where} outweigh all others in the column '{name}': their numbers "
+                              f"differ from the others like fewer than {least} equal rows, the least that "
+                              f"policy.min_cell of this site allows: {cure}, or mend outliers in the file")  # fmt: skip
             obstacles.add([error])
     # A target of three numbers, one of which few training rows have, where intervals are planned: at a model of 0, the
     # Hessian, the gradient and the squared scores are three sums of features, weighted by 1, r and r^2 for residuals r.
@@ -130,6 +133,30 @@ def check_dominance(plan: Plan, table: SiteTable) -> None:
                               "plan without --infer, or leave the site out")  # fmt: skip
             obstacles.add([error])
     obstacles.raise_any()
+
+
+def _list_column_sums(plan: Plan, table: SiteTable, split: int) -> SummedSets:
+    """Return the sets of a split's rows over which products with a column are summed.
+
+    Sums over held-out rows are of all clients together; those of personal models, of the clients with training rows.
+    """
+    if split == 0:
+        return table.list_sums(table.sums_by_client)
+    sums = table.list_sums(by_client=False, split=split)
+    if not plan.experiment.algo.has_personal_models:
+        return sums
+    return replace(sums, client=(table.n_rows[:, 0] > 0).astype(int)[table.client_rows.client_index])
+
+
+def _find_few_rows(table: SiteTable, sums: SummedSets, numbers: np.ndarray) -> SummedSet | None:
+    """Return a set of rows of which a column of numbers (N,), NaN for gaps, tells few; None if there is no such set."""
+    for summed in sums.list_sets(np.isfinite(numbers)):  # other cells are gaps, or refused
+        is_small = summed.rows.sum() < table.policy.min_rows
+        if is_small and (sums.has_weight[summed.rows].all() or not summed.is_difference):  # refused by another rule
+            continue
+        if column_tells_few_rows(numbers[summed.rows], table.policy.min_cell, summed.is_difference):
+            return summed
+    return None
 
 
 def check_batches(plan: Plan, table: SiteTable) -> None:

@@ -95,6 +95,18 @@ def tells_few_rows(values: Float[np.ndarray, " n"], least: int, is_difference: b
     return not is_difference and least_effective_number(values) < least
 
 
+def column_tells_few_rows(values: Float[np.ndarray, " n"], least: int, is_difference: bool) -> bool:
+    """Return whether sums of a column over a set, less any constant, tell few rows, as ``tells_few_rows`` says."""
+    if is_difference:
+        return 0 < len(values) - max_count(values) < least
+    return least_effective_number(values) < least
+
+
+def max_count(values: Float[np.ndarray, " n"]) -> int:
+    """Return how many of the values equal the most frequent one."""
+    return int(np.unique(values, return_counts=True)[1].max(initial=0))
+
+
 def single_out_rows(features: Float[np.ndarray, "n d"], least: int) -> Float[np.ndarray, "r n"]:
     """Return functions of the features and a constant, each of which is as large as can be at one row, (r, n).
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from fcorun.base.errors import UserError
+from fcorun.base.records.record import TRAIN
 from fcorun.engine.remote.certificate import NULL, REFERENCE, RUN, SCALE
 from fcorun.experiment.optimum import MAX_CERTIFICATES, MAX_GRADIENTS, MAX_LOSSES
 from fcorun.methods.objectives.intercepts import MAX_INTERCEPT_STEPS
@@ -93,6 +94,7 @@ class _CertificateMessage(MessageKind):
     """A message about the models of a certificate: those of a run, the one without features, or of the optimum."""
 
     bound = MEANS
+    splits_at_model = (TRAIN,)
     absence = "gap after {rounds} not measured without site {site}"
 
     def count_name(self, request: Message) -> str:

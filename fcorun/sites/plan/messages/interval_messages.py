@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import jax
 import numpy as np
 
+from fcorun.base.records.record import TRAIN
 from fcorun.results.inference.sums import ClusterCounts
 from fcorun.sites.plan.messages.message_kind import MEANS, SQUARES, SUMS, MessageKind, Quantity, Stage
 from fcorun.sites.plan.planned_study import MAX_DERIVATIVES, PlannedStudy
@@ -105,6 +106,7 @@ class Derivatives(IntervalMessage):
 
     name = "derivatives"
     bound = MEANS
+    splits_at_model = (TRAIN,)
     most_requests = MAX_DERIVATIVES
     numbers = "1 + p + p (p + 1) / 2, a Hessian of p parameters"
     times = f"at most {MAX_DERIVATIVES} times"
@@ -119,6 +121,7 @@ class SquaredScoresMessage(IntervalMessage):
 
     name = "squared_scores"
     bound = MEANS
+    splits_at_model = (TRAIN,)
     numbers = "p (p + 1) / 2 + 1"
     content = "the sum over {units} of the products of their gradients' entries, at the optimum"
 

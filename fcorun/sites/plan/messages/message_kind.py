@@ -81,6 +81,8 @@ class MessageKind(ABC):
         names_subset: whether a request names the subset of a selection that is the next one.
         is_ordered: whether the order of requests limits their number.
         is_kept: whether later requests need the last one, which is then a part of the state of a site.
+        splits_at_model: the splits over whose rows an answer has sums at a model of the server's choice, at which the
+            site keeps the rule on few rows.
         absence: the sentence on sites without whose answers a run goes on, with the fields {rounds} and {site}; "": the
             server waits for all sites.
     """
@@ -95,6 +97,7 @@ class MessageKind(ABC):
     names_subset: ClassVar[bool] = False
     is_ordered: ClassVar[bool] = False
     is_kept: ClassVar[bool] = False
+    splits_at_model: ClassVar[tuple[str, ...]] = ()
     absence: ClassVar[str] = ""
 
     # -- the plan

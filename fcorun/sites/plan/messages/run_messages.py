@@ -8,6 +8,7 @@ import numpy as np
 
 from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError
+from fcorun.base.records.record import TRAIN
 from fcorun.data.datasets.sites import Sites
 from fcorun.engine.remote.leaves import pack_sparse
 from fcorun.experiment.experiment import PreparedExperiment
@@ -94,6 +95,7 @@ class RoundMessage(MessageKind):
 
     name = "round"
     stage = Stage.ROUNDS
+    splits_at_model = (TRAIN,)
     keys = frozenset({"round", "exchange"})
     bound = MEANS
     is_mean = True
@@ -190,6 +192,7 @@ class Evaluate(MessageKind):
 
     name = "evaluate"
     stage = Stage.EVALUATIONS
+    splits_at_model = (TRAIN, "validation")
     bound = MEANS
     is_kept = True
     absence = "metrics after {rounds} without the rows of site {site}"

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fcorun.base.errors import UserError
+from fcorun.data.tables.column_roles import SPLITS
 from fcorun.experiment.threshold_rule import ThresholdRule
 from fcorun.results.scores.calibration import MAX_REQUESTS, N_SUMS
 from fcorun.results.scores.ranking import N_BINS
@@ -21,6 +22,7 @@ class _ScoreMessage(MessageKind):
 
     stage = Stage.SCORES
     bound = SUMS
+    splits_at_model = SPLITS
 
     def describe_in_fits(self, quantity: Quantity, study: PlannedStudy) -> None:
         return None
