@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Bool
 from threadpoolctl import threadpool_limits
 
@@ -66,12 +67,13 @@ from fcorun.studies.selection.path import RegularizationPath
 # saved by position: add new states at the end
 END_STATES = ("done", "falling", "diverged", "not certified", *REFIT_FAILURES)
 _COUNTS = ("rounds", "bytes_up", "bytes_down")
+_MAX_PREDICTIONS = 2**23  # of the runs that are measured together
 _MAX_OUTPUTS = 2**27  # outputs for held-out rows that are kept, half a gigabyte in float32
 _BASELINE_COPIES = 6  # of all features in float64 that a fit of a baseline takes, as measured where it standardizes
 Arrays = dict[str, np.ndarray]  # by name
 # maps the solution of a run, and its personal models or None, to outputs for the validation rows, as in PathFit
 _PredictHeldOut = Callable[[Arrays, Arrays | None], Arrays]
-_Measure = Callable[..., dict[str, float]]
+_Measure = Callable[..., list[dict[str, float]]]
 
 
 class _RunResult(NamedTuple):
@@ -299,22 +301,33 @@ class PathFitter:
     def _measure_by(
         self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView, precision: str
     ) -> _Measure:
-        """Return a function that measures parameters on a subset, with the numbers of a regularizer if given some."""
+        """Return a function that measures the parameters of runs on a subset, each with its numbers of psi if given."""
         evaluation = build.build_evaluation(experiment, data, view)
         arrays = evaluation.arrays(precision)
         # has_duality_gap depends on the strength: it must be one of the path
         reg = experiment.reg.with_value(self.path.param_name, self.path.values[0])
         problem = build.build_problem(experiment.with_resolved(reg=reg), data)
-        if "measure" not in self._shared:
-            self._shared["measure"] = jax.jit(
-                lambda psi, w, x, y, extra: evaluation.measure(problem.with_numbers(psi), w, x, y, extra)
-            )
+        runs_together = max(_MAX_PREDICTIONS // len(view.y), 1)
 
-        def measure(solution: Mapping[str, Any], psi: Any = None) -> dict[str, float]:
-            w = Vector({name: jnp.asarray(values) for name, values in solution.items()})
-            psi = numeric_fields(problem.regularizer) if psi is None else psi
-            measured = self._shared["measure"](psi, w, view.x, view.y, arrays)
-            return {name: float(value) for name, value in evaluation.complete(measured).metrics.items()}
+        def measure_runs(numbers: Numbers, solutions: Vector, x: jax.Array, y: jax.Array, extra: dict) -> dict:
+            def measure_run(run: tuple[Numbers, Vector]) -> dict:
+                return evaluation.measure(problem.with_numbers(run[0]), run[1], x, y, extra)
+
+            return lax.map(measure_run, (numbers, solutions), batch_size=runs_together)
+
+        if "measure" not in self._shared:
+            self._shared["measure"] = jax.jit(measure_runs)
+
+        def measure(
+            solutions: Sequence[Mapping[str, Any]], numbers: Sequence[Numbers] | None = None
+        ) -> list[dict[str, float]]:
+            w = Vector({name: jnp.stack([solution[name] for solution in solutions]) for name in solutions[0]})
+            if numbers is None:
+                numbers = [numeric_fields(problem.regularizer)] * len(solutions)
+            psi = jax.tree.map(lambda *values: jnp.stack(values), *numbers)
+            measured = evaluation.complete(self._shared["measure"](psi, w, view.x, view.y, arrays)).metrics
+            columns = {name: np.asarray(values).tolist() for name, values in measured.items()}
+            return [{name: values[p] for name, values in columns.items()} for p in range(len(solutions))]
 
         return measure
 
@@ -339,12 +352,13 @@ class PathFitter:
                 reg = replace(reg, **{runs.second.name: float(runs.second.values[p])})
             regularizers.append(reg)
         problems = [bind_client_problem(replace(problem, regularizer=reg), data, rows) for reg in regularizers]
+        solved = list(self._solve_problems(algo, problems, batch))
+        metrics = measure([w for w, _ in solved], [numeric_fields(reg) for reg in regularizers])
         results = []
-        for reg, (w, end_state) in zip(regularizers, self._solve_problems(algo, problems, batch), strict=True):
-            metrics = measure(w, numeric_fields(reg))
+        for of_run, (w, end_state) in zip(metrics, solved, strict=True):
             solution = {name: np.asarray(array) for name, array in w.items()}
             solution = add_client_intercepts(experiment, data, solution)
-            results.append(_RunResult(metrics, solution, end_state, (0, 0, 0), predict(solution, None)))
+            results.append(_RunResult(of_run, solution, end_state, (0, 0, 0), predict(solution, None)))
         return results
 
     def _solve_problems(
@@ -470,7 +484,7 @@ def relax_fit(
                 try:
                     with jax.enable_x64(True):
                         solution, _ = relax_solution(refits, solution, float(share))
-                    metrics = keep_relaxed_metrics(measure(solution))
+                    metrics = keep_relaxed_metrics(*measure([solution]))
                     if share == 1:
                         measured = [name for name in PENALIZED_METRICS if name in fit.metrics]
                         metrics |= {name: float(fit.metrics[name][p]) for name in measured}
@@ -495,7 +509,7 @@ def average_fits(fits: Sequence[PathFit], measure: _Measure) -> PathFit:
         metrics = {}
         state = "diverged"
         if END_STATES.index(state) not in positions:
-            metrics = keep_relaxed_metrics(measure(solution))
+            metrics = keep_relaxed_metrics(*measure([solution]))
             state = END_STATES[positions.max()]
         counts = [sum(fit.counts[name][p] for fit in fits) for name in _COUNTS]
         held_out = {name: values[p] for name, values in outputs.items()}
