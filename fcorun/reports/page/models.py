@@ -173,18 +173,23 @@ def curve_pictures(folder: Path, prefix: str = "") -> list[str]:
     return pictures
 
 
-def find_intervals(folder: Path, by_client: bool = True) -> ScoreIntervals | None:
-    """Return the intervals of a folder's scores.
+def begin_intervals(folder: Path, by_client: bool = True) -> Callable[[], ScoreIntervals | None]:
+    """Begin to compute the intervals of a folder's scores as a picture is drawn; return the function that returns them.
 
     Returns None without predictions, for so many rows that they take long, and where they cannot be computed.
     """
     predictions = folder / PREDICTIONS_FILE
     if not predictions.is_file() or predictions.stat().st_size > _MAX_BYTES:
-        return None
-    try:
-        return compute_intervals(folder, ScoreOptions(), by_client=by_client)
-    except UserError:
-        return None
+        return lambda: None
+    wait = draw_later(compute_intervals, folder, ScoreOptions(), by_client=by_client)
+
+    def finish() -> ScoreIntervals | None:
+        try:
+            return wait()
+        except UserError:
+            return None
+
+    return finish
 
 
 def interval_columns(intervals: ScoreIntervals) -> dict[tuple[str, str, str], dict[str, str]]:
@@ -202,7 +207,7 @@ def interval_columns(intervals: ScoreIntervals) -> dict[tuple[str, str, str], di
 
 def interval_table(folder: Path) -> str:
     """Return a collapsible table of the scores of all held-out rows together, with intervals; "" without intervals."""
-    intervals = find_intervals(folder, by_client=False)
+    intervals = begin_intervals(folder, by_client=False)()
     if intervals is None:
         return ""
     headers = ["model", "score", "method", "value", "low", "high"]

@@ -15,7 +15,7 @@ from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.label_file import label_column, label_features
 from fcorun.data.tasks import Task, find_task, find_tasks
 from fcorun.reports.page.elements import parse_float, read_table
-from fcorun.reports.page.models import find_intervals, interval_columns
+from fcorun.reports.page.models import begin_intervals, interval_columns
 from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.score_intervals.score_table import ScoreIntervals
 
@@ -133,7 +133,8 @@ class FittedTableModel:
     @cached_property
     def score_intervals(self) -> list[ScoreIntervals]:
         """The intervals of the scores of the record, and of the selection."""
-        return [intervals for folder in self._folders if (intervals := find_intervals(folder))]
+        waits = [begin_intervals(folder) for folder in self._folders]
+        return [intervals for wait in waits if (intervals := wait())]
 
     @property
     def _folders(self) -> list[Path]:

@@ -21,6 +21,7 @@ _PRELOADED += ["matplotlib.backends.backend_pdf"]
 _PICTURES = ("run_curves", "coefficient_picture", "rates", "best_curves")
 _PICTURES += ("roc", "calibration_picture", "decision", "selection_picture")
 _PRELOADED += [f"{__package__}.{picture}" for picture in _PICTURES]  # none of these imports JAX
+_PRELOADED += ["fcorun.results.score_intervals.intervals"]  # which a page has computed here, too
 _executors: list[ProcessPoolExecutor] = []  # none, or the one of the command
 
 
