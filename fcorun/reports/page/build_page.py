@@ -5,7 +5,9 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
@@ -67,6 +69,7 @@ def build_page(
     records, left_out = drop_superseded(records) if records else ([], "")
     model = find_table_model(records, study_folders)
     page = elements.Page()
+    _begin_library()
     single_figure = len(folders) == 1 and study_folders == [folders[0]] and studies.is_figure(folders[0])
     overline, title = studies.page_heading(folders)
     damaged += find_damaged_tables(records, study_folders)
@@ -188,12 +191,19 @@ def _add_runs(
         )
 
 
+@cache
+def _begin_library() -> Future[str]:
+    """Begin to compress the script of plotly in a thread, which takes longer than most of a page; once in a process."""
+    script = files("plotly").joinpath("package_data/plotly.min.js")
+    pool = ThreadPoolExecutor(1)
+    library = pool.submit(lambda: b64encode(gzip.compress(script.read_bytes(), 6, mtime=0)).decode())
+    pool.shutdown(wait=False)
+    return library
+
+
 def _render(page: elements.Page, overline: str, title: str, summary: Sequence[str]) -> str:
-    """Return the file, with the script that draws curves if the page has any: plotly's, compressed."""
-    library = ""
-    if page.curves:
-        script = files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
-        library = b64encode(gzip.compress(script, 6, mtime=0)).decode()
+    """Return the file, with the script that draws curves if the page has any."""
+    library = _begin_library().result() if page.curves else ""
     return elements.render_template(
         "page.html",
         overline=overline,
