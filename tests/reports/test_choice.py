@@ -62,6 +62,15 @@ def test_one_step_is_no_edge_of_a_count_that_another_algorithm_lacks():
     assert (edge.value, edge.is_largest) == (1.0, False)
 
 
+def test_the_default_of_another_choice_is_not_a_number_that_was_tried():
+    for name, iterations, level in (("clipped_mean", 3, 1.0), ("geometric_median", 32, 2.0)):
+        fake_record(f"s/{name}", fake_config(aggregate={"name": name, "iterations": iterations}), fake_rows(level))
+    assert find_grid_edges(build_table(load_records("s")), "objective") == []
+    fake_record("s/more", fake_config(aggregate={"name": "clipped_mean", "iterations": 9}), fake_rows(3.0))
+    (edge,) = find_grid_edges(build_table(load_records("s")), "objective")
+    assert (edge.key, edge.value, edge.is_largest) == ("aggregate.iterations", 3, False)
+
+
 @pytest.mark.slow
 def test_pictures_say_what_is_at_the_edge():
     records = write_line({0.1: 3.0, 0.2: 2.0, 0.4: 1.0})

@@ -355,6 +355,29 @@ def test_a_level_of_one_group_of_each_site_has_no_interval(float64, masked, reas
     assert count_indicators(pooled, Logistic(), 2).explain_few(0, None, ("ward=eye", "age")) == "rows of 1 group"
 
 
+@pytest.mark.parametrize(
+    ("masked", "reason"),
+    [
+        (True, "rows of 3 groups with another value than 0"),
+        (False, "rows of no groups with another value than 0, where"),
+    ],
+)
+def test_a_dose_of_one_group_of_each_site_has_no_interval(float64, masked, reason):
+    """Doses of 0, 1 and 2 in ten rows at each of three sites are of one patient, and ages are of all."""
+    x = np.column_stack([np.where(np.arange(40) < 10, np.arange(40) % 3, 0), np.arange(40.0), np.ones(40)])
+    rows = ModelRows(x, np.zeros(40), np.full(40, 1 / 120), np.zeros(40))
+    cluster = np.maximum(np.arange(40) - 9, 0) // 3
+    site = IntervalSums(LeastSquares(), rows, 120, np.zeros(2), np.ones(2), 3, 10, masked=masked, cluster=cluster)
+    answers = dict.fromkeys(NAMES, Message("value_counts", {}, answer(site, "value_counts", {})))
+    described = SimpleNamespace(request=lambda name, arrays: answers, sum_errors={})
+    described.sum_name = "all sites" if masked else None
+    sums = SiteSums(described, 2, 3, 0, kept=np.arange(3), by_group=True)  # type: ignore[arg-type]
+    counts = count_indicators(sums, LeastSquares(), 2)
+    assert counts.counts.at_high.tolist() == [18, 117]  # one age is 0
+    assert counts.explain_few(0, None, ("dose", "age")).startswith(reason)
+    assert counts.explain_few(1, None, ("dose", "age")) == ""
+
+
 @pytest.mark.parametrize(("masked", "expected"), [(False, [11, 11, 11]), (True, [12, 11, 12])])
 def test_differences_of_counts_of_groups_tell_of_no_group(float64, masked, expected):
     """One of twelve patients with the level has no event: 12 - 11 would tell of this patient."""

@@ -93,6 +93,8 @@ class MomentSums(NamedTuple):
 class ValueCounts(NamedTuple):
     """Counts of the rows at two values of each feature. They add up to all rows if the feature has no other value.
 
+    Of a feature with more values, the lower one is that of most rows, at sites 0, and all others are the higher one.
+
     Attributes:
         rows: the number of rows with a weight.
         target: the sum of their targets; of two classes, and of times to events, the number of events.
@@ -140,6 +142,7 @@ class RowSums(ABC):
     Attributes:
         loss_error: the largest error of a loss, 0 unless masks round it.
         hides_few: whether the counts of ``two_values`` leave out sites with few rows.
+        usual_value: the lower value in these counts of a feature that has more than two values, in words.
     """
 
     @property
@@ -149,6 +152,10 @@ class RowSums(ABC):
     @property
     def hides_few(self) -> bool:
         return False
+
+    @property
+    def usual_value(self) -> str:
+        return "the most frequent one"
 
     @abstractmethod
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
@@ -164,7 +171,10 @@ class RowSums(ABC):
 
     @abstractmethod
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
-        """Return whether each feature is known to have two values (p,), and the counts of the rows at these."""
+        """Return whether each feature is known to have two values (p,), and the counts of the rows at these.
+
+        Features of more values have the counts that ``ValueCounts`` describes.
+        """
 
     @abstractmethod
     def count_clusters(self) -> dict[str, ClusterCounts]:
@@ -200,7 +210,7 @@ class PooledSums(RowSums):
         return sum_moments(self.rows, center)
 
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
-        at_low, at_high, y = self._find_values()
+        has_two, at_low, at_high, y = self._find_values()
         counts = ValueCounts(
             rows=len(y),
             target=float(y.sum()),
@@ -209,20 +219,21 @@ class PooledSums(RowSums):
             target_at_low=y @ at_low,
             target_at_high=y @ at_high,
         )
-        return ~at_low.all(axis=0) & (counts.at_low + counts.at_high == counts.rows), counts
+        return has_two, counts
 
     def count_clusters(self) -> dict[str, ClusterCounts]:
         if self.cluster is None:
             return {}
-        at_low, at_high, y = self._find_values()
+        _, at_low, at_high, y = self._find_values()
         cluster = self.cluster[self.rows.weight > 0]
         values = {"low": at_low, "high": at_high}
         return {name: ClusterCounts.of_rows(mask, y > 0, cluster) for name, mask in values.items()}
 
-    def _find_values(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the rows with a weight at the lowest and at the highest value of each feature, (n, p), and targets.
+    def _find_values(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return which features have two values (p,), the rows with a weight at each of these, (n, p), and targets.
 
-        The targets (n,) of times to events are 1 for an event, else 0.
+        The rows of other features are those at the most frequent value, and all others. The targets (n,) of times to
+        events are 1 for an event, else 0.
         """
         has_weight = self.rows.weight > 0
         x = self.rows.x[has_weight]
@@ -232,7 +243,14 @@ class PooledSums(RowSums):
         low = x.min(axis=0, initial=np.inf)
         high = x.max(axis=0, initial=-np.inf)
         slack = 1e-9 * (high - low)
-        return x <= low + slack, x >= high - slack, y
+        at_low = x <= low + slack
+        at_high = x >= high - slack
+        has_two = (at_low | at_high).all(axis=0) & ~at_low.all(axis=0)
+        for feature in np.flatnonzero(~has_two & (len(x) > 0)):
+            values, counts = np.unique(x[:, feature], return_counts=True)
+            at_low[:, feature] = x[:, feature] == values[counts.argmax()]
+            at_high[:, feature] = ~at_low[:, feature]
+        return has_two, at_low, at_high, y
 
     def take(self, mask: np.ndarray) -> Self:
         """Return the sums over the rows of a mask (n,), whose weights sum to one again."""

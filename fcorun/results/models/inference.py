@@ -40,7 +40,9 @@ from fcorun.results.models.inference_problem import (
 )
 from fcorun.results.models.multiple_imputation import prepare_imputations
 
-MIN_COUNT = 5  # rows, events and rows without an event, of an indicator with an interval, and clusters with such rows
+# Rows, events and rows without an event, of an indicator with an interval, or off the most frequent value of another
+# feature, and clusters with such rows.
+MIN_COUNT = 5
 _NO_CURVATURE = 1e-14  # of a feature that does not vary in any risk set, relative to its mean square: rounding
 
 
@@ -48,9 +50,13 @@ _NO_CURVATURE = 1e-14  # of a feature that does not vary in any risk set, relati
 class IndicatorCounts:
     """The rows and events of each feature that has two values, such as a level of a column of text.
 
+    Of a feature with more values, those off its usual value are counted: others tell nothing of its coefficient.
+
     Attributes:
         is_indicator: whether a feature has two values (d,).
-        counts: the counts at the lower value, without the level, and at the higher one, with the level.
+        counts: the counts at the lower value, without the level, and at the higher one, with the level; of a feature
+            with more values, at the usual value and at all others.
+        usual_value: the usual value in words.
         has_events: whether the target is events: of two classes, numbers of events, or times to events.
         has_two_classes: whether a target of two classes needs rows without an event, too.
         hides_few: whether a site's counts below its min_cell are 0 in these sums.
@@ -67,6 +73,7 @@ class IndicatorCounts:
     clusters: dict[str, ClusterCounts] = field(default_factory=dict)
     cluster_name: str = "group"
     n_clusters: int | None = None
+    usual_value: str = "the most frequent one"
 
     @property
     def rows(self) -> np.ndarray:
@@ -96,22 +103,28 @@ class IndicatorCounts:
         at_high = (counts.at_high, counts.target_at_high, self.clusters.get("high"))
         at_low = (counts.at_low, counts.target_at_low, self.clusters.get("low"))
         compared = [(feature, at_high, "")]
-        if reference is None:
+        has_events = self.has_events
+        if not self.is_indicator[feature]:
+            compared = [(feature, at_high, f" with another value than {self.usual_value}")]
+            # other remarks are on the events of most rows
+            has_events = has_events and bool(counts.at_high[feature] <= counts.at_low[feature])
+        elif reference is None:
             compared.append((feature, at_low, " at its other value"))
         else:
             compared.append((reference, at_high, f" of {names[reference]}"))
-        for number, (n_rows, events, clusters), place in compared if self.is_indicator[feature] else ():
-            few = describe_few(n_rows[number], int(events[number]) if self.has_events else None, self.has_two_classes)
+        has_two_classes = has_events and self.has_two_classes
+        for number, (n_rows, events, clusters), place in compared:
+            few = describe_few(n_rows[number], int(events[number]) if has_events else None, has_two_classes)
             if not few and clusters is not None:
                 few = describe_few_clusters(
                     ClusterCounts(*(values[number] for values in clusters)),
                     self.cluster_name,
-                    has_events=self.has_events,
-                    has_two_classes=self.has_two_classes,
+                    has_events=has_events,
+                    has_two_classes=has_two_classes,
                     least=least_clusters(self.n_clusters),
                 )
             if few and self.hides_few:
-                few += ", where sites report counts below min_cell as 0"
+                return f"{few}{place}, where sites report counts below min_cell as 0"
             if few:
                 return few + place
         return ""
@@ -131,6 +144,7 @@ def count_indicators(
         hides_few=sums.hides_few,
         clusters=sums.count_clusters(),
         cluster_name=cluster_name,
+        usual_value=sums.usual_value,
     )
 
 
@@ -245,9 +259,21 @@ class Inference:
         return int(self.indicators.counts.target)
 
     def explain_withheld(self, feature: int) -> str:
-        """Return why a feature has no interval although it has an estimate, "" if it has one."""
-        reference = self.parameters.references.get(feature)
-        return self.indicators.explain_few(feature, reference, self.problem.feature_names)
+        """Return why a feature has no interval although it has an estimate, "" if it has one.
+
+        The terms of a spline, which are tested together, have intervals all or none.
+        """
+        names = self.problem.feature_names
+        encoding = self.problem.data.features.encoding
+        curve_of_feature = {} if encoding is None else encoding.curve_of_feature
+        terms = [feature]
+        if names[feature] in curve_of_feature:
+            curve = curve_of_feature[names[feature]]
+            terms = [k for k in self.parameters.numbers if k < len(names) and curve_of_feature.get(names[k]) == curve]
+        for term in terms:
+            if reason := self.indicators.explain_few(term, self.parameters.references.get(term), names):
+                return reason
+        return ""
 
 
 def infer(record: Record, options: InferenceOptions, data: Dataset | None = None) -> Inference:

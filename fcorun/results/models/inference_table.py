@@ -156,7 +156,7 @@ def build_table(inference: Inference) -> InferenceTable:
     for curve in dict.fromkeys(curve_of_feature.values()):
         names = [name for name, column in curve_of_feature.items() if column == curve]
         terms = np.flatnonzero(np.isin(parameters.numbers, [problem.feature_names.index(name) for name in names]))
-        if len(terms):  # a penalty may have selected none
+        if len(terms) and has_interval[terms[0]]:  # a penalty may have selected none
             p_values[terms] = joint_p_value(in_units, terms, inference.n_clusters is not None)
             trained_p_values[terms] = p_values[terms]  # whatever the units
             is_tested[terms[1:]] = False
@@ -493,6 +493,9 @@ def _warn_of_sparse_indicators(inference: Inference) -> str:
     for feature in inference.parameters.numbers[inference.parameters.numbers < len(names)]:
         if reason := inference.explain_withheld(feature):
             withheld.append(f"{names[feature]} ({reason})")
+            if not inference.indicators.is_indicator[feature]:
+                advice.add(word("leave out columns whose other values few have (`data.ignore`)"))
+                continue
             is_rare = min(counts.at_low[feature], counts.at_high[feature]) < RARE_SHARE * inference.n_rows
             for clusters in inference.indicators.clusters.values():
                 is_rare |= clusters.rows[feature] < least_clusters(inference.n_clusters)

@@ -73,6 +73,10 @@ class SiteSums(RowSums):
         """True where counts leave out sites with few rows, which secure sums need not do."""
         return self.rows.sum_name is None
 
+    @property
+    def usual_value(self) -> str:
+        return "0"
+
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
         """Return the loss, its gradient and its Hessian at ``theta``; an infinite loss where a site withholds them."""
         p = self.n_parameters
@@ -107,7 +111,7 @@ class SiteSums(RowSums):
         )
 
     def two_values(self) -> tuple[np.ndarray, ValueCounts]:
-        """Return whether each feature is 0 or 1 in the table (q,), and the counts of its rows at 0 and at 1.
+        """Return whether each feature is 0 or 1 in the table (q,), and the counts of its rows at 0 and at others.
 
         A count of 0 may stand for a few rows of each site, so that a column of ones cannot be told from an indicator. A
         constant column that was standardized is at both values at once, and no indicator, unless its counts are hidden.
@@ -119,7 +123,7 @@ class SiteSums(RowSums):
         return is_indicator, ValueCounts(int(total["rows"]), float(total["target"]), *counts)
 
     def count_clusters(self) -> dict[str, ClusterCounts]:
-        """Return the counts of groups with rows at 0 and at 1 of each feature (q,), where groups are clusters."""
+        """Return the counts of groups with rows at 0 and at others of each feature (q,), where groups are clusters."""
         if not self.by_group:
             return {}
         total = self._count_values()

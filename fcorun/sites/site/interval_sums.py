@@ -180,15 +180,18 @@ class IntervalSums:
     def count_values(self) -> Arrays:
         """Return the counts of all rows, of those at 0 and at 1 of each feature, of their events, and of gaps.
 
-        Where groups are clusters, groups with such rows are counted, too. ``others`` and ``many`` say whether a feature
-        has other values, and more than two.
+        Of a feature with other values, all rows that are not at 0 are counted in place of those at 1. Where groups are
+        clusters, groups with such rows are counted, too. ``others`` and ``many`` say whether a feature has other
+        values, and more than two.
         """
         has_weight = self.rows.weight > 0
         rows = self.rows.take(has_weight)
         x = rows.x[:, : len(self.zero)]
         slack = _SLACK * (self.one - self.zero)
-        masks = {"at_low": np.abs(x - self.zero) <= slack, "at_high": np.abs(x - self.one) <= slack}
-        is_other = ~(masks["at_low"] | masks["at_high"])
+        at_zero = np.abs(x - self.zero) <= slack
+        at_one = np.abs(x - self.one) <= slack
+        has_others = ~(at_zero | at_one).all(axis=0)
+        masks = {"at_low": at_zero, "at_high": np.where(has_others, ~at_zero, at_one)}
         distinct = np.array([len(np.unique(column)) for column in x.T], int)
         events = np.zeros(len(x))  # of targets that are no events
         if isinstance(self.objective, Cox):
@@ -198,7 +201,7 @@ class IntervalSums:
         arrays = {
             "rows": np.asarray(len(x)),
             "target": self._without_few(np.asarray(events.sum())),
-            "others": is_other.any(axis=0).astype(int),
+            "others": has_others.astype(int),
             "many": (distinct > 2).astype(int),
             "gaps": self._without_few(self.gaps),
         }

@@ -370,6 +370,7 @@ def test_only_rare_levels_without_events_are_to_be_joined(n_rows, advice):
         indicators=SimpleNamespace(
             counts=SimpleNamespace(at_low=np.array([n_rows]), at_high=np.array([1000 - n_rows])),
             has_two_classes=True,
+            is_indicator=np.ones(1, bool),
             clusters={},
         ),
         n_rows=1000,

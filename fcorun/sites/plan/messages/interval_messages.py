@@ -80,7 +80,8 @@ class ValueCountsMessage(IntervalMessage):
     name = "value_counts"
     bound = SUMS
     numbers = "6 for each feature, 1 for each column, and 2"
-    content = ("counts of all rows and events, and of rows where a feature is 0 and where it is 1, and of their "
+    content = ("counts of all rows and events, and of rows where a feature is 0 and where it is 1, or not 0 if it "
+               "has other values, and of their "
                "events, each at least min_cell or none but that of all rows, though the difference of such a count and "
                "that of all rows or events may be smaller; whether features have other values, and more than two; "
                "counts of gaps")  # fmt: skip
