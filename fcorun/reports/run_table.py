@@ -528,7 +528,8 @@ def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
     """Return the edges at which best points lie, for each key with several numbers.
 
     Values that diverged were tried: a best point next to them is at the edge of convergence, not of the grid. A point
-    is at no edge if a point that is tied with it lies inside, nor at 0, nor at 1 of a count.
+    is at no edge if a point that is tied with it lies inside, nor at 0, nor at 1 of a count. Only the numbers of the
+    same choice count where a choice varies, as of ``aggregate``, which has keys and defaults of its own.
     """
     problem_keys = table.problem_keys(metric)
     groups = table.fold_seeds(metric).groupby(["algo", *problem_keys], sort=False, dropna=False)
@@ -542,7 +543,11 @@ def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
         for key in table.varied_keys:
             if key in SEED_KEYS or key in problem_keys:
                 continue
-            tried = sorted(set(filter(is_number, group[key])))
+            section, is_option, _ = key.partition(".")
+            peers = group
+            if is_option and section in table.varied_keys:
+                peers = group[group[section].isin(set(best[section]))]
+            tried = sorted(set(filter(is_number, peers[key])))
             is_count = all(isinstance(number, int) for number in filter(is_number, column_values(table.frame[key])))
             best_values = [value for value in best[key] if is_number(value)]
             if len(tried) < 2 or len(best_values) < len(best):
