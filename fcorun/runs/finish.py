@@ -70,6 +70,7 @@ from fcorun.results.models.predictions import (
     tabulate_scores,
 )
 from fcorun.runs.client_history import CLIENTS_FILE
+from fcorun.runs.fault_notes import describe_faults
 from fcorun.runs.job import Job
 from fcorun.runs.relaxed_run import LASSO_METRICS_FILE, relax_run
 from fcorun.runs.several_hosts import gather_predictions
@@ -199,16 +200,14 @@ def finish_run(
         drawings = _begin_pictures(job, coefficients, subjects)  # of the rows before the relaxation replaces them
     if not (job.divergence_round or job.experiment.settings.imputations):
         _add_reasons_for_doubt(job, data, lasso, coefficients)
-    status, reason = "done", ""
     if relaxed is not None:  # curves.png shows the metrics before the relaxation
         files = {**files, LASSO_METRICS_FILE: csv_text(job.rows), **relaxed.files}
         job.rows = [relaxed.row]
         job.add_reason(relaxed.sentence)
-    if job.divergence_round:
-        status = "diverged"
-        reason = job.divergence_reason or f"not finite in round {job.divergence_round}{job.divergence_origin}"
+    faults, fault_section = describe_faults(job.experiment, data, int(job.rows[-1]["round"]) if job.rows else 0)
+    status, reason = _find_status(job, faults)
     summary = summarize(job, data, status, {"setup": job.setup_seconds, **times})
-    summary |= sections
+    summary |= {**sections, **fault_section}
     if relaxed is not None:
         summary |= {"relaxed": relaxed.summary, "certificate": None}
     try:
@@ -239,6 +238,15 @@ def finish_run(
         job.fail(error)
     else:
         job.end_status = status
+
+
+def _find_status(job: Job, faults: str) -> tuple[str, str]:
+    """Return the status of a run that has ended, and why it diverged; ``faults`` are a sentence for either status."""
+    if not job.divergence_round:
+        job.add_reason(faults)
+        return "done", ""
+    reason = job.divergence_reason or f"not finite in round {job.divergence_round}{job.divergence_origin}"
+    return "diverged", "; ".join(filter(None, (reason, faults)))
 
 
 def note_sites(job: Job, data: FederatedData, rows: SiteRows) -> tuple[dict[str, Any], dict[str, str]]:

@@ -183,6 +183,7 @@ class SummaryContent(TypedDict, total=False):
     device: str
     platform: str
     away: list[str] | None
+    faults: dict[str, float]
     personal_models: str
     threshold: ChosenThreshold
     relaxed: Relaxation

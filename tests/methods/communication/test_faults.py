@@ -1,5 +1,7 @@
 """Faults: rounds by hand in NumPy, draws of their own, bytes of what was sent, edges, and refusals."""
 
+import json
+
 import numpy as np
 import pytest
 from helpers import engine_of, fails, identity, small, verify
@@ -225,3 +227,18 @@ def test_dropouts_and_liars_of_a_grid_are_one_program(tmp_path):
         assert [row["bytes_up"] for row in record.rows] == [row["bytes_up"] for row in alone.rows]
         np.testing.assert_allclose(record.rows[-1]["objective"], alone.rows[-1]["objective"], rtol=1e-5)
     assert together[1].rows[-1]["bytes_up"] < together[0].rows[-1]["bytes_up"]
+
+
+@pytest.mark.slow
+def test_a_record_says_which_faults_acted(tmp_path):
+    """Without any upload the server is as it was, and the record counts such rounds."""
+    absences = [*((1, client) for client in range(6)), *((3, client) for client in range(3))]
+    config = small(*EXACT, "faults=sign_flip", "faults.liars=2", write_trace(tmp_path, *absences))
+    record = run(config, tmp_path / "run")
+    assert record.summary["faults"] == {"liars": 2, "dropped": 0.375, "empty_rounds": 1}
+    reason = json.loads((tmp_path / "run" / "status.json").read_text())["reason"]
+    sentence = (
+        "2 of 6 clients lied (faults=sign_flip), aggregate=mean bears 0 of 6 uploads, 37.5 % of the clients of a "
+    )
+    assert f"{sentence}round dropped out, in 1 of 4 rounds all did, and the server stayed as it was" in reason
+    assert record.rows[1]["objective"] == record.rows[0]["objective"]

@@ -1,0 +1,39 @@
+"""What a record says of the faults that acted in its run."""
+
+from typing import Any
+
+import numpy as np
+
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.experiment.build import build_schedule
+from fcorun.experiment.experiment import PreparedExperiment
+
+
+def describe_faults(experiment: PreparedExperiment, data: FederatedData, rounds: int) -> tuple[str, dict[str, Any]]:
+    """Return a sentence on the faults of a run of so many rounds, and a section of summary.json; empty without faults.
+
+    The sentence says how many clients lied, whether the rule of ``aggregate`` bears so many of a round, and which share
+    of the cohorts' clients dropped out.
+    """
+    faults = experiment.faults
+    if not faults.acts:
+        return "", {}
+    schedule, parts = build_schedule(experiment, data), []
+    n_liars = faults.count_liars(data.n_clients)
+    content: dict[str, Any] = {"liars": n_liars}
+    if faults.has_liars:
+        parts.append(f"{n_liars} of {data.n_clients} clients lied (faults={experiment.names['faults']})")
+        borne = experiment.aggregate.count_tolerated(schedule.cohort_size)
+        if n_liars > borne and experiment.topology.edge_rounds is None:
+            parts.append(f"aggregate={experiment.names['aggregate']} bears {borne} of {schedule.cohort_size} uploads")
+    if faults.drops_out:
+        dropped = []
+        for number in range(rounds):
+            cohort = schedule.draw_cohort(number)
+            present = schedule.draw_present(np.array([number]), cohort[None], faults.dropout_threshold)
+            dropped.append(1 - present.mean())
+        content |= {"dropped": float(np.mean(dropped or 0.0)), "empty_rounds": dropped.count(1.0)}
+        parts.append(f"{100 * content['dropped']:.3g} % of the clients of a round dropped out")
+        if content["empty_rounds"]:
+            parts.append(f"in {content['empty_rounds']} of {rounds} rounds all did, and the server stayed as it was")
+    return ", ".join(parts), {"faults": content}
