@@ -92,9 +92,9 @@ def estimate_mean(values: Mapping[Replicate, float]) -> Estimate:
 def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> list[MethodMeans]:
     """Return the means of each method on each problem, in the order of the table, at its best point by ``metric``.
 
-    The best point is that of the best mean, which is shown; the median of a table may prefer another one. Where each
-    point of a method has lost a replicate, which diverged for example, the best of the points that have lost fewest is
-    taken, and ``lost`` names the replicates. A method that has lost all replicates has no mean.
+    The best point is that of the best mean, which is shown; the median of a table may prefer another one. Points that
+    have lost more replicates than another one, for any reason, are not compared, and ``lost`` names the replicates. A
+    method that has lost all replicates has no mean.
     """
     points = runs.fold_seeds(metric)
     keys = ["algo", *runs.problem_keys(metric)]
@@ -126,16 +126,16 @@ def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> 
 def _choose_point(runs: RunTable, metric: str, points: DataFrame, best_rows: set[tuple]) -> dict[str, Any]:
     """Return the point of a method on a problem with the best mean; the first one if no replicate of any is done.
 
-    Points that diverged with a replicate count where all have: those that have lost fewest. Among means that are equal
-    to rounding the point of ``best_rows`` is taken, those of ``RunTable.best_points``.
+    The means compared are those of points with the most replicates, since the mean of a few may be best by luck: of
+    these, points that did not diverge, if there are any. Among means that are equal to rounding the point of
+    ``best_rows`` is taken, those of ``RunTable.best_points``.
     """
     rows = points.to_dict("records")
-    done = [row for row in rows if row["status"] == "done" and row["seeds"]]
-    if not done:
-        fewest = min((len(row["runs"]) - row["done"] for row in rows if row["seeds"]), default=0)
-        done = [row for row in rows if row["seeds"] and len(row["runs"]) - row["done"] == fewest]
-    if not done:
+    most = max(row["done"] for row in rows)
+    if not most:
         return rows[0]
+    complete = [row for row in rows if row["done"] == most]
+    done = [row for row in complete if row["status"] == "done"] or complete
     tails = runs.tail_values(metric)
     statuses = runs.frame["status"].tolist()
     replicates = runs.replicates

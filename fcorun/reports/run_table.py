@@ -378,8 +378,9 @@ class RunTable:
 
         The columns are those of ``fold_seeds`` and ``tied``: the rows of each point that is as good to rounding. Among
         tied points the lowest objective wins, if objectives compare, then the order of the table. A point that diverged
-        with any seed is never best. An algorithm without a point that is done has a row with its status and no numbers.
-        Raises UserError as ``resolve_metric``.
+        with any seed is never best, nor one that has fewer runs than another point, which a few lucky seeds would make
+        best. An algorithm without a point that is done has a row with its status and no numbers. Raises UserError as
+        ``resolve_metric``.
         """
         import pandas as pd
 
@@ -390,7 +391,7 @@ class RunTable:
         for _, group in points.groupby(["algo", *problem_keys], sort=False, dropna=False):
             done = group[(group["status"] == "done") & group["metric"].notna()]
             if len(done):
-                best, *tied = self._find_best(done, metric)
+                best, *tied = self._find_best(done[done["done"] == done["done"].max()], metric)
                 rows.append(points.loc[best].to_dict() | {"tied": [points["rows"][point] for point in tied]})
                 continue
             statuses = set(group["status"])

@@ -123,15 +123,15 @@ def build_best_table(runs: RunTable, metric: str | None) -> tuple[RichTable, lis
 def best_point_notes(runs: RunTable, metric: str) -> list[str]:
     """Return notes for readers of the best points, a line each.
 
-    The lines are about edges of the grid, points within the noise of the best one, points that are not compared, runs
-    that had not converged, and seeds that change nothing.
+    The lines are about edges of the grid, points within the noise of the best one or with fewer runs, points that are
+    not compared, runs that had not converged, and seeds that change nothing.
     """
     lines = [str(edge) for edge in find_grid_edges(runs, metric)]
     if runs.renamed_data:
         names = ", ".join(runs.renamed_data)
         lines.append(f"{names}: the rows or the code of these data changed between runs, which do not compare: "
                      "force=true computes a command's runs anew, on today's rows")  # fmt: skip
-    lines += _warn_points_within_band(runs, metric)
+    lines += _warn_other_points(runs, metric)
     frame = runs.frame
     if conditions := [key for key in runs.condition_keys if key in runs.conditions]:
         lines.append(f"{', '.join(conditions)}: conditions, within each of which the best is chosen, never among them")
@@ -164,20 +164,27 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _warn_points_within_band(runs: RunTable, metric: str) -> list[str]:
-    """Return a line on best points with other points, not tied, whose medians lie within their band over seeds."""
+def _warn_other_points(runs: RunTable, metric: str) -> list[str]:
+    """Return lines on points that noise may have kept from being best, and on points with too few replicates for it."""
     groups = runs.fold_seeds(metric).groupby(["algo", *runs.problem_keys(metric)], sort=False, dropna=False)
-    counts = []
+    within_band = []
+    with_fewer = []
     for best, (_, points) in zip(runs.best_points(metric).to_dict("records"), groups, strict=True):
+        done = points[points["status"] == "done"]
         best_or_tied = {tuple(rows) for rows in (best["rows"], *best["tied"])}
-        is_other = (points["status"] == "done") & ~points["rows"].map(tuple).isin(best_or_tied)
-        count = int((is_other & points["metric"].between(best["low"], best["high"])).sum())
-        if count:
-            counts.append(f"{count} of {best['algo']}")
-    if not counts:
-        return []
-    listed = ", ".join(counts)
-    return [f"other points with medians within the best one's band over seeds, so that noise may decide: {listed}"]
+        is_within = ~done["rows"].map(tuple).isin(best_or_tied) & done["metric"].between(best["low"], best["high"])
+        if is_within.any():
+            within_band.append(f"{is_within.sum()} of {best['algo']}")
+        has_fewer = done["done"] < best["done"]
+        if has_fewer.any():
+            with_fewer.append(f"{has_fewer.sum()} of {best['algo']}")
+    lines = []
+    if within_band:
+        lines.append("other points with medians within the best one's band over seeds, so that noise may decide: "
+                     + ", ".join(within_band))  # fmt: skip
+    if with_fewer:
+        lines.append(f"points with fewer runs than the best one, among which none is chosen: {', '.join(with_fewer)}")
+    return lines
 
 
 def warn_unmeasured(runs: RunTable, metric: str) -> list[str]:

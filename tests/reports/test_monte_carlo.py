@@ -82,6 +82,25 @@ def test_the_best_point_is_that_of_the_best_mean(capsys):
     assert method.point["algo.client_lr"] == runs.best_points("train_loss")["algo.client_lr"].item() == 0.2
 
 
+def test_a_point_with_few_replicates_is_not_best_by_luck(capsys):
+    """Of a study that was stopped, the points that are complete are compared, whatever ended the others."""
+    for seed in range(8):
+        replicate("feddualavg", seed, 0.5)
+        replicate("feddualavg", seed, 0.2)  # better in the mean
+    for seed, status in enumerate(["done", "done", "done", "interrupted", "failed"]):  # the others never began
+        settings = fake_config(seed=seed, data__seed=seed, algo__client_lr=0.1)
+        fake_record(f"s/lucky-{seed}", settings, fake_rows(0.01), status)
+    runs = build_table(load_records("s"))
+    (method,) = estimate_methods(runs, "objective")
+    assert method.point["algo.client_lr"] == 0.2
+    assert method.estimates["objective"].count == 8
+    assert method.lost == {}
+    assert runs.best_points("objective")["algo.client_lr"].tolist() == [0.2]
+    assert main(["results", "s", "--errors", "--metric", "objective"]) == 0
+    note = "points with fewer runs than the best one, among which none is chosen: 1 of feddualavg\n"
+    assert note in capsys.readouterr().out
+
+
 def test_a_diverged_replicate_is_counted_and_named(study, capsys):
     (method,) = [m for m in estimate_methods(study, "objective") if m.point["algo"] == "fedmid"]
     sentence = "fedmid: 1 of 10 replicates diverged (seed=3 data.seed=3): the mean is over the others"
