@@ -25,7 +25,7 @@ from fcorun.base.metrics import (
     is_baseline_row,
 )
 from fcorun.base.records.record import Record
-from fcorun.reports.run_table import DATA_SEED_KEYS, SEED_KEYS, DataFrame, RunTable, is_number
+from fcorun.reports.run_table import CHOSEN_STRENGTH, DATA_SEED_KEYS, SEED_KEYS, DataFrame, RunTable, is_number
 
 _ENDS_WITH_DIGEST = re.compile(r" \([0-9a-f]{8}\)$")  # the names that ``load_configs`` tells apart
 _KINDS = ("final", "best", "tail")
@@ -85,7 +85,7 @@ def build_table(
     unused = {name for name in OPTIONAL_COUNTERS if all(row[name] is None for row in rows)}
     counters = [name for name in COUNTERS[2:] if name not in unused]
     end_columns = ["status", "reason", "drawn", "falling", "above", "certified"]
-    optional = ("resolution", "spectral_gap", "chosen_strength", "ignores_regularizer", "away")
+    optional = ("resolution", "spectral_gap", CHOSEN_STRENGTH, "ignores_regularizer", "away")
     end_columns += [name for name in optional if any(row[name] for row in rows)]
     columns = ["folder", "algo", "data", *varied, *end_columns, rounds, *values_columns, "seconds", *counters]
     frame: DataFrame = pd.DataFrame(rows, columns=columns)
@@ -143,7 +143,7 @@ def _describe_run(record: Record, config: dict[str, Any], summary: dict[str, Any
         "above": certificate.get("above") if certificate.get("near") is False else None,
         "certified": _is_certified(certificate),
         "spectral_gap": summary.get("spectral_gap"),
-        "chosen_strength": (summary.get("selection") or {}).get("strength"),
+        CHOSEN_STRENGTH: (summary.get("selection") or {}).get("strength"),
         "ignores_regularizer": summary.get("ignores_regularizer"),
         "away": "; ".join(summary.get("away") or ()) or None,
         "rounds_done": status.get("round") if status.get("status") == "running" else summary.get("round"),
@@ -211,8 +211,6 @@ def _share_above_optimum(runs: RunTable, optima: Sequence[float]) -> Any:
     eligible = (runs.frame["status"] == "done").to_numpy() & np.isnan(runs.column("final_personal_train_loss"))
     seeds = [key for key in DATA_SEED_KEYS if key in runs.frame]
     keys = dict.fromkeys((*runs.data_keys, *runs.function_keys("objective"), *seeds))
-    if runs.has_chosen_strengths:
-        keys["chosen_strength"] = None
     for _, group in runs.frame.groupby([*keys], dropna=False):
         rows = group.index.to_numpy()
         known = [optima[row] for row in rows if not np.isnan(optima[row])]

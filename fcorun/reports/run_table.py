@@ -27,6 +27,7 @@ from fcorun.reports.repetitions import Replicate, group_repetitions
 DATA_SEED_KEYS = ("data.split_seed", "data.seed")  # with another value a run has other rows
 SEED_KEYS = ("seed", *DATA_SEED_KEYS)
 OBJECTIVE_SECTIONS = ("reg", "objective", "client_weighting")  # sections whose values define the objective
+CHOSEN_STRENGTH = "chosen_strength"  # the column of the strengths that runs chose by ``study.strength``
 REGULARIZED_METRICS = ("objective", *GAP_METRICS)  # depend on psi: two strengths do not share them
 MIN_SEEDS_FOR_QUANTILES = 10  # from so many seeds on, the band leaves out a tenth at each end
 # the random part that each key of a seed draws
@@ -166,11 +167,6 @@ class RunTable:
         """The keys that tell points apart."""
         return ["algo", "data", *(key for key in self.varied_keys if key not in SEED_KEYS)]
 
-    @property
-    def has_chosen_strengths(self) -> bool:
-        """True if runs chose their strengths, so that metrics which depend on psi are another function in each."""
-        return "chosen_strength" in self.frame
-
     def objective_keys(self) -> list[str]:
         """Return the varied keys that define the objective: between two of their values objectives do not compare."""
         return [key for key in self.varied_keys if key.split(".")[0] in OBJECTIVE_SECTIONS]
@@ -222,8 +218,20 @@ class RunTable:
         return points.assign(**named)
 
     def function_keys(self, metric: str) -> list[str]:
-        """Return the varied keys that change the function which a metric evaluates."""
-        return [key for key in self.varied_keys if changes_function(key, metric, self.metrics)]
+        """Return the varied keys that change the function which a metric evaluates.
+
+        Where runs chose their strengths, metrics that depend on psi are another function in each ``chosen_strength``.
+        """
+        keys = [key for key in self.varied_keys if changes_function(key, metric, self.metrics)]
+        if metric in REGULARIZED_METRICS and CHOSEN_STRENGTH in self.frame:
+            keys.append(CHOSEN_STRENGTH)
+        return keys
+
+    def is_one_function_of(self, keys: Iterable[str], metric: str) -> bool:
+        """Return whether a metric evaluates the same function at all values of keys, and at all chosen strengths."""
+        if CHOSEN_STRENGTH in self.function_keys(metric):
+            return False
+        return not any(changes_function(key, metric, self.metrics) for key in keys)
 
     def is_one_function(self, metric: str) -> bool:
         """Return whether a metric evaluates the same function in all runs."""
@@ -303,7 +311,7 @@ class RunTable:
         """
         if metric is None:
             names = self.tail_metrics
-            if self.objective_keys() or self.has_chosen_strengths:
+            if self.function_keys("objective"):
                 names = [name for name in names if name not in REGULARIZED_METRICS]
             compared = [
                 name for name in names if self.metrics[name].priority is not None and not self.function_keys(name)
@@ -312,7 +320,7 @@ class RunTable:
         if metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
             raise UserError(f"`metric={metric}` is refused: {TEST_METRIC_REFUSAL}")
         measured = [name for name in self.tail_metrics if self.metrics[name].higher is not None]
-        if metric in REGULARIZED_METRICS and self.has_chosen_strengths:
+        if CHOSEN_STRENGTH in self.function_keys(metric):
             raise UserError(f"`metric={metric}` is another function at each strength, and `study.strength` chose one "
                             "in each run: give `metric=val_loss` or another that does not depend on psi")  # fmt: skip
         if metric in self.tail_metrics and metric not in measured:
@@ -327,7 +335,9 @@ class RunTable:
     def fallback_metric(self, metric: str) -> str:
         """Return the metric if any of these runs measured it, else the default for what they measured."""
         measured = [name for name in self.tail_metrics if np.isfinite(self.tail_values(name)).any()]
-        return metric if metric in measured or not measured else self.metrics.default_metric(measured)
+        if metric in measured or not measured:
+            return metric
+        return self.metrics.default_metric([name for name in measured if self.is_one_function(name)] or measured)
 
     def fold_seeds(self, metric: str) -> DataFrame:
         """Return the points: a row for each algorithm, data set and setting of the varied keys except seeds.
@@ -409,7 +419,7 @@ class RunTable:
         runs = done["rows"].loc[done["metric"].idxmin()]
         tolerance = self.resolution(metric)[runs].max(initial=0)
         tied = done[np.isclose(done["metric"], best, rtol=ROUNDING_TOLERANCE, atol=tolerance)]
-        same_objective = all(tied[key].nunique(dropna=False) == 1 for key in self.objective_keys())
+        same_objective = self.take([run for rows in tied["rows"] for run in rows]).is_one_function("objective")
         if "objective" not in self.tail_metrics or not same_objective:
             objective = np.zeros(len(self))
 

@@ -46,7 +46,6 @@ from fcorun.base.trust import class_path
 from fcorun.experiment.build import check_metric_measured
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.reports.build_table import build_table
-from fcorun.reports.run_table import changes_function
 from fcorun.reports.sweep_report import write_sweep_report
 from fcorun.runs.batch import check_devices
 from fcorun.runs.finish import has_other_threshold
@@ -141,7 +140,7 @@ def choose_search_metric(points: Sequence[SweepPoint], keys: Sequence[str]) -> s
     """
     runs = build_table([Record(point.folder) for point in points])
     measured = [name for name in runs.tail_metrics if runs.metrics[name].priority is not None]
-    compared = [name for name in measured if not any(changes_function(key, name, runs.metrics) for key in keys)]
+    compared = [name for name in measured if runs.is_one_function_of(keys, name)]
     if measured and not compared:
         raise UserError(f"no metric by which these runs are ranked compares the values of {', '.join(keys)}, which are "
                         "searched: name another metric, `metric=NAME`, or leave hydra/sweeper=optuna out")  # fmt: skip

@@ -83,7 +83,7 @@ def test_the_best_point_is_that_of_the_best_mean(capsys):
 
 
 def test_a_point_with_few_replicates_is_not_best_by_luck(capsys):
-    """Of a study that was stopped, the points that are complete are compared, whatever ended the others."""
+    """Points that are complete are compared where a study was stopped, whatever ended the others."""
     for seed in range(8):
         replicate("feddualavg", seed, 0.5)
         replicate("feddualavg", seed, 0.2)  # better in the mean

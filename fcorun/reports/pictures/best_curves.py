@@ -123,13 +123,17 @@ def collect_curves(view: ProblemView) -> BestCurves | None:
         notes.append(f"all: {_join_settings(common)}")
     if any(mark in value for values in settings for value in values.values() for mark in (_LARGEST, _SMALLEST)):
         notes.append(f"{_LARGEST}, {_SMALLEST}: largest, smallest tried: try beyond")
-    unlike = view.table.take([run for row in rows for run in row["rows"]]).unlike_rounds(view.metric)
+    best = view.table.take([run for row in rows for run in row["rows"]])
+    unlike = best.unlike_rounds(view.metric)
     if unlike and "rounds" in view.x_axes:
         notes.append(f"a round of {', '.join(map(view.algo_title, unlike))} is one upload: see x=bytes")
     if far := describe_shares_above(view.table, rows):
         notes.append(layout.escape_dollars(far))
     measured = list(dict.fromkeys(name for curve in curves for name in curve.runs[0][-1]))
-    panels = _choose_measured_panels(view, rows, measured)
+    panels = _choose_measured_panels(view, best, measured)
+    for name in panels:
+        if not best.is_one_function(name):
+            notes.append(f"{name}: another function for each {' and '.join(best.function_keys(name))}")
     return BestCurves(curves, panels, view.x_axes, view.table, notes)
 
 
@@ -137,13 +141,12 @@ def _join_settings(values: dict[str, str]) -> str:
     return ", ".join(f"{_SYMBOLS.get(key, key)} = {value}" for key, value in values.items())
 
 
-def _choose_measured_panels(view: ProblemView, rows: Sequence[dict[str, Any]], measured: Sequence[str]) -> list[str]:
+def _choose_measured_panels(view: ProblemView, best: RunTable, measured: Sequence[str]) -> list[str]:
     """Return the panels of ``view``, or those that its problem calls for. Raises UserError as ``collect_curves``.
 
-    Metrics that are another function for some of the points share no panel, unless ``view`` asks for it.
+    Metrics that are another function for some of the ``best`` runs share no panel, unless ``view`` asks for it.
     """
-    differing = {key for key in view.table.objective_keys() if len({repr(row[key]) for row in rows}) > 1}
-    comparable = [name for name in measured if not differing & set(view.table.function_keys(name))]
+    comparable = [name for name in measured if best.is_one_function(name)]
     if view.panels:
         panels = list(view.panels)
     else:

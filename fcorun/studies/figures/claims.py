@@ -8,7 +8,7 @@ import numpy as np
 
 from fcorun.base.metrics import is_baseline_row
 from fcorun.reports.pictures.layout import x_values
-from fcorun.reports.run_table import RunTable, is_number, seed_band
+from fcorun.reports.run_table import CHOSEN_STRENGTH, RunTable, is_number, seed_band
 from fcorun.reports.sweep_report import describe_unlike_rounds
 from fcorun.studies.figures.figure_inputs import FigureInputs, describe_several_best
 from fcorun.studies.figures.papers import fco
@@ -177,10 +177,8 @@ def _explain_incomparable(claim: Claim, measurements: Measurements) -> str:
         key for key in table.function_keys(claim.metric) or () if of_claim.frame[key].nunique(dropna=False) > 1
     ]
     if differing:
-        return (
-            f"{claim.metric} is another function for each {' and '.join(differing)}: claim another metric, or give all "
-            "runs one value"
-        )
+        cure = "leave study.strength out" if CHOSEN_STRENGTH in differing else "give all runs one value"
+        return f"{claim.metric} is another function for each {' and '.join(differing)}: claim another metric, or {cure}"
     if claim.at == "share" or "data" not in table.frame:
         return ""
     candidates = table.data_keys if is_of_grid else [*table.data_keys, *table.objective_keys()]

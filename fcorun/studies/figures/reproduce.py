@@ -39,7 +39,16 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import best_curves, structure
 from fcorun.reports.pictures.layout import add_legend, make_figure, pt, render_formats, style_context
-from fcorun.reports.run_table import SEED_KEYS, DataFrame, RunTable, average_runs, describe_band, seed_band, seeds_agree
+from fcorun.reports.run_table import (
+    REGULARIZED_METRICS,
+    SEED_KEYS,
+    DataFrame,
+    RunTable,
+    average_runs,
+    describe_band,
+    seed_band,
+    seeds_agree,
+)
 from fcorun.reports.unfinished import warn_unfinished
 from fcorun.studies.figures import claims
 from fcorun.studies.figures.figure_inputs import FigureInputs
@@ -331,6 +340,8 @@ def _list_seed_jobs(
     values |= {section: config[section]["name"] for section in sections}
     for section in ("algo", *sections):  # all keys of these choices
         values |= {f"{section}.{key}": value for key, value in config[section].items() if key not in LABEL_KEYS}
+    if (config.get("study") or {}).get("strength"):  # the run with another seed chooses its own strength
+        values.pop("reg.strength", None)
     point = _choose_algorithm(config["algo"])
     for key, value in values.items():
         prefix = "++" if "." in key else ""  # the file of a choice may not have the key
@@ -478,7 +489,9 @@ def check_runs(figure: Figure, algorithms: Collection[str], experiments: Sequenc
     for experiment in experiments:
         declared += experiment.declared_metrics
     check_metrics(figure, CATALOGUE.with_metrics(declared))
-    check_gap_metrics(figure, [experiment.settings for experiment in experiments])
+    settings = [experiment.settings for experiment in experiments]
+    check_gap_metrics(figure, settings)
+    check_drawn_functions(figure, settings)
     for experiment in {experiment.fingerprint: experiment for experiment in experiments}.values():
         check_accuracy(figure, experiment)
 
@@ -497,6 +510,18 @@ def check_gap_metrics(figure: Figure, settings: Sequence[Settings]) -> None:
     if small_gaps and any(run.precision != "float64" for run in settings):
         raise UserError(f"figure: {small_gaps[0]} compares gaps far below the rounding of float32: give "
                         "precision=float64 as well")  # fmt: skip
+
+
+def check_drawn_functions(figure: Figure, settings: Sequence[Settings]) -> None:
+    """Raise UserError if the figure draws a metric that depends on psi, and runs choose their strengths themselves."""
+    drawn = [*figure.panels]
+    if figure.draw in GAP_PICTURES:
+        drawn.append("suboptimality")
+    for name in drawn:
+        if name in REGULARIZED_METRICS and any(run.strength_study for run in settings):
+            raise UserError(f"figure: {name} is another function at each strength, and study.strength chooses one in "
+                            "each run: draw val_loss or another metric that does not depend on psi, or leave "
+                            "study.strength out")  # fmt: skip
 
 
 def check_accuracy(figure: Figure, experiment: PreparedExperiment) -> None:
