@@ -164,7 +164,8 @@ def compile_quickly() -> None:
     import jax
 
     jax.config.update("jax_disable_most_optimizations", True)
-    options = {"xla_cpu_use_fusion_emitters": False}  # which take more than half of the time to compile
+    # the emitters of fusions take more than half of the time to compile
+    options: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False}
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # of a release of XLA without the option
         jax.jit(lambda: 0).lower().compile(compiler_options=options)
         _compiler_options.update(options)
