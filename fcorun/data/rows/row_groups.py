@@ -100,11 +100,13 @@ class Ranking:
         positive, negative = self._sum_ties(weights)
         n_positive = ties.total(positive)
         n_negative = ties.total(negative)
-        below = self._sum_before(negative) + negative / 2
-        auc = divide(ties.total(positive, below), n_positive * n_negative)
-        flagged = ties.spread(n_positive + n_negative) - self._sum_before(positive + negative)
-        true_positives = ties.spread(n_positive) - self._sum_before(positive)
+        positive_below = self._sum_before(positive)
+        negative_below = self._sum_before(negative)
+        flagged = ties.spread(n_positive + n_negative) - (positive_below + negative_below)
+        true_positives = np.subtract(ties.spread(n_positive), positive_below, out=positive_below)
         precision = np.divide(true_positives, flagged, out=np.zeros_like(flagged), where=flagged > 0)
+        negative_below += np.multiply(negative, 0.5, out=negative)
+        auc = divide(ties.total(positive, negative_below), n_positive * n_negative)
         return auc, divide(ties.total(positive, precision), n_positive)
 
     def find_placements(self) -> Float[np.ndarray, " n"]:
@@ -133,5 +135,8 @@ class Ranking:
 
     def _sum_before(self, values: np.ndarray) -> np.ndarray:
         """Return the sum over the earlier ties of the same group."""
-        before = np.cumsum(values, axis=1) - values
-        return before - self._ties.spread(before[:, self._ties.starts])
+        before = np.cumsum(values, axis=1)
+        before -= values
+        if len(self._ties) > 1:
+            before -= self._ties.spread(before[:, self._ties.starts])
+        return before

@@ -109,7 +109,9 @@ def _prepare_logistic(rows: ScoredRows) -> "LogisticCalibration":
 MAX_REQUESTS = 30  # for the sums of a run's calibration
 N_SUMS = 6  # at a point: the loss, 2 derivatives and 3 second derivatives
 _MAX_STEPS = 60  # where rows lie here
-_POLYNOMIAL_STEPS = 4  # of a search for the minimum of a Taylor polynomial
+_ORDERS = np.array([0, 1, 1, 2, 2, 2])  # of the loss and its derivatives
+_ORDERS_IN_B = np.array([0, 0, 1, 0, 1, 2])
+_POLYNOMIAL_STEPS = 2  # after the first one: then the minimum of a Taylor polynomial differs more from that of the loss
 _NEAR = 0.5  # the farthest a and b from the start at which that minimum is tried
 _EXPANDED_ROWS = 200  # from so many rows of a group on, most weightings have their minima near that of all rows
 _TOLERANCE = 1e-16  # of the squared Newton decrement per row: one more step is exact
@@ -186,7 +188,7 @@ class LogisticSearch:
         self.is_open = self.is_open & is_known & ~is_last
 
     def try_point(self, trial: Float[np.ndarray, "2 ..."], farthest: float) -> None:
-        """Let the open searches go on at another trial, unless it is nan, or too far from the last point."""
+        """Let the open searches go on at another trial, unless the trial is too far from the last point."""
         step = self._point - trial
         is_near = self.is_open & (np.abs(step) <= farthest).all(axis=0)
         self._step = np.where(is_near, step, self._step)
@@ -270,12 +272,12 @@ class _LogisticModel:
         sums = np.zeros((self._degree + 3, self._degree + 3, *n_rows.shape))
         for (order, power), term in self._terms.items():
             sums[order, power] = self.rows.groups.total(weights, term)
-        search.advance(_sum_polynomial(sums, np.zeros_like(search.trial)))
+        search.advance(sums[_ORDERS, _ORDERS_IN_B])
         if self._degree > 2:
             guess = copy(search)
             for _ in range(_POLYNOMIAL_STEPS):
                 guess.advance(_sum_polynomial(sums, guess.trial - self.start[:, None]))
-            search.try_point(guess.result, _NEAR)
+            search.try_point(guess.trial, _NEAR)
         _minimize(search, self.rows, weights, _MAX_STEPS - 1)
         return search.result
 
@@ -285,14 +287,12 @@ def _sum_polynomial(sums: Float[np.ndarray, "k k B G"], move: Float[np.ndarray, 
 
     ``sums`` are the derivatives by their order and the number of times that they are in b, 0 above the degree.
     """
-    orders = np.array([0, 1, 1, 2, 2, 2])
-    times_in_b = np.array([0, 0, 1, 0, 1, 2])
     degree = len(sums) - 3
     total = np.zeros((N_SUMS, *move.shape[1:]))
     for power_b in range(degree + 1):
         for power_a in range(degree + 1 - power_b):
             factor = move[0] ** power_a * move[1] ** power_b / (math.factorial(power_a) * math.factorial(power_b))
-            total += factor * sums[orders + power_a + power_b, times_in_b + power_b]
+            total += factor * sums[_ORDERS + power_a + power_b, _ORDERS_IN_B + power_b]
     return total
 
 
