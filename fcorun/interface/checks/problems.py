@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import yaml
 
 from fcorun.base.records.record import Record
 from fcorun.base.system.machine import compile_program, use_precision
@@ -36,9 +37,24 @@ _MAX_SWEEPS = 10_000  # over coordinates: more than the small problems of checks
 FEDAVG = ("reg=none", "algo=fedavg", "algo.client_lr=0.01", "algo.server_lr=1", "rounds=2")  # for a few rounds
 
 
+# keys of a run that no other key follows, whose values are set after the composition
+_RUN_KEYS = ("rounds", "eval_every", "checkpoint_every", "precision", "clients_per_round", "batch_size", "reference")
+
+
 def compose_cached(*overrides: str) -> Config:
-    """Return the configuration of ``compose``, composed once, since composing takes longer than most checks."""
-    return deepcopy(_compose_once(overrides, user_config_dir()))
+    """Return the configuration of ``compose``, composed once for all values of some keys of a run.
+
+    Composing takes longer than most checks.
+    """
+    run_values = {}
+    others = []
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if key in _RUN_KEYS:
+            run_values[key] = yaml.safe_load(value)
+        else:
+            others.append(text)
+    return deepcopy(_compose_once(tuple(others), user_config_dir())) | run_values
 
 
 @lru_cache(maxsize=512)

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from fcorun.data.tasks import Regression
+from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.interface.checks import algorithms, datasets, mirror_maps, objectives
+from fcorun.interface.checks.problems import SMALL, compose_cached
 from fcorun.interface.checks.property_check import (
     Violation,
     require_at_least,
@@ -374,3 +376,8 @@ def test_violations_name_the_entry():
         require_close("it", 1 + 2**-52, 1.0)
     require_close("it", [np.inf, 1], [np.inf, 1.05], rtol=0.1)
     require_at_least("it", [np.inf, 1], [np.inf, 1 + 1e-9], 1e-8)
+
+
+def test_values_of_a_run_that_are_set_after_the_composition_are_those_that_are_composed():
+    overrides = (*SMALL, "algo=scaffold", "rounds=60", "clients_per_round=null", "precision=float64", "reference=true")
+    assert repr(compose_cached(*overrides)) == repr(compose(overrides))
