@@ -274,6 +274,9 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
 def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: int, seconds_left: float) -> bool:
     """Return whether ``alive`` of a batch's runs, with ``seconds_left`` to go, end sooner in smaller programs.
 
+    The answer depends on measured times and on idle threads, and so do the last digits of a wide grid. A rule by shapes
+    alone would leave threads idle where most runs of another batch end early, by targets, certificates or divergence.
+
     Args:
         width: the number of runs of the program, ``n_jobs`` and their padding.
     """
