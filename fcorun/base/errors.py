@@ -250,11 +250,11 @@ def describe_rows(rows: Sequence[int]) -> str:
     return f"{len(rows)} rows ({first}{', ...' if len(rows) > _SHOWN else ''})"
 
 
-def describe_few_events(events: Mapping[str, int]) -> str:
-    """Return a sentence that names the clients with few events, given the events of each; "" if there are none.
+def describe_few_events(events: Mapping[str, int], noun: str = "events") -> str:
+    """Return a sentence that names the clients with few events, or groups with events; "" if there are none.
 
     >>> describe_few_events({"Bern": 3, "Lund": 12, "Oslo": 0})
     'scores from fewer than 5 events say little: Bern (3), Oslo (0)'
     """
     few = [f"{client} ({count})" for client, count in events.items() if count < FEW_EVENTS]
-    return f"scores from fewer than {FEW_EVENTS} events say little: {abbreviate(few)}" if few else ""
+    return f"scores from fewer than {FEW_EVENTS} {noun} say little: {abbreviate(few)}" if few else ""

@@ -119,9 +119,10 @@ def draw_sweep(
             if path in drawings:  # names that differ in other characters alone, or further on
                 path = path.with_stem(f"{path.stem}-{len(drawings)}")
             drawings[path] = draw_later(picture.render, view, [format], style)
+    for path in drawings:  # of earlier runs, before any drawing can fail
+        path.unlink(missing_ok=True)
     written = []
     for path, wait in drawings.items():
-        path.unlink(missing_ok=True)
         for content in wait().values():
             write_atomically(path, content)
             written.append(path)

@@ -5,7 +5,7 @@ the rows that two records have in common.
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -18,6 +18,36 @@ from fcorun.data.tasks import Binary, Multiclass, Regression, Survival, Task, fi
 from fcorun.results.scores.weighted_rows import ScoredRows
 
 _SETS = ("test", "validation")  # the first that a record has is scored
+
+
+class UnitCounts(NamedTuple):
+    """The independent units of some scored rows: the groups of ``data.group``, or else the rows.
+
+    Attributes:
+        noun: "groups" or "rows".
+        n: the number of units.
+        events: the number of units with an event, or with a row of the positive class; None for numbers and for
+            several classes.
+        others: the number of units with a row without an event; None likewise.
+    """
+
+    noun: str
+    n: int
+    events: int | None = None
+    others: int | None = None
+
+    @property
+    def events_noun(self) -> str:
+        """The word for the units with an event."""
+        return "events" if self.noun == "rows" else "with events"
+
+    def format_events(self) -> str:
+        """Return "12 rows, 3 events", or "5 groups, 2 with events"."""
+        return f"{self.n} {self.noun}" + ("" if self.events is None else f", {self.events} {self.events_noun}")
+
+    def to_dict(self) -> dict[str, int | None]:
+        """Return the cells of a table that has the numbers of rows and events already."""
+        return {} if self.noun == "rows" else {"groups": self.n, "groups_with_events": self.events}
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +107,18 @@ class HeldOutRows:
         if events is None:
             return None
         return np.add.reduceat(events, groups.starts, dtype=int)
+
+    def count_units(self, by_group: bool) -> UnitCounts:
+        """Return the numbers of groups of ``data.group``, or else of rows, and of those with events."""
+        noun = "groups" if by_group and self.group is not None else "rows"
+        names = self.group if by_group and self.group is not None else np.arange(len(self))
+        events = self.target_task.find_events(self.target)
+        if events is None:
+            return UnitCounts(noun, len(np.unique(names)))
+        is_event = np.asarray(events) > 0
+        n_events = len(np.unique(names[is_event]))
+        n_others = len(np.unique(names[~is_event]))
+        return UnitCounts(noun, len(np.unique(names)), n_events, n_others)
 
     def to_scored_rows(self, groups: RowGroups) -> ScoredRows:
         """Return the rows, which are sorted by group, as scores take them."""

@@ -347,6 +347,7 @@ class Tabulation:
             n_units = int(result.n_units[c])
             if client == _ALL and self.resample != "rows" and n_units >= MIN_UNITS:
                 self._warn_few(n_units, self.resample, client)
+            units = models[0].take(slice(start, start + size)).count_units(by_group=self.resample == "groups")
             missing: dict[str, list[str]] = {}
             for name, column in columns.items():
                 values, low, high, defined, reason = column[c]
@@ -361,6 +362,7 @@ class Tabulation:
                     values=tuple(values),
                     low=low,
                     high=high,
+                    units=units,
                     samples=defined,
                 )
                 yield row

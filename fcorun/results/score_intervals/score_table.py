@@ -12,6 +12,7 @@ from fcorun.base.records.formats import csv_text
 from fcorun.base.records.record import OUT_OF_FOLD, REFIT_FOLDER, SITE_SELECTION_FOLDER, Record
 from fcorun.base.records.tables import SCORES
 from fcorun.base.sources.catalogue import parse_source
+from fcorun.results.score_intervals.held_out_rows import UnitCounts
 
 _MIN_SAMPLES = 100
 _MAX_SAMPLES = 100_000
@@ -161,6 +162,7 @@ class IntervalRow:
         low, high: the ends of the interval of the score or of the difference, nan if there is none.
         p_value: of the hypothesis that both areas are equal; None for the bootstrap, and for one model.
         samples: the number of samples that define the score; None without samples.
+        units: the independent units of the rows: groups where a sample draws groups, else the rows.
     """
 
     split: str
@@ -173,6 +175,7 @@ class IntervalRow:
     values: tuple[float, ...]
     low: float
     high: float
+    units: UnitCounts
     p_value: float | None = None
     samples: int | None = None
 
@@ -196,6 +199,7 @@ class IntervalRow:
         if is_difference:
             cells["p_value"] = self.p_value
         cells["samples"] = self.samples
+        cells |= self.units.to_dict()
         return {name: "" if cell is None or cell != cell else cell for name, cell in cells.items()}
 
 
@@ -228,7 +232,7 @@ class ScoreIntervals:
 
         frame = pd.DataFrame([row.to_dict() for row in self.rows])
         text = ("set", "model", "model_a", "model_b", "client", "score", "method")
-        numbers = [name for name in frame.columns if name not in (*text, "n", "events")]
+        numbers = [name for name in frame.columns if name not in (*text, "n", "events", "groups", "groups_with_events")]
         frame[numbers] = frame[numbers].replace("", "nan").astype(float)
         return frame
 

@@ -25,7 +25,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
 from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, shorten_name, style_context
-from fcorun.results.score_intervals.held_out_rows import HeldOutRows, match_rows, read_held_out_rows
+from fcorun.results.score_intervals.held_out_rows import HeldOutRows, UnitCounts, match_rows, read_held_out_rows
 from fcorun.results.score_intervals.intervals import Tabulation
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreOptions
 from fcorun.results.scores.score import all_scores, list_scores
@@ -33,7 +33,7 @@ from fcorun.studies.selection.derived_candidates import MEAN, RECALIBRATED, pred
 from fcorun.studies.selection.folds import list_marked_folds
 from fcorun.studies.selection.select import SelectionPlan, plan_selection
 from fcorun.studies.selection.selection_result import Selection, SelectOptions
-from fcorun.studies.selection.study import Log, render_png_and_pdf
+from fcorun.studies.selection.study import Log, delete_files, render_png_and_pdf
 
 SHARED, INTERCEPTS, STANDARDIZED = "shared", "intercepts", "standardized"
 LOCAL, NEW_CLIENT = "local", "new_client"
@@ -121,6 +121,7 @@ class ComparisonRow:
         value, low, high: the score and its interval; NaN where there is none.
         difference, difference_low, difference_high: the score minus that of the shared model; None for the shared
             model.
+        units: the independent units of the rows: the groups of ``data.group``, or else the rows.
     """
 
     candidate: str
@@ -131,6 +132,7 @@ class ComparisonRow:
     value: float
     low: float
     high: float
+    units: UnitCounts
     difference: float | None = None
     difference_low: float | None = None
     difference_high: float | None = None
@@ -156,6 +158,7 @@ class ComparisonRow:
     def to_dict(self) -> dict:
         """Return the row of comparison.csv; "" where there is no value."""
         cells = {**vars(self), "client": self.client or "all", "verdict": self.verdict}
+        cells |= cells.pop("units").to_dict()
         return {name: "" if cell is None or cell != cell else cell for name, cell in cells.items()}
 
 
@@ -222,11 +225,12 @@ class ModelComparison:
         small = []
         for client in self.clients if len(self.clients) > 1 else ():
             row = self.find(SHARED, client)
-            least = row.n if row.events is None else row.events
-            if find_task(self.task).has_two_classes:
-                least = min(least, row.n - least)
+            units = row.units
+            least = units.n if units.events is None else units.events
+            if find_task(self.task).has_two_classes and units.others is not None:
+                least = min(least, units.others)
             if least < FEW_EVENTS:
-                small.append(f"{client} ({row.n} rows{'' if row.events is None else f', {row.events} events'})")
+                small.append(f"{client} ({units.format_events()})")
         if small:
             parts.append(f"too small to rely on a verdict: {', '.join(small)}")
         n_comparisons = len(others) * len(clients)
@@ -243,21 +247,22 @@ class ModelComparison:
             "apart"
         )
         of_all = self.find(SHARED, ALL)
+        units = of_all.units
         clients = list(self.clients) if len(self.clients) > 1 else []
         names = {client: shorten_name(client or "all", _MAX_LETTERS) for client in (ALL, *clients[:_MAX_PRINTED])}
         first_width = max(*map(len, names.values()), len("client"))
-        count_width = max(8, len(f"{of_all.n:,}") + 2)
+        count_width = max(len(units.events_noun) + 2, 8, len(f"{units.n:,}") + 2)
         digits = ".4f" if 0.01 <= abs(of_all.value) < 1000 else ".4g"
         widths = {name: max(10, len(name) + 2) for name in self.candidates}
-        header = f"{'client':<{first_width}}{'rows':>{count_width}}"
-        if of_all.events is not None:
-            header += f"{'events':>{count_width}}"
+        header = f"{'client':<{first_width}}{units.noun:>{count_width}}"
+        if units.events is not None:
+            header += f"{units.events_noun:>{count_width}}"
         yield header + "".join(f"{name:>{width}} " for name, width in widths.items()).rstrip()
         for client, shown in names.items():
             row = self.find(SHARED, client)
-            line = f"{shown:<{first_width}}{row.n:{count_width},}"
-            if row.events is not None:
-                line += f"{row.events:{count_width},}"
+            line = f"{shown:<{first_width}}{row.units.n:{count_width},}"
+            if row.units.events is not None:
+                line += f"{row.units.events:{count_width},}"
             for name, width in widths.items():
                 cell = self.find(name, client)
                 line += f"{cell.value:{width}{digits}}{_MARKS[cell.verdict]}"
@@ -273,6 +278,8 @@ class ModelComparison:
 
         comparison.json has the verdict, the options, and the numbers that each candidate chose without each outer fold.
         """
+        earlier = [f"comparison.{ending}" for ending in ("json", "png", "pdf")]
+        delete_files(self.folder, earlier)  # drawing may fail
         rows = [row.to_dict() for score in self.scores for row in self.rows if row.score == score]
         write_atomically(self.folder / "comparison.csv", csv_text(rows))
         for name, picture in draw_comparison(self).items():
@@ -305,11 +312,12 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
     names = [name for name in comparison.candidates if name != SHARED]
     clients = [ALL, *(comparison.clients[:_MAX_DRAWN] if len(comparison.clients) > 1 else [])]
     label = comparison.score_label
-    has_events = comparison.find(SHARED, ALL).events is not None
+    units = comparison.find(SHARED, ALL).units
+    counted = units.noun if units.events is None else f"{units.events_noun} / {units.noun}"
     title = f"{comparison.experiment.settings.title}: " if comparison.experiment.settings.title else ""
     notes = [
         f"{title}{label} minus that of the shared model, out of fold, with "
-        f"{100 * comparison.options.level:g} % intervals ({'events / rows' if has_events else 'rows'}). Green: better "
+        f"{100 * comparison.options.level:g} % intervals ({counted}). Green: better "
         "than the shared model, red-orange: worse, grey: cannot be told apart"
     ]
     if len(comparison.clients) > _MAX_DRAWN:
@@ -318,8 +326,8 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
     with style_context(comparison.experiment.settings.style):
         labels = []
         for client in clients:
-            row = comparison.find(SHARED, client)
-            size = f"{row.n:,}" if row.events is None else f"{row.events:,} / {row.n:,}"
+            units = comparison.find(SHARED, client).units
+            size = f"{units.n:,}" if units.events is None else f"{units.events:,} / {units.n:,}"
             labels.append(f"{shorten_name(client, _MAX_LETTERS) if client else 'all'} ({size})")
         figure, axes = make_figure(len(names), across, height=_ROW * (len(clients) + 1), title=notes, wide=True)
         low, high = _find_limits([comparison.find(name, client) for name in names for client in clients])
@@ -588,6 +596,7 @@ def compare_rows(
             if name == MEAN and all_scores()[row.score].ranks_rows:  # which differ by fold alone
                 continue
             numbers = {"n": row.n, "events": row.events, "value": row.estimate, "low": row.low, "high": row.high}
+            numbers["units"] = row.units
             if difference := differences.get((row.client, row.score)):
                 numbers |= {"difference": difference.estimate, "difference_low": difference.low}
                 numbers["difference_high"] = difference.high

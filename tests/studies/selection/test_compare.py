@@ -70,6 +70,41 @@ def compare(rows, **options):
     )
 
 
+def test_a_verdict_counts_groups_and_not_their_rows():
+    """Patients of a have 10 rows each, half of them events, and those of b 30; 6 of these 8 have one event."""
+    group = np.concatenate([np.repeat(np.arange(24), 10), np.repeat(np.arange(24, 32), 30)])
+    client = np.repeat(["a", "b"], 240)
+    target = np.where(client == "a", np.arange(480) % 2, 0)
+    target[240:420:30] = 1
+    probability = np.random.default_rng(0).uniform(0.2, 0.8, 480)
+    shared = replace(rows_of(probability, target, client), group=group)
+    own = replace(rows_of(1 - probability, target, client, "personal"), group=group)
+    result = replace(compare({"shared": shared, "ditto": own}), clients=["a", "b"])
+    assert result.find("shared", "a").units == ("groups", 24, 24, 24)
+    assert result.find("shared", "b").units == ("groups", 8, 6, 8)
+    assert (result.find("shared", "b").n, result.find("shared", "b").events) == (240, 6)
+    assert "too small to rely on a verdict: b (8 groups, 6 with events)" in result.describe_verdict()
+    header, *_ = [line for line in result.describe() if line.startswith("client")]
+    assert header.split()[1:4] == ["groups", "with", "events"]
+    assert result.rows[0].to_dict()["groups"] == 32
+
+
+def test_a_drawing_that_fails_leaves_no_earlier_picture_beside_the_new_table(monkeypatch):
+    Path("out").mkdir()
+    for name in ("comparison.png", "comparison.pdf", "comparison.json"):
+        Path("out", name).write_text("of an earlier comparison")
+    client = np.repeat(["a", "b", "c"], 20)
+    result = compare({"shared": rows_of(np.full(60, 0.5), np.arange(60) % 2, client)})
+
+    def fail(comparison):
+        raise RuntimeError("no drawing")
+
+    monkeypatch.setattr("fcorun.studies.selection.comparison.draw_comparison", fail)
+    with pytest.raises(RuntimeError):
+        result.write_files()
+    assert [path.name for path in Path("out").iterdir()] == ["comparison.csv"]
+
+
 @pytest.mark.parametrize(("numbers", "word"), [({"samples": 10}, "samples=10"), ({"level": 1.5}, "level=1.5")])
 def test_intervals_that_cannot_be_are_refused_before_anything_is_computed(numbers, word):
     with fails(word):
@@ -111,7 +146,7 @@ def test_who_profits_and_who_loses():
     lines = "\n".join(result.describe())
     assert "log loss out of fold" in lines
     assert f"{row.value:.4f}+" in lines
-    small = [replace(row, n=1_234_567, value=row.value * 1e-6) for row in result.rows]
+    small = [replace(row, units=row.units._replace(n=1_234_567), value=row.value * 1e-6) for row in result.rows]
     scaled = replace(result, rows=small)
     table = list(scaled.describe())
     assert len({len(line.rstrip("+- ")) for line in table[1:3]}) == 1

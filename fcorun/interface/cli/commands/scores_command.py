@@ -130,20 +130,24 @@ def _print_clients(rows: Sequence[IntervalRow], console: Terminal) -> None:
     main_scores = list_scores(lambda places: places.terminal)
     scores = [score.name for score in main_scores if score.name in present][:_MAX_SCORES]
     by_name = {(row.client, row.score): row for row in rows}
-    has_events = rows[0].events is not None
+    units = rows[0].units
+    has_events = units.events is not None
     lines = []
     for client in clients[:_MAX_CLIENTS]:
         first = by_name[client, scores[0]]
-        cells = [client, str(first.n), *([str(first.events)] if has_events else [])]
+        cells = [client, str(first.units.n), *([str(first.units.events)] if has_events else [])]
         for name in scores:
             row = by_name[client, name]
             cells.append(f"{format_number(row.estimate)} ({_interval(row)})")
         lines.append(cells)
     console.print("")
-    console.print_table(["client", "n", *(["events"] if has_events else []), *scores], lines)
+    count_header = "n" if units.noun == "rows" else units.noun
+    console.print_table(["client", count_header, *([units.events_noun] if has_events else []), *scores], lines)
     if len(clients) > _MAX_CLIENTS:
         console.print(f"and {len(clients) - _MAX_CLIENTS} more clients, which --out FILE.csv has too")
-    if sentence := describe_few_events({row.client: row.events for row in rows if row.events is not None}):
+    noun = "events" if units.noun == "rows" else f"{units.noun} {units.events_noun}"
+    events = {row.client: row.units.events for row in rows if row.units.events is not None}
+    if sentence := describe_few_events(events, noun):
         console.print(sentence)
 
 
