@@ -12,7 +12,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import LinearModel, is_linear_model
-from fcorun.methods.problem.separation import find_separation
+from fcorun.methods.problem.separation import Separation, find_separation
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 
 
@@ -107,12 +107,8 @@ def warn_unbounded_coefficients(
     if not isinstance(objective, LinearModel) or not is_linear_model(type(objective)) or train.stays_at_sites:
         return ""
     is_all_right = 1 - row.get("train_accuracy", 0) < min(_ROUNDING, 0.5 / len(train.y))
-    separation = None
     unpenalized = find_unpenalized_features(experiment, reg, train.x.shape[1])
-    if len(unpenalized) and experiment.has_shared_model and not train.why_not_in_memory:
-        present = train.objective_weights(experiment.settings.client_weighting) > 0
-        x = train.x[present][:, unpenalized]
-        separation = find_separation(objective, x, train.y[present], train.known_client[present])
+    separation = _find_separation_of(unpenalized, objective, experiment, data)
     if separation is None and is_penalized(experiment):
         if not is_all_right or train.x.shape[1] >= len(train.y):
             return ""
@@ -136,6 +132,34 @@ def warn_unbounded_coefficients(
         sentences.insert(0, f"{separation.kind}{': ' if findings else ''}{' and '.join(findings)}")
         sentences.append(_CHECK_LEAKS)
     return "; ".join(sentences)
+
+
+def _find_separation_of(
+    unpenalized: Int[np.ndarray, " k"], objective: LinearModel, experiment: PreparedExperiment, data: FederatedData
+) -> Separation | None:
+    """Return the separation by the features that nothing penalizes; None also where rows are not in memory."""
+    train = data.train
+    if not len(unpenalized) or not experiment.has_shared_model or train.why_not_in_memory:
+        return None
+    present = train.objective_weights(experiment.settings.client_weighting) > 0
+    x = train.x[present][:, unpenalized]
+    return find_separation(objective, x, train.y[present], train.known_client[present])
+
+
+def name_separating_features(experiment: PreparedExperiment, data: FederatedData, reg: Regularizer) -> str:
+    """Return a clause with the features of factor 0 that have no finite coefficient; "" for none.
+
+    ``reg`` is the regularizer with the factors of these data's features.
+    """
+    unpenalized = np.flatnonzero(np.asarray(reg.feature_factors(data.train.x.shape[1])) == 0)
+    objective = experiment.objective
+    if not isinstance(objective, LinearModel):
+        return ""
+    separation = _find_separation_of(unpenalized, objective, experiment, data)
+    if separation is None:
+        return ""
+    names = [f"'{name}'" for name in _feature_names(data)[unpenalized[separation.features]]]
+    return f"the data determine no finite coefficient of {abbreviate(names)}{separation.limits}"
 
 
 def find_unpenalized_features(

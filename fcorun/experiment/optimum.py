@@ -27,6 +27,7 @@ from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.engine import RESULTS_VERSION
 from fcorun.engine.remote.certificate import NULL, REFERENCE, CertificateRequests
 from fcorun.experiment.build import build_problem
+from fcorun.experiment.classifiers import name_separating_features
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.intercepts import MAX_INTERCEPT_STEPS
 from fcorun.methods.problem import solver
@@ -270,7 +271,11 @@ def compute_strength_max(
             client_strength_max = solver.make_strength_max(problem, data.train.x.shape[1])
             strength = max(client_strength_max(batch) for batch in _client_batches(data))
         else:
-            strength = solver.strength_max(problem, gather_rows(data, experiment.settings.client_weighting))
+            try:
+                strength = solver.strength_max(problem, gather_rows(data, experiment.settings.client_weighting))
+            except solver.UnfittedFeatures as error:
+                names = name_separating_features(experiment, data, problem.regularizer)
+                raise UserError(f"{error}; {names}" if names else str(error)) from error
     if not np.isfinite(strength):
         raise UserError(f"no strength makes 0 optimal with `reg={experiment.names['reg']}` as it is set: {advice}")
     if not data.train.stays_at_sites:

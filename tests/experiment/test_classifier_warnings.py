@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import ragged
 
-from fcorun import run
+from fcorun import UserError, run
 from fcorun.data.tables.data_warnings import describe_positive_class, warn_leaks
 
 RNG = np.random.default_rng(2)
@@ -47,6 +47,14 @@ def test_perfect_separation(tmp_path, complete):
     assert ("the size of the coefficients depends on the penalty" in mild) == complete
     assert ("classified right and feature 'x3' alone separates 'False' from 'True';" in mild) == complete
     assert "perfect separation" not in reason(tmp_path / "none", "reg=none", "algo.max_iterations=200")
+
+
+def test_a_relative_strength_names_free_features_that_separate(tmp_path):
+    x = np.column_stack([X, RARE])
+    with pytest.raises(
+        UserError, match=r"were not fitted in .*; the data determine no finite coefficient of 'x3', 'x1'$"
+    ):
+        reason(tmp_path, "reg=l1", "reg.relative=0.1", "reg.factors={1:0,3:0}", x=x)
 
 
 def test_right_rows_of_features_together_name_no_feature(tmp_path):

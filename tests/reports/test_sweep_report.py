@@ -17,6 +17,7 @@ from fcorun.interface.cli import commands
 from fcorun.interface.cli.main import main
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures.best_curves import collect_curves
+from fcorun.reports.pictures.picture import find_pictures
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.reports.sweep_report import write_sweep_report
 
@@ -149,6 +150,22 @@ def test_what_cannot_be_drawn_has_its_table(monkeypatch):
             write_sweep_report(Path("s"), load_records("s"), console=Console(file=out, width=60))
     assert "best by support_f1" in out.getvalue()
     assert Path("s/results.csv").exists()
+
+
+def test_no_earlier_picture_stays_where_drawing_fails(monkeypatch):
+    records = fake_grid("s", seeds=(0,))
+    drawn = [Path("s", f"{picture.name}.png") for picture in find_pictures(ProblemView)]
+    for path in drawn:
+        path.write_text("of earlier runs")
+
+    def fail(*arguments):
+        raise RuntimeError("no drawing")
+
+    monkeypatch.setattr("fcorun.reports.pictures.problem_view.draw_later", lambda *_: fail)
+    with pytest.raises(RuntimeError):
+        write_sweep_report(Path("s"), records, console=Console(quiet=True))
+    assert len(drawn) > 1
+    assert not [path for path in drawn if path.exists()]
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted", "diverged"])

@@ -215,6 +215,10 @@ def make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray
     return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset, client=client)
 
 
+class UnfittedFeatures(UserError):
+    """The error of features without a penalty whose fit does not converge."""
+
+
 @dataclass(frozen=True)
 class _Zero(Regularizer):
     """The indicator of {0} for all regularized parameters but the features without a penalty."""
@@ -266,9 +270,11 @@ def _make_null_fit(problem: Problem, features: int) -> Callable[[Batch], Vector]
     def fit_by_solver(batch: Batch) -> Vector:
         *_, null_model = minimize(null_problem, batch, tolerance, steps, compiled=compiled)
         if psi.has_free_features and not null_model.certified:
-            raise UserError(f"`reg.relative`: the features that `reg.factors` leaves free were not fitted in {steps} "
-                            "steps: give them a factor above 0 if they separate the classes, or order the events; else "
-                            "standardize them, or give `reg.strength`")  # fmt: skip
+            raise UnfittedFeatures(
+                f"`reg.relative`: the features that `reg.factors` leaves free were not fitted in {steps} steps: give "
+                "them a factor above 0 if they separate the classes, or order the events; else standardize them, or "
+                "give `reg.strength`"
+            )
         return null_model.w
 
     return fit_by_solver

@@ -85,7 +85,7 @@ def draw_sweep(
 ) -> list[Path]:
     """Draw the pictures of a sweep into ``folder``, and return the files.
 
-    Deletes an earlier picture of the same name where there is now nothing to draw.
+    Deletes earlier pictures of the same names first: none stays where there is nothing to draw, or drawing fails.
 
     rates.png: the metric over client and server learning rate, if at least one varies. best.png: the best point of
     each algorithm against ``x``. structure.png: density or rank against quality. Of several problems
