@@ -275,6 +275,7 @@ class SelectionContent(TypedDict, total=False):
 
     identity: str
     label: str
+    question: str
     status: str
     param_name: str
     metric: str
@@ -312,6 +313,7 @@ class PermutationContent(TypedDict, total=False):
 
     identity: str
     label: str
+    question: str
     status: str
     n: Count
     statement: list[str]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fcorun.base.errors import UserError
 from fcorun.base.records.contents import FIGURE, PERMUTATION, SELECTION, STABILITY
 from fcorun.base.records.record import PERMUTATION_FILE, SELECTION_FILE, STABILITY_FILE
 from fcorun.base.records.tables import CLAIMS, FIGURE_TABLE, NESTED, SELECTION_CURVE, STABILITY_FEATURES
@@ -153,11 +154,42 @@ def selection_blocks(folder: Path) -> list[str]:
     return [
         elements.embed_picture(folder / "selection.png", caption),
         *nested_blocks,
+        *_describe_permutation_test(folder, str(about.get("question") or "")),
         elements.bullet_list([str(line) for line in about.get("warnings", ())]),
         elements.collapsible(
             "The held-out scores as a table (curve.csv)", csv_table(read_table(SELECTION_CURVE, folder))
         ),
     ]
+
+
+def _describe_permutation_test(folder: Path, question: str) -> list[str]:
+    """Return a paragraph on the permutation test of the same experiment and rows as a selection.
+
+    The test is looked for in and beside the folder of the selection, and where ``fcorun permute`` writes by default.
+    An empty ``question`` has no test: none for a selection that cannot have one, or of an earlier version.
+    """
+    if not question:
+        return []
+    name = PERMUTATION_FILE
+    found = [
+        *folder.glob(f"*/{name}"),
+        *folder.resolve().parent.glob(f"*/{name}"),
+        *Path("outputs").glob(f"*/*/{name}"),
+    ]
+    for test_folder in dict.fromkeys(path.resolve().parent for path in found):
+        try:
+            about = PERMUTATION.read(test_folder)
+        except UserError:  # somebody else's damaged file
+            continue
+        if about.get("question") == question and about.get("statement"):
+            *results, strength = map(str, about["statement"])
+            text = (
+                f"Test against chance, {int(about.get('n') or 0):,} permutations of the targets ({test_folder.name}): "
+            )
+            return [elements.paragraph(f"{text}{'; '.join(results)}. The strength: {strength}.")]
+    return [elements.paragraph("No permutation test of these rows and keys was found, in or beside this folder or in "
+                               "outputs. fcorun permute, with the keys of this selection that say its data, algorithm "
+                               "and penalty, tests whether there is anything to predict.")]  # fmt: skip
 
 
 def _add_stability(page: elements.Page, folder: Path, name: str) -> list[str]:

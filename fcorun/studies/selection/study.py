@@ -42,6 +42,7 @@ from fcorun.experiment.experiment import MIN_EVALUATIONS, PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.problem import solver
 from fcorun.reports.pictures.layout import render_figure
+from fcorun.results.scores.score import scores_of_task
 from fcorun.runs.batch import check_devices
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
@@ -147,6 +148,8 @@ class Study:
         folder, study_file: the folder, and the name of the JSON file in it with the identity of the study.
         identity: a hash of all that the fits depend on.
         label: the command and its choices, for messages.
+        question: a hash of the experiment, whatever its strength, and of its rows, which a selection and the
+            permutation test that belongs to it have in common; "" if fcorun permute would refuse the experiment.
     """
 
     experiment: PreparedExperiment
@@ -157,6 +160,7 @@ class Study:
     study_file: str
     identity: str
     label: str
+    question: str = ""
 
     @classmethod
     def create(
@@ -192,6 +196,7 @@ class Study:
             study_file=_STUDY_FILES[command],
             identity=identity,
             label=f"{command} algo={names['algo']} data={names['data']} reg={names['reg']}",
+            question=_hash_question(experiment, data),
         )
 
     @property
@@ -318,6 +323,22 @@ class Study:
         return self.folder / FITS / f"{name}.npz"
 
 
+def _hash_question(experiment: PreparedExperiment, data: FederatedData) -> str:
+    """Return ``Study.question``: psi at strength or radius 1, and the bytes of the rows and of what belongs to them."""
+    train = data.train
+    has_scores = any(score.is_permuted for score in scores_of_task(data.target_task))
+    if train.why_not_in_memory or train.offset is not None or not has_scores or not experiment.has_shared_model:
+        return ""
+    reg = experiment.reg
+    for name in ("strength", "radius"):
+        if hasattr(reg, name):
+            reg = reg.with_value(name, 1.0)
+    digest = hashlib.sha256(experiment.with_resolved(reg=reg).identity.encode())
+    for values in (train.x, train.y, train.known_client, train.relative_weight, train.group):
+        digest.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()
+
+
 def delete_files(folder: Path, names: Iterable[str]) -> None:
     """Delete the files of these names that are in a folder."""
     for name in names:
@@ -429,6 +450,7 @@ class StudyResult(ABC):
         content = {
             "identity": study.identity,
             "label": study.label,
+            "question": study.question,
             "status": "running" if seconds is None else "done",
             "param_name": path.param_name,
             "range": path.range_description,

@@ -10,11 +10,15 @@ import pandas as pd
 import pytest
 from helpers import composed, fails
 
+from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
+from fcorun.reports.page.studies import selection_blocks
 from fcorun.studies.selection import permute
 from fcorun.studies.selection.permutation import Exchanges, PermutationOptions, compute_p_values, describe_test
 from fcorun.studies.selection.permute import plan_permutations
 from fcorun.studies.selection.permuted_fits import DirectFits, PathFits
+from fcorun.studies.selection.select import plan_selection
+from fcorun.studies.selection.selection_result import SelectOptions
 
 RNG = np.random.default_rng(5)
 SITE = np.repeat(["a", "b", "c"], 12)
@@ -234,3 +238,33 @@ def test_what_cannot_be_permuted_is_refused():
     write_rows(SCORE - SCORE.min() + 1, e=1)
     with fails("has neither accuracy nor R2"):
         plan("data.task=survival", "data.event=e", "reg=l2", "reg.strength=1")
+
+
+def test_a_selection_and_its_test_ask_one_question():
+    def question_of_selection(*overrides):
+        return plan_selection(prepare(composed(*OPTIONS, *overrides)), SelectOptions()).study.question
+
+    fixed = plan("reg=l1", "reg.strength=0.1").study.question
+    assert fixed
+    assert fixed == plan("reg=l1", keeps_strength=False).study.question == question_of_selection("reg=l1")
+    others = [question_of_selection("reg=elastic_net"), question_of_selection("reg=l1", "data.ignore=[p]")]
+    write_rows(SCORE, p=-X[:, 0])
+    others.append(question_of_selection("reg=l1"))
+    assert fixed not in others
+
+
+def test_the_page_of_a_selection_names_its_own_test_and_no_other():
+    tests = {"outputs/rows/permute-1": "other", "sel/inner": "other"}
+    Path("sel").mkdir()
+    Path("sel/selection.json").write_text(json.dumps({"metric": "val_loss", "question": "own"}))
+    for folder, question in tests.items():
+        Path(folder).mkdir(parents=True)
+        statement = ["R2 0.5; p = 0.0476", "strength=0.1 is that of the command"]
+        content = {"question": question, "n": 20, "statement": statement}
+        Path(folder, "permutation.json").write_text(json.dumps(content))
+    assert "No permutation test of these rows and keys was found" in "".join(selection_blocks(Path("sel")))
+    Path("outputs/rows/permute-1/permutation.json").write_text(json.dumps(content | {"question": "own"}))
+    blocks = "".join(selection_blocks(Path("sel")))
+    assert "20 permutations of the targets (permute-1): R2 0.5; p = 0.0476. The strength: strength=0.1 is" in blocks
+    Path("sel/selection.json").write_text(json.dumps({"metric": "val_loss"}))
+    assert "ermutation" not in "".join(selection_blocks(Path("sel")))  # an earlier version, or no such test
