@@ -24,10 +24,11 @@ from fcorun.experiment.configuration.compose import override_key
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
+from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, shorten_name, style_context
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows, UnitCounts, match_rows, read_held_out_rows
 from fcorun.results.score_intervals.intervals import Tabulation
-from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreOptions
+from fcorun.results.score_intervals.score_table import BOOTSTRAP, ScoreOptions
 from fcorun.results.scores.score import all_scores, list_scores
 from fcorun.studies.selection.derived_candidates import MEAN, RECALIBRATED, predict_means, write_recalibrated
 from fcorun.studies.selection.folds import list_marked_folds
@@ -581,19 +582,19 @@ def compare_rows(
     """Return the scores of all candidates on the same rows, with differences to the shared model, and warnings."""
     shared = rows[SHARED]
     tabulation = Tabulation("rows" if shared.group is None else "groups", options.score_options, seed)
-
-    def tabulate(*models: HeldOutRows) -> list[IntervalRow]:
-        return [row for row in tabulation.tabulate(list(models)) if row.method == BOOTSTRAP]
-
-    table = []
+    waits = {}
     for name, candidate in rows.items():
         other_folds = name == NEW_CLIENT
         candidate, reference, _ = match_rows(replace(candidate, fold=None) if other_folds else candidate, shared)
-        differences = {}
-        if name != SHARED:
-            differences = {(row.client, row.score): row for row in tabulate(candidate, reference)}
-        for row in tabulate(candidate):
-            if name == MEAN and all_scores()[row.score].ranks_rows:  # which differ by fold alone
+        waits[name] = draw_later(tabulation.tabulate_beside, candidate, None if name == SHARED else reference)
+    table = []
+    for name, wait in waits.items():
+        of_candidate, intervals, of_differences = wait()
+        tabulation.add_warnings_of(of_candidate)
+        differences = {(row.client, row.score): row for row in of_differences if row.method == BOOTSTRAP}
+        for row in intervals:
+            is_rank_of_means = name == MEAN and all_scores()[row.score].ranks_rows  # which differ by fold alone
+            if row.method != BOOTSTRAP or is_rank_of_means:
                 continue
             numbers = {"n": row.n, "events": row.events, "value": row.estimate, "low": row.low, "high": row.high}
             numbers["units"] = row.units
