@@ -309,8 +309,8 @@ class PathFitter:
         problem = build.build_problem(experiment.with_resolved(reg=reg), data)
         runs_together = max(_MAX_PREDICTIONS // len(view.y), 1)
 
-        def measure_runs(numbers: Numbers, solutions: Vector, x: jax.Array, y: jax.Array, extra: dict) -> dict:
-            def measure_run(run: tuple[Numbers, Vector]) -> dict:
+        def measure_runs(numbers: dict[str, Any], solutions: Vector, x: jax.Array, y: jax.Array, extra: dict) -> dict:
+            def measure_run(run: tuple[dict[str, Any], Vector]) -> dict:
                 return evaluation.measure(problem.with_numbers(run[0]), run[1], x, y, extra)
 
             return lax.map(measure_run, (numbers, solutions), batch_size=runs_together)
@@ -319,12 +319,11 @@ class PathFitter:
             self._shared["measure"] = jax.jit(measure_runs)
 
         def measure(
-            solutions: Sequence[Mapping[str, Any]], numbers: Sequence[Numbers] | None = None
+            solutions: Sequence[Mapping[str, Any]], numbers: Sequence[dict[str, float]] = ()
         ) -> list[dict[str, float]]:
             w = Vector({name: jnp.stack([solution[name] for solution in solutions]) for name in solutions[0]})
-            if numbers is None:
-                numbers = [numeric_fields(problem.regularizer)] * len(solutions)
-            psi = jax.tree.map(lambda *values: jnp.stack(values), *numbers)
+            numbers = numbers or [numeric_fields(problem.regularizer)] * len(solutions)
+            psi = {name: jnp.stack([of_run[name] for of_run in numbers]) for name in numbers[0]}
             measured = evaluation.complete(self._shared["measure"](psi, w, view.x, view.y, arrays)).metrics
             columns = {name: np.asarray(values).tolist() for name, values in measured.items()}
             return [{name: values[p] for name, values in columns.items()} for p in range(len(solutions))]
