@@ -111,6 +111,18 @@ def test_the_solver_of_the_baseline_takes_paths_of_many_features_without_l1(monk
     np.testing.assert_array_equal(fit.solution["weights"], expected.solution["weights"])
 
 
+def test_runs_of_a_path_are_measured_in_as_many_parts_as_their_predictions_need(monkeypatch):
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((40, 4))
+    y = x[:, 0] + rng.standard_normal(40)
+    together = fit_baseline(x, y)
+    monkeypatch.setattr(fitting, "_MAX_PREDICTIONS", 1)
+    one_by_one = fit_baseline(x, y)
+    assert len(set(together.metrics["objective"].tolist())) > 1
+    for name, values in together.metrics.items():
+        np.testing.assert_allclose(one_by_one.metrics[name], values, rtol=1e-12, atol=1e-14, err_msg=name)
+
+
 def test_a_point_that_is_not_finite_starts_nothing(monkeypatch):
     """The solver of the baseline takes all problems from there on, and starts from the last finite point."""
     fit_intercept = path_solver.find_intercepts
