@@ -92,16 +92,21 @@ def test_gaps_below_the_rounding_of_the_objective_are_not_tested(precision, p_va
     assert ("no difference but rounding" in out) == is_rounding
 
 
-def test_data_without_the_metric_are_named(capsys):
-    """Data without a known support have no support_f1, the default of the other data."""
+def test_data_without_the_metric_are_compared_by_their_own(capsys):
+    """Data without a known support have no support_f1, the default of the others. A table of means has one."""
     for algo in ("fedmid", "feddualavg"):
         fake_record(f"s/{algo}-truth", fake_config(algo), fake_rows())
         rows = [{key: value for key, value in row.items() if key != "support_f1"} for row in fake_rows()]
         fake_record(f"s/{algo}-table", fake_config(algo, data__name="table"), rows)
     assert main(["results", "s", "--paired", "--out", "best.tex"]) == 0
     sentence = "table: support_f1 was not measured, so that nothing is compared there: metric=val_loss compares all"
-    assert f"paired: {sentence}\n" in capsys.readouterr().out
-    assert sentence in Path("best.tex").read_text()
+    printed = capsys.readouterr().out
+    latex = Path("best.tex").read_text()
+    assert printed.index("lasso: by support_f1") < printed.index("difference of support_f1")
+    assert printed.index("table: by val_loss") < printed.index("difference of val_loss")
+    assert latex.count(r"\begin{tabular}") == 2
+    assert latex.index("% lasso: by support_f1") < latex.index("% table: by val_loss")
+    assert sentence not in printed + latex
     assert main(["results", "s", "--errors"]) == 0
     assert sentence in capsys.readouterr().out
     assert main(["results", "s", "--paired", "--metric", "val_loss"]) == 0

@@ -312,7 +312,7 @@ def test_sign_search_meets_the_conditions_of_the_minimum(seed, search_class):
 
 
 def test_a_cautious_search_finds_the_minimum_among_many_alike_entries():
-    """Of 300 entries that share a pattern, 60 rows determine few: where all may enter at once, most leave again."""
+    """Let 300 entries share a pattern, of which 60 rows determine few: where all enter at once, most leave again."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((300, 60)) + 2 * rng.standard_normal((1, 60))
     linear = x @ rng.choice([-1.0, 1.0], 60) / 60

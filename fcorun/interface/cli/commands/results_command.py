@@ -42,7 +42,7 @@ _SIMULATION_METRICS = ("support_f1", "recovery_error")  # against the truth, bes
 _WRITERS = {
     ".csv": lambda runs, metric: frame_csv(runs.frame),
     ".parquet": lambda runs, metric: frame_parquet(runs.frame),
-    ".tex": lambda runs, metric: format_best_latex(runs, metric).encode(),
+    ".tex": lambda runs, metric: _format_latex(runs, metric).encode(),
 }
 
 
@@ -102,8 +102,10 @@ def run(argv: Sequence[str]) -> int:
             out.print(line)
     for line in cap_remarks:
         out.print(line)
-    if arguments.paired:
-        _print_paired_tests(runs, metric, compare_pairs(runs, metric), out)
+    for part, part_metric, title in _group_by_metric(runs, metric) if arguments.paired else ():
+        if title:
+            out.print(title)
+        _print_paired_tests(part, part_metric, compare_pairs(part, part_metric), out)
     if arguments.paired or arguments.errors:
         for key in [key for key in DATA_SEED_KEYS if runs.reads_files and key in runs.frame]:
             out.print(f"{key} divides the same rows again: such repetitions are not independent, and p is too small, "
@@ -123,6 +125,34 @@ def run(argv: Sequence[str]) -> int:
             content = "the best points"
         out.print(f"{arguments.out}: {content}")
     return 0
+
+
+def _group_by_metric(runs: RunTable, metric: str) -> list[tuple[RunTable, str, str]]:
+    """Return the runs by the metric of their data and conditions, with the metric and a title of the part.
+
+    Data without ``metric`` have the default of what they measured. Of a single metric the title is "".
+    """
+    positions_of_metric: dict[str, list[int]] = {}
+    for positions in group_problems(runs.read_problems(runs.condition_keys, [[i] for i in range(len(runs))])).values():
+        own_metric = runs.take(positions).fallback_metric(metric)
+        positions_of_metric.setdefault(own_metric, []).extend(positions)
+    if len(positions_of_metric) == 1:
+        return [(runs, *positions_of_metric, "")]
+    parts = []
+    for name, positions in positions_of_metric.items():
+        part = runs.take(sorted(set(positions)))
+        parts.append((part, name, f"{', '.join(map(str, part.frame['data'].unique()))}: by {name}"))
+    return parts
+
+
+def _format_latex(runs: RunTable, metric: str) -> str:
+    """Return a table of best points in LaTeX for each metric, with a comment on its data where there are several."""
+    tables = []
+    for part, name, title in _group_by_metric(runs, metric):
+        if title:
+            tables.append(f"% {title}")
+        tables.append(format_best_latex(part, name))
+    return "\n".join(tables)
 
 
 def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
