@@ -187,7 +187,7 @@ def _format_settings(view: ProblemView, row: dict[str, Any], edges: Sequence[Gri
 
     Values at the edge of the grid have a mark.
     """
-    varied = view.table.varied_by_algo.get(row["algo"], [])
+    varied = view.list_settings(row["algo"])
     marks = {edge.key: _LARGEST if edge.is_largest else _SMALLEST for edge in edges if edge.algo == row["algo"]}
     settings = {}
     for key in view.table.varied_keys:

@@ -1,8 +1,8 @@
 """The runs on one problem, which pictures are of: how they are shown, and the files of the pictures of a sweep."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class ProblemView:
         panels: the metrics of the panels; empty: the picture chooses.
         problem: the name of the problem among several, or "".
         edges: the edges of a grid at which the points lie, for a table of best points alone.
+        tuned_keys: the keys of each algorithm that such a grid varies, which do not vary among the best points.
     """
 
     table: RunTable
@@ -44,11 +45,16 @@ class ProblemView:
     panels: Sequence[str] = ()
     problem: str = ""
     edges: Sequence[GridEdge] = ()
+    tuned_keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def higher_is_better(self) -> bool:
         """True if larger values of the metric are better."""
         return bool(self.table.metrics[self.metric].higher)
+
+    def list_settings(self, algo: str) -> list[str]:
+        """Return the keys that vary among the runs of an algorithm, or were tuned on the grid of the best points."""
+        return [*self.table.varied_by_algo.get(algo, []), *self.tuned_keys.get(algo, [])]
 
     def algo_title(self, algo: str) -> str:
         """Return the title of an algorithm as a text of matplotlib."""

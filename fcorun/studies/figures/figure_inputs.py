@@ -137,6 +137,9 @@ class FigureInputs:
         indices = [i for i, algo in enumerate(self.tuned.frame["algo"]) if algo in algorithms]
         titles = {algo: self._title_with_seeds(algo) for algo in self.lost_seeds_notes}
         table = replace(self.tuned.take(indices), titles=self.tuned.titles | titles)
+        tuned_keys = {}
+        for algo, keys in self.grid.varied_by_algo.items():
+            tuned_keys[algo] = [key for key in keys if key.startswith("algo.")]
         return ProblemView(
             table,
             [self.tuned_records[i] for i in indices],
@@ -145,6 +148,7 @@ class FigureInputs:
             x_axes=self.figure.x,
             panels=self.figure.panels,
             edges=self.grid_view.grid_edges(),
+            tuned_keys=tuned_keys,
         )
 
     def split_by_condition(self) -> "list[tuple[str, FigureInputs]]":

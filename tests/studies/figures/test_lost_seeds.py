@@ -150,6 +150,7 @@ def test_the_figure_names_its_metric_the_edges_of_its_grid_and_lost_seeds(tmp_pa
     inputs = reproduce._run_figure(lambda _: None, Figure("t", seeds=[0, 1]), "support_f1", tmp_path, [])
     (edge,) = inputs.best_view.grid_edges()
     assert (edge.algo, edge.key, edge.is_largest) == ("fedmid", "algo.client_lr", True)
+    assert inputs.best_view.list_settings("fedmid") == ["algo.client_lr"]  # tuned, for the legend
     caption = "Best by support_f1. At an edge of the grid: fedmid (algo.client_lr=0.2)."
     assert reproduce._describe_best_points(inputs) == caption
     assert inputs.lost_seeds_notes == {"fedmid": "fedmid diverged with 1 of 2 seeds"}
