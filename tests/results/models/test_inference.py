@@ -428,6 +428,23 @@ def test_a_curve_has_one_test_and_none_where_clusters_do_not_determine_it():
     assert describe(inference, table)[-1].startswith("4 tests of no association: ")
 
 
+def test_no_term_of_a_curve_has_an_interval_where_few_clusters_are_on_one_side_of_a_knot():
+    """All rows above the second of four knots are of three patients, and the younger third is of many."""
+    frame = patients().iloc[:180].assign(site="a")
+    rows = np.arange(180)
+    frame["person"] = np.where(rows < 120, rows % 3, rows // 3)
+    frame["age"] = np.where(rows < 120, 60 + rows / 10, 30 + (rows - 120) / 3)
+    options = ("reg=none", "data.group=person", "data.splines={age: 4}")
+    inference = infer(record_of(*options, frame=frame, weights=np.zeros(8)), InferenceOptions(cluster="group"))
+    table = build_table(inference)
+    terms = [row for row, name in enumerate(table.features) if name.startswith("age")]
+    reason = "rows of 3 groups with another value than the most frequent one"
+    assert {table.method[row] for row in terms} == {reason}
+    assert np.isnan([table.low[terms], table.p_value[terms], table.p_holm[terms]]).all()
+    assert any(f"age ({reason})" in line and "data.ignore" in line for line in find_warnings(inference))
+    assert np.isfinite(table.low[table.features.index("dose")])
+
+
 def test_a_level_whose_counts_are_all_0_is_refused_beside_320_others():
     frame = pd.concat([patients()] * 4, ignore_index=True)
     rng = np.random.default_rng(0)
