@@ -136,12 +136,11 @@ def _group_by_metric(runs: RunTable, metric: str) -> list[tuple[RunTable, str, s
     for positions in group_problems(runs.read_problems(runs.condition_keys, [[i] for i in range(len(runs))])).values():
         own_metric = runs.take(positions).fallback_metric(metric)
         positions_of_metric.setdefault(own_metric, []).extend(positions)
-    if len(positions_of_metric) == 1:
-        return [(runs, *positions_of_metric, "")]
     parts = []
     for name, positions in positions_of_metric.items():
         part = runs.take(sorted(set(positions)))
-        parts.append((part, name, f"{', '.join(map(str, part.frame['data'].unique()))}: by {name}"))
+        title = f"{', '.join(map(str, part.frame['data'].unique()))}: by {name}"
+        parts.append((part, name, title if len(positions_of_metric) > 1 else ""))
     return parts
 
 
