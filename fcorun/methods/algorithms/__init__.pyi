@@ -9,15 +9,21 @@ from .baselines import Local as Local
 from .baselines import OneClient as OneClient
 from .compressed_gradient import DIANA as DIANA
 from .compressed_gradient import EF21 as EF21
+from .constrained_fedda import ConstrainedFedDA as ConstrainedFedDA
+from .constrained_fedda import MultiStageFedDA as MultiStageFedDA
+from .coordinate_descent import FedAvgCoordinateDescent as FedAvgCoordinateDescent
 from .dane import DANE as DANE
 from .dane import EDSL as EDSL
 from .dane import SDANE as SDANE
 from .ditto import APFL as APFL
 from .ditto import Ditto as Ditto
+from .fair_losses import AFL as AFL
+from .fair_losses import QFedAvg as QFedAvg
 from .fed_frank_wolfe import FedFrankWolfe as FedFrankWolfe
 from .fedac import FedAc as FedAc
 from .fedavg import FedAvg as FedAvg
 from .fedavg import FedAvgSubgradient as FedAvgSubgradient
+from .fedavg import FedAvgThreshold as FedAvgThreshold
 from .fedavg import FedGD as FedGD
 from .fedavg import FedNova as FedNova
 from .fedcomposite import FedCEF as FedCEF
@@ -29,6 +35,8 @@ from .feddualavg import FedDualAvg as FedDualAvg
 from .feddualavg import FedDualAvgOSP as FedDualAvgOSP
 from .feddyn import FedDyn as FedDyn
 from .feddyn import FedPD as FedPD
+from .fedexp import FedExP as FedExP
+from .fedlin import FedLin as FedLin
 from .fedmid import FedHT as FedHT
 from .fedmid import FedIterHT as FedIterHT
 from .fedmid import FedMiD as FedMiD
@@ -37,6 +45,7 @@ from .fednmap import FedCanon as FedCanon
 from .fednmap import FedNMap as FedNMap
 from .fedopt import FedDualOpt as FedDualOpt
 from .fedopt import FedOpt as FedOpt
+from .fedprox_sgd import FedProxSGD as FedProxSGD
 from .fedsplit import FedSplit as FedSplit
 from .fedsplit import FedSplitAccelerated as FedSplitAccelerated
 from .gossip import NIDS as NIDS
@@ -50,6 +59,7 @@ from .local_fit import MetaAnalysis as MetaAnalysis
 from .mean_gradient import FSVRG as FSVRG
 from .mean_gradient import MeanGradientAlgorithm as MeanGradientAlgorithm
 from .mean_gradient import ShiftedAlgorithm as ShiftedAlgorithm
+from .mime_lite import MimeLite as MimeLite
 from .mixture import Mixture as Mixture
 from .newton import Gram as Gram
 from .newton import Newton as Newton

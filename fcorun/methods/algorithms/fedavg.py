@@ -48,6 +48,26 @@ class FedAvgSubgradient(FedAvg):
 
 
 @dataclass(frozen=True)
+class FedAvgThreshold(FedAvg):
+    """FedAvg without psi, whose solution is thresholded: the output is the prox of psi at the server's model.
+
+    For l1 this is soft thresholding by ``threshold`` times the strength. "auto" is 1 / L, at which the output is the
+    optimum if the curvature of F is the same along all coordinates. Otherwise other values may be better.
+    """
+
+    source = "ours: algorithm 1 of @yuan2021, and a prox of its output"
+    traits = Traits(psi_sides=("server",), hierarchy="some")
+
+    threshold: AutoPositive = AUTO
+
+    def auto(self, constants):
+        return super().auto(constants) | {"threshold": 1 / constants.cohort_smoothness}
+
+    def output(self, problem, server):
+        return problem.prox(server, self.threshold)
+
+
+@dataclass(frozen=True)
 class FedNova(TwoRateAlgorithm):
     """FedNova with plain gradient steps: updates are divided by the client's number of steps.
 
