@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from fcorun.base.errors import UserError, word
+from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import replace_plugins
@@ -26,10 +27,11 @@ def choose_strengths(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
         if experiment is not None and experiment.settings.strength_study and experiment.applies_regularizer:
             studied.append(point)
     warned = []
+    programs: dict[str, CompiledPrograms] = {}  # of replicates that differ in their rows alone
     for number, point in enumerate(studied, start=1):
         assert point.experiment is not None
         try:
-            point.experiment, point.selection = choose_strength(point.experiment)
+            point.experiment, point.selection = choose_strength(point.experiment, programs)
             warned += point.selection["warnings"][:1]
         except UserError as error:
             point.error = error
@@ -40,12 +42,15 @@ def choose_strengths(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
                               f"lists: {warned[0]}")  # fmt: skip
 
 
-def choose_strength(experiment: PreparedExperiment) -> tuple[PreparedExperiment, dict[str, Any]]:
+def choose_strength(
+    experiment: PreparedExperiment, programs: dict[str, CompiledPrograms] | None = None
+) -> tuple[PreparedExperiment, dict[str, Any]]:
     """Return the experiment with the strength that ``fcorun select`` chooses on its rows, and what the choice was.
 
     The choice is by the held-out loss, by the rows and the seed of the experiment. The dict has the ``strength``, the
     ``rule``, the number of ``folds``, the ``metric``, the ``cost`` (runs, rounds, bytes_up and bytes_down of all fits)
-    and ``warnings``. Raises UserError as ``plan_selection``, and if every strength diverged on a fold.
+    and ``warnings``. ``programs`` keeps compiled programs for other choices. Raises UserError as ``plan_selection``,
+    and if every strength diverged on a fold.
     """
     study = experiment.settings.strength_study
     if study is None:
@@ -63,7 +68,7 @@ def choose_strength(experiment: PreparedExperiment) -> tuple[PreparedExperiment,
     def keep_fit(position: int, fit: PathFit) -> None:
         fits[names[position]] = plan.reduce_fit(names[position], fit)
 
-    plan.study.fit_subsets(names, keep_fit)
+    plan.study.fit_subsets(names, keep_fit, programs)
     selection = plan.conclude(fits)
     strength = float(selection.path.values[selection.choice.chosen_index])
     config = experiment.config | {"reg": experiment.config["reg"] | {"strength": strength}}
