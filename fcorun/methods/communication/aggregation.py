@@ -78,8 +78,8 @@ class AggregationRule(PluginBase, ABC):
                             "or choose another `algo`: `fcorun list algo` shows which take rules other than the "
                             "mean")  # fmt: skip
         if isinstance(plugins["uplink"], Compressor):
-            raise UserError(f"`uplink={names['uplink']}` compresses uploads so that their mean is right, and not each "
-                            f"of them: leave {rule} or `uplink` out")  # fmt: skip
+            raise UserError(f"`uplink={names['uplink']}` sends parts of uploads, or differences to what is remembered, "
+                            f"and {rule} compares whole uploads: leave one of them out")  # fmt: skip
         if settings.frozen:
             raise UserError(f"`frozen=true` sends nothing: leave {rule} out")
         if self.least_uploads == 1 or settings.clients_per_round is None:

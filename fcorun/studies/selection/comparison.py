@@ -390,7 +390,8 @@ def compose_candidates(compose: Compose, overrides: Sequence[str], options: Comp
         own_scale = [text for text in shared if override_key(text) != "data.standardize"]
         configs[STANDARDIZED] = compose([*own_scale, "data.standardize=per_client"])
     common = [text for text in common if override_key(text) != "objective.client_intercepts"]  # own models have theirs
-    of_local = [text for text in common if sections[text] not in ("uplink", "downlink")]  # which sends nothing
+    of_messages = ("uplink", "downlink", "aggregate", "faults")
+    of_local = [text for text in common if sections[text] not in of_messages]  # which sends nothing
     for name in (*options.method_names, LOCAL):
         given = of_local if name == LOCAL else common
         configs[name] = compose([*given, f"algo={name}", *PERSONAL_ALGORITHMS.get(name, ())])

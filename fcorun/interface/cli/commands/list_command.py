@@ -210,7 +210,7 @@ def _downlink(cls: Any, choice: ChoiceDoc) -> Words:
 
 
 def _aggregation_rule(cls: Any, choice: ChoiceDoc) -> Words:
-    return {"divides weights": cls.divides_weights}
+    return {"clients count by their weights": cls.divides_weights}
 
 
 def _tracker(cls: Any, choice: ChoiceDoc) -> Words:
