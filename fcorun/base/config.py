@@ -457,8 +457,14 @@ def numeric_fields(plugin: Any) -> dict[str, float]:
     return {name: value for name, value in values.items() if isinstance(value, float) or kinds[name] == "f"}
 
 
-# the root keys that the numbers of a baseline, a solver of all rows, depend on
+# the root keys and the sections that the numbers of a baseline, a solver of all rows, depend on: others are of clients
 BASELINE_SETTINGS = ("client_weighting", "cutoff", "reference", "gap", "relax", "imputations", "study")
+BASELINE_SECTIONS = ("algo", "data", "reg", "objective")
+
+
+def concerns_baselines(key: str) -> bool:
+    """Return whether a baseline may depend on a key that is part of the identity of runs."""
+    return key.partition(".")[0] in (*BASELINE_SETTINGS, *BASELINE_SECTIONS)
 
 
 def keys_outside_identity() -> set[str]:

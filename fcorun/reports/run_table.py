@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.config import BASELINE_SETTINGS, Settings, field_marks
+from fcorun.base.config import concerns_baselines
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.metrics import (
     CATALOGUE,
@@ -188,9 +188,8 @@ class RunTable:
 
     @property
     def open_conditions(self) -> list[str]:
-        """The varied conditions on which no baseline depends, such as the cohort: empty in the rows of baselines."""
-        settings = field_marks(Settings)
-        return [key for key in self.condition_keys if key in settings and key not in BASELINE_SETTINGS]
+        """The varied conditions on which no baseline depends, such as cohort and uplink: empty in rows of baselines."""
+        return [key for key in self.condition_keys if not concerns_baselines(key)]
 
     def read_problems(self, keys: Sequence[str], members: Iterable[Sequence[int]]) -> list[tuple[Any, ...]]:
         """Return the values of keys of each member, which the positions of its runs give: of a point, or of one run.

@@ -93,6 +93,19 @@ def test_a_baseline_that_no_cohort_changes_is_in_the_pictures_of_each(sweep):
     assert np.isfinite(np.delete(runs.column("above"), baseline)).all()  # its optimum is that of all cohorts
 
 
+def test_a_baseline_is_in_the_comparisons_under_each_uplink():
+    for kind in ("identity", "topk"):
+        settings = fake_config() | {"uplink": {"name": kind, "class": "fcorun.X"}}
+        fake_record(f"s/{kind}", settings, fake_rows(1.0 if kind == "topk" else 2.0))
+    settings = fake_config("centralized") | {"uplink": {"name": "identity", "class": "fcorun.X"}}
+    fake_record("s/baseline", settings, fake_rows(0.1, silent=True))
+    runs = table_of(Path("s"), conditions=["uplink"])
+    pairs = compare_pairs(runs, "objective")
+    assert [(pair.problem, pair.first, pair.second) for pair in pairs] == [
+        (f"lasso, uplink={kind}", "centralized", "feddualavg") for kind in ("identity", "topk")
+    ]
+
+
 def test_a_claim_is_checked_under_each_condition(sweep):
     records = load_records(sweep)
     grid = build_table(records, conditions=[COHORT])

@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fcorun.base.config import GRID_SECTIONS, build_plugin, import_classes
+from fcorun.base.config import GRID_SECTIONS, IDENTITY_SECTIONS, build_plugin, concerns_baselines, import_classes
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import IGNORES_PSI
 from fcorun.base.override_text import split_overrides
@@ -37,6 +37,7 @@ class SweepJob:
         positions: the combinations of the sweep that it stands for.
         missing_keys: the keys that were left out because its algorithm, or another choice, does not have them.
         ignored_keys: the keys of psi that were left out because its algorithm ignores psi.
+        federated_keys: the keys of clients and server, such as the uplink, that were left out for a baseline.
         error: the reason why it cannot be composed.
     """
 
@@ -44,6 +45,7 @@ class SweepJob:
     positions: list[int] = field(default_factory=list)
     missing_keys: tuple[str, ...] = ()
     ignored_keys: tuple[str, ...] = ()
+    federated_keys: tuple[str, ...] = ()
     error: Exception | None = None
 
     def explain_left_out(self, choice_of: Callable[[str], str]) -> list[str]:
@@ -57,6 +59,9 @@ class SweepJob:
         if self.ignored_keys:
             keys = ", ".join(self.ignored_keys)
             lines.append(f"algo={choice_of('algo')} {IGNORES_PSI}: run once for all values of {keys}")
+        if self.federated_keys:
+            keys = ", ".join(self.federated_keys)
+            lines.append(f"algo={choice_of('algo')} solves the problem in one place, without {keys}: {often}")
         return lines
 
 
@@ -65,8 +70,10 @@ def deduplicate(combinations: Sequence[Sequence[str]], compose: ComposeFunction)
 
     In a sweep over several algorithms (or several choices of another section), a key that some of them lack is left
     out of their jobs; a key that none of them has stays an error. Values of psi are left out for an algorithm that
-    ignores psi.
+    ignores psi, and those of sections that no baseline depends on, such as the uplink, for a baseline.
     """
+    from fcorun.methods.algorithms.algorithm import Baseline
+
     values = defaultdict(set)
     for overrides in combinations:
         for text in overrides:
@@ -77,6 +84,7 @@ def deduplicate(combinations: Sequence[Sequence[str]], compose: ComposeFunction)
     composed = [_without_missing_keys(list(overrides), varied_sections, compose) for overrides in combinations]
     known_keys = {override_key(text) for job in composed if job.error is None for text in job.overrides}
     varied_psi_keys = _varied_psi_keys(composed)
+    varied_keys = {key for key, texts in values.items() if len(texts) > 1}
     jobs: dict[tuple[str, ...], SweepJob] = {}
     for position, (job, overrides) in enumerate(zip(composed, combinations, strict=True)):
         if not set(job.missing_keys) <= known_keys:
@@ -90,6 +98,11 @@ def deduplicate(combinations: Sequence[Sequence[str]], compose: ComposeFunction)
             if psi_keys and _ignores_psi(compose, job):
                 job.overrides = [text for text in job.overrides if override_key(text) not in psi_keys]
                 job.ignored_keys = tuple(sorted(psi_keys))
+            federated_keys = _find_federated_keys(job)
+            has_effect_elsewhere = bool(varied_keys & {"algo", *federated_keys})
+            if federated_keys and has_effect_elsewhere and isinstance(_build_algo(compose, job), Baseline):
+                job.overrides = [text for text in job.overrides if override_key(text) not in federated_keys]
+                job.federated_keys = tuple(sorted(federated_keys))
         jobs.setdefault(tuple(job.overrides), job).positions.append(position)
     return list(jobs.values())
 
@@ -127,16 +140,27 @@ def _without_psi(overrides: Sequence[str]) -> tuple[str, ...]:
     return tuple(text for text in overrides if not override_key(text).startswith("reg."))
 
 
+def _find_federated_keys(job: SweepJob) -> set[str]:
+    """Return the keys of a job's overrides in sections that no baseline depends on."""
+    keys = map(override_key, job.overrides)
+    return {key for key in keys if key.partition(".")[0] in IDENTITY_SECTIONS and not concerns_baselines(key)}
+
+
 def _ignores_psi(compose: ComposeFunction, job: SweepJob) -> bool:
     from fcorun.methods.algorithms.algorithm import Algorithm
 
+    algo = _build_algo(compose, job)
+    return isinstance(algo, Algorithm) and not algo.traits.psi_sides
+
+
+def _build_algo(compose: ComposeFunction, job: SweepJob) -> object:
+    """Return the algorithm or the baseline of a job; None if its configuration is not valid."""
     try:
         values: Any = OmegaConf.to_container(compose(job.overrides).algo, resolve=True)
         import_classes({"algo": values})
-        algo = build_plugin("algo", values)
+        return build_plugin("algo", values)
     except (UserError, OmegaConfBaseException):
-        return False
-    return isinstance(algo, Algorithm) and not algo.traits.psi_sides
+        return None
 
 
 # The algorithms of a sweep, known before the sweep runs.

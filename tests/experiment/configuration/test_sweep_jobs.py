@@ -7,8 +7,9 @@ import pytest
 from helpers import fails
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from fcorun.base.config import IDENTITY_SECTIONS, SECTIONS
 from fcorun.experiment.configuration.compose import HYDRA_1_3
-from fcorun.experiment.configuration.search_path import packaged_config_dir
+from fcorun.experiment.configuration.search_path import find_choices, packaged_config_dir
 from fcorun.experiment.configuration.sweep_jobs import deduplicate
 from hydra_plugins.fcorun import FcorunSweeper
 
@@ -65,6 +66,21 @@ def test_a_key_of_the_uplink_that_only_some_algorithms_bring_along_is_left_out(j
     ef21, fedsplit = jobs_of(["algo=ef21", "algo=fedsplit"], ["uplink.fraction=0.2"])
     assert [ef21.overrides, fedsplit.overrides] == [["algo=ef21", "uplink.fraction=0.2"], ["algo=fedsplit"]]
     assert fedsplit.explain_left_out(lambda group: "NAME") == ["uplink=NAME has no fraction: run without"]
+
+
+@pytest.mark.parametrize("section", sorted({*IDENTITY_SECTIONS} - {"algo", "data", "reg", "objective"}))
+def test_a_baseline_is_run_once_for_all_values_of_what_it_does_not_depend_on(jobs_of, section):
+    """Each section but those of the problem; another one would be refused with a baseline."""
+    *_, other = sorted({*find_choices(section)} - {"none", "star", "identity", "mean", "euclidean"})
+    default = SECTIONS[section].default or {"name": "euclidean"}
+    values = [f"{section}={default['name']}", f"{section}={other}"]
+    *others, baseline = jobs_of(["algo=feddualavg", "algo=centralized"], values)
+    assert [job.overrides[1] for job in others] == values
+    assert (baseline.overrides, baseline.positions) == (["algo=centralized"], [2, 3])
+    sentence = f"algo=NAME solves the problem in one place, without {section}: run once for all values"
+    assert baseline.explain_left_out(lambda group: "NAME") == [sentence]
+    (alone,) = jobs_of(["algo=centralized"], values[1:])
+    assert alone.overrides[1:] == values[1:]  # refused when it is prepared
 
 
 @pytest.mark.slow
