@@ -570,7 +570,8 @@ class RoundExchange(Exchange):
         """Return what a client sends in place of its upload, and its memories, of which a liar's last ones change."""
         index = len(self.round.exchanges) + self.index
         honest = upload, memory[index]
-        lie = self.round.faults.lie(*copy_tree(honest), wrap_key(fold_key(key_bits, _LIE)))
+        key = wrap_key(fold_key(key_bits, _LIE))
+        lie = self.round.faults.lie(copy_tree(upload), copy_tree(memory[index]), key)
         upload, own_memory = jax.tree.map(lambda new, old: jnp.where(is_liar, new, old), lie, honest)
         return upload, _replace_memory(memory, own_memory, index)
 

@@ -52,7 +52,7 @@ from fcorun.reports.run_table import (
 from fcorun.reports.unfinished import warn_unfinished
 from fcorun.studies.figures import claims
 from fcorun.studies.figures.figure_inputs import FigureInputs
-from fcorun.studies.figures.papers import fco, personalised, races
+from fcorun.studies.figures.papers import faults_race, fco, personalised, races
 from fcorun.studies.figures.papers import fedsplit_figures as fedsplit
 from fcorun.studies.figures.spec import Figure, find_figure, load_figure, remove_notes
 
@@ -69,6 +69,7 @@ PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
     "conditioning": lambda inputs: fedsplit.check_conditioning(inputs.grid_records),
     "personalised": personalised.check_personalised,
     "few_rounds": races.check_costs,
+    "faults_race": faults_race.check_faults,
 }
 
 
@@ -125,6 +126,9 @@ CAPTIONS = {
     "for a graph on which it ends farther away.",
     "identification": "The entries that are zero in only one of the solution and the optimum, and the gap to the "
     "optimum, of one run of each algorithm at its best point. From the dot on the zeros are the optimum's, to the end.",
+    "faults_race": "The gap to the optimum, the F1 score of the support and the density at the end, against the share "
+    "of clients that lie (solid) or drop out of a round (dotted), a colour for each aggregation rule: medians over "
+    "seeds. Points at which a run diverged are left out.",
 }
 PICTURES: dict[str, Callable[[FigureInputs], Any]] = {
     "curves": lambda inputs: best_curves.PICTURE.draw_subject(inputs.best_view),
@@ -138,6 +142,7 @@ PICTURES: dict[str, Callable[[FigureInputs], Any]] = {
     "bytes_race": races.draw_bytes,
     "graph_race": races.draw_graphs,
     "identification": races.draw_identification,
+    "faults_race": faults_race.draw_faults,
 }
 
 
