@@ -1,5 +1,6 @@
 """The table of runs, read from records."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,7 @@ from fcorun.base.metrics import (
     from_summaries,
     is_baseline_row,
 )
+from fcorun.base.override_text import split_overrides
 from fcorun.base.records.record import Record
 from fcorun.reports.run_table import CHOSEN_STRENGTH, DATA_SEED_KEYS, SEED_KEYS, DataFrame, RunTable, is_number
 
@@ -74,7 +76,7 @@ def build_table(
         values = _read_metrics(record, summary, tail_rounds, metrics)
         measured |= dict.fromkeys(values["final"])
         row = _describe_run(record, config, summary, root)
-        row |= {key: config.get(_config_key(key)) for key in varied}
+        row |= _read_keys(record, config, varied, conditions or ())
         row[rounds] = row.pop("rounds_done")
         row["resolution"] = _resolve_gap(config, row, values["final"])
         for kind, by_metric in values.items():
@@ -150,6 +152,27 @@ def _describe_run(record: Record, config: dict[str, Any], summary: dict[str, Any
         "seconds": summary.get("seconds", {}).get("steady"),
         **{name: summary.get(name) for name in COUNTERS[2:]},
     }
+
+
+def _read_keys(
+    record: Record, config: dict[str, Any], keys: Sequence[str], conditions: Sequence[str]
+) -> dict[str, Any]:
+    """Return the values of keys; "unknown" for a condition that a run without a configuration does not name."""
+    cells = {key: config.get(_config_key(key)) for key in keys}
+    if not record.flat_config:
+        cells |= {key: "unknown" for key in keys if key in conditions and _config_key(key) not in config}
+    return cells
+
+
+def _read_label(record: Record) -> dict[str, Any]:
+    """Return the values that the label of a run gives which failed before it had a configuration."""
+    values: dict[str, Any] = {}
+    for key, _, text in (given.partition("=") for given in split_overrides(str(record.status.get("label", "")))):
+        try:
+            values[_config_key(key)] = json.loads(text)  # numbers, null, true and false
+        except ValueError:
+            values[_config_key(key)] = text
+    return values
 
 
 def _resolve_gap(config: dict[str, Any], row: dict[str, Any], final: dict[str, float | None]) -> float | None:
@@ -235,8 +258,11 @@ def load_configs(records: Sequence[Record]) -> list[dict[str, Any]]:
     of the rows follows the name of data whose rows differ although no option does, as of a file that was edited.
     """
     configs = []
+    known_keys = {key for record in records for key in record.flat_config}
     for record in records:
         config = record.flat_config
+        if not config:
+            config = {key: value for key, value in _read_label(record).items() if key in known_keys}
         if config.get("reg.relative") is not None or config.get("study.strength") is not None:  # replaces the strength
             config = config | {"reg.strength": None}
         configs.append(config)

@@ -106,6 +106,31 @@ def test_a_baseline_is_in_the_comparisons_under_each_uplink():
     ]
 
 
+def test_a_run_that_failed_without_a_configuration_is_of_no_condition_that_it_does_not_name():
+    records = sweep_over(COHORT, (None, 4))
+    for name, label in (("known", f"algo=fedmid data=lasso {COHORT}=4 seed=9"), ("unknown", "algo=fedmid data=lasso")):
+        record = fake_record(f"s/{name}", status="failed")
+        (record.folder / "config.yaml").unlink()
+        status = json.loads((record.folder / "status.json").read_text())
+        (record.folder / "status.json").write_text(json.dumps(status | {"label": label}))
+    runs = build_table(load_records("s"), conditions=[COHORT])
+    assert len(runs) == len(records) + 2
+    methods = [m for m in estimate_methods(runs, "objective") if m.point["algo"] == "fedmid"]
+    problems = runs.read_problems([COHORT], [method.point["runs"] for method in methods])
+    lost = {problem: sum(map(len, m.lost.values())) for (problem,), m in zip(problems, methods, strict=True)}
+    assert lost == {None: 0, 4: 1, "unknown": 1}
+
+
+def test_a_condition_of_which_no_run_could_be_prepared_is_listed():
+    fake_record("s/null", fake_config(clients_per_round=None))
+    record = fake_record("s/many", status="failed")
+    (record.folder / "config.yaml").unlink()
+    label = {"status": "failed", "label": f"algo=feddualavg data=lasso {COHORT}=40"}
+    (record.folder / "status.json").write_text(json.dumps(label))
+    runs = build_table(load_records("s"), conditions=[COHORT])
+    assert sorted(runs.read_problems([COHORT], [[0], [1]]), key=str) == [(40,), (None,)]
+
+
 def test_a_claim_is_checked_under_each_condition(sweep):
     records = load_records(sweep)
     grid = build_table(records, conditions=[COHORT])
