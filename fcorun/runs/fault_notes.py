@@ -1,4 +1,4 @@
-"""What a record says of the faults that acted in its run."""
+"""Sentences of a record on the faults that acted in its run."""
 
 from typing import Any
 

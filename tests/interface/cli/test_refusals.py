@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import SMALL
+from helpers import SMALL, choice_names
 from table_files import write_table
 
 from fcorun import UserError, compose, load_records
 
-# The arguments, the exit code, whether a failed record is written, and the sentence. SMALL stands for small data.
+# The arguments, the exit code, whether a failed record is written, and the sentence. SMALL stands for small data, and
+# ALGORITHMS for the names of all algorithms.
 REFUSALS = Path(__file__).with_name("refusals.csv")
 with REFUSALS.open(newline="") as file:
     BAD = [tuple(row.values()) for row in csv.DictReader(file)]
@@ -27,6 +28,7 @@ def test_bad_input_is_refused_in_one_line(fcorun, arguments, code, leaves, sente
     Path("odd.csv").write_text("id,day,lab,note,y\n" + "".join(f"{row},{i}\n" for i, row in enumerate(odd_rows)))
     exit_code, _, err = fcorun(*arguments.replace("SMALL", " ".join(SMALL)).split())
     err = re.sub(r"choose from [^)]*", lambda match: match[0].replace("'", ""), err)  # argparse quotes before 3.12
+    err = err.replace(", ".join(choice_names("algo")), "ALGORITHMS")
     assert (str(exit_code), err.strip()) == (code, sentence)
     records = load_records(".")
     assert [r.status["status"] for r in records] == (["failed"] if leaves == "a record" else [])

@@ -99,7 +99,7 @@ def test_weights_count_as_copies():
 
 
 def test_a_cut_divides_an_upload():
-    """Of the weights 0.5, 0.3, 0.2 a cut of 0.25 at either end leaves 0.25, 0.25 and 0."""
+    """A cut of 0.25 at either end leaves 0.25, 0.25 and 0 of the weights 0.5, 0.3 and 0.2."""
     combined = combine(TrimmedMean(trim=0.25), np.array([[1.0], [2.0], [9.0]]), np.array([0.5, 0.3, 0.2]))
     np.testing.assert_allclose(combined, [1.5], rtol=1e-12)
 
