@@ -160,7 +160,7 @@ class Study:
     study_file: str
     identity: str
     label: str
-    question: str = ""
+    question: str
 
     @classmethod
     def create(
