@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
+from fcorun.base.cohorts import COHORT_FORM, Cohort, is_cohort
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.override_text import format_override_value, quote_text
 from fcorun.base.trust import class_path, locate, locate_user_class
@@ -76,6 +77,7 @@ _CONDITIONS = {
     "non-negative": lambda v: v >= 0,
     "between 0 and 1": lambda v: 0 <= v <= 1,
     "at most 2": lambda v: v <= 2,
+    COHORT_FORM: is_cohort,
     "less than 1": lambda v: v < 1,
     **dict.fromkeys(
         ("outside identity", "default outside identity", "in memory", "a path", "fixed in a program"), lambda v: True
@@ -113,7 +115,7 @@ class Settings:
     """The root keys of a configuration, outside of its sections; conf/config.yaml explains each."""
 
     rounds: Index = 500
-    clients_per_round: Count | None = None
+    clients_per_round: Annotated[Cohort, COHORT_FORM] | None = None
     batch_size: Count | None = None
     local_epochs: Count | None = 1
     local_steps: Count | None = None

@@ -198,7 +198,7 @@ def depends_on_seed(federation: Federation) -> bool:
         objective.initial_parameters(federation.problem.shapes, rng)
     if rng.bit_generator.state != initial_rng_state:
         return True
-    if not federation.full_participation or not schedule.full_batch_steps or federation.topology.redraws_links:
+    if not schedule.takes_all_clients or not schedule.full_batch_steps or federation.topology.redraws_links:
         return True
     if schedule.faults.acts:
         return True

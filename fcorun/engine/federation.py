@@ -327,7 +327,7 @@ class Federation:
         faults = replace(self.schedule.faults, **numbers.get("faults", {}))
         faults_of_cohort = None if draws.faults is None else faults.find_in_cohort(draws.faults)
         if faults_of_cohort is not None and faults_of_cohort.present is not None:
-            total = weights.sum()  # the weight of those that drop out goes to the others
+            total = weights.sum()  # the weight of those that are absent goes to the others
             weights = jnp.where(faults_of_cohort.present, weights, 0)
             share = share * (weights.sum() / total)
         client_numbers = self._device_numbers

@@ -126,8 +126,8 @@ class Traffic:
         threshold = self.schedule.faults.dropout_threshold if dropout is None else dropout
         if (sizes, threshold) not in self.totals:  # by counter, before and after each round
             schedule = self.schedule
-            all_clients = schedule.cohort_size == len(schedule.sizes)
-            is_even = self.sizes_of_round is None and (all_clients or not self.topology.bytes_depend_on_cohort)
+            same_bytes = schedule.takes_all_clients or not self.topology.bytes_depend_on_cohort
+            is_even = self.sizes_of_round is None and schedule.participation is None and same_bytes
             is_even = is_even and not (self.topology.redraws_links or schedule.faults.drops_out)
             first = self._round_bytes(0, sizes, threshold)
             if self.frozen:
@@ -202,7 +202,7 @@ class Traffic:
         if self.sizes_of_round is not None:
             uploads, broadcasts = self.sizes_of_round(number, sizes.uploads, sizes.broadcasts)
             sizes = sizes._replace(uploads=uploads, broadcasts=broadcasts, edge_broadcast=broadcasts[-1])
-        cohort, links = self.schedule.draw_cohort(number), self.links_in_round(number)
+        cohort, links = self.schedule.draw_participants(number), self.links_in_round(number)
         counts = self.topology.round_bytes(cohort, links, sizes)
         faults = self.schedule.faults
         if not faults.drops_out:
@@ -266,7 +266,7 @@ class Round:
         client_rows: all rows of each client, (S, L) with -1 for none, where whole data are used and must be gathered.
         frozen: whether the server's model is fixed, so that nothing is sent.
         faults: how clients drop out and lie, with the number of liars.
-        faults_of_cohort: the faults of the cohort's clients; None: none. Those who drop out have the weight 0.
+        faults_of_cohort: the faults of the cohort's clients; None: none. Those who are not present have the weight 0.
         sum_row_shares: returns how much the rows of a client count in its message, given the problem, the model that
             the client received, its data and its number; None: nobody asks.
     """
@@ -304,6 +304,11 @@ class Round:
         return len(self.schedule.sizes)
 
     @property
+    def absent_clients_compute_nothing(self) -> bool:
+        """Whether the work of clients that are not present in a round is not done; else they have computed in vain."""
+        return self.schedule.participation is not None or self.faults.drops_before
+
+    @property
     def exchanges(self) -> Sequence["RoundExchange"]:
         """The exchanges of messages in their order."""
         if self.algorithm.has_two_exchanges:
@@ -318,7 +323,7 @@ class Round:
         return self.keep_without_uploads((new, work), (server, jnp.zeros_like(work)))
 
     def keep_without_uploads(self, new: PyTree, old: PyTree) -> PyTree:
-        """Return what the server has after the round: the ``old`` values if all clients of the cohort drop out."""
+        """Return what the server has after the round: the ``old`` values if no client of the cohort is present."""
         if self.faults_of_cohort is None or self.faults_of_cohort.present is None:
             return new
         has_uploads = self.faults_of_cohort.present.any()
@@ -557,7 +562,8 @@ class RoundExchange(Exchange):
             if fault is not None and fault.present is not None:
                 old_state, old_memory = client_state
                 no_upload = jax.tree.map(jnp.zeros_like, upload)  # whose weight is 0, and 0 times inf is NaN
-                kept = no_upload, (old_state, old_memory), jnp.zeros_like(work) if parts.faults.drops_before else work
+                kept_work = jnp.zeros_like(work) if parts.absent_clients_compute_nothing else work
+                kept = no_upload, (old_state, old_memory), kept_work
                 return jax.tree.map(lambda n, o: jnp.where(fault.present, n, o), (upload, (state, memory), work), kept)
             if parts.sum_row_shares is None:
                 return upload, (state, memory), work

@@ -4,6 +4,7 @@ Times follow from the clients' speeds, the rows of their minibatches and the byt
 number that a run computes. So the host knows them before a round, and a resumed run has the same times.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +17,8 @@ from fcorun.methods.clocks.clock import ClientSpeeds
 from fcorun.methods.communication.faults import FaultDraws, Faults, NoFaults
 
 # the streams of a run
-START, _COHORT, _BATCHES, _SHARED, _KEY, _SERVER_KEY, _INITIAL_KEY, _TIMES, _DROPOUTS, _UNRELIABLE, _LIARS = range(11)
+START, _COHORT, _BATCHES, _SHARED, _KEY, _SERVER_KEY = range(6)
+_INITIAL_KEY, _TIMES, _DROPOUTS, _UNRELIABLE, _LIARS, _PARTICIPATION = range(6, 12)
 _CACHED = 2**16  # random numbers that are sorted at a time, so that they stay in the cache
 _ROUNDS_AHEAD = 64
 _NUMBERS_AHEAD = 2**18  # row numbers of minibatches that are drawn at a time
@@ -135,11 +137,13 @@ class Schedule:
     its number without one. So they do not depend on the algorithm, the cohort or the other clients, and a resumed run
     draws the same numbers as an unbroken one.
 
-    A cohort is uniform without replacement. An epoch shuffles a client's rows and cuts them into batches of
-    ``batch_size``, keeping the short last one; each epoch is shuffled anew. A client takes ``local_epochs`` epochs, or
-    exactly ``local_steps`` batches from as many epochs as that needs.
+    A cohort is uniform without replacement, or each client takes part by a probability. An epoch shuffles a client's
+    rows and cuts them into batches of ``batch_size``, keeping the short last one; each epoch is shuffled anew. A
+    client takes ``local_epochs`` epochs, or exactly ``local_steps`` batches from as many epochs as that needs.
 
     Attributes:
+        clients_per_round: the number of clients of each round; None: all, or those of ``participation``.
+        participation: the probability, below 1, by which each client takes part in a round; None: a fixed number.
         edge_rounds: on a tree, the rounds of an edge with its clients in each round; else None.
         names: the names of the clients; empty: clients are identified by their numbers.
         client_weights: the total weight of each client's rows, (M,); None: their number.
@@ -159,6 +163,7 @@ class Schedule:
     offsets: np.ndarray
     seed: int
     clients_per_round: int | None = None
+    participation: float | None = None
     batch_size: int | None = None
     local_epochs: int | None = 1
     local_steps: int | None = None
@@ -211,9 +216,22 @@ class Schedule:
 
     @property
     def cohort_size(self) -> int:
+        """Return the number of clients that a round computes, of which not all take part with ``participation``.
+
+        The number of those that take part exceeds it with a probability below 1e-15, by the inequality of Bernstein.
+        """
         if self.message_bytes is not None:
             return 1
+        if self.participation is not None:
+            mean = self.participation * len(self.sizes)
+            third = math.log(1e15) / 3
+            return min(math.ceil(mean + third + math.sqrt(third**2 + 6 * third * mean)), len(self.sizes))
         return self.clients_per_round or len(self.sizes)
+
+    @property
+    def takes_all_clients(self) -> bool:
+        """Return whether all clients take part in every round."""
+        return self.participation is None and self.cohort_size == len(self.sizes)
 
     @cached_property
     def max_rows(self) -> int:
@@ -255,7 +273,7 @@ class Schedule:
 
         A mean of gradients with weights p_i has the variance of a mean of 1 / sum p_i^2 equally weighted gradients:
         rows in a short batch weigh more, and so do rows of clients whose weight exceeds their number of rows. On a tree
-        an edge's cohort may be a single client.
+        an edge's cohort may be a single client, and so may that of ``participation``.
         """
         clients = slice(self.cohort_size if self.generated_clients else None)  # generated clients are all alike
         sizes, steps, weights = self.sizes[clients], self.steps[clients], self.averaging_weights[clients]
@@ -263,7 +281,7 @@ class Schedule:
         short_steps = np.where(remainder > 0, steps // (full_batches + (remainder > 0)), 0)
         effective = steps**2 / ((steps - short_steps) / self.max_batch + short_steps / np.maximum(remainder, 1))
         effective = np.minimum(effective, sizes)
-        if self.edge_rounds is not None:
+        if self.edge_rounds is not None or self.participation is not None:
             return float(effective.min())
         return float((effective / weights).min() * np.sort(weights)[: self.cohort_size].sum())
 
@@ -301,11 +319,12 @@ class Schedule:
 
     def _draw_faults(self, numbers: np.ndarray, cohorts: np.ndarray) -> FaultDraws | None:
         """Draw the faults of the clients of cohorts (T, S) in the rounds ``numbers`` (T,); None without faults."""
-        if not self.faults.acts:
+        if not self.faults.acts and self.participation is None:
             return None
         return FaultDraws(
             dropout_level=self._draw_dropout_levels(numbers, cohorts) if self.faults.drops_out else None,
             liar_rank=self.liar_ranks[cohorts].astype(np.int32) if self.faults.has_liars else None,
+            takes_part=None if self.participation is None else self._draw_participants(numbers, cohorts),
         )
 
     def draw_present(self, numbers: np.ndarray, cohorts: np.ndarray, threshold: float) -> np.ndarray:
@@ -321,10 +340,18 @@ class Schedule:
         if self.absences is not None:
             is_absent = np.isin(numbers[:, None] * n_clients + cohorts, self.absences @ [n_clients, 1])
             return np.where(is_absent, np.float32(0), np.float32(1))
-        in_rounds = np.broadcast_to(numbers[:, None], cohorts.shape).ravel()
-        states = random_streams.stream_states(_DROPOUTS, self.seed, in_rounds, self.client_keys(cohorts.ravel()))
-        uniforms = random_streams.draw_uniforms(states, 1).reshape(cohorts.shape)
+        uniforms = self._draw_client_uniforms(_DROPOUTS, numbers, cohorts)
         return self.faults.dropout_levels(uniforms, cohorts, self._unreliability).astype(np.float32)
+
+    def _draw_participants(self, numbers: np.ndarray, cohorts: np.ndarray) -> np.ndarray:
+        """Draw which clients of cohorts (T, S) take part in the rounds ``numbers`` (T,), bool (T, S)."""
+        return self._draw_client_uniforms(_PARTICIPATION, numbers, cohorts) < self.participation
+
+    def _draw_client_uniforms(self, stream: int, numbers: np.ndarray, cohorts: np.ndarray) -> np.ndarray:
+        """Draw a number from [0, 1) for each client of cohorts (T, S) in the rounds ``numbers`` (T,), (T, S)."""
+        in_rounds = np.broadcast_to(numbers[:, None], cohorts.shape).ravel()
+        states = random_streams.stream_states(stream, self.seed, in_rounds, self.client_keys(cohorts.ravel()))
+        return random_streams.draw_uniforms(states, 1).reshape(cohorts.shape)
 
     @cached_property
     def _unreliability(self) -> np.ndarray:
@@ -354,13 +381,26 @@ class Schedule:
         return _key_bits(_INITIAL_KEY, self.seed, np.zeros((), np.int64))
 
     def draw_cohort(self, number: int) -> np.ndarray:
-        """Draw the clients of the round ``number``, counted from 0."""
+        """Draw the clients of the round ``number``, counted from 0.
+
+        With ``participation`` others fill up the cohort, in the order of the clients; ``draw_participants`` has none.
+        """
         clients = len(self.sizes)
         if self.message_bytes is not None:
             return self.arrivals(number + 1).clients[number : number + 1]
         if self.cohort_size == clients:
             return np.arange(clients)
+        if self.participation is not None:
+            uniforms = self._draw_client_uniforms(_PARTICIPATION, np.array([number]), np.arange(clients)[None])[0]
+            return np.sort(np.argpartition(uniforms, self.cohort_size)[: self.cohort_size])
         return np.random.default_rng([self.seed, _COHORT, number]).choice(clients, self.cohort_size, replace=False)
+
+    def draw_participants(self, number: int) -> np.ndarray:
+        """Draw the clients that take part in the round ``number``, counted from 0."""
+        cohort = self.draw_cohort(number)
+        if self.participation is None:
+            return cohort
+        return cohort[self._draw_participants(np.array([number]), cohort[None])[0]]
 
     def _draw_batches(self, clients: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draw the rows of the batches of each client (...) in its round, and the bits of its key."""

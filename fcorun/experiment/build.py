@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.base.cohorts import fixed_cohort_size, read_participation
 from fcorun.base.config import AUTO, code_identifier, numeric_fields
 from fcorun.base.errors import UserError, abbreviate, suggest_name
 from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
@@ -304,7 +305,7 @@ def compute_problem_constants(experiment: PreparedExperiment, data: FederatedDat
         smoothness=smoothness,
         local_steps=int(schedule.steps.max()) * (edge_rounds or 1),
         full_batch_smoothness=full_batch_smoothness,
-        partial_participation=experiment.topology.connects_clients or schedule.cohort_size < data.n_clients,
+        partial_participation=experiment.topology.connects_clients or not schedule.takes_all_clients,
         effective_rows=effective_rows,
         psi_on_clients_only=psi_on_clients,
         pooled_smoothness=pooled_smoothness,
@@ -347,7 +348,8 @@ def build_schedule(
         offsets=data.train.offsets,
         generated_clients=data.train.n_generated_clients,
         seed=settings.seed,
-        clients_per_round=settings.clients_per_round,
+        clients_per_round=fixed_cohort_size(settings.clients_per_round),
+        participation=read_participation(settings.clients_per_round),
         batch_size=settings.batch_size,
         local_epochs=settings.local_epochs,
         local_steps=settings.local_steps,

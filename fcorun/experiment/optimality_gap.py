@@ -372,7 +372,7 @@ def _advise_on_uneven_cohorts(experiment: PreparedExperiment, schedule: Schedule
     clients weigh more than in F. Li et al. (2020), "On the convergence of FedAvg on non-IID data", scheme II.
     """
     traits, weights = experiment.algo.traits, schedule.averaging_weights
-    takes_all = schedule.cohort_size == len(weights) or not experiment.topology.waits_for_cohort
+    takes_all = schedule.takes_all_clients or not experiment.topology.waits_for_cohort
     if takes_all or traits.exact or np.ptp(weights) <= _UNEVEN_WEIGHTS * weights.max():
         return ""
     return word("cohorts of unequal clients weigh small clients more than F does, which moves the point that the run "
@@ -426,7 +426,7 @@ def _advise_on_limit_point(
         advice = word(": a larger `algo.iterations` may help") if can_iterate else ""
         return f"{name} sends nothing after round {algo.computed_rounds}, so that more rounds change nothing{advice}"
     full_batch = schedule.full_batch_steps is not None or traits.deterministic
-    full_participation = schedule.cohort_size == len(schedule.sizes) and mean_of_all
+    full_participation = schedule.takes_all_clients and mean_of_all
     exact = _trait_holds(experiment, traits.exact)
     if experiment.topology.has_nodes and traits.hierarchy != "graph":
         exact = exact and mean_of_all
@@ -458,7 +458,7 @@ def suggest_algorithms(experiment: PreparedExperiment, schedule: Schedule) -> li
     conditions = RunConditions(
         smooth=_is_smooth(experiment),
         full_batch=bool(schedule.full_batch_steps),
-        full_participation=schedule.cohort_size == len(schedule.sizes),
+        full_participation=schedule.takes_all_clients,
         psi_applied_by=experiment.reg.applied_by,
     )
     for name in dir(algorithms):

@@ -38,6 +38,7 @@ from fcorun.experiment.requirements import (
     check_convex_psi,
     check_linear_fit,
     check_optimum,
+    check_participation,
     check_required_psi,
 )
 from fcorun.experiment.tracker import NoTracker
@@ -299,6 +300,7 @@ def check_communication(plugins: dict[str, Any], names: dict[str, str], settings
     if isinstance(plugins["algo"], Baseline):
         return
     plugins["topology"].check(plugins, names, settings)
+    check_participation(plugins, names, settings)
     for section in ("uplink", "downlink"):
         if settings.frozen and not isinstance(plugins[section], Identity):
             raise UserError(f"`frozen=true` sends nothing: leave `{section}={names[section]}` out")

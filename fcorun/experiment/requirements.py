@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.base.cohorts import fixed_cohort_size, read_participation
 from fcorun.base.config import Settings, is_of_fcorun
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.machine import current_hosts, format_gib, memory_limit
@@ -126,7 +127,7 @@ def describe_client_losses(experiment: PreparedExperiment) -> str:
 
 def check_nodes(experiment: PreparedExperiment, data: FederatedData) -> None:
     """Refuse cohorts of nodes, and several hosts. Raises UserError."""
-    names, cohort_size = experiment.names, experiment.settings.clients_per_round
+    names, cohort_size = experiment.names, fixed_cohort_size(experiment.settings.clients_per_round)
     if cohort_size is not None and cohort_size < data.n_clients:
         raise UserError(
             f"`topology={names['topology']}` has no server that draws cohorts: give `clients_per_round=null`"
@@ -144,7 +145,7 @@ def check_cohorts(experiment: PreparedExperiment, data: FederatedData, connect: 
     ``connect`` returns the links. Raises UserError.
     """
     names, rule = experiment.names, experiment.aggregate
-    cohort_size = experiment.settings.clients_per_round or data.n_clients
+    cohort_size = fixed_cohort_size(experiment.settings.clients_per_round) or data.n_clients
     if cohort_size > data.n_clients:
         raise UserError(
             f"`clients_per_round={cohort_size}` is more than the {data.n_clients} clients of "
@@ -162,6 +163,32 @@ def check_cohorts(experiment: PreparedExperiment, data: FederatedData, connect: 
         counts = np.array([cohort_size])
     rule.check_counts(counts, names)
     rule.check_liars(counts, experiment.faults.count_liars(data.n_clients) / data.n_clients, names)
+
+
+def check_participation(plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
+    """Refuse clients that take part by a probability where a round needs a known number of them. Raises UserError."""
+    if read_participation(settings.clients_per_round) is None:
+        return
+    algo = plugins["algo"]
+    chooses_clients = type(algo).count_local_clients is not Algorithm.count_local_clients
+    refusals = {
+        f"`algo={names['algo']}` needs all clients in every round": not algo.traits.partial,
+        f"`algo={names['algo']}` chooses clients of a cohort that answer once more": chooses_clients,
+        f"`topology={names['topology']}` has no single server that draws cohorts": (
+            not isinstance(plugins["topology"], Star)
+        ),
+        f"`aggregate={names['aggregate']}` needs to know the number of uploads": (
+            not isinstance(plugins["aggregate"], WeightedMean)
+        ),
+        f"`clock={names['clock']}` counts the time of a known number of clients": (
+            not isinstance(plugins["clock"], NoClock)
+        ),
+        "hosts (hosts.*) share cohorts of a known size": current_hosts() is not None,
+    }
+    for reason, applies in refusals.items():
+        if applies:
+            raise UserError(f"{reason}, and `clients_per_round={settings.clients_per_round}` lets each client take "
+                            "part by a probability: give `clients_per_round=null`")  # fmt: skip
 
 
 # Checks of the data of algorithms that compute Hessians.

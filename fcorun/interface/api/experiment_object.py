@@ -177,7 +177,7 @@ class Experiment:
         faults: which clients drop out of rounds, and which lie in what they send. None: none.
         tracker: another tool that receives the record. None: none.
         rounds: rounds of communication.
-        clients_per_round: clients of a round; None: all.
+        clients_per_round: clients of a round; None: all; "poisson:0.1": each by this probability.
         batch_size: rows of a local step; None: all rows of the client.
         local_epochs, local_steps: passes of a client over its rows in a round, or instead the number of local steps.
         eval_every: rounds between two evaluations.
@@ -226,7 +226,7 @@ class Experiment:
     faults: OneOrSeveral[Faults] | None = None
     tracker: Tracker | None = None
     rounds: OneOrSeveral[int] | Literal["auto"] = AUTO
-    clients_per_round: OneOrSeveral[int] | Literal["auto"] | None = AUTO
+    clients_per_round: OneOrSeveral[int | str] | Literal["auto"] | None = AUTO
     batch_size: OneOrSeveral[int] | Literal["auto"] | None = AUTO
     local_epochs: OneOrSeveral[int] | Literal["auto"] | None = AUTO
     local_steps: OneOrSeveral[int] | Literal["auto"] | None = AUTO

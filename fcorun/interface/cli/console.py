@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
+from fcorun.base.cohorts import fixed_cohort_size, read_participation
 from fcorun.base.errors import escape_controls
 from fcorun.base.metrics import aggregate, is_baseline_row
 from fcorun.base.records.record import Record
@@ -67,7 +68,10 @@ class Console(_Progress):
         settings = job.experiment.settings
         size = f"{data.train.n_rows} examples of {data.n_clients} clients, {data.train.x.shape[1]} features"
         if isinstance(job.experiment.algo, Algorithm):
-            cohort = settings.clients_per_round or data.n_clients
+            cohort = str(fixed_cohort_size(settings.clients_per_round) or data.n_clients)
+            participation = read_participation(settings.clients_per_round)
+            if participation is not None:
+                cohort = f"about {participation * data.n_clients:.3g}"
             waits = job.experiment.topology.waits_for_cohort
             of_round = f"rounds, {cohort} clients a round" if waits else "rounds of one upload each"
             size = f"{settings.rounds} {of_round}, {size}"

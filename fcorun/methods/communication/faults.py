@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.base.cohorts import read_participation
 from fcorun.base.config import Fraction, Index, PathOption, PluginBase, Settings
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
@@ -27,17 +28,19 @@ class FaultDraws(NamedTuple):
     Attributes:
         dropout_level: a client drops out where ``Faults.dropout_threshold`` is above its level, float32; None: nobody.
         liar_rank: the client's place in the order in which clients become liars, 0, 1, ...; None: nobody lies.
+        takes_part: whether the client takes part in the round, where each does by a probability; None: all do.
     """
 
     dropout_level: Any = None
     liar_rank: Any = None
+    takes_part: Any = None
 
 
 class CohortFaults(NamedTuple):
     """The faults of the clients of a round, (S,), or of one of them, ().
 
     Attributes:
-        present: whether the client does not drop out; None: nobody does.
+        present: whether the client takes part and does not drop out; None: all do.
         lies: whether the client lies; None: nobody does.
     """
 
@@ -118,7 +121,7 @@ class Faults(PluginBase, ABC):
     def find_in_cohort(self, draws: FaultDraws) -> CohortFaults:
         """Return the faults of a cohort in a round, given their draws (S,). The function is traced."""
         if draws.dropout_level is None:
-            return CohortFaults()
+            return CohortFaults(draws.takes_part)
         return CohortFaults(draws.dropout_level >= jnp.asarray(self.dropout_threshold, jnp.float32))
 
     def client_memory(self, uploads: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
@@ -204,6 +207,9 @@ class Dropout(Faults):
         if not algo.traits.partial:
             raise UserError(f"`algo={names['algo']}` needs all clients in every round, so that none may drop out: "
                             "leave `faults.dropout` and `faults.trace` out, or choose another `algo`")  # fmt: skip
+        if read_participation(settings.clients_per_round) is not None:
+            raise UserError(f"`clients_per_round={settings.clients_per_round}` lets clients take part by a probability "
+                            "already: lower it, and leave `faults.dropout` and `faults.trace` out")  # fmt: skip
         if type(algo).count_local_clients is not Algorithm.count_local_clients:
             raise UserError(f"`algo={names['algo']}` chooses clients of a cohort that answer once more, who may have "
                             "dropped out: leave `faults.dropout` and `faults.trace` out")  # fmt: skip

@@ -6,6 +6,7 @@ from copy import copy
 import jax
 import jax.numpy as jnp
 
+from fcorun.base.cohorts import read_participation
 from fcorun.base.config import AUTO, identity_fields
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES
@@ -37,6 +38,7 @@ def refuse(refusals: Mapping[str, bool], frame: str) -> None:
 def _refuse_communication(experiment: PreparedExperiment) -> None:
     """Raise UserError for messages that sites and their server do not exchange."""
     names = experiment.names
+    clients_per_round = experiment.settings.clients_per_round
     refusals = {
         f"topology={names['topology']}: sites talk to one server: give topology=star": not (
             isinstance(experiment.topology, Star)
@@ -50,6 +52,8 @@ def _refuse_communication(experiment: PreparedExperiment) -> None:
             isinstance(experiment.clock, NoClock)
         ),
         f"faults={names['faults']} are simulated, and those of sites real: leave faults out": experiment.faults.acts,
+        f"clients_per_round={clients_per_round} lets clients take part by a probability, and sites answer in cohorts "
+        "of a fixed size: give a number or null": read_participation(clients_per_round) is not None,
     }
     refuse(refusals, _FRAME)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from fcorun.base.cohorts import fixed_cohort_size
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.datasets.dataset import FederatedData
@@ -349,7 +350,7 @@ def check_subset_clients(
                     f"half, by `data.group` or `data.fold`, and {reason}: leave one of these out, or the clients with "
                     "few groups"
                 )
-    cohort_size = experiment.settings.clients_per_round or 0
+    cohort_size = fixed_cohort_size(experiment.settings.clients_per_round) or 0
     if cohort_size > len(clients) and isinstance(algo, Algorithm):
         raise UserError(
             f"`clients_per_round={cohort_size}` is more than the {len(clients)} clients that `by=clients` leaves: "
