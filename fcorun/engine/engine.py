@@ -105,7 +105,7 @@ def message_bytes(
         uploads.append(_check_bytes(uplink.upload_bytes(upload, declared), "upload_bytes", uplink))
         declared = _check_bytes(algorithm.broadcast_bytes(broadcast), "broadcast_bytes", algorithm)
         broadcasts.append(_check_bytes(downlink.upload_bytes(broadcast, declared), "upload_bytes", downlink))
-    idle_clients = cohort_size - algorithm.count_local_clients(cohort_size)
+    idle_clients = _count_idle_clients(algorithm, cohort_size)
     declared = algorithm.edge_upload_bytes(shapes.edge_upload)
     edge_upload = _check_bytes(declared, "edge_upload_bytes", algorithm)
     if federation.topology.has_nodes or federation.topology.edges_use_uplink:
@@ -125,7 +125,7 @@ def counted_broadcast_bytes(federation: Federation, state: PyTree, run: int) -> 
     listeners = federation.topology.count_listeners(federation.links)
     if listeners is None:
         by_exchange = tuple(downlink.counted_bytes(memory) for memory in memories)
-        idle_clients = cohort_size - federation.algorithm.count_local_clients(cohort_size)
+        idle_clients = _count_idle_clients(federation.algorithm, cohort_size)
         return MessageBytes((), by_exchange, idle_clients=idle_clients).bytes_down(cohort_size)
     of_edges = [[jax.tree.map(lambda v, e=e: v[e], memory) for e in range(len(listeners))] for memory in memories]
     return sum(
@@ -133,6 +133,21 @@ def counted_broadcast_bytes(federation: Federation, state: PyTree, run: int) -> 
         for edges in of_edges
         for count, memory in zip(listeners, edges, strict=True)
     )
+
+
+def _count_idle_clients(algorithm: Algorithm, cohort_size: int) -> int:
+    """Return how many clients of a cohort do not communicate in the second exchange.
+
+    Raises UserError for an algorithm that lets more clients communicate than the cohort has.
+    """
+    count = algorithm.count_local_clients(cohort_size)
+    if not isinstance(count, (int, np.integer)) or not 0 <= count <= cohort_size:
+        raise UserError(
+            f"count_local_clients({cohort_size}) of {type(algorithm).__name__} must return how many of the "
+            f"{cohort_size} clients of the cohort communicate in the second exchange, and returned {count!r}: return "
+            f"a whole number of at most {cohort_size}"
+        )
+    return cohort_size - int(count)
 
 
 def _check_bytes(size: object, name: str, plugin: Algorithm | Channel) -> int:

@@ -115,6 +115,14 @@ def test_one_client_of_edsl_communicates_in_the_second_exchange():
     assert (dane.bytes_up(6), dane.bytes_down(6)) == (12 * size, 12 * size)
 
 
+def test_no_more_clients_than_the_cohort_communicate_in_the_second_exchange(monkeypatch):
+    federation = engine_of(small_for("dane", "clients_per_round=null")).federation
+    for count in (7, -1, 2.5):
+        monkeypatch.setattr(DANE, "count_local_clients", lambda self, cohort_size, count=count: count)
+        with fails("count_local_clients(6) of DANE", f"returned {count}"):
+            message_bytes(federation, federation.algorithm, federation.uplink)
+
+
 @pytest.mark.slow
 def test_refusals(tmp_path):
     with fails("algo.client=6 must be less than the number of clients, 6"):
