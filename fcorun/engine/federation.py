@@ -34,6 +34,7 @@ from fcorun.engine.schedule import START, Rounds, Schedule
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.methods.communication.aggregation import AggregationRule, WeightedMean
 from fcorun.methods.communication.contracts import Channel, Channels, Identity, RoundDraws, RoundState, Star, Topology
+from fcorun.methods.problem.operation_counts import to_arrays
 from fcorun.methods.problem.problem import Problem, Vector
 
 Numbers = dict[str, dict[str, float]]  # {"algo": {"client_lr": 0.001}, "reg": {...}, "mirror": {...}}
@@ -206,7 +207,7 @@ class Federation:
             start = Vector(w0) if w0 else problem.initial_point(z0)
             if w0 and not self.frozen:
                 start = problem.nearest_in_domain(start)
-            server, client = algorithm.init(replace(problem, key_bits=key), start)
+            server, client = to_arrays(algorithm.init(replace(problem, key_bits=key), start))
             memories = channels.client_memory(sent) + self.schedule.faults.client_memory(sent)
             clients = (client, memories, *self.topology.client_memory(server))
             memory = channels.server_memory(self.shapes.uploads, self.shapes.broadcasts)

@@ -11,7 +11,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 from fcorun.engine.device_rows import first_row
 from fcorun.engine.federation import Federation
 from fcorun.methods.algorithms.algorithm import LocalData
-from fcorun.methods.problem.operation_counts import TracedProgram, has_marks, mark_p, source_line
+from fcorun.methods.problem.operation_counts import TracedProgram, has_marks, mark_p, source_line, to_arrays
 
 BOTH_SIDES = "gradients or proxes on both sides of a where are all computed, and all count"
 
@@ -51,7 +51,7 @@ def _trace(federation: Federation) -> TracedProgram:
     algorithm, problem = federation.algorithm, federation.problem
 
     def states():
-        server, client = algorithm.init(replace(problem, key_bits=(0, 0)), problem.zeros(dtype))
+        server, client = to_arrays(algorithm.init(replace(problem, key_bits=(0, 0)), problem.zeros(dtype)))
         first = algorithm.first_broadcast(server) if algorithm.has_two_exchanges else None
         return first, algorithm.broadcast(server), client
 

@@ -102,3 +102,46 @@ def test_without_debug_values_are_unknown(user_module):
     config["algo"]["class"] = "buggy.Buggy"
     with pytest.raises(Exception, match=r"[Tt]racer"):
         run(config, "here")
+
+
+NUMBERS = """
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from fcorun.algorithms import FedAvg, Traits
+
+
+def check_arrays(*states):
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(states))
+
+
+@dataclass(frozen=True)
+class Numbers(FedAvg):
+    traits = Traits(psi_sides=())
+
+    def init(self, problem, w0):
+        return {"w": w0, "count": 0, "rate": 0.1, "scale": np.float32(1)}, {"visits": 0, "last": np.float32(2)}
+
+    def local(self, problem, server, client, data):
+        check_arrays(server, client)
+        gradient = problem.gradient(server["w"], data.whole)
+        return {"w": server["w"] - server["rate"] * gradient}, client | {"visits": client["visits"] + 1, "last": 3.0}
+
+    def server(self, problem, server, mean):
+        check_arrays(server, mean)
+        return server | {"w": mean["w"], "count": server["count"] + 1, "rate": 0.1}
+
+    def output(self, problem, server):
+        check_arrays(server)
+        return server["w"]
+"""
+
+
+@pytest.mark.parametrize("debug", ["false", "true"])
+def test_states_that_init_gives_as_numbers_are_arrays_in_every_call(debug, user_module):
+    config = small("algo=fedavg", "reg=none", "rounds=2", f"debug={debug}")
+    user_module("numbers_state", NUMBERS)
+    config["algo"]["class"] = "numbers_state.Numbers"
+    assert int(snapshots(config)[-1].state["server"]["count"][0]) == 2

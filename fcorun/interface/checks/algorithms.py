@@ -57,6 +57,7 @@ from fcorun.interface.checks.single_uploads import check_server_of_single_upload
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, LocalData, Traits
 from fcorun.methods.algorithms.output_check import check_parameters
 from fcorun.methods.communication.contracts import Identity
+from fcorun.methods.problem.operation_counts import to_arrays
 from fcorun.methods.problem.problem import Problem, Vector
 from fcorun.runs.job import Watcher
 
@@ -178,7 +179,7 @@ def check_initial_model(case: AlgorithmCase) -> None:
     problem = federation.problem
     zeros = problem.zeros(federation.precision)
     w0 = problem.initial_point(zeros.map(lambda v: v + jnp.linspace(0.1, 1, v.size, dtype=v.dtype).reshape(v.shape)))
-    server, _ = algorithm.init(replace(problem, key_bits=(0, 0)), w0)
+    server, _ = to_arrays(algorithm.init(replace(problem, key_bits=(0, 0)), w0))
     for name, value in algorithm.output(problem.for_side("server"), server).items():
         require_close(f"'{name}' of output() before the first round", value, w0[name], rtol=1e-4, atol=1e-5)
 
@@ -492,7 +493,7 @@ def require_restored_domain(case: AlgorithmCase) -> None:
     federation = case.federation("reg=simplex", "objective.intercept=false")
     algorithm = federation.algorithm
     problem = federation.problem
-    node, _ = algorithm.init(problem, problem.initial_point(problem.zeros(federation.precision)))
+    node, _ = to_arrays(algorithm.init(problem, problem.initial_point(problem.zeros(federation.precision))))
     mean = jax.tree.map(lambda v: v + jnp.sin(jnp.arange(v.size, dtype=v.dtype)).reshape(v.shape), node)
     state = algorithm.root(problem.for_side("client"), node, algorithm.edge_upload(mean))
     for name, value in algorithm.output(problem.for_side("server"), state).items():

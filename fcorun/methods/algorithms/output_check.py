@@ -10,7 +10,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError, find_user_line
 from fcorun.methods.algorithms.algorithm import Algorithm, LocalData, PyTree
-from fcorun.methods.problem.operation_counts import count_operations
+from fcorun.methods.problem.operation_counts import count_operations, to_arrays
 from fcorun.methods.problem.problem import Problem, Vector
 
 _CLIENT_STATE = "the state that each client stores (None for no state)"
@@ -49,7 +49,7 @@ def trace_messages(
 
     def call(name: str, *arguments: PyTree) -> PyTree:
         copies = jax.tree.map(lambda leaf: leaf, arguments, is_leaf=_is_no_state)  # a function may change its arguments
-        return _call(algorithm, name, *copies)
+        return to_arrays(_call(algorithm, name, *copies))
 
     def call_local(name: str, received: PyTree, data: LocalData) -> tuple[PyTree, PyTree]:
         result = call(name, on_client, received, client, data)

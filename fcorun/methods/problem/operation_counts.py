@@ -29,6 +29,12 @@ NO_COUNTS = np.zeros(3, np.int32)
 _collected: ContextVar[np.ndarray | None] = ContextVar("_collected", default=None)
 
 
+def to_arrays(tree: PyTree) -> PyTree:
+    """Return a pytree whose numbers, of Python or NumPy, are arrays of JAX; leaves of other types stay."""
+    numbers = int, float, np.generic, np.ndarray
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, numbers) else leaf, tree)
+
+
 def mark(tree: PyTree, counts: Counts) -> PyTree:
     """Return ``tree`` unchanged, and add ``counts`` for each evaluation."""
     leaves, structure = jax.tree.flatten(tree)
@@ -58,7 +64,7 @@ def count_operations(function: Callable[[], PyTree]) -> tuple[PyTree, jax.Array]
             value = function()
         finally:
             _collected.reset(token)
-        return value, jnp.asarray(collected)
+        return to_arrays(value), jnp.asarray(collected)
     closed, shapes = jax.make_jaxpr(function, return_shape=True)()
     _check_no_dead_tracers(closed)
     values, counts = _evaluate(closed.jaxpr, closed.consts, ())
