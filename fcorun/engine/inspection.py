@@ -11,7 +11,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 from fcorun.engine.device_rows import first_row
 from fcorun.engine.federation import Federation
 from fcorun.methods.algorithms.algorithm import LocalData
-from fcorun.methods.problem.operation_counts import TracedProgram, has_marks, mark_p, source_line, to_arrays
+from fcorun.methods.problem.operation_counts import COUNTED, TracedProgram, has_marks, source_line, to_arrays
 
 BOTH_SIDES = "gradients or proxes on both sides of a where are all computed, and all count"
 
@@ -100,7 +100,7 @@ class _Walk:
 
     def _ends(self, eqn: JaxprEqn, origins: list[Origins]) -> list[Origins]:
         together, name = Origins().union(*origins), eqn.primitive.name
-        if eqn.primitive is mark_p:
+        if eqn.primitive in COUNTED:
             together |= {self.marks.setdefault(eqn, len(self.marks))}
         elif name == "select_n":
             sides = [{origin for origin in side if isinstance(origin, int)} for side in origins[1:]]

@@ -117,7 +117,7 @@ class ADAP(Algorithm):
 
         def evaluate(u):
             move = ravel_pytree(u)[0] - origin
-            return problem.loss(u, data.whole) + shift.dot(u) + move @ matrix @ move / 2 + problem.psi(u)
+            return problem.line_search_loss(u, data.whole) + shift.dot(u) + move @ matrix @ move / 2 + problem.psi(u)
 
         def step(u):
             move = ravel_pytree(u)[0] - origin

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 
 from fcorun.base.config import AUTO, AutoPositive, NonNegative, Positive
@@ -62,8 +63,8 @@ class AFL(Algorithm):
         return server["w"]
 
     def local(self, problem, server, client, data):
-        loss = problem.loss(server, data.whole)
-        return {"gradient": problem.gradient(server, data.whole), "loss": loss, "client": data.client}, client
+        loss, gradient = jax.value_and_grad(problem.loss)(server, data.whole)
+        return {"gradient": gradient, "loss": loss, "client": data.client}, client
 
     def server_all(self, problem, server, uploads, weights):
         clients = uploads["client"].astype(jnp.int32)

@@ -46,7 +46,7 @@ class Subproblem:
     def value(self, u: Vector) -> jax.Array:
         """Return h(u), up to a constant."""
         move = u - self.center
-        value = self.loss_weight * self.problem.loss(u, self.batch) + self.weight * move.dot(move) / 2
+        value = self.loss_weight * self.problem.line_search_loss(u, self.batch) + self.weight * move.dot(move) / 2
         if self.linear is not None:
             value = value - self.linear.dot(u)
         return value if self.penalty is None else value + self.penalty(u)

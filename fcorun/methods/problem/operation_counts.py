@@ -2,7 +2,8 @@
 
 ``mark`` is the identity on arrays and states the cost of computing them. ``count_operations`` traces a function,
 replaces each mark by an addition, and carries the sum through branches and loops as a further value. A branch that is
-not taken counts nothing, and a loop counts each iteration. Both sides of a ``jnp.where`` are computed, and count.
+not taken counts nothing, and a loop counts each iteration. The value of a loss counts unless it comes with a
+derivative. Both sides of a ``jnp.where`` are computed, and count.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,6 +40,11 @@ def mark(tree: PyTree, counts: Counts) -> PyTree:
     """Return ``tree`` unchanged, and add ``counts`` for each evaluation."""
     leaves, structure = jax.tree.flatten(tree)
     return jax.tree.unflatten(structure, mark_p.bind(*map(jnp.asarray, leaves), jnp.asarray(counts), n=len(leaves)))
+
+
+def mark_value(value: jax.Array, counts: Counts) -> jax.Array:
+    """Return ``value`` unchanged, and add ``counts`` for each evaluation without a derivative, which has the value."""
+    return value_p.bind(value, jnp.asarray(counts), n=1)[0]
 
 
 def mark_derivatives(tree: PyTree, counts: Counts, *related: jax.Array) -> PyTree:
@@ -87,7 +93,7 @@ def apply_if(condition: jax.Array, step: Callable[[PyTree], PyTree], value: PyTr
 
 def has_marks(jaxpr: Jaxpr) -> bool:
     """Return True if ``jaxpr``, or a function that ``jaxpr`` calls, contains a mark."""
-    return any(eqn.primitive is mark_p or _contains_marks(eqn) for eqn in jaxpr.eqns)
+    return any(eqn.primitive in COUNTED or _contains_marks(eqn) for eqn in jaxpr.eqns)
 
 
 def _check_no_dead_tracers(closed: TracedProgram) -> None:
@@ -121,7 +127,7 @@ def _evaluate(jaxpr: Jaxpr, consts: Sequence, arguments: Sequence) -> tuple[list
     for eqn in jaxpr.eqns:
         operands = [read(var) for var in eqn.invars]
         with eqn.ctx.manager:
-            if eqn.primitive is mark_p:
+            if eqn.primitive in COUNTED:
                 n = eqn.params["n"]
                 results = operands[:n]
                 counts = counts + operands[n]
@@ -257,10 +263,13 @@ def _identity(name: str) -> Primitive:
 
 
 mark_p = _identity("fcorun_mark")
+value_p = _identity("fcorun_mark_value")
+COUNTED = mark_p, value_p
 derivative_p = _identity("fcorun_mark_derivatives")
 
 
 @mark_p.def_impl
+@value_p.def_impl
 def _evaluate_mark(*operands, n):
     counts = _collected.get()
     if counts is not None:
@@ -275,6 +284,12 @@ def _evaluate_derivative_mark(*operands, n):
 
 def _mark_jvp(operands, tangents, *, n):
     return mark_p.bind(*operands, n=n), list(tangents[:n])
+
+
+def _value_jvp(operands, tangents, *, n):
+    if all(isinstance(tangent, ad.Zero) for tangent in tangents[:n]):
+        return value_p.bind(*operands, n=n), list(tangents[:n])
+    return list(operands[:n]), list(tangents[:n])
 
 
 def _mark_transpose(cotangents, *operands, n):
@@ -294,5 +309,6 @@ def _derivative_jvp(operands, tangents, *, n):
 
 
 ad.primitive_jvps[mark_p] = _mark_jvp
+ad.primitive_jvps[value_p] = _value_jvp
 ad.primitive_transposes[mark_p] = _mark_transpose
 ad.primitive_jvps[derivative_p] = _derivative_jvp

@@ -12,7 +12,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
 from fcorun.methods.objectives.objective import Objective, matmul
-from fcorun.methods.problem.operation_counts import ONE_PROX, Counts, mark, mark_derivatives
+from fcorun.methods.problem.operation_counts import ONE_PROX, Counts, mark, mark_derivatives, mark_value
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 
 KeyBits = jax.Array | tuple[int, int]  # of a random key, uint32 (2,): they travel as ordinary arrays
@@ -326,8 +326,12 @@ class Problem:
     def loss(self, w: Vector, batch: Batch | Quadratic) -> jax.Array:
         """Return f(w; batch), the weighted mean loss plus the ridge of the objective.
 
-        Each derivative of the loss, by ``jax.grad`` for example, counts as a gradient.
+        Each derivative of the loss, by ``jax.grad`` for example, counts as a gradient, and so does a value without one.
         """
+        return mark_value(self.line_search_loss(w, batch), batch.counts)
+
+    def line_search_loss(self, w: Vector, batch: Batch | Quadratic) -> jax.Array:
+        """Return f(w; batch) as ``loss`` does, for a solver that tries steps: derivatives count, and values do not."""
         related = (batch.curvature, batch.linear) if isinstance(batch, Quadratic) else (batch.x, batch.y, batch.weight)
         return self._loss(mark_derivatives(w, batch.counts, *related), batch)
 

@@ -163,7 +163,7 @@ def _take_steps(problem: Problem, state, batch: Batch):
         def is_too_long(lipschitz):
             move = prox_step(lipschitz) - v
             bound = value + gradient.dot(move) + lipschitz / 2 * move.dot(scale_intercept(move, 1 / size)) + slack
-            return ~(problem.loss(v + move, batch) <= bound) & (lipschitz < 1e30)
+            return ~(problem.line_search_loss(v + move, batch) <= bound) & (lipschitz < 1e30)
 
         # lipschitz never decreases: near the optimum the slack would accept any step, and the certificate would jitter.
         lipschitz = lax.while_loop(is_too_long, lambda lipschitz: 2 * lipschitz, lipschitz)
@@ -181,7 +181,7 @@ def _certify(problem: Problem, w: Vector, lipschitz, batch: Batch, *, has_gap: b
     """Return the point, with the best intercept if it is to be fitted, its objective and its certificate."""
     if fits_intercept:
         w = fit_intercept(problem, w, batch)
-    objective = problem.loss(w, batch) + problem.psi(w)
+    objective = problem.line_search_loss(w, batch) + problem.psi(w)
     if not has_gap:
         gradient = problem.gradient(w, batch)
         if fits_intercept:  # 0 up to rounding

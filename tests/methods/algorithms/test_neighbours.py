@@ -3,7 +3,7 @@
 import neighbour_boxes
 import numpy as np
 import pytest
-from helpers import fails, ragged
+from helpers import fails, ragged, snapshots
 from quadratics import SIZES, Quadratics, outputs_by_round
 
 from fcorun.experiment.prepare import prepare
@@ -86,6 +86,13 @@ def test_special_cases_are_the_base_methods(one, other, tmp_path):
     options = (LR, "batch_size=4", "reg.strength=0.4", "rounds=6")
     ends = [outputs_by_round(ragged(tmp_path, *text.split(), *options, sizes=SIZES)) for text in (one, other)]
     np.testing.assert_allclose(ends[0], ends[1], atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "passes"), [("qfedavg", 2), ("afl", 1)])
+def test_losses_that_servers_ask_for_count_as_passes(name, passes, tmp_path):
+    """The loss of q-FedAvg at the received model has no gradient beside it; that of AFL has."""
+    config = ragged(tmp_path, f"algo={name}", "reg=none", "batch_size=null", "rounds=3", sizes=SIZES)
+    assert snapshots(config)[-1].work[0, 0] == passes * 3 * sum(SIZES)
 
 
 def test_one_client_of_many_sweeps_solves_the_lasso(tmp_path):
