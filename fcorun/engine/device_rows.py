@@ -187,6 +187,7 @@ def uses_decomposed_losses(traits: Traits, schedule: Schedule, problem: Problem,
         bool(useful)
         and not traits.local_fits
         and not schedule.generated_clients
+        and not schedule.faults.changes_targets
         and can_decompose(problem.objective, data, parameters)
     )
 

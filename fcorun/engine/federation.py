@@ -348,6 +348,7 @@ class Federation:
             aggregate=replace(self.aggregate, **numbers.get("aggregate", {})),
             faults=faults,
             faults_of_cohort=faults_of_cohort,
+            n_classes=len(self.data.classes),
             links=self.links,
             schedule=self.schedule,
             clients=jnp.asarray(draws.cohort),

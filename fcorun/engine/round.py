@@ -267,6 +267,7 @@ class Round:
         frozen: whether the server's model is fixed, so that nothing is sent.
         faults: how clients drop out and lie, with the number of liars.
         faults_of_cohort: the faults of the cohort's clients; None: none. Those who are not present have the weight 0.
+        n_classes: the number of classes of the targets; 0: they have none.
         sum_row_shares: returns how much the rows of a client count in its message, given the problem, the model that
             the client received, its data and its number; None: nobody asks.
     """
@@ -290,6 +291,7 @@ class Round:
     aggregate: AggregationRule = field(default_factory=WeightedMean)
     faults: Faults = field(default_factory=NoFaults)
     faults_of_cohort: CohortFaults | None = None
+    n_classes: int = 0
     frozen: bool = False
     sum_row_shares: Callable[[Problem, Vector, LocalData, jax.Array], PyTree] | None = None
 
@@ -383,9 +385,14 @@ class Round:
         )
 
     def local_data(
-        self, whole_or_index: Any, rows: jax.Array, client_rows: jax.Array | None, draws: RoundDraws
+        self,
+        whole_or_index: Any,
+        rows: jax.Array,
+        client_rows: jax.Array | None,
+        draws: RoundDraws,
+        fault: CohortFaults | None = None,
     ) -> LocalData:
-        """Return the data of a client, of which ``draws`` has the random numbers that all clients share."""
+        """Return the data of a client with its ``fault``; ``draws`` has the random numbers that all clients share."""
         schedule, dtype = self.schedule, self.weights.dtype
         x, y = self.rows_of_client(whole_or_index)
         data = LocalData(
@@ -398,14 +405,14 @@ class Round:
             uneven_steps=schedule.uneven_steps,
             frozen=self.frozen,
             shared_uniforms=draws.shared_uniforms.astype(dtype),
+            change_targets=self.faults.change_targets_if(fault, self.n_classes),
         )
         if client_rows is not None:
             return data.with_whole_data(client_rows)
-        if self.data_index is None:
-            return replace(data, whole=whole_or_index)
-        if self.whole is not None:
-            return replace(data, whole=jax.tree.map(lambda v: v[whole_or_index], self.whole))
-        return data
+        whole = whole_or_index
+        if self.data_index is not None:
+            whole = jax.tree.map(lambda v: v[whole_or_index], self.whole)
+        return data if whole is None else replace(data, whole=data.with_changed_targets(whole))
 
 
 @dataclass(frozen=True)
@@ -546,7 +553,7 @@ class RoundExchange(Exchange):
         ):
             state, memory = copy_tree(client_state)
             problem = parts.problem.with_numbers(numbers).for_side("client")
-            data = parts.local_data(whole_or_index, rows, client_rows, draws)
+            data = parts.local_data(whole_or_index, rows, client_rows, draws, fault)
             key_bits = self._fold_exchange(key_bits)
             data = replace(data, key_bits=key_bits, client_number=client)
             (upload, state), work = count_operations(

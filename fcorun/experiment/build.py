@@ -155,6 +155,7 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
         one_output = has_one_output(build_problem(experiment, data), data.train.x.shape[1])
         check_rows_of_linear_fit(settings, data, one_output)
     check_whole_batches(experiment, build_schedule(experiment, data))
+    experiment.faults.check_task(data.target_task, names)
     if experiment.algo.traits.hessian or experiment.algo.traits.local_fits:
         check_hessian(experiment, data)
     if experiment.topology.has_nodes:

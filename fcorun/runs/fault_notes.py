@@ -12,8 +12,8 @@ from fcorun.experiment.experiment import PreparedExperiment
 def describe_faults(experiment: PreparedExperiment, data: FederatedData, rounds: int) -> tuple[str, dict[str, Any]]:
     """Return a sentence on the faults of a run of so many rounds, and a section of summary.json; empty without faults.
 
-    The sentence says how many clients lied, whether the rule of ``aggregate`` bears so many of a round, and which share
-    of the cohorts' clients dropped out.
+    The sentence says how many clients lied or had wrong targets, whether the rule of ``aggregate`` bears so many of a
+    round, and which share of the cohorts' clients dropped out.
     """
     faults = experiment.faults
     if not faults.acts:
@@ -22,7 +22,8 @@ def describe_faults(experiment: PreparedExperiment, data: FederatedData, rounds:
     n_liars = faults.count_liars(data.n_clients)
     content: dict[str, Any] = {"liars": n_liars}
     if faults.has_liars:
-        parts.append(f"{n_liars} of {data.n_clients} clients lied (faults={experiment.names['faults']})")
+        deed = f"{faults.what_liars_did} (faults={experiment.names['faults']})"
+        parts.append(f"{n_liars} of {data.n_clients} clients {deed}")
         borne = experiment.aggregate.count_tolerated(schedule.cohort_size)
         if n_liars > borne and experiment.topology.edge_rounds is None:
             parts.append(f"aggregate={experiment.names['aggregate']} bears {borne} of {schedule.cohort_size} uploads")

@@ -37,12 +37,22 @@ class CommunicationCase:
     overrides: tuple[str, ...] = ()
 
     @cached_property
+    def data(self) -> tuple[str, ...]:
+        """The overrides that choose data with classes and losses that can diverge, where faults change the targets."""
+        if self.section != "faults":
+            return ()
+        faults = build_plugin("faults", small(f"faults={self.name}")["faults"])
+        return ("data=heterogeneous", "objective.ridge=0.1") if faults.changes_targets else ()
+
+    @cached_property
     def run(self) -> algorithms.AlgorithmCase:
         """The first algorithm that the plug-in accepts, with the plug-in. Raises UserError if none is accepted."""
         error = UserError(f"{self.section}={self.name} accepts no algorithm")
         for algo in ("fedavg", *find_choices("algo")):
             for cohort in ((), ("clients_per_round=null",), ("clients_per_round=null", "clock=lognormal")):
-                case = algorithms.AlgorithmCase(algo, (f"{self.section}={self.name}", *cohort, *self.overrides))
+                case = algorithms.AlgorithmCase(
+                    algo, (f"{self.section}={self.name}", *self.data, *cohort, *self.overrides)
+                )
                 try:
                     needs_all = prepare(case.config()).topology.has_nodes and not cohort
                 except UserError as refusal:
@@ -226,7 +236,7 @@ def check_run_without_faults(case: CommunicationCase) -> None:
     off = [f"faults.{name}=0" for name in ("liars", "dropout") if hasattr(case.plugin, name)]
     skip_unless(off, "it has no number that turns it off")
     with_none = CommunicationCase(case.section, case.name, (*case.overrides, *off)).run
-    without = algorithms.AlgorithmCase(with_none.name)
+    without = algorithms.AlgorithmCase(with_none.name, case.data)
     double = "precision=float64"
     pairs = zip(snapshots(with_none.config(double)), snapshots(without.config(double)), strict=True)
     for of_case, of_none in pairs:

@@ -31,6 +31,7 @@ class LocalData:
         key_bits: the bits of the client's key of this round, from which ``key`` is derived.
         dtype: the floating-point type of weights and draws.
         shared_uniforms: two uniform draws from [0, 1) for each round, the same for all clients.
+        change_targets: returns the targets (n,) that the client learns from in place of those of rows; None: the same.
     """
 
     x: jax.Array
@@ -46,6 +47,7 @@ class LocalData:
     client_number: jax.Array | int = 0
     key_bits: KeyBits = (0, 0)
     shared_uniforms: jax.Array | tuple[float, float] = (0.0, 0.0)
+    change_targets: Callable[[jax.Array], jax.Array] | None = None
 
     @property
     def key(self) -> jax.Array:
@@ -132,7 +134,11 @@ class LocalData:
         if self.weight is not None:
             weight = weight * self.weight[rows]
         offset = None if self.offset is None else self.offset[rows]
-        return Batch(self.x[rows], self.y[rows], weight, mask, offset=offset)
+        return self.with_changed_targets(Batch(self.x[rows], self.y[rows], weight, mask, offset=offset))
+
+    def with_changed_targets(self, batch: Batch) -> Batch:
+        """Return a batch of this client's rows with the targets that it learns from."""
+        return batch if self.change_targets is None else batch._replace(y=self.change_targets(batch.y))
 
     def with_whole_data(self, rows: jax.Array) -> Self:
         """Return a copy whose whole data are the rows of these numbers."""

@@ -10,6 +10,7 @@ from .faults import Dropout as Dropout
 from .faults import Faults as Faults
 from .faults import Liars as Liars
 from .faults import NoFaults as NoFaults
+from .faults_labels import FlippedLabels as FlippedLabels
 from .faults_lies import ConstantUploads as ConstantUploads
 from .faults_lies import FlippedUploads as FlippedUploads
 from .faults_lies import NoisyUploads as NoisyUploads

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -16,6 +16,7 @@ import numpy as np
 from fcorun.base.cohorts import read_participation
 from fcorun.base.config import Fraction, Index, PathOption, PluginBase, Settings
 from fcorun.base.errors import UserError, suggest_name
+from fcorun.data.tasks import Task
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.communication.contracts import Identity, Star
@@ -57,9 +58,11 @@ class Faults(PluginBase, ABC):
 
     Attributes:
         source: the publication, in the notation of fcorun.base.sources.catalogue; not inherited.
+        what_liars_did: the verb, and its object if any, of a sentence about the clients that lied.
     """
 
     source: ClassVar[str]
+    what_liars_did: ClassVar[str] = "lied"
 
     @property
     @abstractmethod
@@ -83,14 +86,23 @@ class Faults(PluginBase, ABC):
 
     @property
     def has_liars(self) -> bool:
-        """True if some clients may lie in what they send."""
+        """True if some clients may lie in what they send, or learn from wrong targets."""
         return False
+
+    @property
+    def changes_targets(self) -> bool:
+        """True if liars learn from other targets than those of the data."""
+        return type(self).change_targets is not Faults.change_targets
 
     def check(self, plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
         """Refuse what has no meaning with these faults, given the plug-ins by section and their names.
 
         Raises UserError.
         """
+        return
+
+    def check_task(self, task: Task, names: Mapping[str, str]) -> None:
+        """Refuse data of a task that has no meaning with these faults, given the plug-ins' names. Raises UserError."""
         return
 
     def dropout_levels(self, uniforms: np.ndarray, clients: np.ndarray, unreliability: np.ndarray) -> np.ndarray:
@@ -127,6 +139,19 @@ class Faults(PluginBase, ABC):
     def client_memory(self, uploads: tuple[PyTree, ...]) -> tuple[PyTree, ...]:
         """Return the initial memory of a liar for each exchange of a round, given the shapes of uploads."""
         return ()
+
+    def change_targets(self, targets: jax.Array, n_classes: int) -> jax.Array:
+        """Return the targets (n,) that a liar learns from in place of ``targets``. The function is traced.
+
+        ``n_classes`` is the number of classes of the data, 0 without classes.
+        """
+        return targets
+
+    def change_targets_if(self, fault: CohortFaults | None, n_classes: int) -> Callable[[jax.Array], jax.Array] | None:
+        """Return the function that changes the targets (n,) of a client if it lies; None: all learn from theirs."""
+        if fault is None or fault.lies is None or not self.changes_targets:
+            return None
+        return lambda targets: jnp.where(fault.lies, self.change_targets(targets, n_classes), targets)
 
     def lie(self, upload: PyTree, memory: PyTree, key: jax.Array) -> tuple[PyTree, PyTree]:
         """Return what a liar sends in place of its upload, and its new memory, before the uplink.
@@ -306,7 +331,7 @@ class Liars(Dropout):
     """Clients that compute honestly and send something else; a subclass says what. They may drop out, too.
 
     A lie replaces the upload before the uplink: a liar sends messages of the usual form and bytes, and its memory of
-    the uplink is that of what it sent, as is the server's.
+    the uplink is that of what it sent, as is the server's. A subclass may change the targets of liars instead.
 
     Attributes:
         liars: the clients that lie: a share of all clients if below 1, else their number, drawn once; or a list of

@@ -9,10 +9,12 @@ from helpers import engine_of, fails, identity, small, verify
 from fcorun import grid, run, run_grid
 from fcorun.base.system.machine import use_precision
 from fcorun.engine.engine import build_traffic, message_bytes
+from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
-from fcorun.interface.checks.problems import snapshots
+from fcorun.interface.checks.problems import ragged, snapshots
+from fcorun.runs.fault_notes import describe_faults
 
 FEDAVG = ("algo=fedavg", "reg=none", "algo.client_lr=0.05", "algo.server_lr=1", "objective.intercept=false")
 EXACT = (*FEDAVG, "precision=float64", "batch_size=null", "clients_per_round=null", "rounds=4", "eval_every=1")
@@ -167,8 +169,37 @@ def test_dropouts_at_edges_leave_the_mean_to_the_others(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("task", "sizes", "batch_size"),
+    [("binary", (6, 6, 8), 4), ("binary", (6, 6, 8), "null"), ("ordinal", (8, 8, 8), "null")],
+)
+def test_flipped_labels_are_those_of_a_table_flipped_by_hand(task, sizes, batch_size, tmp_path):
+    """Client 1 trains on flipped labels, in steps and whole-data gradients; the loss is that of the true ones."""
+    options = ("algo=mime_lite", "algo.client_lr=0.3", "reg=none", f"batch_size={batch_size}", "clients_per_round=null")
+    config = ragged(tmp_path / "true", *options, "faults=label_flip", "faults.liars=[1]", sizes=sizes, task=task)
+    data = engine_of(config).federation.data
+    true = data.train
+    changed = np.where(true.client == 1, true.y.max() - true.y, true.y)
+    flipped = np.array(data.classes)[changed]
+    by_hand = ragged(tmp_path / "flipped", *options, sizes=sizes, task=task, x=true.x, y=flipped)
+    faulty = snapshots(config)
+    for snapshot, expected in zip(faulty, snapshots(by_hand), strict=True):
+        for name, value in expected.solution.items():
+            np.testing.assert_allclose(snapshot.solution[name], value, rtol=1e-12, atol=1e-14)
+    honest = snapshots(ragged(tmp_path / "true", *options, sizes=sizes, task=task))[-1]
+    assert np.abs(faulty[-1].solution["weights"] - honest.solution["weights"]).max() > 0.01
+    if task == "binary":
+        margins = true.x @ faulty[-1].solution["weights"][0] + faulty[-1].solution["bias"][0]
+        loss = np.mean(np.logaddexp(0, margins) - true.y * margins)
+        np.testing.assert_allclose(faulty[-1].metrics["train_loss"][0], loss, rtol=1e-9)
+    experiment = prepare(config)
+    note, _ = describe_faults(experiment, load_data(experiment), 4)
+    assert note == "1 of 3 clients trained on flipped labels (faults=label_flip), aggregate=mean bears 0 of 3 uploads"
+
+
+@pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        (("faults=label_flip",), "has regression targets: choose data with classes"),
         (("faults=dropout", "faults.dropout=1.2"), "no probability"),
         (("faults=dropout", "faults.dropout=1"), "lets all clients drop out of every round"),
         (("faults=dropout", "faults.dropout=[0.1,0.2]"), "has 2 probabilities, and the data have 6 clients"),

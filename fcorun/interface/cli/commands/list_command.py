@@ -197,8 +197,10 @@ def _clock(cls: Any, choice: ChoiceDoc) -> Words:
 def _faults(cls: Any, choice: ChoiceDoc) -> Words:
     from fcorun.methods.communication.faults import Faults, Liars
 
+    changes_labels = cls.change_targets is not Faults.change_targets
     return {
-        "clients lie": issubclass(cls, Liars),
+        "clients lie": issubclass(cls, Liars) and not changes_labels,
+        "clients train on wrong labels": changes_labels,
         "clients may drop out": cls.drops_out is not Faults.drops_out,
     }
 
