@@ -319,14 +319,12 @@ def advise(experiment: PreparedExperiment, data: FederatedData, falling: bool) -
     steps_advice = _advise_on_uneven_steps(experiment, schedule)
     cohort_advice = _advise_on_uneven_cohorts(experiment, schedule)
     rule_advice = _advise_on_rule(experiment)
-    liar_advice = _advise_on_liars(experiment, data)
     scale_advice = _advise_on_feature_scales(experiment, data)
-    if not (steps_advice or cohort_advice or rule_advice or liar_advice):
+    if not (steps_advice or cohort_advice or rule_advice):
         rounds_advice = _advise_on_limit_point(experiment, data, schedule, falling)
-    else:  # with equal steps, all clients, their mean or honest ones the run would have another limit point
+    else:  # with equal steps, all clients or their mean the run would have another limit point
         rounds_advice = _MORE_ROUNDS if falling or scale_advice else ""
-    clauses = (steps_advice, cohort_advice, rule_advice, liar_advice, scale_advice, rounds_advice)
-    return ", and ".join(filter(None, clauses))
+    return ", and ".join(filter(None, (steps_advice, cohort_advice, rule_advice, scale_advice, rounds_advice)))
 
 
 def advise_on_divergence(experiment: PreparedExperiment) -> str:
@@ -387,13 +385,6 @@ def _advise_on_rule(experiment: PreparedExperiment) -> str:
         return ""
     return word(f"`aggregate={experiment.names['aggregate']}` moves the point that the run converges to where clients "
                 "differ, and `aggregate=mean` does not")  # fmt: skip
-
-
-def _advise_on_liars(experiment: PreparedExperiment, data: FederatedData) -> str:
-    """Return a clause on clients that lie or learn from wrong targets; empty without them."""
-    if not experiment.faults.count_liars(data.n_clients):
-        return ""
-    return word(f"`faults={experiment.names['faults']}` moves the point that the run converges to")
 
 
 def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedData) -> str:

@@ -109,7 +109,7 @@ class Traits:
         return {
             "updates": "",
             "increments": "adds up the mean increments of its clients' states",
-            "points": "has clients whose states (duals, control variates, gradients) fit the mean alone",
+            "points": "sends points or gradients, of which another rule than the mean makes another method",
             "exact": "sends messages of which the mean alone has a meaning",
         }[self.uploads]
 

@@ -25,9 +25,7 @@ class ConstrainedFedDA(TwoRateAlgorithm):
 
     source = "@bao2022, put together from its abstract"
     is_reconstructed = True
-    traits = Traits(
-        needs=("l1_and_ridge",), needs_convex_psi=True, exact_with_one_step="composite", growing_broadcasts=True
-    )
+    traits = Traits(needs=("l1_and_ridge",), exact_with_one_step="composite", growing_broadcasts=True)
     declared_metrics = (Metric("radius_share", "l1 distance from the center over the radius", higher=False),)
     metrics_of_server = True
 
@@ -97,7 +95,7 @@ class MultiStageFedDA(ConstrainedFedDA):
 
     source = "@bao2022, put together from its abstract"
     is_reconstructed = True
-    traits = Traits(needs=("l1_and_ridge",), needs_convex_psi=True, growing_broadcasts=True)
+    traits = Traits(needs=("l1_and_ridge",), growing_broadcasts=True)
 
     stage_rounds: Count = 50
     shrink: BelowOne = 0.5

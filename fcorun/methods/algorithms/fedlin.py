@@ -12,7 +12,7 @@ class FedLin(MeanGradientAlgorithm):
     """FedLin without sparsification: exact however many steps a client takes. FedLin ignores psi.
 
     ``client_lr`` is the length of all steps of a client in a round together. "auto" is of the order of the paper's
-    theorem, 1 / (6 L), and no step is longer than 1 / L of any minibatch.
+    theorem, 1 / (6 L), and at most 1 / L of any minibatch, which a client may take in one step.
     """
 
     source = "algorithm 1 of @mitra2021"
@@ -22,8 +22,7 @@ class FedLin(MeanGradientAlgorithm):
     traits = Traits(psi_sides=(), partial=False, exact="smooth", robust_to_uneven_steps=True, uploads="points")
 
     def auto(self, constants):
-        longest = constants.local_steps / constants.smoothness
-        return {"client_lr": min(1 / (6 * constants.client_smoothness), longest)}
+        return {"client_lr": min(1 / (6 * constants.client_smoothness), 1 / constants.smoothness)}
 
     def local(self, problem, server, client, data):
         shift = server - client["gradient"]  # of the mean gradient from the client's own at w

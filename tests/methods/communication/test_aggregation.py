@@ -183,7 +183,7 @@ def test_a_run_takes_medians_of_gradient_steps(tmp_path, edges):
         (("algo=feddr",), ("algo=feddr", "increments", "aggregate=krum")),
         (("algo=ef21", "algo.step=0.1"), ("algo=ef21", "remember", "aggregate=krum")),
         (("algo=diana", "algo.step=0.1"), ("algo=diana", "remember", "aggregate=krum")),
-        (("algo=fedsplit",), ("algo=fedsplit", "duals", "aggregate=krum")),
+        (("algo=fedsplit",), ("algo=fedsplit", "sends points", "aggregate=krum")),
         (("algo=newton",), ("algo=newton", "Hessians", "aggregate=krum")),
         (("algo=fedcomposite",), ("algo=fedcomposite", "aggregate=krum")),
         (("algo=fedavg", "uplink=topk"), ("uplink=topk", "aggregate=krum")),

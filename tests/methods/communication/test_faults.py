@@ -11,7 +11,6 @@ from fcorun.base.system.machine import use_precision
 from fcorun.engine.engine import build_traffic, message_bytes
 from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.search_path import find_choices
-from fcorun.experiment.optimality_gap import advise
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
 from fcorun.interface.checks.problems import ragged, snapshots
@@ -193,16 +192,8 @@ def test_flipped_labels_are_those_of_a_table_flipped_by_hand(task, sizes, batch_
         loss = np.mean(np.logaddexp(0, margins) - true.y * margins)
         np.testing.assert_allclose(faulty[-1].metrics["train_loss"][0], loss, rtol=1e-9)
     experiment = prepare(config)
-    note, _ = describe_faults(experiment, data, 4)
+    note, _ = describe_faults(experiment, load_data(experiment), 4)
     assert note == "1 of 3 clients trained on flipped labels (faults=label_flip), aggregate=mean bears 0 of 3 uploads"
-
-
-@pytest.mark.parametrize("liars", [0, 2])
-def test_advice_names_liars_as_what_keeps_a_run_from_the_optimum(liars):
-    experiment = prepare(small(*EXACT, "local_steps=1", "faults=sign_flip", f"faults.liars={liars}"))
-    advice = advise(experiment, load_data(experiment), falling=False)
-    assert ("faults=sign_flip moves the point that the run converges to" in advice) == (liars > 0)
-    assert ("more rounds may help" in advice) == (liars == 0)
 
 
 @pytest.mark.parametrize(
