@@ -307,7 +307,7 @@ class Round:
 
     @property
     def absent_clients_compute_nothing(self) -> bool:
-        """Whether the work of clients that are not present in a round is not done; else they have computed in vain."""
+        """Return whether clients that are not present in a round do no work; else they have computed in vain."""
         return self.schedule.participation is not None or self.faults.drops_before
 
     @property
