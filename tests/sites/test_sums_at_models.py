@@ -186,6 +186,45 @@ def test_a_site_refuses_a_number_that_one_row_of_a_split_has(split, words, other
         open_checked_site(plan, SiteOptions("a.csv"), Policy())
 
 
+@pytest.mark.parametrize("split", SPLITS[1:])
+@pytest.mark.parametrize(
+    ("missing", "numbers"),
+    [
+        ("mean", [9.0]),
+        ("mean", [4.0, 5.0]),
+        ("mean", [4.0, 4.0, 90.0]),
+        ("indicator", [4.0, 4.0, 90.0]),  # the indicator takes the rows with a gap out of the sums
+    ],
+)
+def test_a_site_refuses_few_numbers_beside_the_gaps_of_held_out_rows(split, missing, numbers):
+    plan = plan_of("algo=gram", "data.only=[x,u,h]", "data.target=cost", f"data.missing={missing}")
+    values = np.arange(60) % 4.0
+    if missing == "indicator":
+        values[:10] = np.nan  # of training rows
+    change_site_a("h", values)
+    open_checked_site(plan, SiteOptions("a.csv"), Policy())
+    is_held_out = pd.read_csv("a.csv")["part"] == split
+    values[is_held_out] = np.resize([*numbers, *[np.nan] * 16], is_held_out.sum())
+    change_site_a("h", values)
+    with fails(f"few {split} rows outweigh all others in the column 'h'", "add 'h' to data.ignore"):
+        open_checked_site(plan, SiteOptions("a.csv"), Policy())
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_site_refuses_a_fill_that_tells_the_row_with_a_gap(split):
+    plan = plan_of("algo=gram", "data.only=[x,u,h]", "data.target=cost", "data.missing=mean")
+    for name in NAMES:
+        rows = pd.read_csv(f"{name}.csv")
+        rows["h"] = np.arange(len(rows)) % 4 + 2.0
+        if name == "a":
+            rows.loc[rows["part"] == split, "h"] = 3.0
+        rows.loc[ROW[split], "h"] = np.nan
+        rows.to_csv(f"{name}.csv", index=False)
+    split_name = "training" if split == "train" else split
+    with fails("site 'a'", f"few {split_name} rows of this site have a gap in 'h'"):
+        run_plan(plan, InProcessConnections(sites_of(plan, Policy())), "out")
+
+
 def test_ordinary_numbers_of_twenty_held_out_rows_are_not_refused():
     rng = np.random.default_rng(2)
     for draw in (rng.normal, rng.exponential, partial(rng.poisson, 1.0), partial(rng.lognormal, 0.0, 0.5)):

@@ -106,7 +106,7 @@ def check_dominance(plan: Plan, table: SiteTable) -> None:
     for split, rows in enumerate(ROWS):
         sums = _list_column_sums(plan, table, split)
         for name, (cells, cure) in columns.items():
-            few = _find_few_rows(table, sums, cells.astype(np.float64))
+            few = _find_few_rows(table, sums, cells.astype(np.float64), split)
             if few is None:
                 continue
             where = ""
@@ -148,13 +148,22 @@ def _list_column_sums(plan: Plan, table: SiteTable, split: int) -> SummedSets:
     return replace(sums, client=(table.n_rows[:, 0] > 0).astype(int)[table.client_rows.client_index])
 
 
-def _find_few_rows(table: SiteTable, sums: SummedSets, numbers: np.ndarray) -> SummedSet | None:
-    """Return a set of rows of which a column of numbers (N,), NaN for gaps, tells few; None if there is no such set."""
-    for summed in sums.list_sets(np.isfinite(numbers)):  # other cells are gaps, or refused
-        is_small = summed.rows.sum() < table.policy.min_rows
-        if is_small and (sums.has_weight[summed.rows].all() or not summed.is_difference):  # refused by another rule
+def _find_few_rows(table: SiteTable, sums: SummedSets, numbers: np.ndarray, split: int) -> SummedSet | None:
+    """Return a set of rows of which a column of numbers (N,), NaN for gaps, tells few; None if there is no such set.
+
+    A server that subtracts the fill of gaps has sums over the rows with a number alone. Training rows have many of them
+    or none, by a rule on gaps; held-out rows need as many here as the policy asks of equal rows.
+    """
+    has_number = np.isfinite(numbers)  # other cells are gaps, or refused
+    has_gaps = bool((sums.in_split & ~has_number).any())
+    least = table.policy.min_cell
+    for summed in sums.list_sets(has_number):
+        n_rows = summed.rows.sum()
+        is_weighted = sums.has_weight[summed.rows].all() or not summed.is_difference
+        if split == 0 and n_rows < table.policy.min_rows and is_weighted:  # refused by another rule
             continue
-        if column_tells_few_rows(numbers[summed.rows], table.policy.min_cell, summed.is_difference):
+        is_few_beside_gaps = split > 0 and has_gaps and n_rows < least
+        if is_few_beside_gaps or column_tells_few_rows(numbers[summed.rows], least, summed.is_difference):
             return summed
     return None
 

@@ -21,7 +21,7 @@ from fcorun.data.tables.encoding import Encoding, join_remarks
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero, standardize_per_client
 from fcorun.data.tables.splits import ClientRows
 from fcorun.sites.plan.site_options import OTHER, for_owner_alone
-from fcorun.sites.tables.summed_sets import single_out_rows, tells_few_rows
+from fcorun.sites.tables.summed_sets import column_tells_few_rows, single_out_rows, tells_few_rows
 from fcorun.sites.tables.table_description import bin_edges
 from fcorun.sites.tables.table_rows import ROWS, SiteTable
 from fcorun.sites.transport.messages import Message, describe_damage
@@ -234,6 +234,27 @@ def check_gaps(table: SiteTable, column: Column) -> None:
                                 f"and data.ignore=[{column.name}] leaves the column out")  # fmt: skip
             fits = _is_near(fill, table, column.name, _FAR)
     _require(fits, f"fills gaps of '{column.name}' otherwise than data.missing={missing}")
+    if isinstance(fill, float) and not column.indicator:
+        _check_filled_numbers(table, column.name, fill)
+
+
+def _check_filled_numbers(table: SiteTable, name: str, fill: float) -> None:
+    """Raise UserError for gaps of a set of rows whose fill makes them outweigh the rows with a number.
+
+    Where almost all other rows have one number, the column less that number is a function of the filled rows.
+    """
+    numbers = coerce_numbers(table.rows.frame[name])[0].astype(np.float64)
+    is_gap = np.isnan(numbers)
+    filled = np.where(is_gap, fill, numbers)
+    least = table.policy.min_cell
+    for split, split_name in enumerate(ROWS):
+        sums = table.list_sums(table.sums_by_client and split == 0, split)
+        for rows, is_difference in sums.list_sets(np.ones(len(filled), bool)):
+            if is_gap[rows].any() and column_tells_few_rows(filled[rows], least, is_difference):
+                raise UserError(f"few {split_name} rows of this site have a gap in '{name}', and the others almost all "
+                                f"one number: the fill would tell them, as fewer than {least} equal rows, the least "
+                                f"that policy.min_cell of this site allows: hold out other rows, or add '{name}' to "
+                                "data.ignore of the plan")  # fmt: skip
 
 
 def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
