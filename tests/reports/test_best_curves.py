@@ -84,6 +84,18 @@ def test_a_curve_ends_at_its_first_gap_that_is_a_rounding_error():
     assert legend_of(figure)[-1] == "curves end at rounding errors"
 
 
+def test_a_band_with_a_rounding_error_at_its_lower_edge_has_all_its_points():
+    for seed, last in enumerate((1e-9, 0.0)):
+        rows = fake_rows(1 + seed)
+        for row, gap in zip(rows, (1, 1e-3, 1e-6, 1e-8, last), strict=True):
+            row["suboptimality"] = gap
+        fake_record(f"s/{seed}", fake_config(seed=seed), rows)
+    ax = draw_best_points(load_records("s"), panels=["suboptimality"]).axes[0]
+    assert ax.get_yscale() == "log"
+    (band,) = ax.collections
+    assert np.isfinite(ax.transData.transform(band.get_paths()[0].vertices)).all()
+
+
 @pytest.mark.slow
 def test_models_of_one_evaluation_are_level_lines():
     for seed in range(3):

@@ -392,7 +392,8 @@ def set_y_scale(ax: Any, values: Sequence[float], bounded: bool = False) -> None
     margin = (largest / smallest) ** 0.05
     # set before the scale: matplotlib's own limits overflow for huge values
     ax.set_ylim(smallest / max(margin, 2), largest * margin)
-    ax.set_yscale("log", nonpositive="mask")
+    # clipped, since a band without the points of its lower edge would be another polygon
+    ax.set_yscale("log", nonpositive="clip")
     ax.yaxis.set_major_locator(LogLocator(subs=(1,) if largest > 300 * smallest else (1, 2, 5), numticks=8))
     ax.yaxis.set_minor_locator(NullLocator())
     in_powers = any("e" in f"{limit:g}" for limit in ax.get_ylim())
