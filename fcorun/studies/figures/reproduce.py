@@ -336,7 +336,9 @@ def _list_seed_jobs(
     if figure.seeded == "seed" and is_baseline_row(record.rows[-1]):
         return []  # a baseline draws nothing
     config = record.config
-    sections = [key for key in grid.varied_keys if key in SECTIONS]
+    chooser = _choose_algorithm(config["algo"])
+    chosen_by_file = _list_sections_chosen_by(chooser[0].partition("=")[2])
+    sections = [key for key in SECTIONS if key in grid.varied_keys or key in chosen_by_file]
     keys = [key for key in grid.varied_keys if not key.startswith("algo.") and key not in SEED_KEYS]
     values: dict[str, Any] = {}
     for key in keys:
@@ -347,7 +349,7 @@ def _list_seed_jobs(
         values |= {f"{section}.{key}": value for key, value in config[section].items() if key not in LABEL_KEYS}
     if (config.get("study") or {}).get("strength"):  # the run with another seed chooses its own strength
         values.pop("reg.strength", None)
-    point = _choose_algorithm(config["algo"])
+    point = [*chooser]
     for key, value in values.items():
         prefix = "++" if "." in key else ""  # the file of a choice may not have the key
         point.append(f"{prefix}{key}={format_override_value(value)}")
@@ -364,11 +366,18 @@ def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
     classes = {}
     for name, path in find_choices("algo").items():
         classes[name] = public_path(str(read_yaml(path).get("class")))
-    if algo["name"] in classes or algo["class"] not in classes.values():
+    if classes.get(algo["name"]) == algo["class"] or algo["class"] not in classes.values():
         return [f"algo={algo['name']}"]
     base = next(name for name, path in classes.items() if path == algo["class"])
     title = [f"++algo.title={format_override_value(algo['title'])}"] if "title" in algo else []
     return [f"algo={base}", f"algo.name={algo['name']}", *title]
+
+
+def _list_sections_chosen_by(algorithm: str) -> list[str]:
+    """Return the sections that the file of an algorithm chooses, as that of ``ef21`` chooses an uplink."""
+    files = find_choices("algo")
+    defaults = read_yaml(files[algorithm]).get("defaults") if algorithm in files else None
+    return re.findall(r"override /(\w+)", str(defaults))
 
 
 def _describe_best_points(inputs: FigureInputs) -> str:
