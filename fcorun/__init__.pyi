@@ -31,6 +31,7 @@ from .data.datasets.lowrank import LowRank as LowRank
 from .data.datasets.nifti import Nifti as Nifti
 from .data.datasets.random_least_squares import RandomLeastSquares as RandomLeastSquares
 from .data.datasets.sites import Sites as Sites
+from .data.datasets.synthetic_alpha_beta import SyntheticAlphaBeta as SyntheticAlphaBeta
 from .data.datasets.table import Table as Table
 from .data.tasks.task import Task as Task
 from .experiment.configuration.compose import compose as compose
