@@ -70,7 +70,7 @@ from fcorun.results.models.predictions import (
     tabulate_scores,
 )
 from fcorun.runs.client_history import CLIENTS_FILE
-from fcorun.runs.fault_notes import describe_faults
+from fcorun.runs.fault_notes import describe_faults, describe_participation
 from fcorun.runs.job import Job
 from fcorun.runs.relaxed_run import LASSO_METRICS_FILE, relax_run
 from fcorun.runs.several_hosts import gather_predictions
@@ -204,7 +204,9 @@ def finish_run(
         files = {**files, LASSO_METRICS_FILE: csv_text(job.rows), **relaxed.files}
         job.rows = [relaxed.row]
         job.add_reason(relaxed.sentence)
-    faults, fault_section = describe_faults(job.experiment, data, int(job.rows[-1]["round"]) if job.rows else 0)
+    rounds_done = int(job.rows[-1]["round"]) if job.rows else 0
+    faults, fault_section = describe_faults(job.experiment, data, rounds_done)
+    job.add_reason(describe_participation(job.experiment, data, rounds_done))
     status, reason = _find_status(job, faults)
     summary = summarize(job, data, status, {"setup": job.setup_seconds, **times})
     summary |= {**sections, **fault_section}
