@@ -20,6 +20,8 @@ from fcorun.methods.algorithms.algorithm import PyTree
 from fcorun.methods.communication.compressor import Compressor
 from fcorun.methods.communication.contracts import Channel
 
+_PARTS = 10**6  # equal parts into which uploads are divided, to find what share of the weight may be wrong
+
 
 class SingleUploads(NamedTuple):
     """The uploads of S clients for ``Algorithm.server_all``, in the place of their mean.
@@ -63,6 +65,16 @@ class AggregationRule(PluginBase, ABC):
         0 means that a single wrong upload moves the combination without bounds.
         """
         return 0
+
+    def find_tolerated_share(self, n_uploads: int) -> float:
+        """Return the share of the weight of so many uploads that may be wrong while the combination is bounded.
+
+        It is that of whole uploads, and, where uploads of any weights count by it, that of their parts.
+        """
+        tolerated = self.count_tolerated(n_uploads)
+        if tolerated and self.divides_weights:
+            return self.count_tolerated(_PARTS) / _PARTS
+        return tolerated / n_uploads
 
     def check(self, plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
         """Refuse runs whose uploads cannot be combined by the rule, given the plug-ins and their names by section.
@@ -108,7 +120,7 @@ class AggregationRule(PluginBase, ABC):
         claims_none = type(self).count_tolerated is AggregationRule.count_tolerated
         n_uploads = int(counts.min())
         tolerated = self.count_tolerated(n_uploads)
-        if claims_none or share * n_uploads <= tolerated + 1e-9:
+        if claims_none or share <= self.find_tolerated_share(n_uploads) + 1e-9:
             return
         raise UserError(f"`faults={names['faults']}` has {share * n_uploads:.3g} liars among {n_uploads} uploads of a "
                         f"receiver, and `aggregate={names['aggregate']}` bears {tolerated}: lower `faults.liars`, or "

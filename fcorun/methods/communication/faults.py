@@ -334,8 +334,8 @@ class Liars(Dropout):
     the uplink is that of what it sent, as is the server's. A subclass may change the targets of liars instead.
 
     Attributes:
-        liars: the clients that lie: a share of all clients if below 1, else their number, drawn once; or a list of
-            clients, by their numbers from 0.
+        liars: the clients that lie: a share of all clients, rounded down, if below 1, else their number, drawn once; or
+            a list of clients, by their numbers from 0.
     """
 
     source = "textbook"
@@ -377,7 +377,9 @@ class Liars(Dropout):
     def count_liars(self, n_clients):
         if isinstance(self.liars, list):
             return len(set(self.liars))
-        return round(self.liars * n_clients if self.liars < 1 else self.liars)
+        if self.liars >= 1:
+            return int(self.liars)
+        return int(self.liars * n_clients + 1e-9)  # rounded down, as is what a rule bears
 
     def find_in_cohort(self, draws):
         # in a program, ``liars`` is the number of them, of ``count_liars``

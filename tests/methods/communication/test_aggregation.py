@@ -233,6 +233,14 @@ def test_liars_that_a_rule_bears_are_accepted_and_by_the_mean_any():
         check_data(experiment, load_data(experiment))
 
 
+@pytest.mark.parametrize(("clients", "cohort"), [(24, "null"), (64, "null"), (64, 10), (64, 12)])
+def test_the_default_share_of_liars_is_one_that_the_trimmed_mean_bears(clients, cohort):
+    experiment = prepare(small("algo=fedavg", "reg=none", "faults=sign_flip", "aggregate=trimmed_mean",
+                               f"data.clients={clients}", f"clients_per_round={cohort}"))  # fmt: skip
+    check_data(experiment, load_data(experiment))
+    assert experiment.faults.count_liars(24) == 4  # 4.8, as the rule cuts off
+
+
 def test_the_list_of_algorithms_says_which_take_any_rule():
     takes_any = {name for name in choice_names("algo") if not traits_of(name).why_means_only}
     assert {"fedavg", "feddualavg", "fedmid", "fedprox", "fedgd", "fednova"} < takes_any
