@@ -7,7 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -539,8 +539,8 @@ class RunFollower:
                 traffic = self.traffic[run.experiment.settings.seed]
                 traffic.check_gradients(snapshot.round, int(snapshot.work[index][0]))
                 counted = counted_broadcast_bytes(federation, snapshot.state, index)
-                dropout = self.points[index].get("faults", {}).get("dropout")
-                costs |= traffic.bytes_after(snapshot.round, run.message_bytes, counted, dropout)
+                faults = replace(federation.schedule.faults, **self.points[index].get("faults", {}))
+                costs |= traffic.bytes_after(snapshot.round, run.message_bytes, counted, faults.dropout_threshold)
                 costs |= traffic.times_after(snapshot.round, run.message_bytes)
             row = run.add_snapshot(snapshot, index, costs, snapshot.seconds / len(self.runs))
             self.on_row(run, row)

@@ -153,6 +153,16 @@ def test_bytes_and_work_are_those_of_what_was_done(tmp_path):
         assert snapshots(config)[-1].work[0, 0] == full * share_of_work
 
 
+@pytest.mark.parametrize("dropout", ["null", "0"])
+def test_a_record_counts_the_bytes_of_a_trace(dropout, tmp_path):
+    """Three of 24 uploads are lost, whether ``faults.dropout`` is null or the 0 that stands for it beside a trace."""
+    trace = write_trace(tmp_path, (1, 0), (1, 1), (2, 3))
+    record = run(small(*EXACT, "faults=dropout", trace, f"faults.dropout={dropout}"), tmp_path / "run")
+    full = run(small(*EXACT), tmp_path / "full").rows[-1]
+    assert record.rows[-1]["bytes_up"] == full["bytes_up"] * 21 / 24
+    assert record.rows[-1]["bytes_down"] == full["bytes_down"] * 21 / 24
+
+
 def test_dropouts_at_edges_leave_the_mean_to_the_others(tmp_path):
     """An edge whose clients all drop out has no part in the root's mean, and sends nothing."""
     trace = write_trace(tmp_path, (1, 0), (1, 1), (1, 2), (2, 5), *((3, client) for client in range(6)))
