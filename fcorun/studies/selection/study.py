@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -148,8 +148,6 @@ class Study:
         folder, study_file: the folder, and the name of the JSON file in it with the identity of the study.
         identity: a hash of all that the fits depend on.
         label: the command and its choices, for messages.
-        question: a hash of the experiment, whatever its strength, and of its rows, which a selection and the
-            permutation test that belongs to it have in common; "" if fcorun permute would refuse the experiment.
     """
 
     experiment: PreparedExperiment
@@ -160,7 +158,6 @@ class Study:
     study_file: str
     identity: str
     label: str
-    question: str
 
     @classmethod
     def create(
@@ -196,8 +193,27 @@ class Study:
             study_file=_STUDY_FILES[command],
             identity=identity,
             label=f"{command} algo={names['algo']} data={names['data']} reg={names['reg']}",
-            question=_hash_question(experiment, data),
         )
+
+    @cached_property
+    def question(self) -> str:
+        """A hash of the experiment, whatever its strength, and of its rows; "" if fcorun permute would refuse it.
+
+        A selection and the permutation test that belongs to it have it in common.
+        """
+        experiment = self.experiment
+        train = self.data.train
+        has_scores = any(score.is_permuted for score in scores_of_task(self.data.target_task))
+        if train.why_not_in_memory or train.offset is not None or not has_scores or not experiment.has_shared_model:
+            return ""
+        reg = experiment.reg
+        for name in ("strength", "radius"):
+            if hasattr(reg, name):
+                reg = reg.with_value(name, 1.0)
+        digest = hashlib.sha256(experiment.with_resolved(reg=reg).identity.encode())
+        for values in (train.x, train.y, train.known_client, train.relative_weight, train.group):
+            digest.update(b"-" if values is None else np.ravel(values))
+        return digest.hexdigest()
 
     @property
     def keeps_held_out(self) -> bool:
@@ -323,22 +339,6 @@ class Study:
         return self.folder / FITS / f"{name}.npz"
 
 
-def _hash_question(experiment: PreparedExperiment, data: FederatedData) -> str:
-    """Return ``Study.question``: psi at strength or radius 1, and the bytes of the rows and of what belongs to them."""
-    train = data.train
-    has_scores = any(score.is_permuted for score in scores_of_task(data.target_task))
-    if train.why_not_in_memory or train.offset is not None or not has_scores or not experiment.has_shared_model:
-        return ""
-    reg = experiment.reg
-    for name in ("strength", "radius"):
-        if hasattr(reg, name):
-            reg = reg.with_value(name, 1.0)
-    digest = hashlib.sha256(experiment.with_resolved(reg=reg).identity.encode())
-    for values in (train.x, train.y, train.known_client, train.relative_weight, train.group):
-        digest.update(b"-" if values is None else np.ascontiguousarray(values).tobytes())
-    return digest.hexdigest()
-
-
 def delete_files(folder: Path, names: Iterable[str]) -> None:
     """Delete the files of these names that are in a folder."""
     for name in names:
@@ -450,7 +450,6 @@ class StudyResult(ABC):
         content = {
             "identity": study.identity,
             "label": study.label,
-            "question": study.question,
             "status": "running" if seconds is None else "done",
             "param_name": path.param_name,
             "range": path.range_description,

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -251,6 +252,18 @@ def test_a_selection_and_its_test_ask_one_question():
     write_rows(SCORE, p=-X[:, 0])
     others.append(question_of_selection("reg=l1"))
     assert fixed not in others
+
+
+def test_the_question_of_a_study_is_hashed_where_it_is_written_without_a_copy_of_the_rows():
+    study = plan_selection(prepare(composed(*OPTIONS, "reg=l1")), SelectOptions()).study
+    assert "question" not in vars(study)
+    train = replace(study.data.train, x=np.zeros((36, 50_000), np.float32))
+    large = replace(study, data=replace(study.data, train=train))
+    tracemalloc.start()
+    assert large.question != study.question
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < train.x.nbytes / 4
 
 
 def test_the_page_of_a_selection_names_its_own_test_and_no_other():
