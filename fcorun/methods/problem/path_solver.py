@@ -91,10 +91,14 @@ class WeightedPenalty(NamedTuple):
         """Return the penalty of ``theta``."""
         return float(self.l1 @ np.abs(theta) + self.ridge @ theta**2 / 2)
 
-    def acts_on_all(self, has_intercept: bool) -> bool:
-        """Return whether each feature has a penalty, without which no bound on the excess is known."""
+    def can_be_certified(self, has_intercept: bool) -> bool:
+        """Return whether a minimum may reach its tolerance.
+
+        No bound on the excess is known with features that have no penalty, and all features without l1 are nonzero.
+        """
         n_features = len(self.l1) - has_intercept
-        return bool(((self.l1 > 0) | (self.ridge > 0))[:n_features].all())
+        acts_on_all = ((self.l1 > 0) | (self.ridge > 0))[:n_features].all()
+        return bool(acts_on_all) and np.count_nonzero(self.l1 == 0) <= MAX_WORKING
 
 
 class PathPoint(NamedTuple):
@@ -187,7 +191,7 @@ def minimize(
     if has_path_solver(problem, batch):
         state = _PathState.of_problem(problem, batch, tolerance)
         penalty = WeightedPenalty.of_problem(problem, batch.x.shape[1])
-        if penalty.acts_on_all(state.has_intercept):
+        if penalty.can_be_certified(state.has_intercept):
             null_model = state.describe(problem, penalty, state.bound_excess(penalty, state.full_gradient()))
             excess = state.find_minimum(penalty)
             if excess is not None:

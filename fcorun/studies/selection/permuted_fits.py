@@ -13,9 +13,11 @@ from fcorun.experiment.build import build_problem
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import LinearModel, is_linear_model
 from fcorun.methods.problem.path_solver import PathRows, WeightedPenalty, has_path_solver, solve_rows
+from fcorun.methods.problem.problem import Problem
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.results.models.coefficients import nonzero_limits
 from fcorun.studies.selection.fitting import PathFit
+from fcorun.studies.selection.path import RegularizationPath
 from fcorun.studies.selection.select_stable import find_support
 from fcorun.studies.selection.selection_result import ALL_ROWS
 from fcorun.studies.selection.study import Study
@@ -116,7 +118,7 @@ class DirectFits:
 
     @staticmethod
     def applies_to(study: Study) -> bool:
-        """Return whether the path solver fits this algorithm, objective and psi."""
+        """Return whether the path solver fits this algorithm and objective, and may certify its fits with this psi."""
         experiment = study.experiment
         algo = experiment.algo
         if not isinstance(algo, Baseline) or algo.picks_client or experiment.reg.per_client:
@@ -124,25 +126,27 @@ class DirectFits:
         with jax.enable_x64(True):
             problem = build_problem(experiment, study.data)
             batch = gather_rows(study.data, experiment.settings.client_weighting)
-            return not experiment.objective.has_client_losses and has_path_solver(problem, batch)
+            if experiment.objective.has_client_losses or not has_path_solver(problem, batch):
+                return False
+        has_intercept = "bias" in problem.shapes
+        penalties = _list_penalties(problem, study.path, batch.x.shape[1])
+        return all(penalty.can_be_certified(has_intercept) for penalty in penalties)
 
     def fit(self, study: Study, number: int, y: Shaped[np.ndarray, " N"]) -> PathOutputs:
         """Return the fits of permutation ``number``, with targets ``y``, to the path and the folds of ``study``."""
-        path = study.path
         folds = self.folds if study.subsets is self.subsets else self._prepare_folds(study)
-        objective, reg = self.problem.objective, self.problem.regularizer
+        objective = self.problem.objective
         assert isinstance(objective, LinearModel)
         d = len(self.limits)
         has_intercept = "bias" in self.problem.shapes
-        problems = [replace(self.problem, regularizer=reg.with_value(path.param_name, v)) for v in path.values]
-        penalties = [WeightedPenalty.of_problem(problem, d) for problem in problems]
-        outputs = np.empty((len(problems), len(y)))
-        support = np.empty(len(problems))
+        penalties = _list_penalties(self.problem, study.path, d)
+        outputs = np.empty((len(penalties), len(y)))
+        support = np.empty(len(penalties))
         y = y.astype(self.target_type)
         for name, fold in folds.items():
             rows = fold.rows._replace(y=y[fold.train])
             points = list(solve_rows(objective, rows, has_intercept, penalties, TOLERANCE))
-            if len(points) < len(problems) or not all(point.certified for point in points):
+            if len(points) < len(penalties) or not all(point.certified for point in points):
                 return self.others.fit(study, number, y)
             theta = np.stack([point.theta for point in points])
             if name == ALL_ROWS:
@@ -150,3 +154,10 @@ class DirectFits:
             else:
                 outputs[:, fold.held_out] = theta @ fold.x
         return PathOutputs(outputs, support)
+
+
+def _list_penalties(problem: Problem, path: RegularizationPath, n_features: int) -> list[WeightedPenalty]:
+    """Return the penalty of each value of a path."""
+    reg = problem.regularizer
+    problems = [replace(problem, regularizer=reg.with_value(path.param_name, value)) for value in path.values]
+    return [WeightedPenalty.of_problem(of_value, n_features) for of_value in problems]

@@ -13,6 +13,7 @@ from helpers import composed, fails
 
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
+from fcorun.methods.problem.path_solver import MAX_WORKING, WeightedPenalty
 from fcorun.reports.page.studies import selection_blocks
 from fcorun.studies.selection import permute
 from fcorun.studies.selection.permutation import Exchanges, PermutationOptions, compute_p_values, describe_test
@@ -74,6 +75,22 @@ def test_any_algorithm_has_the_numbers_of_the_path_solver():
         assert direct.support.tolist() == general.support.tolist()
         assert direct.support[0] == 0  # where the path begins
     assert path.values[0] != planned.study.path.values[0]
+
+
+@pytest.mark.parametrize(("overrides", "is_direct"), [
+    (("reg=none",), False), (("reg=l1", "reg.strength=0.1"), True), (("reg=l1", "reg.strength=0"), False),
+    (("reg=l1", "reg.strength=0.1", "reg.factors={p: 0}"), False), (("reg=l2", "reg.strength=0.1"), True)])  # fmt: skip
+def test_permutations_that_cannot_be_certified_run_the_algorithm_and_say_for_how_long(overrides, is_direct):
+    lines = []
+    plan(*overrides, n=1).run(lines.append)
+    assert any("algo=centralized is run for each permutation: about" in line for line in lines) != is_direct
+
+
+def test_ridge_of_more_features_than_the_path_solver_takes_cannot_be_certified():
+    for n_features, certified in ((MAX_WORKING - 1, True), (MAX_WORKING, False)):
+        l1 = np.zeros(n_features + 1)
+        ridge = np.append(np.ones(n_features), 0.0)
+        assert WeightedPenalty(l1, ridge).can_be_certified(has_intercept=True) == certified
 
 
 def test_all_exchanges_of_a_small_client_are_equally_likely():
