@@ -154,7 +154,7 @@ def selection_blocks(folder: Path) -> list[str]:
     return [
         elements.embed_picture(folder / "selection.png", caption),
         *nested_blocks,
-        *_describe_permutation_test(folder, str(about.get("question") or "")),
+        *_describe_permutation_tests(folder, str(about.get("question") or "")),
         elements.bullet_list([str(line) for line in about.get("warnings", ())]),
         elements.collapsible(
             "The held-out scores as a table (curve.csv)", csv_table(read_table(SELECTION_CURVE, folder))
@@ -162,11 +162,12 @@ def selection_blocks(folder: Path) -> list[str]:
     ]
 
 
-def _describe_permutation_test(folder: Path, question: str) -> list[str]:
-    """Return a paragraph on the permutation test of the same experiment and rows as a selection.
+def _describe_permutation_tests(folder: Path, question: str) -> list[str]:
+    """Return a line on each permutation test of the same experiment and rows as a selection, with its warnings.
 
-    The test is looked for in and beside the folder of the selection, and where ``fcorun permute`` writes by default.
-    An empty ``question`` has no test: none for a selection that cannot have one, or of an earlier version.
+    The tests are looked for in and beside the folder of the selection, and where ``fcorun permute`` writes by default.
+    They may differ in n, in their folds, and in whether the strength was given. An empty ``question`` has no test: none
+    for a selection that cannot have one, or of an earlier version.
     """
     if not question:
         return []
@@ -176,17 +177,18 @@ def _describe_permutation_test(folder: Path, question: str) -> list[str]:
         *folder.resolve().parent.glob(f"*/{name}"),
         *Path("outputs").glob(f"*/*/{name}"),
     ]
-    for test_folder in dict.fromkeys(path.resolve().parent for path in found):
+    lines = []
+    for test_folder in sorted({path.resolve().parent for path in found}):
         try:
             about = PERMUTATION.read(test_folder)
         except UserError:  # somebody else's damaged file
             continue
         if about.get("question") == question and about.get("statement"):
-            *results, strength = map(str, about["statement"])
-            text = (
-                f"Test against chance, {int(about.get('n') or 0):,} permutations of the targets ({test_folder.name}): "
-            )
-            return [elements.paragraph(f"{text}{'; '.join(results)}. The strength: {strength}.")]
+            sentences = "; ".join(map(str, [*about["statement"], *about.get("warnings", ())]))
+            n = int(about.get("n") or 0)
+            lines.append(f"Test against chance, {n:,} permutations of the targets ({test_folder.name}): {sentences}.")
+    if lines:
+        return [elements.bullet_list(lines)]
     return [elements.paragraph("No permutation test of these rows and keys was found, in or beside this folder or in "
                                "outputs. fcorun permute, with the keys of this selection that say its data, algorithm "
                                "and penalty, tests whether there is anything to predict.")]  # fmt: skip

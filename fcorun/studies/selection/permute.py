@@ -68,7 +68,7 @@ class PermutationResult:
 
     Attributes:
         table: the statistics, (1 + n, S); row 0 is observed.
-        statement: a sentence for each statistic, and one on the strength.
+        statement: a sentence for each statistic, and those of the plan on the folds, the strength and the rows.
     """
 
     study: Study
@@ -142,7 +142,7 @@ class PermutationPlan:
         moves_folds: whether rows exchange their folds with their targets, since the folds have the classes evenly: the
             features then tell nothing of both together.
         n: the number of permutations.
-        sentences: on the strength of psi, and on the rows that exchange their targets.
+        sentences: on the folds, the strength of psi, and the rows that exchange their targets.
         warnings: a sentence each.
         rescales: whether each permutation has a path of its own, from the strength at which 0 is optimal for it.
         messages: lines to print before it begins.
@@ -374,7 +374,7 @@ def plan_permutations(
         fold=fold,
         moves_folds=moves_folds,
         n=options.n,
-        sentences=[strength, *exchanges.describe()],
+        sentences=[f"scores are means over {n_folds} folds by {by}", strength, *exchanges.describe()],
         warnings=warnings,
         rescales=chooses and options.range is None,
         messages=describe_study(study, f"{n_folds} folds", by, "take no part", notes, strength=fixed),

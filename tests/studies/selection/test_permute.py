@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -295,6 +296,26 @@ def test_the_page_of_a_selection_names_its_own_test_and_no_other():
     assert "No permutation test of these rows and keys was found" in "".join(selection_blocks(Path("sel")))
     Path("outputs/rows/permute-1/permutation.json").write_text(json.dumps(content | {"question": "own"}))
     blocks = "".join(selection_blocks(Path("sel")))
-    assert "20 permutations of the targets (permute-1): R2 0.5; p = 0.0476. The strength: strength=0.1 is" in blocks
+    assert "20 permutations of the targets (permute-1): R2 0.5; p = 0.0476; strength=0.1 is" in blocks
     Path("sel/selection.json").write_text(json.dumps({"metric": "val_loss"}))
     assert "ermutation" not in "".join(selection_blocks(Path("sel")))  # an earlier version, or no such test
+
+
+def test_the_page_of_a_selection_tells_of_each_of_its_tests_all_that_they_say():
+    """Tests of few permutations, or of a given strength, do not stand in place of others."""
+    sizes = [2, 2, 3, 5]
+    write_rows(SCORE, g=np.concatenate([np.repeat([f"{site}{i}" for i in range(4)], sizes) for site in "abc"]))
+    keys = ("reg=l1", "data.group=g", "data.fold=null")
+    for name, test in {
+        "few": plan(*keys, "reg.strength=0.1", n=9, folds=2),
+        "chosen": plan(*keys, keeps_strength=False, n=2, folds=3, points=2),
+    }.items():
+        replace(test, study=replace(test.study, folder=Path(name))).run()
+    Path("sel").mkdir()
+    Path("sel/selection.json").write_text(json.dumps({"metric": "val_loss", "question": test.study.question}))
+    chosen, few = re.findall("<li>(Test against chance.*?)</li>", "".join(selection_blocks(Path("sel"))))
+    assert chosen.startswith("Test against chance, 2 permutations of the targets (chosen): R\N{SUPERSCRIPT TWO} ")
+    assert "scores are means over 3 folds by rows; each permutation chose its strength anew, among 2" in chosen
+    assert few.startswith("Test against chance, 9 permutations of the targets (few): R\N{SUPERSCRIPT TWO} ")
+    assert "scores are means over 2 folds by rows; strength=0.1 is that of the command; 12 of 36 rows exchange" in few
+    assert "the targets have 8 different arrangements only" in few
