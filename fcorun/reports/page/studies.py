@@ -236,14 +236,15 @@ def _add_permutations(page: elements.Page, folder: Path, name: str) -> list[str]
     if "statement" not in about:
         return _describe_unfinished(about)
     statement = list(map(str, about["statement"]))
+    warnings = list(map(str, about.get("warnings", ())))
     caption = f"Each score of {about.get('n')} permutations of the targets, and of the targets as they are (the line)."
     page.add_section(
         f"permutation-{len(page.sections)}",
         f"Permutation test {name}",
-        elements.bullet_list([*statement, *map(str, about.get("warnings", ()))]),
+        elements.bullet_list([*statement, *warnings]),
         elements.embed_picture(folder / "permutation.png", caption),
     )
-    return [f"{about.get('label', name)}: {statement[0]}"]
+    return [f"{about.get('label', name)}: {'; '.join([statement[0], *warnings])}"]
 
 
 def _describe_unfinished(about: dict[str, Any]) -> list[str]:

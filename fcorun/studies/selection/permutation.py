@@ -24,6 +24,7 @@ from fcorun.results.model_outputs import compute_losses
 from fcorun.results.models.predictions import describe_output
 from fcorun.results.scores.score import Score, scores_of_task
 from fcorun.results.scores.weighted_rows import WeightedRows
+from fcorun.studies.selection.folds import describe_majority
 
 SUPPORT = "support"  # the number of features with a coefficient
 _ROUNDING = 1e-12  # between equal means of scores
@@ -150,6 +151,18 @@ class FoldScores:
     def labels(self) -> list[str]:
         """The names of the statistics in a sentence."""
         return [*(score.label for score in self.scores), *(["features with a coefficient"] if self.has_support else [])]
+
+    def describe_test(self, table: Float[np.ndarray, "1+n S"]) -> list[str]:
+        """Return a sentence for each statistic, those of ``table``.
+
+        Where most rows are of one class, scores that a threshold decides, as accuracy, come after the other scores.
+        """
+        sentences = list(describe_test(self.labels, table))
+        if not describe_majority(self.data):
+            return sentences
+        misleads = [score.needs_threshold for score in self.scores]
+        order = sorted(range(len(misleads)), key=misleads.__getitem__)
+        return [*(sentences[i] for i in order), *sentences[len(order) :]]
 
     def choose(self, y: Shaped[np.ndarray, " N"], outputs: Float[np.ndarray, "P N *classes"]) -> int | None:
         """Return the position on the path with the least mean loss of the rows out of fold; None if none is finite."""

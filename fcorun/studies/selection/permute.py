@@ -43,7 +43,6 @@ from fcorun.studies.selection.permutation import (
     FoldScores,
     PermutationOptions,
     compute_p_values,
-    describe_test,
 )
 from fcorun.studies.selection.permuted_fits import DirectFits, PathFits
 from fcorun.studies.selection.selection_result import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
@@ -192,7 +191,7 @@ class PermutationPlan:
                 if n_undefined := int(np.isnan(values[1:]).sum()):
                     warnings.append(f"{name} of {n_undefined} permutations is not defined in any fold: they count as "
                                     "at least as good")  # fmt: skip
-            statement = [*describe_test(self.scores.labels, table), *self.sentences]
+            statement = [*self.scores.describe_test(table), *self.sentences]
             result = PermutationResult(self.study, self.scores, table, statement, warnings)
             result.write_files(time.perf_counter() - began)
         return result

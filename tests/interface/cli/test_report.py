@@ -110,11 +110,12 @@ def test_a_selection_and_a_stability_selection_are_shown(report):
 def test_a_permutation_test_is_shown(report):
     Path("tested").mkdir()
     statement = ["accuracy 0.9; permuted 0.5 (95 % within 0.4 to 0.6); p = 0.01", "strength=0.1 is that of the command"]
-    about = {"label": "permute algo=centralized", "status": "done", "n": 99, "statement": statement, "warnings": []}
+    about = {"label": "permute algo=centralized", "status": "done", "n": 99, "statement": statement}
+    about["warnings"] = ["accuracy misleads here"]
     Path("tested/permutation.json").write_text(json.dumps(about))
     Path("tested/permutation.png").write_bytes(b"\x89PNG")
     text = report("tested")
-    assert "permute algo=centralized: accuracy 0.9; permuted 0.5 (95 % within 0.4 to 0.6); p = 0.01" in text
+    assert f"permute algo=centralized: {statement[0]}; accuracy misleads here" in text
     assert "<li>strength=0.1 is that of the command" in text
     assert "Each score of 99 permutations of the targets, and of the targets as they are (the line)." in text
 

@@ -210,10 +210,13 @@ def test_few_arrangements_are_said():
     assert not plan("reg=none", "data.group=g", "data.fold=null", folds=2, n=7).warnings
 
 
-def test_accuracy_of_a_rare_class_is_said_to_mislead():
+def test_accuracy_of_a_rare_class_is_said_to_mislead_and_is_not_told_first():
     write_rows(np.where(np.arange(36) % 5 == 0, "yes", "no"))
     planned = plan("data.task=binary", "reg=l1", "reg.strength=0.1")
     assert planned.warnings == ["accuracy misleads here: predicting 'no' for every row has 0.7778"]
+    assert planned.scores.names == ["accuracy", "auc", "support"]  # those of the columns that files keep
+    told = planned.scores.describe_test(np.array([[0.7, 0.6, 4.0], [0.8, 0.5, 3.0]]))
+    assert [sentence.split(";")[0] for sentence in told] == ["AUC 0.6", "accuracy 0.7", "features with a coefficient 4"]
 
 
 def test_a_permutation_without_a_finite_fit_counts_against_the_observed_targets(monkeypatch):
