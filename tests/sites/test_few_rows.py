@@ -23,6 +23,7 @@ from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.server.trial import mask_sites
+from fcorun.sites.site.request_checks import FewRowsRule
 from fcorun.sites.site.site import Site
 from fcorun.sites.tables.fold_rules import draw_row_folds
 from fcorun.sites.transport.connections import InProcessConnections
@@ -133,7 +134,7 @@ def test_a_client_of_one_value_does_not_hide_few_rows_of_another(message, option
     if message == "round":  # a sum over both wards, of which no message tells the parts
         run(plan_of(*steps, "data.standardize=none", target="ill"), message, far)
     plan = plan_of(*steps, "data.standardize=none", option, target="ill")
-    with fails("site 'a'", f"few rows of this site outweigh all others in '{message}'"):
+    with fails("site 'a'", f"few training rows of this site outweigh all others in '{message}'"):
         run(plan, message, far)
 
 
@@ -146,7 +147,7 @@ def test_the_rows_that_a_fold_leaves_out_are_looked_at_too():
     for k in range(3):  # two rows of each fold, and so four of the other folds, differ in x and z
         rows.loc[np.flatnonzero(fold == k)[:2], "z"] += [1.0, -1.0]
     rows.to_csv("a.csv", index=False)
-    with fails("site 'a'", "few rows of this site outweigh all others"):
+    with fails("site 'a'", "few training rows of this site outweigh all others"):
         run(plan, "round", APART)
 
 
@@ -199,6 +200,26 @@ def test_the_effective_number_is_that_of_equal_shares():
     np.testing.assert_allclose(effective_numbers(halves, np.array([1.0, 3.0]))[0], 16**2 / (4 + 4 * 9))
     huge = jnp.array([[1e30, 1e30], [1e-30, 1e-30]], jnp.float32)
     np.testing.assert_allclose(effective_numbers(sum_shares(huge)[None]), [2, 2], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("split", "words"),
+    [
+        (
+            "train",
+            ("few training rows", "like fewer than 3 equal rows, policy.min_cell of", "batch_size=null"),
+        ),
+        (
+            "val",
+            ("few validation rows", "fewer than 2 equal rows, half of policy.min_cell", "(data.validation=0)"),
+        ),
+        ("test", ("few test rows", "like fewer than 2 equal rows", "hold out more rows or none (data.test=0)")),
+    ],
+)
+def test_a_refusal_names_the_rows_of_its_split_the_limit_and_a_cure_for_them(split, words):
+    rule = FewRowsRule(3) if split == "train" else FewRowsRule(3).of_losses
+    with fails(*words):
+        rule.check("evaluate", sum_shares(jnp.array([[1.0, 0.0], [1.0, 0.0]]))[None], split=split)
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e200])

@@ -139,7 +139,7 @@ def test_two_rows_that_outweigh_the_others_in_a_fit_of_a_client_are_not_sent(tmp
     noise[[0, 1, 40, 41]] = [100, -100, 100, -100]
     write_site(cost=(frame["age"] + noise).round(3))
     plan = plan_of(*META)
-    with fails("few rows of this site outweigh all others in 'round'"):
+    with fails("few training rows of this site outweigh all others in 'round'"):
         try_plan(plan, {"clinic": open_clinic(plan, min_cell=5)}, tmp_path / "meta")
     plan = plan_of("algo=gram", *META[1:])
     try_plan(plan, {"clinic": open_clinic(plan, min_cell=5)}, tmp_path / "gram")  # the sum of both wards

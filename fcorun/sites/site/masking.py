@@ -305,7 +305,7 @@ def describe_refusal(message: str) -> str:
     """Return the sentence for the server of a site that cannot mask its numbers for a message."""
     return (f"this site does not mask its numbers for '{message}': one is beyond the bound of the plan or not finite, "
             "or few rows outweigh all others; plan data.standardize=pooled, smaller step sizes, a larger strength, "
-            f"or a larger --bound {message}=NUMBER")  # fmt: skip
+            f"more held-out rows or none, or a larger --bound {message}=NUMBER")  # fmt: skip
 
 
 def _replace_by_noise(answer: Message, reason: str) -> Message:

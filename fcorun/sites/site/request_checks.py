@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError
+from fcorun.base.records.record import TRAIN
 from fcorun.engine.remote.programs import ShareSums, effective_numbers
 from fcorun.sites.plan.messages.fold_messages import Subset
 from fcorun.sites.plan.messages.run_messages import RoundMessage
@@ -21,6 +22,7 @@ from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message
 
 MAX_WITHHELD = 50  # rounds of a run, or of the runs on a subset, in which a site withholds its upload
+_ROWS = {TRAIN: "training", "val": "validation", "validation": "validation", "test": "test"}  # of splits, in words
 _MAX_CLIENT_ROWS, _MAX_ROWS = 10**7, 10**9  # a site has memory for as many draws as the largest client has rows
 
 
@@ -39,11 +41,13 @@ class FewRowsRule:
         has_curvature: whether each loss has a positive second derivative, and not in a band alone.
         by_client: whether the rule holds for the rows of each client, too, where answers tell clients apart: those of
             another client, whose part is known, would hide that few rows outweigh the others.
+        bound: the least number in words, by the option of the policy from which it follows.
     """
 
     min_cell: int
     has_curvature: bool = True
     by_client: bool = False
+    bound: str = "policy.min_cell"
 
     @property
     def of_losses(self) -> "FewRowsRule":
@@ -52,7 +56,8 @@ class FewRowsRule:
         Such a sum has no features, by which a gradient is the direction of a row. A dozen held-out rows of an honest
         study outweigh each other where a method goes too far.
         """
-        return replace(self, min_cell=(self.min_cell + 1) // 2, has_curvature=False)
+        least = (self.min_cell + 1) // 2
+        return replace(self, min_cell=least, has_curvature=False, bound="half of policy.min_cell")
 
     def find(self, sums: ShareSums, weights: np.ndarray | float = 1.0) -> np.ndarray:
         """Return in which of G runs few rows outweigh all others, (G,).
@@ -72,21 +77,26 @@ class FewRowsRule:
         counted = numbers if self.has_curvature else numbers[..., :1]
         return counted.min(axis=-1) < self.min_cell
 
-    def check(self, message: str, sums: ShareSums, weights: np.ndarray | float = 1.0) -> None:
+    def check(self, message: str, sums: ShareSums, weights: np.ndarray | float = 1.0, *, split: str = TRAIN) -> None:
         """Raise FewRowsError where few rows of a site outweigh all others at a model of one of G runs.
 
-        The other arguments are those of ``find``.
+        The rows are those of a split. The other arguments are those of ``find``.
         """
         if self.find(sums, weights).any():
-            raise refuse(message)
+            raise self.refuse(message, split)
 
-
-def refuse(message: str) -> FewRowsError:
-    """Return the refusal of a message at a model at which few rows outweigh all others."""
-    withheld = f"at the model that the server sent, few rows of this site outweigh all others in '{message}'"
-    cause = "a model that separates the classes, an extreme value, or small batches do that"
-    return FewRowsError(f"{withheld}, fewer than policy.min_cell allows: {cause}: plan a larger strength, fewer "
-                        "features or batch_size=null, or leave the site out")  # fmt: skip
+    def refuse(self, message: str, split: str = TRAIN) -> FewRowsError:
+        """Return the refusal of a message at a model at which few rows of a split outweigh all others."""
+        rows = _ROWS[split]
+        if split == TRAIN:
+            cause = "a model that separates the classes, an extreme value, or small batches do that"
+            cure = "plan a larger strength, fewer features or batch_size=null"
+        else:
+            cause = "a model that separates the classes, an extreme value, or few held-out rows do that"
+            cure = f"hold out more rows or none (data.{rows}=0), plan a larger strength or fewer features"
+        return FewRowsError(f"at the model that the server sent, few {rows} rows of this site outweigh all others in "
+                            f"'{message}', like fewer than {self.min_cell} equal rows, {self.bound} of this site: "
+                            f"{cause}: {cure}, or leave the site out")  # fmt: skip
 
 
 @dataclass
@@ -141,12 +151,15 @@ class RequestCounts:
             raise UserError(f"the server asked for '{name}' more often than the plan says, {limit} times in a run")
         self.counts[key] += 1
 
-    def count_withheld(self) -> None:
-        """Count an answer that withholds an upload. Raises FewRowsError if that was too often in the present runs."""
+    def count_withheld(self, rule: FewRowsRule) -> None:
+        """Count an answer that withholds an upload, by a rule on few rows.
+
+        Raises FewRowsError if that was too often in the present runs.
+        """
         key = f"withheld of {self.subset}"
         self.counts[key] += 1
         if self.counts[key] > MAX_WITHHELD:
-            raise refuse(RoundMessage.name)
+            raise rule.refuse(RoundMessage.name)
 
 
 def check_clients(request: Message, table: SiteTable) -> list[str]:

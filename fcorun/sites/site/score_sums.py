@@ -112,7 +112,8 @@ class ScoreSums:
                 shares.append(jnp.stack([errors, errors]))  # of squares, whatever the objective
             n_clients = len(predictions.client_groups[0])
             for of_rows in shares:
-                rule.check(message, sum_shares_by_client(of_rows, client, n_clients)[None])
+                sums = sum_shares_by_client(of_rows, client, n_clients)[None]
+                rule.check(message, sums, split=predictions.split)
 
     @cached_property
     def _sets(self) -> dict[str, Predictions]:

@@ -28,7 +28,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import PyTree
 from fcorun.methods.problem.problem import Batch
 from fcorun.sites.plan.messages.run_messages import Evaluate, RoundMessage
-from fcorun.sites.site.request_checks import FewRowsRule, refuse
+from fcorun.sites.site.request_checks import FewRowsRule
 
 Answer = Callable[..., Any]
 Arrays = dict[str, np.ndarray]
@@ -240,7 +240,7 @@ class SiteBatch:
             few = few | self.rule.find(shares[1])
         if few.any():
             if number == 0 or not federation.algorithm.backtracks:
-                raise refuse(RoundMessage.name)
+                raise self.rule.refuse(RoundMessage.name)
             self.withholds = True
             for name, values in leaves.items():
                 withheld = np.where(few.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values)
@@ -265,14 +265,15 @@ class SiteBatch:
         sums, shares = self._programs.solution_sums(*arguments)
         for split, of_split in shares.items():
             rule = self.rule if split == TRAIN else self.rule.of_losses
-            rule.check(Evaluate.name, of_split)
+            rule.check(Evaluate.name, of_split, split=split)
         if self.federation.algorithm.has_personal_models:
             broadcast = self._read_broadcast(of_broadcast)
             if len(self.rows):
                 arguments = (self._numbers, broadcast, self.clients, rows.x, rows.y, extra)
                 sums[PERSONAL], shares = self._personal_program(*arguments)
                 for split, of_split in shares.items():
-                    self.rule.of_losses.check(Evaluate.name, of_split, self._personal_models.weights[split])
+                    weights = self._personal_models.weights[split]
+                    self.rule.of_losses.check(Evaluate.name, of_split, weights, split=split)
         elif of_broadcast:
             raise ValueError("a broadcast that the algorithm does not use")
         return jax.tree.map(np.asarray, sums)

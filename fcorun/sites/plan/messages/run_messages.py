@@ -154,7 +154,7 @@ class RoundMessage(MessageKind):
         site.forget_requests(Stage.EVALUATIONS)  # of models before the round
         about = {}
         if site.batch.withholds:
-            site.counts.count_withheld()
+            site.counts.count_withheld(site.few_rows_rule)
             about = {WITHHELD: ""}
         arrays = mean | {"work": work}
         if not site.plan.is_masked and not isinstance(site.experiment.uplink, Identity):
