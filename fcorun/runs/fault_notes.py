@@ -6,7 +6,8 @@ import numpy as np
 
 from fcorun.base.cohorts import read_participation
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.experiment.build import build_schedule
+from fcorun.engine.schedule import Schedule
+from fcorun.experiment.build import build_schedule, connect_clients
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Algorithm
 
@@ -15,7 +16,7 @@ def describe_faults(experiment: PreparedExperiment, data: FederatedData, rounds:
     """Return a sentence on the faults of a run of so many rounds, and a section of summary.json; empty without faults.
 
     The sentence says how many clients lied or had wrong targets, whether the rule of ``aggregate`` bears so many of a
-    round, and which share of the cohorts' clients dropped out.
+    round, and so much of a receiver's weight, and which share of the cohorts' clients dropped out.
     """
     faults = experiment.faults
     if not faults.acts:
@@ -29,6 +30,7 @@ def describe_faults(experiment: PreparedExperiment, data: FederatedData, rounds:
         borne = experiment.aggregate.count_tolerated(schedule.cohort_size)
         if n_liars > borne and experiment.topology.edge_rounds is None:
             parts.append(f"aggregate={experiment.names['aggregate']} bears {borne} of {schedule.cohort_size} uploads")
+        parts.extend(_describe_heavy_liars(experiment, data, schedule))
     if faults.drops_out:
         dropped = []
         for number in range(rounds):
@@ -52,3 +54,26 @@ def describe_participation(experiment: PreparedExperiment, data: FederatedData, 
     if counts.count(0):
         sentence += f", in {counts.count(0)} of {rounds} rounds none did, and the server stayed as it was"
     return sentence
+
+
+def _describe_heavy_liars(experiment: PreparedExperiment, data: FederatedData, schedule: Schedule) -> list[str]:
+    """Return a clause if a receiver's liars have more weight than the rule bears, whatever their number; else none.
+
+    Of rules that count uploads as wholes the weight of each client is 1.
+    """
+    rule, is_liar = experiment.aggregate, schedule.liar_ranks < experiment.faults.count_liars(data.n_clients)
+    if not rule.count_tolerated(data.n_clients):
+        return []
+    weights = schedule.averaging_weights if rule.divides_weights else np.ones(data.n_clients)
+    receiver_of = experiment.topology.find_receivers(connect_clients(experiment, data), data.n_clients)
+    largest_share = 0.0
+    for receiver in range(receiver_of.max() + 1):
+        is_here = receiver_of == receiver
+        share = weights[is_here & is_liar].sum() / max(weights[is_here].sum(), np.finfo(float).tiny)
+        n_uploads = min(schedule.cohort_size, is_here.sum())
+        if share > rule.find_tolerated_share(n_uploads) + 1e-9:
+            largest_share = max(largest_share, share)
+    if not largest_share:
+        return []
+    return [f"liars have {100 * largest_share:.3g} % of the weight of a receiver's clients, more than "
+            f"aggregate={experiment.names['aggregate']} bears"]  # fmt: skip

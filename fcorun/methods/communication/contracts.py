@@ -318,6 +318,10 @@ class Topology(PluginBase, ABC):
         """
         return None
 
+    def find_receivers(self, links: Links, n_clients: int) -> np.ndarray:
+        """Return the number of the receiver of each client's uploads, (M,): 0 by default, the server."""
+        return np.zeros(n_clients, int)
+
     def traits_of_messages(self, traits: Traits) -> Traits:
         """Return the traits of an algorithm with the meaning of what passes the uplink: by default its uploads."""
         return traits

@@ -112,6 +112,9 @@ class Tree(Topology):
     def count_listeners(self, links):
         return np.bincount(links)
 
+    def find_receivers(self, links, n_clients):
+        return links
+
     def run_round(self, parts, state):
         """Compute the rounds of the edges with their clients, and the root's mean; edges' work is the server's."""
         algorithm = parts.algorithm

@@ -256,6 +256,26 @@ def test_identities():
     assert identity("algo=fedavg", "faults=sign_flip") != identity("algo=fedavg")
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("aggregate=coordinate_median",), "66.7 % of the weight"),  # 20 rows of 30
+        (("aggregate=trimmed_mean", "aggregate.trim=0.4"), "66.7 % of the weight"),
+        (("aggregate=coordinate_median", "client_weighting=uniform"), ""),
+        (("aggregate=coordinate_median", "topology=tree", "topology.map=[0,0,0,1,1,1]"), "83.3 % of the weight"),
+        (("aggregate=mean",), "aggregate=mean bears 0 of 6 uploads"),
+    ],
+)
+def test_a_record_says_that_liars_outweigh_a_rule(options, sentence, tmp_path):
+    config = ragged(tmp_path, *FEDAVG, *options, "clients_per_round=null", "faults=sign_flip", "faults.liars=[0]",
+                    sizes=(20, 2, 2, 2, 2, 2))  # fmt: skip
+    experiment = prepare(config)
+    note, _ = describe_faults(experiment, load_data(experiment), 1)
+    assert note.startswith("1 of 6 clients lied (faults=sign_flip)")
+    assert sentence in note
+    assert ("bears" in note) == bool(sentence)
+
+
 @pytest.mark.slow
 def test_dropouts_and_liars_of_a_grid_are_one_program(tmp_path):
     """Runs of a grid have the solutions and the bytes of single runs."""
