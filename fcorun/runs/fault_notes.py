@@ -31,13 +31,13 @@ def describe_faults(experiment: PreparedExperiment, data: FederatedData, rounds:
         if n_liars > borne and experiment.topology.edge_rounds is None:
             parts.append(f"aggregate={experiment.names['aggregate']} bears {borne} of {schedule.cohort_size} uploads")
         parts.extend(_describe_heavy_liars(experiment, data, schedule))
-    if faults.drops_out:
+    if faults.drops_out and rounds:
         dropped = []
         for number in range(rounds):
             cohort = schedule.draw_cohort(number)
             present = schedule.draw_present(np.array([number]), cohort[None], faults.dropout_threshold)
             dropped.append(1 - present.mean())
-        content |= {"dropped": float(np.mean(dropped or 0.0)), "empty_rounds": dropped.count(1.0)}
+        content |= {"dropped": float(np.mean(dropped)), "empty_rounds": dropped.count(1.0)}
         parts.append(f"{100 * content['dropped']:.3g} % of the clients of a round dropped out")
         if content["empty_rounds"]:
             parts.append(f"in {content['empty_rounds']} of {rounds} rounds all did, and the server stayed as it was")

@@ -204,7 +204,9 @@ def finish_run(
         files = {**files, LASSO_METRICS_FILE: csv_text(job.rows), **relaxed.files}
         job.rows = [relaxed.row]
         job.add_reason(relaxed.sentence)
-    rounds_done = int(job.rows[-1]["round"]) if job.rows else 0
+    rounds_done = job.divergence_round  # after the last evaluation
+    if job.rows and not rounds_done:
+        rounds_done = int(job.rows[-1]["round"])
     faults, fault_section = describe_faults(job.experiment, data, rounds_done)
     job.add_reason(describe_participation(job.experiment, data, rounds_done))
     status, reason = _find_status(job, faults)

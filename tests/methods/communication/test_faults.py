@@ -276,6 +276,24 @@ def test_a_record_says_that_liars_outweigh_a_rule(options, sentence, tmp_path):
     assert ("bears" in note) == bool(sentence)
 
 
+def test_a_diverged_run_says_who_dropped_out_up_to_its_divergence(tmp_path):
+    """Client 0 misses the first of the rounds up to the divergence, before any evaluation but that of round 0."""
+    trace = write_trace(tmp_path, (1, 0))
+    config = small(*EXACT, "algo.client_lr=1e200", "eval_every=4", "faults=dropout", trace)
+    record = run(config, tmp_path / "run")
+    diverged = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert diverged["status"] == "diverged"
+    assert record.rows[-1]["round"] == 0
+    assert record.summary["faults"]["dropped"] == pytest.approx(1 / 6 / diverged["round"])
+    assert f"{100 / 6 / diverged['round']:.3g} % of the clients of a round dropped out" in diverged["reason"]
+
+
+def test_a_run_of_no_round_says_nothing_of_dropouts(tmp_path):
+    record = run(small(*FEDAVG, "rounds=0", "faults=dropout"), tmp_path / "run")
+    assert record.summary["faults"] == {"liars": 0}
+    assert "dropped out" not in json.loads((tmp_path / "run" / "status.json").read_text())["reason"]
+
+
 @pytest.mark.slow
 def test_dropouts_and_liars_of_a_grid_are_one_program(tmp_path):
     """Runs of a grid have the solutions and the bytes of single runs."""
