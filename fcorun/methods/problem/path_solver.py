@@ -98,7 +98,7 @@ class WeightedPenalty(NamedTuple):
         """
         n_features = len(self.l1) - has_intercept
         acts_on_all = ((self.l1 > 0) | (self.ridge > 0))[:n_features].all()
-        return bool(acts_on_all) and np.count_nonzero(self.l1 == 0) <= MAX_WORKING
+        return bool(acts_on_all and np.count_nonzero(self.l1 == 0) <= MAX_WORKING)
 
 
 class PathPoint(NamedTuple):

@@ -212,7 +212,7 @@ class Study:
                 reg = reg.with_value(name, 1.0)
         digest = hashlib.sha256(experiment.with_resolved(reg=reg).identity.encode())
         for values in (train.x, train.y, train.known_client, train.relative_weight, train.group):
-            digest.update(b"-" if values is None else np.ravel(values))
+            digest.update(b"-" if values is None else np.ravel(values).data)
         return digest.hexdigest()
 
     @property
