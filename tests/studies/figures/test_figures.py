@@ -17,6 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from fcorun import UserError, load_records
 from fcorun.base.config import Settings
 from fcorun.base.metrics import CATALOGUE, Metric
+from fcorun.experiment.build import check_data, load_data
 from fcorun.experiment.configuration.compose import compose, packaged_config_dir
 from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
 from fcorun.experiment.prepare import prepare
@@ -60,6 +61,27 @@ def test_every_figure_is_well_formed(name):
     assert text.startswith("# @package _global_\n#")
     compose([f"+experiment={name}", *[o for o in figure.fast if "," not in o]])
     OverridesParser.create().parse_overrides(figure.fast)
+
+
+MADE_HERE = [name for name in figures() if "root" not in load_figure(name)[1]["data"]]  # others are downloaded
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MADE_HERE)
+def test_no_run_of_a_figure_is_refused(name, tmp_path, monkeypatch):
+    """Each run with the data of the first one fits them, so that none fails later for what a check knows before."""
+
+    def check_all(experiments):
+        first = experiments[0]
+        data = load_data(first)
+        for experiment in experiments:
+            if experiment.data == first.data:
+                check_data(experiment, data)
+        raise UserError("all runs are checked")
+
+    monkeypatch.chdir(tmp_path)
+    with fails("all runs are checked"):
+        run_sweep_command([f"experiment={name}"], check_all)
 
 
 @pytest.mark.slow
