@@ -20,6 +20,7 @@ from jax import lax
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.objective import LinearModel
 
+_NEAR_SHARE = 0.01  # of a sum of squared distances: rows with no more of it do not count
 _FEATURES_TOGETHER = 32  # along which the losses of clients are differentiated
 
 
@@ -93,7 +94,8 @@ class MomentSums(NamedTuple):
 class ValueCounts(NamedTuple):
     """Counts of the rows at two values of each feature. They add up to all rows if the feature has no other value.
 
-    Of a feature with more values, the lower one is that of most rows, at sites 0, and all others are the higher one.
+    Of a feature with more values, the lower one is that of most rows, and the rows far from it (``find_far_rows``) are
+    at the higher one; at sites, these are 0 and all others.
 
     Attributes:
         rows: the number of rows with a weight.
@@ -142,7 +144,7 @@ class RowSums(ABC):
     Attributes:
         loss_error: the largest error of a loss, 0 unless masks round it.
         hides_few: whether the counts of ``two_values`` leave out sites with few rows.
-        usual_value: the lower value in these counts of a feature that has more than two values, in words.
+        usual_place: the rows that these counts have at the higher value of a feature with more than two, in words.
     """
 
     @property
@@ -154,8 +156,8 @@ class RowSums(ABC):
         return False
 
     @property
-    def usual_value(self) -> str:
-        return "the most frequent one"
+    def usual_place(self) -> str:
+        return "far from the most frequent value"
 
     @abstractmethod
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
@@ -232,8 +234,8 @@ class PooledSums(RowSums):
     def _find_values(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return which features have two values (p,), the rows with a weight at each of these, (n, p), and targets.
 
-        The rows of other features are those at the most frequent value, and all others. The targets (n,) of times to
-        events are 1 for an event, else 0.
+        The rows of other features are those at the most frequent value, and those far from it. The targets (n,) of
+        times to events are 1 for an event, else 0.
         """
         has_weight = self.rows.weight > 0
         x = self.rows.x[has_weight]
@@ -248,8 +250,9 @@ class PooledSums(RowSums):
         has_two = (at_low | at_high).all(axis=0) & ~at_low.all(axis=0)
         for feature in np.flatnonzero(~has_two & (len(x) > 0)):
             values, counts = np.unique(x[:, feature], return_counts=True)
-            at_low[:, feature] = x[:, feature] == values[counts.argmax()]
-            at_high[:, feature] = ~at_low[:, feature]
+            distance = x[:, feature] - values[counts.argmax()]
+            at_low[:, feature] = distance == 0
+            at_high[:, feature] = find_far_rows(distance)
         return has_two, at_low, at_high, y
 
     def take(self, mask: np.ndarray) -> Self:
@@ -260,6 +263,23 @@ class PooledSums(RowSums):
 
     def restrict(self, parameter_numbers: np.ndarray) -> Self:
         return replace(self, rows=self.rows._replace(x=self.rows.x[:, parameter_numbers]))
+
+
+def find_far_rows(distances: np.ndarray) -> np.ndarray:
+    """Return the mask of the fewest rows that make up almost all of the sum of squared distances, (n,).
+
+    A score is a distance times a residual, so that the others hardly count: a filled gap near the usual value is no row
+    from which a coefficient follows.
+    """
+    sizes = np.abs(distances)
+    largest = sizes.max(initial=0.0)
+    if largest == 0:
+        return np.zeros(len(sizes), bool)
+    squares = (sizes / largest) ** 2  # which do not overflow
+    order = np.argsort(squares)
+    is_far = np.zeros(len(squares), bool)
+    is_far[order] = np.cumsum(squares[order]) > _NEAR_SHARE * squares.sum()
+    return is_far
 
 
 def sum_derivatives(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> DerivativeSums:

@@ -40,8 +40,8 @@ from fcorun.results.models.inference_problem import (
 )
 from fcorun.results.models.multiple_imputation import prepare_imputations
 
-# Rows, events and rows without an event, of an indicator with an interval, or off the most frequent value of another
-# feature, and clusters with such rows.
+# Rows, events and rows without an event, of an indicator with an interval, or far from the most frequent value of
+# another feature, and clusters with such rows.
 MIN_COUNT = 5
 _NO_CURVATURE = 1e-14  # of a feature that does not vary in any risk set, relative to its mean square: rounding
 
@@ -50,13 +50,13 @@ _NO_CURVATURE = 1e-14  # of a feature that does not vary in any risk set, relati
 class IndicatorCounts:
     """The rows and events of each feature that has two values, such as a level of a column of text.
 
-    Of a feature with more values, those off its usual value are counted: others tell nothing of its coefficient.
+    Of a feature with more values, those far from its usual value are counted: others tell nothing of its coefficient.
 
     Attributes:
         is_indicator: whether a feature has two values (d,).
         counts: the counts at the lower value, without the level, and at the higher one, with the level; of a feature
-            with more values, at the usual value and at all others.
-        usual_value: the usual value in words.
+            with more values, at the usual value and far from it, at sites at all others.
+        usual_place: the place of the rows that are counted of a feature with more values, in words.
         has_events: whether the target is events: of two classes, numbers of events, or times to events.
         has_two_classes: whether a target of two classes needs rows without an event, too.
         hides_few: whether a site's counts below its min_cell are 0 in these sums.
@@ -73,7 +73,7 @@ class IndicatorCounts:
     clusters: dict[str, ClusterCounts] = field(default_factory=dict)
     cluster_name: str = "group"
     n_clusters: int | None = None
-    usual_value: str = "the most frequent one"
+    usual_place: str = "far from the most frequent value"
 
     @property
     def rows(self) -> np.ndarray:
@@ -105,7 +105,7 @@ class IndicatorCounts:
         compared = [(feature, at_high, "")]
         has_events = self.has_events
         if not self.is_indicator[feature]:
-            compared = [(feature, at_high, f" with another value than {self.usual_value}")]
+            compared = [(feature, at_high, f" {self.usual_place}")]
             # other remarks are on the events of most rows
             has_events = has_events and bool(counts.at_high[feature] <= counts.at_low[feature])
         elif reference is None:
@@ -144,7 +144,7 @@ def count_indicators(
         hides_few=sums.hides_few,
         clusters=sums.count_clusters(),
         cluster_name=cluster_name,
-        usual_value=sums.usual_value,
+        usual_place=sums.usual_place,
     )
 
 

@@ -74,8 +74,8 @@ class SiteSums(RowSums):
         return self.rows.sum_name is None
 
     @property
-    def usual_value(self) -> str:
-        return "0"
+    def usual_place(self) -> str:
+        return "with another value than 0"
 
     def derivatives(self, theta: np.ndarray) -> DerivativeSums:
         """Return the loss, its gradient and its Hessian at ``theta``; an infinite loss where a site withholds them."""

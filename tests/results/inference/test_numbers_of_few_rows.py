@@ -36,7 +36,7 @@ def test_a_dose_of_few_patients_has_no_interval(n_treated, is_covered):
     y = effect_of_patient + rng.normal(size=(len(patient), N_STUDIES))
     assert (coverage(x, y, patient) > 0.92) == is_covered
     assert explain(x) == ""
-    reason = f"rows of {n_treated} group{'s' * (n_treated > 1)} with another value than the most frequent one"
+    reason = f"rows of {n_treated} group{'s' * (n_treated > 1)} far from the most frequent value"
     assert explain(x, patient) == ("" if is_covered else reason)
 
 
@@ -45,6 +45,18 @@ def test_a_number_of_few_rows_has_no_interval(units, is_covered):
     rng = np.random.default_rng(0)
     x = np.column_stack([np.append(units, np.zeros(1000 - len(units))), np.ones(1000)])
     assert (coverage(x, rng.normal(size=(1000, N_STUDIES)), np.arange(1000)) > 0.92) == is_covered
-    reason = f"{len(units)} rows with another value than the most frequent one"
+    reason = f"{len(units)} rows far from the most frequent value"
     assert explain(x) == ("" if is_covered else reason)
     assert explain(7 - x) == explain(x)  # whatever the most frequent value is
+
+
+@pytest.mark.parametrize("far", [[1.0, 1.0], [5.0, 10.0]])
+@pytest.mark.parametrize(("others", "size"), [(100, 2 / 900), (500, 1e-3)])  # filled gaps, or numbers near 0
+def test_rows_near_the_most_frequent_value_make_no_interval_of_few_rows(far, others, size):
+    rng = np.random.default_rng(0)
+    dose = np.concatenate([far, np.full(others, size), np.zeros(998 - others)])
+    x = np.column_stack([dose, np.ones(1000)])
+    assert coverage(x, rng.normal(size=(1000, N_STUDIES)), np.arange(1000)) < 0.8
+    assert explain(x) == "2 rows far from the most frequent value"
+    assert explain(x, np.arange(1000)) == explain(x)
+    assert explain(np.column_stack([np.resize([0.0, 1.0, size], 1000), np.ones(1000)])) == ""

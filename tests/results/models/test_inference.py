@@ -438,7 +438,7 @@ def test_no_term_of_a_curve_has_an_interval_where_few_clusters_are_on_one_side_o
     inference = infer(record_of(*options, frame=frame, weights=np.zeros(8)), InferenceOptions(cluster="group"))
     table = build_table(inference)
     terms = [row for row, name in enumerate(table.features) if name.startswith("age")]
-    reason = "rows of 3 groups with another value than the most frequent one"
+    reason = "rows of 3 groups far from the most frequent value"
     assert {table.method[row] for row in terms} == {reason}
     assert np.isnan([table.low[terms], table.p_value[terms], table.p_holm[terms]]).all()
     assert any(f"age ({reason})" in line and "data.ignore" in line for line in find_warnings(inference))
