@@ -97,9 +97,12 @@ class IndicatorCounts:
 
         The residuals of so few rows, or of rows with almost no events, are all small, and so is a sandwich of them,
         whatever the coefficient. So is one of few clusters: the scores of a cluster that alone has a level sum to 0.
-        ``reference`` is the level that the feature is compared with, None: all other rows.
+        ``reference`` is the level that the feature is compared with, None: all other rows. A feature with one value in
+        all rows, such as the ones of a model without an intercept, follows from all of them.
         """
         counts = self.counts
+        if counts.rows in (counts.at_low[feature], counts.at_high[feature]):
+            return ""
         at_high = (counts.at_high, counts.target_at_high, self.clusters.get("high"))
         at_low = (counts.at_low, counts.target_at_low, self.clusters.get("low"))
         compared = [(feature, at_high, "")]

@@ -60,3 +60,9 @@ def test_rows_near_the_most_frequent_value_make_no_interval_of_few_rows(far, oth
     assert explain(x) == "2 rows far from the most frequent value"
     assert explain(x, np.arange(1000)) == explain(x)
     assert explain(np.column_stack([np.resize([0.0, 1.0, size], 1000), np.ones(1000)])) == ""
+
+
+@pytest.mark.parametrize("value", [1.0, 2.5])
+def test_a_column_of_one_number_in_place_of_an_intercept_has_an_interval(value):
+    x = np.column_stack([np.full(100, value), np.arange(100.0)])
+    assert explain(x) == explain(x, np.arange(100) // 2) == ""
