@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from fcorun.interface.checks import regularizers
+from fcorun.interface.checks.plugins import PLUGINS
+from fcorun.interface.cli.commands import check_command
 
 WRONG = """
 from dataclasses import dataclass
@@ -60,6 +62,13 @@ def test_an_override_of_no_plug_in_is_refused(call):
         code, out, err = call("check", override)
         assert (code, out) == (2, "")
         assert sentence in err
+
+
+def test_the_help_and_the_guide_name_each_kind_that_is_checked():
+    guide = (Path(__file__).parents[3] / "docs" / "guide" / "plugins.md").read_text("utf-8")
+    for section in PLUGINS:
+        assert f"{section}=NAME" in check_command.run.__doc__
+        assert f"{section}=NAME" in guide or f"check --config-dir myconf {section}=" in guide
 
 
 def test_two_choices_of_a_section_are_refused(call):
