@@ -61,9 +61,10 @@ def _describe_heavy_liars(experiment: PreparedExperiment, data: FederatedData, s
 
     Of rules that count uploads as wholes the weight of each client is 1.
     """
-    rule, is_liar = experiment.aggregate, schedule.liar_ranks < experiment.faults.count_liars(data.n_clients)
+    rule = experiment.aggregate
     if not rule.count_tolerated(data.n_clients):
         return []
+    is_liar = schedule.liar_ranks < experiment.faults.count_liars(data.n_clients)
     weights = schedule.averaging_weights if rule.divides_weights else np.ones(data.n_clients)
     receiver_of = experiment.topology.find_receivers(connect_clients(experiment, data), data.n_clients)
     largest_share = 0.0
