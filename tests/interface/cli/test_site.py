@@ -162,7 +162,7 @@ def test_check_and_try_list_all_obstacles_at_once(fcorun, tmp_path):
     (tmp_path / "rules.yaml").write_text("max_rounds: 50\ncolumns: [bmi, ward, cost]\n", encoding="utf-8")
     code, out, err = fcorun("site", "check", "wards.yaml", "data.path=b.csv", "policy=rules.yaml")
     assert code == 2
-    assert "5 obstacles, listed above" in err
+    assert "6 obstacles, listed above" in err
     obstacles = [" ".join(text.split()) for text in out.split("obstacle: ")[1:]]
     for obstacle, words in zip(
         obstacles,
@@ -172,6 +172,7 @@ def test_check_and_try_list_all_obstacles_at_once(fcorun, tmp_path):
             "column 'bmi' has gaps",
             "'ward'",
             "fewer than 10 validation rows",
+            "few validation rows outweigh all others in the column 'age'",  # of 6 rows
         ],
         strict=True,
     ):
