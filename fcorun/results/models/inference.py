@@ -30,6 +30,7 @@ from fcorun.results.inference.sums import (
     standard_deviations,
 )
 from fcorun.results.models.inference_problem import (
+    FeatureCurvature,
     InferenceOptions,
     InferenceProblem,
     KeptParameters,
@@ -322,19 +323,14 @@ def infer(record: Record, options: InferenceOptions, data: Dataset | None = None
         return replace(inference, filled_gaps=gap_shares)
 
 
-def infer_from_sums(
-    problem: InferenceProblem, options: InferenceOptions, sums: RowSums, selection: PenalizedSolution | None = None
-) -> Inference:
-    """Compute intervals without a penalty, or by the debiased lasso, from sums over the training rows alone.
+def _find_determined_features(
+    problem: InferenceProblem, sums: RowSums, deviation: np.ndarray, curvature: FeatureCurvature
+) -> np.ndarray:
+    """Return which features the rows determine, each by itself beside the intercepts, (d,).
 
-    ``selection`` is a solution with a penalty on other rows, whose features alone are estimated. Call under enable_x64.
-    Raises UserError for rows that do not determine the coefficients.
+    Raises UserError if there is none. ``deviation`` are the features' standard deviations (d,).
     """
-    deviation = standard_deviations(sums, len(problem.theta))[: problem.n_features]
-    if not deviation.any():
-        raise UserError("all features are constant, so that no coefficient can be estimated: check the data")
     candidates = deviation > 0
-    curvature = feature_curvature(problem, sums)
     if problem.has_baseline_hazards:  # a feature must vary in the risk set of an event
         moments = sums.moments(np.zeros(len(problem.theta)))
         rounding = _NO_CURVATURE * (moments.second / moments.weight)[: problem.n_features]
@@ -352,6 +348,24 @@ def infer_from_sums(
         if not candidates.any():
             raise UserError("no feature varies within a client with a finite intercept, so that no coefficient can "
                             "be estimated: run it with `objective.client_intercepts=false`")  # fmt: skip
+    elif not problem.has_intercept:  # whose place a constant feature takes
+        candidates |= np.diagonal(curvature.matrix) > curvature.error
+    return candidates
+
+
+def infer_from_sums(
+    problem: InferenceProblem, options: InferenceOptions, sums: RowSums, selection: PenalizedSolution | None = None
+) -> Inference:
+    """Compute intervals without a penalty, or by the debiased lasso, from sums over the training rows alone.
+
+    ``selection`` is a solution with a penalty on other rows, whose features alone are estimated. Call under enable_x64.
+    Raises UserError for rows that do not determine the coefficients.
+    """
+    deviation = standard_deviations(sums, len(problem.theta))[: problem.n_features]
+    if not deviation.any():
+        raise UserError("all features are constant, so that no coefficient can be estimated: check the data")
+    curvature = feature_curvature(problem, sums)
+    candidates = _find_determined_features(problem, sums, deviation, curvature)
     own = problem.theta
     if selection is not None:
         own = selection.theta

@@ -165,7 +165,7 @@ def build_table(inference: Inference) -> InferenceTable:
             joint_tests[parameters.numbers[terms]] = _describe_joint_test(inference, tested, p_values[terms])
     p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
     trained_intercept_is_centred = feature_scaling(problem.data) is not None
-    has_standardized = is_feature | trained_intercept_is_centred
+    has_standardized = (is_feature | trained_intercept_is_centred) & (deviation > 0)
     leads_back = not described.standardized or trained_intercept_is_centred  # by one change of units, to the source's
     has_units = np.full(len(is_feature), problem.experiment.data.units and leads_back)
     penalized = np.full(n_rows, np.nan)

@@ -428,6 +428,19 @@ def test_a_curve_has_one_test_and_none_where_clusters_do_not_determine_it():
     assert describe(inference, table)[-1].startswith("4 tests of no association: ")
 
 
+def test_a_column_of_ones_takes_the_place_of_the_intercept():
+    options = ("reg=none", "data.standardize=none")
+    frame = patients().assign(ward=1.0)  # in place of levels, which add up to ones, too
+    expected = table_of(record_of(*options, frame=frame.drop(columns="ward"), weights=np.zeros(3)))
+    record = record_of(*options, "objective.intercept=false", frame=frame, weights=np.zeros(4))
+    np.savez(record.folder / "solution.npz", weights=np.zeros(4))
+    table = table_of(record)
+    columns = ["estimate", "standard_error", "p_value"]
+    expected = expected.rename(index={INTERCEPT: "ward"})
+    np.testing.assert_allclose(table.loc[expected.index, columns], expected[columns], rtol=1e-6)
+    assert np.isnan(table.loc["ward", "estimate_standardized"])
+
+
 def test_no_term_of_a_curve_has_an_interval_where_few_clusters_are_on_one_side_of_a_knot():
     """All rows above the second of four knots are of three patients, and the younger third is of many."""
     frame = patients().iloc[:180].assign(site="a")
