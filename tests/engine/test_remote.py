@@ -18,8 +18,12 @@ SHORT = ("precision=float64", "rounds=2", "eval_every=2")
 
 
 def star_algorithms():
-    """Return the names of the algorithms that run with a server and without edges."""
-    names = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
+    """Return the names of the algorithms that run with a server, without edges, and by means of uploads."""
+    names = []
+    for name in choice_names("algo"):
+        kind = plugin_class("algo", name)
+        if issubclass(kind, Algorithm) and kind.server_all is Algorithm.server_all:
+            names.append(name)
     return [name for name in names if traits_of(name).hierarchy not in ("only", "graph")]
 
 

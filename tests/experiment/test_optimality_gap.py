@@ -30,17 +30,26 @@ PSI = [
 ]
 RATED = [
     *PSI,
+    "afl",
     "apfl",
+    "c_fedda",
     "ditto",
     "fedac",
     "fedadagrad",
     "fedadam",
     "fedavg",
+    "fedavg_threshold",
     "fedavgm",
+    "fedexp",
+    "fedlin",
     "fednova",
+    "fedprox_sgd",
     "fedyogi",
     "fsvrg",
     "local",
+    "mc_fedda",
+    "mime_lite",
+    "qfedavg",
     "scaffold",
 ]
 

@@ -61,7 +61,8 @@ class FedAvgThreshold(FedAvg):
     threshold: AutoPositive = AUTO
 
     def auto(self, constants):
-        return super().auto(constants) | {"threshold": 1 / constants.cohort_smoothness}
+        smoothness = constants.pooled_smoothness() if constants.pooled_smoothness else constants.client_smoothness
+        return super().auto(constants) | {"threshold": 1 / smoothness}
 
     def output(self, problem, server):
         return problem.prox(server, self.threshold)

@@ -248,7 +248,7 @@ def build_coefficients(
         intercept_clients=intercept_clients,
         scaling=Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None,
         scale=float(data_summary.get("scale", 1.0)),
-        cutoff_factors=None if factors is None else np.asarray(factors, float),
+        cutoff_factors=None if factors is None or not len(factors) else np.asarray(factors, float),
         has_source_units=has_source_units and standardized.get("by") in (None, "pooled"),
         shape=shape if len(shape) > 1 else (),
         grid=grid,

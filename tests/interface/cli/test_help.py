@@ -38,7 +38,7 @@ def help_lines(capsys):
         ("data.ignore", ["(a list of texts or null)", "default: null"]),
         ("data.path", ["default: none, it must be given"]),
         ("algo.step", ["or auto", "of algo=fedgd"]),
-        ("algo.name", ["the name of the choice in records", "of algo=feddualavg, adap, apfl"]),
+        ("algo.name", ["the name of the choice in records", "of algo=feddualavg, adap, afl, apfl"]),
         ("hydra.sweeper.zip", ["keys whose values are combined pairwise", "default: []"]),
         ("+algo.client_lr=0.1", ["the clients' learning rate"]),
     ],

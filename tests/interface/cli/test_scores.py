@@ -59,8 +59,8 @@ def test_clients_with_few_events_are_named(records, call, tmp_path):
     predictions.loc[~of_first | (of_first.cumsum() <= 3)].to_csv(tmp_path / "few" / "predictions.csv", index=False)
     code, out, _ = call("scores", tmp_path / "few", "--samples", "200")
     assert code == 0
-    assert re.search(r"client +n +events +auc", out)
-    assert "scores from fewer than 5 events say little: [a] (3)\n" in out
+    assert re.search(r"client +groups +with events +auc", out)
+    assert "scores from fewer than 5 groups with events say little: [a] (3)\n" in out
 
 
 @pytest.mark.slow
