@@ -50,7 +50,9 @@ def describe_participation(experiment: PreparedExperiment, data: FederatedData, 
         return ""
     schedule = build_schedule(experiment, data)
     counts = [len(schedule.draw_participants(number)) for number in range(rounds)]
-    sentence = f"{np.mean(counts or 0.0):.3g} of {data.n_clients} clients took part in a round on average"
+    if not counts:
+        return ""
+    sentence = f"{np.mean(counts):.3g} of {data.n_clients} clients took part in a round on average"
     if counts.count(0):
         sentence += f", in {counts.count(0)} of {rounds} rounds none did, and the server stayed as it was"
     return sentence

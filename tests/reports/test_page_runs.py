@@ -33,6 +33,8 @@ def test_all_clients_are_named_and_baselines_have_no_rounds():
     ten, everyone = (
         fake_record(f"{size}", fake_config(clients_per_round=size), fake_rows(grads=1)) for size in (10, None)
     )
+    drawn = fake_record("drawn", fake_config(clients_per_round="poisson:0.3"), fake_rows(grads=1))
+    assert described(drawn).endswith("40 rounds, about 30 % of the clients a round.")
     baseline = fake_record("b", fake_config("centralized", clients_per_round=None), fake_rows(silent=True))
     assert "40 rounds, 10 and all clients a round. Varied: clients_per_round (10, all)." in described(ten, everyone)
     assert described(everyone).endswith("40 rounds, all clients in each.")

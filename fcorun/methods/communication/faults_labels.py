@@ -14,7 +14,7 @@ class FlippedLabels(Liars):
     baseline or a reference, takes the labels of the data.
     """
 
-    source = "section 7 of @yin2018"
+    source = "experiments of @yin2018"
     what_liars_did = "trained on flipped labels"
 
     def check_task(self, task, names):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from fcorun.base.cohorts import read_participation
 from fcorun.base.metrics import structure_metrics
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.build_table import load_configs
@@ -44,7 +45,7 @@ def describe_runs(records: Sequence[Record], runs: RunTable) -> str:
             parts.append(f"{section} {_join(names)}")
     if with_rounds:
         parts.append(f"{_join(list(dict.fromkeys(config['rounds'] for config in with_rounds)))} rounds")
-        cohorts = list(dict.fromkeys(_name_all(config.get("clients_per_round")) for config in with_rounds))
+        cohorts = list(dict.fromkeys(_name_cohort(config.get("clients_per_round")) for config in with_rounds))
         parts.append("all clients in each" if cohorts == ["all"] else f"{_join(cohorts)} clients a round")
     text = ", ".join(parts) + "."
     varied = []
@@ -72,6 +73,12 @@ def title_runs(records: Sequence[Record], runs: RunTable) -> str:
 
     algorithms = names_of("algo.name", "algorithms", runs.algo_title)
     return f"{algorithms or 'Runs'} on {names_of('data.name', 'data sets') or 'unknown data'}"
+
+
+def _name_cohort(value: Any) -> Any:
+    """Return the number of clients of a round, "all", or "about 10 % of the", which "clients a round" follows."""
+    participation = read_participation(value)
+    return _name_all(value) if participation is None else f"about {100 * participation:.3g} % of the"
 
 
 def _name_all(size: Any) -> Any:
