@@ -16,7 +16,7 @@ from fcorun.base.config import build
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.problem.curvature import curvature_bounds
 from fcorun.sites.plan.messages.certificate_messages import round_down, round_up
-from fcorun.sites.plan.plan import Plan, digest_of_text
+from fcorun.sites.plan.plan import FORMAT, Plan, digest_of_text
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.server import Server
@@ -84,10 +84,12 @@ def test_a_plan_reads_as_it_was_written_and_its_digest_guards_it(tmp_path):
     path.write_text(plan.to_text())
     assert Plan.read(path).digest == plan.digest
     path.write_text(plan.to_text().replace("rounds: 4\n", "rounds: 5\n"))
-    with fails("made by another version of fcorun, in format 1, and this one reads format 2", "need the same version"):
-        Plan.from_text(plan.to_text().replace("format: 2", "format: 1"), "study.yaml")
+    with fails(
+        f"made by another version of fcorun, in format 1, and this one reads format {FORMAT}", "need the same version"
+    ):
+        Plan.from_text(plan.to_text().replace(f"format: {FORMAT}", "format: 1"), "study.yaml")
     with fails("study.yaml is no plan of fcorun"):
-        Plan.from_text(plan.to_text().replace("format: 2\n", ""), "study.yaml")
+        Plan.from_text(plan.to_text().replace(f"format: {FORMAT}\n", ""), "study.yaml")
     with fails("clients_at_once=8", "leave it out"):
         plan_of("clients_at_once=8")
     with fails("study.yaml", "was changed after it was made"):
