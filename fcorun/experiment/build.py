@@ -151,9 +151,13 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
                         f"not of `objective={names['objective']}` with `data={names['data']}`: leave gap "
                         "out")  # fmt: skip
     settings = experiment.settings
+    one_output = has_one_output(build_problem(experiment, data), data.train.x.shape[1])
     if settings.relax is not None or settings.imputations:
-        one_output = has_one_output(build_problem(experiment, data), data.train.x.shape[1])
         check_rows_of_linear_fit(settings, data, one_output)
+    if experiment.algo.needs_one_output and not one_output:
+        raise UserError(f"`algo={names['algo']}` is for linear models of numbers or two classes with psi on the "
+                        f"weights alone, not for `objective={names['objective']}` with `data={names['data']}`: choose "
+                        "another `algo`")  # fmt: skip
     check_whole_batches(experiment, build_schedule(experiment, data))
     experiment.faults.check_task(data.target_task, names)
     if experiment.algo.traits.hessian or experiment.algo.traits.local_fits:

@@ -12,7 +12,6 @@ from fcorun.base.config import Count, Fraction, Positive
 from fcorun.base.errors import UserError
 from fcorun.methods.algorithms.algorithm import Algorithm, Traits
 from fcorun.methods.objectives.objective import LinearModel
-from fcorun.methods.problem.duality_gap import has_one_output
 from fcorun.methods.problem.operation_counts import mark
 from fcorun.methods.problem.problem import Batch, Problem, Quadratic, Vector
 from fcorun.methods.regularizers.regularizer import soft_threshold
@@ -34,6 +33,7 @@ class FedAvgCoordinateDescent(Algorithm):
     sweeps: Count = 1
 
     traits = Traits(needs=("l1_and_ridge",), psi_sides=("client",), deterministic=True, hierarchy="some")
+    needs_one_output = True
 
     def local(self, problem, server, client, data):
         w = data.repeat(self.sweeps, lambda w: sweep_coordinates(problem, data.whole, w, self.step), server)
@@ -73,11 +73,10 @@ class CoordinateLoss(NamedTuple):
     def of_rows(cls, problem: Problem, batch: Batch, w: Vector) -> "CoordinateLoss":
         """Return the loss of a linear model by its predictions.
 
-        Raises UserError for other models, for several outputs, and for losses of unbounded curvature.
+        Raises UserError for losses of unbounded curvature.
         """
         objective = problem.objective
-        if not isinstance(objective, LinearModel) or not has_one_output(problem, batch.x.shape[1]):
-            raise UserError("coordinate descent needs a linear model of numbers or two classes: choose another `algo`")
+        assert isinstance(objective, LinearModel)
         if not objective.has_curvature_bound:
             raise UserError("coordinate descent needs losses of bounded curvature: choose another `algo`")
         design = problem.features(batch.x, w.dtype)
