@@ -56,7 +56,7 @@ class FedAvgThreshold(FedAvg):
     """
 
     source = "ours: algorithm 1 of @yuan2021, and a prox of its output"
-    traits = Traits(psi_sides=("server",), hierarchy="some")
+    traits = Traits(psi_sides=("server",), restores_domain=True, hierarchy="some")
 
     threshold: AutoPositive = AUTO
 
