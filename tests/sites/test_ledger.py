@@ -437,13 +437,18 @@ def enter_many(first: int, connection) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="a process is forked")
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_kill_at_any_moment_leaves_a_readable_ledger_with_all_that_was_answered():
-    rng, said, context = np.random.default_rng(0), -1, multiprocessing.get_context("fork")
-    for _ in range(20):
+    rng, said, context, first_seconds = np.random.default_rng(0), -1, multiprocessing.get_context("fork"), 0.0
+    for attempt in range(20):
         receiver, sender = context.Pipe(duplex=False)
+        started = time.monotonic()
         process = context.Process(target=enter_many, args=(said + 1, sender))
         process.start()
         sender.close()
-        time.sleep(rng.uniform(0, 0.3))
+        if attempt < 2:  # the first process, then one killed just as it has answered; others at any moment about it
+            assert receiver.poll(60)
+            first_seconds = time.monotonic() - started
+        else:
+            time.sleep(rng.uniform(0, 4 * first_seconds))
         process.kill()
         process.join()
         while receiver.poll():

@@ -4,15 +4,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from fcorun.base.errors import UserError
 from fcorun.base.records.formats import json_text
 from fcorun.sites.server.kit_study import StudySite
 from fcorun.sites.transport.delivery import check_site_names, poll
 from fcorun.sites.transport.kits import COLLAB_CLASSES
-from fcorun.sites.transport.nvflare import OUTCOME_FILE, RESULT_FOLDER, find_result
+from fcorun.sites.transport.nvflare import find_result
 
 
 class SimulatedSite(StudySite):
@@ -33,7 +35,7 @@ def simulate_job(job: Path, workspace: Path, sites: Sequence[str], allowed: Sequ
         workspace: the folder for all files of the simulation, which removes earlier ones. Its log is beside the folder.
         sites: the names of the sites.
         allowed: the beginnings of the paths of the job's own classes.
-        seconds: the longest time of the simulation, which is repeated once if it leaves no result.
+        seconds: the longest time of the simulation, which is repeated once if it loses a site or leaves no result.
 
     Raises UserError or SiteLost with the sentence of a run that failed.
     """
@@ -46,12 +48,10 @@ def simulate_job(job: Path, workspace: Path, sites: Sequence[str], allowed: Sequ
     clients = ",".join(check_site_names(sites))
     command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), "-c", clients]
     command += ["-t", str(len(sites))]
-    said = ""
-    for _ in range(2):  # the simulator chooses its ports before it opens them: another process may have taken one
-        said = _run_for(command, workspace.with_name(f"{workspace.name}.log"), seconds)
-        if any(workspace.glob(f"**/{RESULT_FOLDER}/{OUTCOME_FILE}")):
-            break
-    return find_result(workspace, said)
+    log = workspace.with_name(f"{workspace.name}.log")
+    with suppress(UserError):  # the simulator chooses its ports before it opens them: one may be taken
+        return find_result(workspace, _run_for(command, log, seconds))
+    return find_result(workspace, _run_for(command, log, seconds))
 
 
 def _run_for(command: list[str], log_path: Path, seconds: float) -> str:
