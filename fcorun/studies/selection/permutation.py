@@ -27,6 +27,7 @@ from fcorun.results.scores.weighted_rows import WeightedRows
 from fcorun.studies.selection.folds import describe_majority
 
 SUPPORT = "support"  # the number of features with a coefficient
+_FEW_KEPT = 0.05  # the share of rows that may keep their targets without a warning
 _ROUNDING = 1e-12  # between equal means of scores
 
 
@@ -100,16 +101,29 @@ class Exchanges:
             permuted[rows] = values[rows[rng.permutation(len(rows))]]
         return permuted
 
+    @property
+    def n_exchanged(self) -> int:
+        """The number of rows that exchange their targets."""
+        return sum(rows.size for rows in self.sets)
+
     def describe(self) -> list[str]:
         """Return a sentence on the rows that exchange their targets, if some do not, or whole groups do."""
-        n_exchanged = sum(rows.size for rows in self.sets)
         n_units = sum(map(len, self.sets))
-        if n_exchanged == self.n_rows == n_units:
+        if self.n_exchanged == self.n_rows == n_units:
             return []
-        groups = "" if n_units == n_exchanged else f", as {n_units:,} whole groups"
+        groups = "" if n_units == self.n_exchanged else f", as {n_units:,} whole groups"
         kept = "the others have nothing to exchange with, and keep theirs"
-        rest = f"; {kept}" if n_exchanged < self.n_rows else ""
-        return [f"{n_exchanged:,} of {self.n_rows:,} rows exchange their targets{groups}{rest}"]
+        rest = f"; {kept}" if self.n_exchanged < self.n_rows else ""
+        return [f"{self.n_exchanged:,} of {self.n_rows:,} rows exchange their targets{groups}{rest}"]
+
+    def warn_kept(self) -> list[str]:
+        """Return a warning if more than ``_FEW_KEPT`` of the rows keep their targets in all permutations."""
+        n_kept = self.n_rows - self.n_exchanged
+        if n_kept <= _FEW_KEPT * self.n_rows:
+            return []
+        return [f"{n_kept:,} of {self.n_rows:,} rows keep their targets, so that permuted scores are above those of chance "
+                "and the test hardly finds a signal: where rows of a group have one target, take one row of each "
+                "group"]  # fmt: skip
 
     def warn_few(self, y: Shaped[np.ndarray, " N"], n: int) -> list[str]:
         """Return a warning if the targets have fewer different arrangements than ``n`` permutations."""

@@ -319,9 +319,10 @@ def plan_permutations(
     chooses = has_strength and not keeps_strength and given.applies_regularizer
     prepared = prepare_study(given, "permute", keeps_strength=not chooses)
     experiment, data = prepared.experiment, prepared.data
-    if data.train.offset is not None:
-        raise UserError("`data.offset` stays with its row, and its target does not where targets are permuted: leave "
-                        "`data.offset` out")  # fmt: skip
+    for name in ("offset", "weight"):
+        if getattr(data.train, name) is not None:
+            raise UserError(f"`data.{name}` may follow from the target of its row, and does not go with it where targets "
+                            f"are permuted: leave `data.{name}` out")  # fmt: skip
     check_global_model(experiment, "fcorun permute scores one model of all: choose another `algo`")
     resolved = SelectOptions(folds=options.folds, by=options.by)
     resolved = resolved.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
@@ -362,7 +363,7 @@ def plan_permutations(
     by = "data.fold" if data.train.fold is not None else options.by
     fixed = "" if chooses else path.range_description
     note = f"{options.n:,} permutations of the targets within clients; {strength}"
-    warnings = exchanges.warn_few(data.train.y, options.n)
+    warnings = [*exchanges.warn_kept(), *exchanges.warn_few(data.train.y, options.n)]
     if majority := describe_majority(data):
         warnings.append(f"accuracy misleads here: {majority}")
     notes = [note, *exchanges.describe(), *(f"warning: {warning}" for warning in warnings)]
@@ -415,6 +416,6 @@ def _keep_strength(experiment: PreparedExperiment) -> tuple[RegularizationPath, 
         if hasattr(reg, name):
             value = float(getattr(reg, name))
             path = RegularizationPath(name, np.array([value]), f"{name}={value:g}")
-            return path, f"{path.range_description} is that of the command"
+            return path, f"{path.range_description} is that of the command: p is too small if these rows chose it"
     sentence = f"reg={experiment.names['reg']} has no strength"
     return RegularizationPath("", np.ones(1), sentence), sentence

@@ -206,8 +206,9 @@ def test_few_arrangements_are_said():
     write_rows(np.arange(36.0), g=group)
     planned = plan("reg=none", "data.group=g", "data.fold=null", folds=2, n=9)
     assert planned.sentences[-1].startswith("12 of 36 rows exchange their targets, as 6 whole groups; the others have")
-    assert planned.warnings[0].startswith("the targets have 8 different arrangements only")
-    assert not plan("reg=none", "data.group=g", "data.fold=null", folds=2, n=7).warnings
+    assert planned.warnings[1].startswith("the targets have 8 different arrangements only")
+    (kept,) = plan("reg=none", "data.group=g", "data.fold=null", folds=2, n=7).warnings
+    assert kept.startswith("24 of 36 rows keep their targets")
 
 
 def test_accuracy_of_a_rare_class_is_said_to_mislead_and_is_not_told_first():
@@ -249,8 +250,9 @@ def test_what_cannot_be_permuted_is_refused():
     with fails("reg.relative follows from the targets"):
         plan("reg=l1", "reg.relative=0.1", keeps_strength=False)
     write_rows(SCORE, o=1.0)
-    with fails("data.offset stays with its row"):
-        plan("reg=l1", "data.offset=o")
+    for option in ("offset", "weight"):
+        with fails(f"data.{option} may follow from the target of its row", f"leave data.{option} out"):
+            plan("reg=l1", f"data.{option}=o")
     write_rows(SITE == "a")
     with fails("the rows of each client have the same targets"):
         plan("reg=l2", "reg.strength=1", "data.task=binary")
@@ -320,5 +322,10 @@ def test_the_page_of_a_selection_tells_of_each_of_its_tests_all_that_they_say():
     assert chosen.startswith("Test against chance, 2 permutations of the targets (chosen): R\N{SUPERSCRIPT TWO} ")
     assert "scores are means over 3 folds by rows; each permutation chose its strength anew, among 2" in chosen
     assert few.startswith("Test against chance, 9 permutations of the targets (few): R\N{SUPERSCRIPT TWO} ")
-    assert "scores are means over 2 folds by rows; strength=0.1 is that of the command; 12 of 36 rows exchange" in few
+    assert (
+        "scores are means over 2 folds by rows; strength=0.1 is that of the command: p is too small if these rows"
+        in few
+    )
+    assert "12 of 36 rows exchange" in few
+    assert "24 of 36 rows keep their targets, so that permuted scores are above those of chance" in few
     assert "the targets have 8 different arrangements only" in few
