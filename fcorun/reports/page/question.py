@@ -170,7 +170,7 @@ def describe_preparation(model: FittedTableModel) -> list[tuple[str, str]]:
 
 
 def _describe_left_out(model: FittedTableModel) -> str:
-    """Return the columns that are no features, and that no row was left out."""
+    """Return the columns that are no features, and the rows that take no part."""
     dropped = [*(model.config.get("data.ignore") or ()), *(model.config.get("data.keep") or ())]
     parts = []
     if dropped:
@@ -178,7 +178,8 @@ def _describe_left_out(model: FittedTableModel) -> str:
         parts.append(f"the {noun} {', '.join(model.label(str(name)) for name in dropped)}")
     if model.config.get("data.only"):
         parts.append("all columns that are not named above")
-    return "; ".join([*parts, "no row was left out"])
+    rows = "rows of weight 0 take no part in the fit" if model.config.get("data.weight") else "no row was left out"
+    return "; ".join([*parts, rows])
 
 
 def _describe_held_out(model: FittedTableModel) -> str:

@@ -277,6 +277,13 @@ def test_the_most_frequent_level_is_the_reference():
     assert "reference: ward=eye (152 rows)" in describe(inference, table)
 
 
+def test_rows_of_weight_0_are_counted():
+    frame = patients().assign(w=np.tile([0.0, *[1.0] * 11], 20))
+    inference = infer(record_of("reg=none", "data.weight=w", frame=frame), InferenceOptions())
+    assert inference.n_rows == 220
+    assert describe(inference, build_table(inference))[1] == "20 rows of weight 0 take no part"
+
+
 def test_rows_that_are_held_out_are_counted():
     record = record_of("reg=none", "data.test=0.25")
     inference = infer(record, InferenceOptions())
