@@ -291,6 +291,9 @@ def test_output_and_files_of_the_command(capsys, monkeypatch):
     assert load_records("outputs")[0].folder == folder / "refit"
     assert "3 of 3 fits exist: reused" in command(capsys, *arguments)[1]
     assert "reused" not in command(capsys, *arguments, "force=true")[1]
+    (folder / "refit/inference.csv").touch()
+    assert "intervals of the former refit are deleted" in command(capsys, *arguments, "rule=min")[1]
+    assert not (folder / "refit/inference.csv").exists()
     assert command(capsys, *arguments, "verbose=false")[1] == ""
     assert "rows follow each other" not in command(capsys, *arguments, "by=clients", "dry_run=true")[1]
     Path("taken").mkdir()
