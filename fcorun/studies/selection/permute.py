@@ -321,8 +321,8 @@ def plan_permutations(
     experiment, data = prepared.experiment, prepared.data
     for name in ("offset", "weight"):
         if getattr(data.train, name) is not None:
-            raise UserError(f"`data.{name}` may follow from the target of its row, and does not go with it where targets "
-                            f"are permuted: leave `data.{name}` out")  # fmt: skip
+            raise UserError(f"`data.{name}` may follow from the target of its row, and does not go with it where "
+                            f"targets are permuted: leave `data.{name}` out")  # fmt: skip
     check_global_model(experiment, "fcorun permute scores one model of all: choose another `algo`")
     resolved = SelectOptions(folds=options.folds, by=options.by)
     resolved = resolved.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)

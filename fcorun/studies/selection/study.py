@@ -595,8 +595,8 @@ def _remove_refit(folder: Path, keep: str = "") -> list[str]:
     RunFolder(folder / REFIT_FOLDER, identity).remove()
     if not had_intervals:
         return []
-    return [word(f"the intervals of the former refit are deleted with it: `fcorun infer {folder}` computes those of the "
-                 "new one")]  # fmt: skip
+    return [word(f"the intervals of the former refit are deleted with it: `fcorun infer {folder}` computes those of "
+                 "the new one")]  # fmt: skip
 
 
 def render_png_and_pdf(name: str, figure: Any) -> dict[str, bytes]:
