@@ -384,10 +384,8 @@ def test_a_server_gets_each_fold_once_in_the_order_of_the_plan_and_no_other_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bounds", [None, {"round": 1e4}])
-def test_sums_of_folds_give_those_of_all_rows(bounds):
+def test_gram_sends_its_sums_once_for_all_strengths(bounds):
     plan = selection_of("algo=gram", *NUMBERS, bounds=bounds)
-    (of_rounds,) = (quantity.times for quantity in plan.quantities if quantity.message == "round")
-    assert "else they follow from those of the folds" in of_rounds
     sites = sites_of(plan, Policy(alone="allow"))
     answered = []
     for site in sites.values():
@@ -395,14 +393,13 @@ def test_sums_of_folds_give_those_of_all_rows(bounds):
             answered.append(request.name) or compute(request)
         )
     record, comparison = try_plan(plan, sites, "trial")
-    assert answered.count("round") == 2 * len(NAMES)
+    assert answered.count("round") == 4 * len(NAMES)  # of two folds, of all training rows, and of the refit
     assert comparison.same_choice
     assert max(comparison.curve, comparison.difference) < (1e-12 if bounds is None else 1e-8)
     about = record.summary["data"]
     assert record.rows[-1]["grad_evals"] == about["examples"] * (about["features"] + 2)  # a gradient, and p products
     cost = read_json(Path("trial/selection.json"))["cost"]
-    assert cost["bytes_up"] == 2 * record.rows[-1]["bytes_up"]
-    assert not list(Path("trial/fits").glob("sums-*"))
+    assert cost["bytes_up"] == 3 * record.rows[-1]["bytes_up"]
 
 
 @pytest.mark.slow
@@ -413,29 +410,14 @@ def test_a_site_without_training_rows_has_no_sums():
     assert comparison.difference < 1e-12
 
 
-@pytest.mark.slow
-def test_columns_of_levels_have_sites_send_the_sums_of_all_rows_once():
-    connections = Requests(sites_of(plan := selection_of("algo=gram"), Policy(alone="allow")))
-    run_plan(plan, connections, "out")
-    assert sum(request.name == "round" for request in connections.sent) == 3
-    assert not list(Path("out/fits").glob("sums-*"))
-
-
 class Killed(Exception):
     """Stands for the end of the server's process."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("features", "kills", "n_rounds"),
-    [
-        (NUMBERS, [(2, "round", 1), (5, "evaluate", 1)], 3),  # of the second fold, and of the refit
-        ((), [(3, "evaluate", 2)], 4),  # of the fit on all rows, after the sites have sent its sums
-        ((), [(4, "evaluate", 1)], 3),  # of the refit, which reads these sums
-    ],
-)
-def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path, features, kills, n_rounds):
-    plan, shared = selection_of("algo=gram", *features), tmp_path / "shared"
+def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path):
+    kills = [(2, "round", 1), (6, "evaluate", 1)]  # of the second fold, and of the refit of the next command
+    plan, shared = selection_of("algo=gram"), tmp_path / "shared"
     answered, killers = [], []
 
     class KilledInFit(FolderConnections):
@@ -474,9 +456,7 @@ def test_a_killed_selection_goes_on_to_the_same_bits(tmp_path, features, kills, 
             command("one", "one")
     assert not killers
     assert command("one", "one").finished
-    assert answered.count("start") == 4 + len(kills)
-    assert answered.count("round") == n_rounds
-    assert not list((tmp_path / "one" / "fits").glob("sums-*"))
+    assert answered.count("start") == 2 + 4 + 4
     answered.clear()
     command("two", "two")
     for name in ("curve.csv", "path.csv", "refit/solution.npz"):

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.base.records.formats import json_text, read_json
-from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.sites import Sites
@@ -21,7 +19,6 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.sites.plan.planned_study import REFIT, PlannedSelection
 from fcorun.sites.server.server import OTHER_VERSION, stack_sums
-from fcorun.sites.server.sums_of_folds import SumsOfFolds
 from fcorun.sites.tables.fold_encoding import FoldCounts, count_shapes, fit_fold, learnt_columns
 from fcorun.sites.transport.connections import ALL_SITES, Connections
 from fcorun.sites.transport.messages import Message, describe_damage
@@ -30,9 +27,8 @@ from fcorun.studies.selection.folds import SubsetMasks, check_subset_clients, na
 from fcorun.studies.selection.path import build_path
 from fcorun.studies.selection.select import SelectionPlan
 from fcorun.studies.selection.selection_result import ALL_ROWS
-from fcorun.studies.selection.study import FITS, Study, describe_study, prepare_study
+from fcorun.studies.selection.study import Study, describe_study, prepare_study
 
-_NUMBERS_FILE = "requests.json"  # of the fits
 _NO_ROWS = SubsetMasks(np.zeros(0, bool), np.zeros(0, bool))  # the server's own
 
 
@@ -40,7 +36,7 @@ _NO_ROWS = SubsetMasks(np.zeros(0, bool), np.zeros(0, bool))  # the server's own
 class SiteStudy(Study):
     """A study whose fits are computed with the sites, one after the other in the order of the plan.
 
-    Each fit is kept with the number of the request that follows it, so that a restart goes on behind the fits.
+    A restart computes all fits again, from the answers that the transport has stored.
 
     Attributes:
         select: the selection of the plan.
@@ -60,17 +56,8 @@ class SiteStudy(Study):
         return False
 
     def load_fits(self) -> dict[str, PathFit]:
-        """Read the fits that exist, up to the first one that does not."""
-        fits = super().load_fits()
-        numbers = self._read_numbers()
-        loaded = {}
-        for name in self.subsets:
-            if name not in fits or name not in numbers:
-                break
-            loaded[name] = fits[name]
-        if loaded:
-            self.connections.next_number = numbers[list(loaded)[-1]]
-        return loaded
+        """Return no fit: a site answers requests in one order alone, which includes those of all fits."""
+        return {}
 
     def fit_subsets(self, names: Sequence[str], on_fit: Callable[[int, PathFit], None]) -> None:
         """Run the path on these subsets with the sites; call ``on_fit`` with the position of each and its fit."""
@@ -82,11 +69,7 @@ class SiteStudy(Study):
                 engine = engine.share_programs(lambda key: self.programs.setdefault(key, CompiledPrograms()))
                 points = [point_at(experiment, self.path.param_name, value) for value in self.path.values]
                 fit = fit_batch(experiment, engine, points)
-            if isinstance(self.connections, SumsOfFolds) and self.connections.answered_without_sites:
-                fit = replace(fit, counts=fit.counts | {"bytes_up": np.zeros_like(fit.counts["bytes_up"])})
             on_fit(i, fit)
-            numbers = self._read_numbers() | {name: self.connections.next_number}
-            write_atomically(self._numbers_file, json_text(numbers))
 
     def begin_refit(self) -> None:
         """Tell the sites that the run on all rows begins."""
@@ -98,13 +81,6 @@ class SiteStudy(Study):
         rows = self.data.train
         assert isinstance(rows, SiteRows)
         return rows
-
-    @property
-    def _numbers_file(self) -> Path:
-        return self.folder / FITS / _NUMBERS_FILE
-
-    def _read_numbers(self) -> dict[str, int]:
-        return read_json(self._numbers_file)
 
     def _begin(self, name: str) -> FederatedData:
         """Have the sites take a subset of their rows, and return what the server knows of it."""
@@ -194,9 +170,6 @@ def plan_site_selection(
     data = prepared.data
     path = build_path(experiment, data, select.points, select.range)
     counts = _ask_for_folds(select, connections, data)
-    if isinstance(connections, SumsOfFolds):
-        assert isinstance(data.train, SiteRows)
-        connections.fold_weights = [data.train.sum_by_answer(weights) for weights in counts.train_weights.T]
     grouped = data.train.group is not None
     fold_names = sorted(getattr(experiment.data, "fold_names", None) or ())
     select = replace(select, **vars(select.resolve(data.n_clients, fold_names, grouped)))

@@ -3,7 +3,6 @@
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import REFIT_FOLDER, RunFolder
@@ -12,20 +11,15 @@ from fcorun.data.rows.site_rows import SiteRows
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
-from fcorun.sites.plan.messages.run_messages import sends_sums
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_intervals import infer_over_sites
 from fcorun.sites.server.site_selection import plan_site_selection
-from fcorun.sites.server.sums_of_folds import SumsOfFolds
 from fcorun.sites.site.site_results import pack_result
 from fcorun.sites.transport.connections import Connections
 from fcorun.sites.transport.folder import FolderConnections
 from fcorun.sites.transport.messages import LAST_REQUEST
 from fcorun.studies.selection.study import Log
-
-if TYPE_CHECKING:
-    pass
 
 END_MARK = "sites_ended"  # a file with the digest of the plan in the folder of a run whose end all sites know
 
@@ -51,9 +45,6 @@ def run_plan(
         from fcorun.sites.site.masking import MaskedConnections
 
         connections = MaskedConnections(connections, plan.secure)
-    sums = None
-    if plan.select is not None and sends_sums(plan.experiment):
-        connections = sums = SumsOfFolds(connections, plan.experiment, list(plan.select.folds_by_name), Path(folder))
     data, digest = Server(plan, connections).load()
     for warning in data.warnings:
         log(warning)
@@ -90,8 +81,6 @@ def run_plan(
         connections.ask("end", away=rows.away)
         if marks_end:
             write_atomically(mark, plan.digest)
-    if sums is not None:
-        sums.forget()
     return record
 
 

@@ -115,10 +115,7 @@ def try_plan(
     folder = Path(folder)
     finished = UserError(f"{folder} holds this trial already: read its record, or give another folder, out=DIR")
     mark = folder / END_MARK
-    if not mark.exists():
-        for path in (folder / FITS).glob("*"):  # of an interrupted trial, whose sites are gone
-            path.unlink()
-    elif mark.read_text(encoding="utf-8") == plan.digest:
+    if mark.exists() and mark.read_text(encoding="utf-8") == plan.digest:
         raise finished
     programs = share_programs(sites)
     starts = RecordedStarts(mask_sites(sites) if plan.is_masked else sites, plan.digest[:16])

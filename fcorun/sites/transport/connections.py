@@ -16,7 +16,6 @@ from fcorun.sites.transport.delivery import AnsweringSite, check_sender, digest_
 from fcorun.sites.transport.messages import Message, SiteLost, SiteRefusal, number_request
 
 ALL_SITES = "all sites"  # stands for the name of a site where an answer is the sum over all sites
-SUMS_FILES = "sums-*.npz"  # of fits (``sums_of_folds``), in the folder of a run; they stay with the server
 _DIGEST = "digest"
 _SITE = "site/"
 

@@ -26,7 +26,7 @@ from fcorun.base.errors import UserError, describe_error, escape_controls
 from fcorun.base.records.formats import json_text, read_json
 from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import collect_garbage_rarely
-from fcorun.sites.transport.connections import SUMS_FILES, AnsweringSite, Connections, JournaledConnections, Request
+from fcorun.sites.transport.connections import AnsweringSite, Connections, JournaledConnections, Request
 from fcorun.sites.transport.delivery import AuditLog, answer_bytes, check_site_names, digest_of, poll, read_answer
 from fcorun.sites.transport.kits import user_of_kit
 from fcorun.sites.transport.messages import Message, SiteLost
@@ -159,7 +159,7 @@ class CollabServer:
             _log.exception("The server failed.")
             outcome = {"status": "failed", "sentence": describe_error(error)}
         sent = Path(workspace.get_run_dir(collab.fl_ctx.get_job_id())) / RESULT_FOLDER
-        shutil.copytree(result, sent, dirs_exist_ok=True, ignore=shutil.ignore_patterns(SUMS_FILES))
+        shutil.copytree(result, sent, dirs_exist_ok=True)
         write_atomically(sent / OUTCOME_FILE, json_text(outcome))
 
 

@@ -115,10 +115,6 @@ class MessageKind(ABC):
         numbers = f"{study.selection.points} times ({quantity.numbers})"
         return replace(quantity, numbers=numbers, times=f"{quantity.times} in {study.selection.describe_fits()}")
 
-    def describe_in_refit(self, quantity: Quantity, study: PlannedStudy) -> Quantity | None:
-        """Return what leaves a site in the refit of a selection, from what leaves in one run; None: nothing does."""
-        return replace(quantity, times=f"{quantity.times} in the refit")
-
     def quantity(self, numbers: str, times: str, content: str, purpose: str, stage: Stage | None = None) -> Quantity:
         """Return a quantity of this message, which is sent in its first stage or in a later one."""
         return Quantity(
@@ -237,7 +233,7 @@ def list_quantities(study: PlannedStudy) -> list[Quantity]:
                 after.append(quantity)
             else:
                 fits.append(kind.describe_in_fits(quantity, study))
-                refit.append(kind.describe_in_refit(quantity, study))
+                refit.append(replace(quantity, times=f"{quantity.times} in the refit"))
         sent = [quantity for quantity in (*fits, *refit) if quantity is not None]
         quantities = [*before, *sent, *after]
     if study.secure is None:

@@ -9,12 +9,8 @@ import numpy as np
 from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import TRAIN
-from fcorun.data.datasets.sites import Sites
 from fcorun.engine.remote.leaves import pack_sparse
-from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.methods.algorithms.newton import Gram
 from fcorun.methods.communication.contracts import Identity
-from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.sites.plan.messages.message_kind import MEANS, MessageKind, Notice, Quantity, Stage
 from fcorun.sites.plan.planned_study import REFIT, PlannedStudy
 from fcorun.sites.transport.messages import LAST_REQUEST, WITHHELD, Message
@@ -129,20 +125,10 @@ class RoundMessage(MessageKind):
         return [self.quantity(size, f"{n_rounds} rounds", content, f"algo={experiment.names['algo']}")]
 
     def describe_in_fits(self, quantity: Quantity, study: PlannedStudy) -> Quantity | None:
-        """Return the uploads of fits; the sums of ``algo=gram`` leave once, or follow from those of the folds."""
-        if sends_sums(study.experiment):
-            n_folds = study.selection.n_folds
-            times = f"once for each of {n_folds} folds, of all training rows but those of the fold; and once of all"
-            if sums_add_up(study.experiment):
-                times += ", if a column has levels: else they follow from those of the folds"
-            return replace(quantity, times=times)
+        """Return the uploads of fits, which are one for all runs where they do not depend on a strength."""
         if study.algorithm.has_common_uploads:
             return replace(quantity, times=f"{quantity.times} in {study.selection.describe_fits()}")
         return super().describe_in_fits(quantity, study)
-
-    def describe_in_refit(self, quantity: Quantity, study: PlannedStudy) -> Quantity | None:
-        """Return the uploads of the refit, which reuses the sums of ``algo=gram`` over all training rows."""
-        return None if sends_sums(study.experiment) else super().describe_in_refit(quantity, study)
 
     def limits_of_run(self, study: PlannedStudy) -> dict[str, int]:
         return {}
@@ -160,31 +146,6 @@ class RoundMessage(MessageKind):
         if not site.plan.is_masked and not isinstance(site.experiment.uplink, Identity):
             arrays = pack_sparse(arrays)  # uploads that an uplink has encoded, if they have few nonzeros
         return Message(self.name, about, arrays)
-
-
-def sends_sums(experiment: PreparedExperiment) -> bool:
-    """Return whether the algorithm is Gram and the uplink sends its numbers unchanged.
-
-    A later fit on the same rows may then reuse them.
-    """
-    return type(experiment.algo) is Gram and isinstance(experiment.uplink, Identity)
-
-
-def sums_add_up(experiment: PreparedExperiment) -> bool:
-    """Return whether the sums over all training rows follow from those of the folds, unless a column has levels.
-
-    They do not if all clients have the same weight in the mean or intercepts of their own, if each fold fills gaps by
-    its own rows, or if each fold scales features by its own rows and the model has a ridge or no intercept.
-    """
-    data = experiment.data
-    objective = experiment.objective
-    assert isinstance(data, Sites)
-    if type(objective) is not LeastSquares or experiment.settings.client_weighting != "examples":
-        return False
-    if data.missing != "refuse" or objective.client_intercepts:
-        return False
-    scaled_alike = data.standardize == "none"
-    return scaled_alike or (data.standardize == "pooled" and objective.intercept and objective.ridge == 0)
 
 
 class Evaluate(MessageKind):
