@@ -371,9 +371,10 @@ def test_every_site_needs_rows_of_every_split(names):
     ],
 )
 def test_the_advice_is_about_the_split_without_rows(n_rows, split, words):
-    agreement: Any = SimpleNamespace(site_of_client=("a", "b"), n_rows=np.array([[9, 9, 9], n_rows]))
+    rows = SimpleNamespace(n_rows=np.array([[9, 9, 9], n_rows]))
+    tables: Any = SimpleNamespace(site_of_client=("a", "b"), agreement=rows)
     with fails(f"site 'b' has {words}"):
-        _check_splits(agreement, Sites(target="cost", split=split), "sums")
+        _check_splits(tables, Sites(target="cost", split=split), "sums")
 
 
 def test_accepting_draws_a_key_for_the_owner_alone_and_notes_the_keys_of_others(names, tmp_path, fcorun):

@@ -146,15 +146,15 @@ def test_a_server_cannot_have_a_sum_over_one_row(tmp_path):
     """Numbers of rows are those that the site described, and a model has the shapes of the plan."""
     plan = plan_of("data.validation=0")
     requests = requests_of(plan, tmp_path / "out")
-    load, own = requests["load"], requests["load"].about["all_clients"].index("a")
-    for name in ("all_rows", "all_weights"):
+    load, own = requests["load"], requests["load"].about["clients"].index("a")
+    for name, words in (("rows", "other numbers of rows"), ("weights", "other weights")):
         forged = load.arrays[name].copy()
         forged[own, 0] = 1
-        with fails("other numbers of rows"):
+        with fails(words):
             sites_of(plan)["a"].answer(Message("load", load.about, load.arrays | {name: forged}))
-    huge = load.about | {"all_clients": [*load.about["all_clients"], "huge"]}
+    huge = load.about | {"clients": [*load.about["clients"], "huge"]}
     for n_rows in (4 * 10**9, 2**63 - 1):
-        rows = {name: np.vstack([load.arrays[name], [[0, 0, n_rows]]]) for name in ("all_rows", "all_weights")}
+        rows = {name: np.vstack([load.arrays[name], [[0, 0, n_rows]]]) for name in ("rows", "weights")}
         with fails("at most 10000000 of a client"):
             sites_of(plan)["a"].answer(Message("load", huge, load.arrays | rows))
     encoding = json.loads(json.dumps(load.about["encoding"]))

@@ -204,15 +204,15 @@ def test_a_rare_value_of_a_column_of_two_never_leaves(kind, n_rare):
         assert rare == constant
     change(x=cells(kind, 3))
     assert answers_of(plan) != constant
-    agreement = agree(
+    tables = agree(
         plan.shared_options, {name: travel(site.answer(describe(plan))) for name, site in sites_of(plan).items()}
     )
-    assert not any("constant" in text for text in agreement.warnings)
+    assert not any("constant" in text for text in tables.warnings)
     change(x=cells(kind, 2))
-    agreement = agree(
+    tables = agree(
         plan.shared_options, {name: travel(site.answer(describe(plan))) for name, site in sites_of(plan).items()}
     )
-    (warning,) = (text for text in agreement.warnings if "constant" in text)
+    (warning,) = (text for text in tables.warnings if "constant" in text)
     assert warning.endswith("'x' at 'a'")
 
 

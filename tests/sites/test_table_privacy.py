@@ -175,8 +175,9 @@ ILL: dict = {"target": "ill", "task": "binary", "positive": "yes"}
         ({}, lambda a: replace(a, weights=2 * a.weights), "has other weights"),
         (
             {},
-            lambda a: replace(a, clients=("bern", "x"), site_of_client=("bern", "bern")),
-            "has other clients of this site",
+            lambda a: replace(a, clients=("x", "bern"), n_rows=np.vstack([0 * a.n_rows, a.n_rows]),
+                              weights=np.vstack([a.weights, a.weights])),
+            "has clients without training rows before others",
         ),
     ],
 )  # fmt: skip
@@ -185,14 +186,14 @@ def test_a_site_refuses_an_agreement_that_does_not_follow_from_its_table(more, f
     tables = frames() if options.missing == "refuse" else with_gaps(frames())
     sites = save({"bern": tables["bern"]})
     table = read_site_table(options, sites["bern"], Policy())
-    agreement = agree(options, describe(options, sites))
+    agreement = agree(options, describe(options, sites)).agreement
     encode_table(table, agreement)
     advice = "or a number such as 999 for a missing value" if "few rows" in words else "describe the table again"
     with fails("the agreement that the server sent " + words, advice):
         encode_table(table, forge(agreement))
 
 
-def test_an_agreement_travels_exactly_and_a_site_sees_its_own_clients_alone():
+def test_an_agreement_travels_exactly():
     options = options_of(missing="mean", standardize="pooled")
     agreement = go(options, save(frames())).agreement
     arrived = Agreement.from_message(Message.from_bytes(agreement.to_message().to_bytes(), "a test"))
@@ -201,11 +202,16 @@ def test_an_agreement_travels_exactly_and_a_site_sees_its_own_clients_alone():
     assert agreement.scaling is not None
     np.testing.assert_array_equal(arrived.scaling.mean, agreement.scaling.mean)
     np.testing.assert_array_equal(arrived.scaling.factor, agreement.scaling.factor)
-    assert agreement.for_site("chur").clients == ("chur",)
     with fails("the server sent no agreement on a table (it lacks 'classes')"):
         Agreement.from_message(Message("load", {"task": "binary"}))
     with fails("(its numbers of rows do not fit its clients): use the same version"):
         Agreement.from_message(replace(agreement, n_rows=agreement.n_rows[:-1]).to_message())
+    for forged, words in (
+        ({"n_rows": -agreement.n_rows}, "no counts"),
+        ({"weights": -agreement.weights}, "no weights"),
+    ):
+        with fails(words):
+            Agreement.from_message(replace(agreement, **forged).to_message())
 
 
 def test_cells_of_histograms_are_merged():
@@ -483,14 +489,12 @@ def test_what_is_wrong_in_a_cell_is_told_to_the_owner_alone():
         read_site_table(options_of(), SiteOptions("bern.csv", rename={"days": "age"}), Policy())
 
 
-def test_another_unit_is_told_to_its_site_alone():
+def test_another_unit_is_warned_about():
     tables = frames()
     tables["chur"]["age"] = tables["chur"]["age"] * 365
-    agreement = go(options_of(standardize="pooled"), save(tables)).agreement
-    assert set(agreement.site_warnings) == {"chur"}
-    assert "the mean of 'age' here is more than 5 standard deviations" in agreement.site_warnings["chur"][0]
-    assert agreement.for_site("bern").site_warnings == {}
-    assert agreement.for_site("chur").site_warnings == agreement.site_warnings
+    route = go(options_of(standardize="pooled"), save(tables))
+    (warning,) = [text for text in route.agreed.warnings if "is the same" in text]
+    assert warning.startswith("site 'chur': the mean of 'age' here is more than 5 standard deviations")
 
 
 def test_answers_of_another_shape_name_the_site():
@@ -515,7 +519,7 @@ def test_a_site_without_rows_of_a_class_is_warned_about():
     options = options_of(target="ill", task="binary", positive="yes", standardize="pooled")
     route = go(options, save(tables))
     assert route.agreement.classes == ("no", "yes")
-    assert route.agreement.warnings == ("site 'bern' has no training rows of the class 'yes'",)
+    assert route.agreed.warnings == ("site 'bern' has no training rows of the class 'yes'",)
     assert route.data["bern"].train.y.tolist() == [0] * 78
 
 
@@ -530,7 +534,7 @@ def test_a_level_that_few_held_out_rows_have_and_no_training_row_has_no_feature(
     table.loc[held_out[1:4], "ward"] = "known"
     sites = save({"bern": table})
     site = read_site_table(options, sites["bern"], Policy())
-    agreement = agree(options, describe(options, sites))
+    agreement = agree(options, describe(options, sites)).agreement
     encoding = agreement.encoding
     columns = []
     for column in encoding.columns:

@@ -12,7 +12,7 @@ from fcorun.data.datasets.sites import Sites
 from fcorun.data.rows.rows import sum_in_order
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
-from fcorun.sites.server.server import agree, fit_scaling, stack_sums
+from fcorun.sites.server.server import AgreedTables, agree, fit_scaling, stack_sums
 from fcorun.sites.tables.table_agreement import Agreement, encode_table, load_site_data, sum_features
 from fcorun.sites.tables.table_description import describe_table
 from fcorun.sites.tables.table_rows import read_site_table
@@ -61,15 +61,19 @@ class Route:
 
     Attributes:
         descriptions, sums, squares: the messages of the sites.
-        agreement: the agreement with its scaling.
+        agreed: the tables of all sites, whose agreement has its scaling.
         data: the data of each site.
     """
 
     descriptions: dict[str, Message]
     sums: dict[str, Message]
     squares: dict[str, Message]
-    agreement: Agreement
+    agreed: AgreedTables
     data: dict[str, FederatedData]
+
+    @property
+    def agreement(self) -> Agreement:
+        return self.agreed.agreement
 
 
 def travel(message: Message) -> Message:
@@ -97,24 +101,21 @@ def go(options: Sites, sites: dict[str, SiteOptions], policy: Policy | None = No
     policy = policy or Policy()
     tables = {name: read_site_table(options, site, policy) for name, site in sites.items()}
     descriptions = {name: travel(describe_table(table)) for name, table in tables.items()}
-    agreement = agree(options, descriptions)
-    encoded = {}
-    for name, table in tables.items():
-        arrived = Agreement.from_message(travel(agreement.for_site(name).to_message()))
-        encoded[name] = encode_table(table, arrived)
+    agreed = agree(options, descriptions)
+    agreement = agreed.agreement
+    arrived = Agreement.from_message(travel(agreement.to_message()))
+    encoded = {name: encode_table(table, arrived) for name, table in tables.items()}
     sums = {name: travel(Message("sums", {}, {"sums": sum_features(table)})) for name, table in encoded.items()}
-    stacked = stack_sums(sums, agreement.training_sites, agreement.feature_names)
+    stacked = stack_sums(sums, agreed.training_sites, agreement.feature_names)
     mean = sum_in_order(stacked) / agreement.n_rows[:, 0].sum()
     squares = {
         name: travel(Message("sums", {}, {"sums": sum_features(table, mean)})) for name, table in encoded.items()
     }
-    squares_by_client = stack_sums(squares, agreement.training_sites, agreement.feature_names)
-    agreement = fit_scaling(agreement, stacked, mean, squares_by_client)
-    data = {}
-    for name, table in encoded.items():
-        arrived = Agreement.from_message(travel(agreement.for_site(name).to_message()))
-        data[name] = load_site_data(table, arrived)
-    return Route(descriptions, sums, squares, agreement, data)
+    squares_by_client = stack_sums(squares, agreed.training_sites, agreement.feature_names)
+    agreed = fit_scaling(agreed, stacked, mean, squares_by_client)
+    arrived = Agreement.from_message(travel(agreed.agreement.to_message()))
+    data = {name: load_site_data(table, arrived) for name, table in encoded.items()}
+    return Route(descriptions, sums, squares, agreed, data)
 
 
 def pool(tables: dict[str, pd.DataFrame], client: str | None = None) -> Path:

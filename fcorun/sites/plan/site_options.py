@@ -18,8 +18,7 @@ from fcorun.sites.transport.messages import OwnerError
 OTHER = "other"  # the level of rows whose own level is rare, or pooled with rare ones, or unseen in training rows
 HISTOGRAM_BINS = 256  # for medians
 # The keys of ``Message.about`` in the message of an agreement
-AGREEMENT_KEYS = frozenset({"task", "classes", "encoding", "x_dtype", "y_dtype"})
-AGREEMENT_KEYS |= {"clients", "site_of_client", "warnings", "site_warnings"}
+AGREEMENT_KEYS = frozenset({"task", "classes", "encoding", "x_dtype", "y_dtype", "clients"})
 FILLS, INFORMATIVE = "fills", "informative"  # the arrays with the fills and the features of a fold
 
 

@@ -38,7 +38,27 @@ _WHERE = "the tables of the sites"
 Descriptions = Mapping[str, Description]
 
 
-def agree(options: Sites, answers: Mapping[str, Message]) -> Agreement:
+@dataclass(frozen=True)
+class AgreedTables:
+    """What the server knows of the tables of all sites.
+
+    Attributes:
+        agreement: what all sites have agreed on.
+        site_of_client: the site of each client of the agreement.
+        warnings: sentences about the tables.
+    """
+
+    agreement: Agreement
+    site_of_client: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def training_sites(self) -> tuple[str, ...]:
+        """Return the site of each client with training rows, in order."""
+        return self.site_of_client[: len(self.agreement.training_clients)]
+
+
+def agree(options: Sites, answers: Mapping[str, Message]) -> AgreedTables:
     """Return the agreement that follows from the description of each site, without a scaling.
 
     Raises UserError, which names the site, for tables that are not alike, and for options that the rows of all sites
@@ -52,15 +72,16 @@ def agree(options: Sites, answers: Mapping[str, Message]) -> Agreement:
                 raise UserError(f"site '{site}' and site '{site_of_client[name]}' both have a client '{name}': give "
                                 "one of the two another name")  # fmt: skip
             site_of_client[name] = site
-    clients = sort_client_names(site_of_client)
-    position = {name: m for m, name in enumerate(clients)}
-    order = np.argsort([position[name] for description in sites.values() for name in description.clients])
-    n_rows, weights = (
-        np.concatenate([getattr(description, name) for description in sites.values()])[order]
-        for name in ("n_rows", "weights")
-    )
+    names = list(site_of_client)
+    position = {name: m for m, name in enumerate(sort_client_names(names))}
+    n_rows = np.concatenate([description.n_rows for description in sites.values()])
+    weights = np.concatenate([description.weights for description in sites.values()])
+    order = np.lexsort(([position[name] for name in names], n_rows[:, 0] == 0))  # those with training rows first
+    clients = tuple(names[m] for m in order)
+    n_rows = n_rows[order]
+    weights = weights[order]
     hold_out = HoldOut(options.validation, options.test)
-    hold_out.check_clients(clients)
+    hold_out.check_clients(list(position))
     hold_out.check_test_rows(int(n_rows[:, 2].sum()), options.group is not None)
     if not n_rows[:, 0].any():
         raise UserError(f"{_WHERE} have no training rows: hold out fewer rows")
@@ -73,23 +94,22 @@ def agree(options: Sites, answers: Mapping[str, Message]) -> Agreement:
     classes, warnings = _agree_on_classes(options, sites)
     kinds = _agree_on_kinds(sites)
     encoding, column_warnings = _make_encoding(options, sites, kinds, training_clients)
-    warnings += [*column_warnings, *warn_similar_names("clients", clients)]
+    warnings += [*column_warnings, *warn_similar_names("clients", list(position))]
     dtypes = {"int8"}  # of levels and indicators, and of truth values
     for column in encoding.columns:
         if column.has_numbers:
             dtypes |= {description.dtypes[column.name] for description in sites.values()} - {"bool"}
-    return Agreement(
+    agreement = Agreement(
         task=options.task,
         classes=classes,
         encoding=encoding,
         x_dtype=np.result_type(*map(np.dtype, sorted(dtypes))).name,
         y_dtype=np.result_type(*(description.target_dtype or "int32" for description in sites.values())).name,
-        clients=tuple(clients),
-        site_of_client=tuple(site_of_client[name] for name in clients),
+        clients=clients,
         n_rows=n_rows,
         weights=weights,
-        warnings=tuple(warnings),
     )
+    return AgreedTables(agreement, tuple(site_of_client[name] for name in clients), tuple(warnings))
 
 
 def _agree_on_classes(options: Sites, sites: Descriptions) -> tuple[tuple, list[str]]:
@@ -242,34 +262,35 @@ def _measure_cells(histograms: Sequence[Histogram], points: Sequence[float]) -> 
     return max(widths)
 
 
-def fit_scaling(agreement: Agreement, sums: np.ndarray, mean: np.ndarray, squares: np.ndarray) -> Agreement:
-    """Return the agreement with the scaling of the features, and with warnings to sites whose units may differ.
+def fit_scaling(tables: AgreedTables, sums: np.ndarray, mean: np.ndarray, squares: np.ndarray) -> AgreedTables:
+    """Return the tables with the scaling of the features, and with warnings of sites whose units may differ.
 
-    There are no warnings if the sums are over all sites together.
+    There are no such warnings if the sums are over all sites together.
 
     Args:
-        agreement: the agreement on the features.
+        tables: the tables, with an agreement on the features.
         sums: the sums of the features by client, or of all, as ``stack_sums`` returns them.
         mean: the mean of each feature over the training rows of all sites, (d,).
         squares: the squared deviations from the mean, in the same way.
     """
-    n_rows = agreement.n_rows[:, 0][agreement.n_rows[:, 0] > 0]
+    agreement = tables.agreement
+    n_rows = agreement.n_rows[: len(agreement.training_clients), 0]
     agreement = replace(agreement, scaling=Scaling.from_squares(mean, squares, int(n_rows.sum())))
+    tables = replace(tables, agreement=agreement)
     if len(sums) != len(n_rows):
-        return agreement
+        return tables
     numbers = [column.name for column in agreement.encoding.columns if column.has_numbers]
-    sites, site_of = np.unique(agreement.training_sites, return_inverse=True)
+    sites, site_of = np.unique(tables.training_sites, return_inverse=True)
     belongs = (site_of == np.arange(len(sites))[:, None]).astype(float)
     n_rows_of_site = np.bincount(site_of, n_rows).astype(int)
     distances, *_ = measure_distances(belongs @ sums, belongs @ squares, n_rows_of_site, mean)
-    site_warnings: dict[str, tuple[str, ...]] = {}
+    warnings = list(tables.warnings)
     for site, far in zip(sites.tolist(), distances > FAR, strict=True):
         for name, is_far in zip(agreement.feature_names, far, strict=True):
             if is_far and name in numbers:
-                warning = (f"the mean of '{name}' here is more than {FAR} standard deviations away from that of the "
-                           "other sites: check that the unit is the same")  # fmt: skip
-                site_warnings[site] = (*site_warnings.get(site, ()), warning)
-    return replace(agreement, site_warnings=site_warnings)
+                warnings.append(f"site '{site}': the mean of '{name}' here is more than {FAR} standard deviations away "
+                                "from that of the other sites: check that the unit is the same")  # fmt: skip
+    return replace(tables, warnings=tuple(warnings))
 
 
 def stack_sums(
@@ -317,33 +338,30 @@ class Server:
         options = self.plan.shared_options
         ask = self.connections.ask
         descriptions = ask("describe", about={"plan": self.plan.digest})
-        agreement = agree(options, descriptions)
+        tables = agree(options, descriptions)
         if self.plan.is_masked:
             in_sums = "in secure sums every site takes part in every sum"
-            _check_splits(agreement, options, in_sums)
+            _check_splits(tables, options, in_sums)
             if self.plan.experiment.algo.has_personal_models:
-                _check_splits(agreement, options, in_sums, of_personal=True)
+                _check_splits(tables, options, in_sums, of_personal=True)
         if options.away_rule is not None:
-            _check_splits(agreement, options, "data.away=skip compares sums over some of the sites")
+            _check_splits(tables, options, "data.away=skip compares sums over some of the sites")
+        n_rows = tables.agreement.n_rows
+        weights = tables.agreement.weights
         if options.standardize == "pooled":
-            sums = self._ask_for_sums(agreement, {})
-            mean = sum_in_order(sums) / agreement.n_rows[:, 0].sum()
-            agreement = fit_scaling(agreement, sums, mean, self._ask_for_sums(agreement, {"around": mean}))
-        names = [*agreement.training_clients, *agreement.held_out_clients]
-        order = [agreement.clients.index(name) for name in names]
-        n_rows = agreement.n_rows[order]
-        weights = agreement.weights[order]
-        n_clients = len(agreement.training_clients)
-        about = {"all_clients": names, "n_clients": n_clients}
-        self._send_agreement("load", agreement, {"all_rows": n_rows, "all_weights": weights}, about)
-        site_of_client = tuple(agreement.site_of_client[m] for m in order)
+            sums = self._ask_for_sums(tables, {})
+            mean = sum_in_order(sums) / n_rows[:, 0].sum()
+            tables = fit_scaling(tables, sums, mean, self._ask_for_sums(tables, {"around": mean}))
+        agreement = tables.agreement
+        message = agreement.to_message()
+        ask("load", message.arrays, message.about)
 
         x_dtype = np.dtype(agreement.x_dtype)
         if agreement.scaling is not None and x_dtype.kind != "f":  # standardized at the sites
             x_dtype = np.dtype(np.float64)
 
         def described(split: int) -> SiteRows | None:
-            known = n_clients if split == 0 else len(names)
+            known = len(agreement.training_clients if split == 0 else agreement.clients)
             if not n_rows[:, split].any():
                 return None
             return SiteRows(
@@ -356,7 +374,7 @@ class Server:
                 fold=None if options.fold is None else np.empty(0, str),
                 all_sizes=n_rows[:known, split],
                 all_weights=None if options.weight is None else weights[:known, split],
-                site_of_client=site_of_client[:known],
+                site_of_client=tables.site_of_client[:known],
                 sum_name=None if not self.plan.is_masked else ALL_SITES,
                 sum_errors=sum_errors(self.plan.secure, len(self.connections.sites)),
                 by_site=options.by_site,
@@ -370,9 +388,6 @@ class Server:
         scaling = None if agreement.scaling is None else agreement.scaling.to_dict()
         if options.standardize == "per_client":  # by means and deviations that stay at the sites
             scaling = {"by": "per_client"}
-        warnings = list(agreement.warnings)
-        for site, texts in agreement.site_warnings.items():
-            warnings += [f"site '{site}': {text}" for text in texts]
         data = FederatedData(
             train=train,
             validation=described(1),
@@ -382,29 +397,14 @@ class Server:
             classes=agreement.classes,
             clients=agreement.training_clients,
             held_out_clients=agreement.held_out_clients,
-            warnings=tuple(warnings),
+            warnings=tables.warnings,
         )
         return data, self._digest_of(data, descriptions)
 
-    def _ask_for_sums(self, agreement: Agreement, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        answers = self._send_agreement("sums", agreement, arrays, {})
-        return stack_sums(answers, agreement.training_sites, agreement.feature_names)
-
-    def _send_agreement(
-        self, name: str, agreement: Agreement, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
-    ) -> dict[str, Message]:
-        """Send each site its part of the agreement in a request of this name, with further arrays and values.
-
-        For secure sums all sites receive the same request, with the whole agreement.
-        """
-        if self.plan.is_masked:
-            message = agreement.to_message()
-            return self.connections.ask(name, {**message.arrays, **arrays}, {**message.about, **about})
-        answers = {}
-        for site in self.connections.sites:
-            message = agreement.for_site(site).to_message()
-            answers |= self.connections.ask(name, {**message.arrays, **arrays}, {**message.about, **about}, of=[site])
-        return answers
+    def _ask_for_sums(self, tables: AgreedTables, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        message = tables.agreement.to_message()
+        answers = self.connections.ask("sums", {**message.arrays, **arrays}, message.about)
+        return stack_sums(answers, tables.training_sites, tables.agreement.feature_names)
 
     def _digest_of(self, data: FederatedData, descriptions: Mapping[str, Message]) -> str:
         """Return a digest of the plan, of what the sites have said of their rows, and of the pooled scaling."""
@@ -416,13 +416,13 @@ class Server:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _check_splits(agreement: Agreement, options: Sites, why: str, of_personal: bool = False) -> None:
+def _check_splits(tables: AgreedTables, options: Sites, why: str, of_personal: bool = False) -> None:
     """Raise UserError, which names a site, unless each site has rows of every split, and so all sums.
 
     With ``of_personal``, only rows of clients with training rows count, which have personal models.
     """
-    owner = np.array(agreement.site_of_client)
-    n_rows = agreement.n_rows
+    owner = np.array(tables.site_of_client)
+    n_rows = tables.agreement.n_rows
     if of_personal:
         n_rows = np.where(n_rows[:, :1] > 0, n_rows, 0)
     used = n_rows.sum(axis=0) > 0

@@ -1,8 +1,7 @@
-"""Checks of a server's requests before an answer leaves: against the plan and the site's own table, and for few rows.
+"""Checks of a server's requests before an answer leaves: against the plan, and for few rows.
 
-What a request says of the site's own clients must be what the site described, numbers of a run must be those of the
-plan, and no message is asked for more often than the plan says. Without these checks a server could have a sum over
-all rows computed as a sum over one. Few rows of a site must not outweigh all others in what the site sends.
+No message is asked for more often than the plan says, and models are those of its runs. Few rows of a site must not
+outweigh all others in what the site sends. ``tables.table_agreement`` has the checks against the site's own table.
 """
 
 from collections import Counter
@@ -18,12 +17,10 @@ from fcorun.engine.remote.programs import ShareSums, effective_numbers
 from fcorun.sites.plan.messages.fold_messages import Subset
 from fcorun.sites.plan.messages.run_messages import RoundMessage
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message
 
 MAX_WITHHELD = 50  # rounds of a run, or of the runs on a subset, in which a site withholds its upload
 _ROWS = {TRAIN: "training", "val": "validation", "validation": "validation", "test": "test"}  # of splits, in words
-_MAX_CLIENT_ROWS, _MAX_ROWS = 10**7, 10**9  # a site has memory for as many draws as the largest client has rows
 
 
 class FewRowsError(UserError):
@@ -160,36 +157,6 @@ class RequestCounts:
         self.counts[key] += 1
         if self.counts[key] > MAX_WITHHELD:
             raise rule.refuse(RoundMessage.name)
-
-
-def check_clients(request: Message, table: SiteTable) -> list[str]:
-    """Return the names of all clients, those with training rows first.
-
-    Raises UserError unless the request says of the site's own clients what the site has described.
-    """
-    names = request.about["all_clients"]
-    n_clients = request.about["n_clients"]
-    rows = request.arrays["all_rows"]
-    weights = request.arrays["all_weights"]
-    shape = (len(names), table.n_rows.shape[1])
-    if not all(isinstance(name, str) for name in names) or type(n_clients) is not int:
-        raise ValueError("names of clients are no texts")
-    if rows.shape != shape or weights.shape != shape or rows.dtype.kind not in "iu" or (rows < 0).any():
-        raise ValueError("the clients' rows have another shape")
-    if not np.isfinite(weights).all() or (weights < 0).any():
-        raise ValueError("weights are no weights")
-    if rows.max(initial=0) > _MAX_CLIENT_ROWS or rows.sum() > _MAX_ROWS:
-        raise UserError(f"the server names clients of too many rows: sites compute with at most {_MAX_CLIENT_ROWS} "
-                        f"of a client, and {_MAX_ROWS} in all: divide large tables into several clients")  # fmt: skip
-    client_numbers = [names.index(name) for name in table.clients]
-    trains = rows[:, 0] > 0
-    is_ordered = trains[:n_clients].all() and not trains[n_clients:].any()
-    same_rows = np.array_equal(rows[client_numbers], table.n_rows)
-    same_weights = np.allclose(weights[client_numbers], table.weights, rtol=1e-12, atol=0)
-    if len(set(names)) != len(names) or not is_ordered or not same_rows or not same_weights:
-        raise UserError("the server says of this site's clients other numbers of rows than the site described: begin "
-                        "the run anew")  # fmt: skip
-    return list(names)
 
 
 def check_model(arrays: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -30,7 +30,7 @@ from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
 from fcorun.sites.site.interval_sums import IntervalSums
-from fcorun.sites.site.request_checks import FewRowsRule, RequestCounts, check_clients, check_last_model, check_model
+from fcorun.sites.site.request_checks import FewRowsRule, RequestCounts, check_last_model, check_model
 from fcorun.sites.site.score_sums import ScoreSums, threshold_of
 from fcorun.sites.site.site_batch import SharedPrograms, SiteBatch, resolve_numbers
 from fcorun.sites.site.site_folds import SiteFolds
@@ -154,19 +154,14 @@ class Site:
         return sum_in_order(sums)[None] if self.plan.is_masked else sums
 
     def load(self, request: Message) -> None:
-        """Load the rows as all sites agreed.
-
-        The request names all clients, those with training rows first, and has their "all_rows" and "all_weights" in
-        the three splits, (clients, 3).
-        """
+        """Load the rows as all sites agreed."""
         agreement = Agreement.from_message(request)
         encoded = encode_table(self.table, agreement)
         site_data = load_site_data(encoded, agreement)
         self.policy.check_rows(self.plan, site_data.train.sizes.tolist(), site_data.train.x.shape[1])
         curve_parts = list_curve_parts(self.table, agreement.encoding)
         self.policy.check_rare_features(self.plan, site_data.train, site_data.features, curve_parts)
-        names = check_clients(request, self.table)
-        data = place_rows(site_data, names, request.arrays["all_rows"], request.arrays["all_weights"])
+        data = place_rows(site_data, list(agreement.clients), agreement.n_rows, agreement.weights)
         check_targets_of_site(self.plan.experiment, encoded.y)
         build.check_data(self.plan.experiment, data)
         self._take_rows(site_data, data)

@@ -6,8 +6,7 @@ sentence of the checks quotes a cell, since the server sees them all.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from fcorun.sites.transport.messages import Message, describe_damage
 
 _NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others
 _FAR = 10  # standard deviations: a fill farther away is of another unit
+_MAX_CLIENT_ROWS, _MAX_ROWS = 10**7, 10**9  # a site has memory for as many draws as the largest client has rows
 _DTYPES = ("int8", "int16", "int32", "int64", "float32", "float64")  # of features, none of which changes a number
 
 
@@ -40,13 +40,10 @@ class Agreement:
         classes: the labels in the order of the class indices; empty for a regression.
         encoding: the encoding of the columns.
         x_dtype, y_dtype: the dtypes of the features before standardization and of the targets.
-        clients: the names of all M clients in order, those without training rows included.
-        site_of_client: the site of each client.
+        clients: the names of all M clients in order, those with training rows first.
         n_rows, weights: the numbers of training, validation and test rows of each client, and the sums of the rows'
             weights, (M, 3).
         scaling: the standardization of the features, or None.
-        warnings: sentences for all.
-        site_warnings: sentences for single sites.
     """
 
     task: Any
@@ -55,12 +52,9 @@ class Agreement:
     x_dtype: str
     y_dtype: str
     clients: tuple[str, ...]
-    site_of_client: tuple[str, ...]
     n_rows: np.ndarray
     weights: np.ndarray
     scaling: Scaling | None = None
-    warnings: tuple[str, ...] = ()
-    site_warnings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -70,29 +64,12 @@ class Agreement:
     @property
     def training_clients(self) -> tuple[str, ...]:
         """Return the names of the clients with training rows, in order."""
-        return tuple(name for name, counts in zip(self.clients, self.n_rows, strict=True) if counts[0])
+        return self.clients[: int((self.n_rows[:, 0] > 0).sum())]
 
     @property
     def held_out_clients(self) -> tuple[str, ...]:
         """Return the names of the clients without training rows, in order."""
-        return tuple(name for name, counts in zip(self.clients, self.n_rows, strict=True) if not counts[0])
-
-    @property
-    def training_sites(self) -> tuple[str, ...]:
-        """Return the site of each client with training rows, in order."""
-        return tuple(site for site, counts in zip(self.site_of_client, self.n_rows, strict=True) if counts[0])
-
-    def for_site(self, site: str) -> "Agreement":
-        """Return what a site receives: the agreement without the clients and warnings of other sites."""
-        mine = np.array([owner == site for owner in self.site_of_client])
-        return replace(
-            self,
-            clients=tuple(name for name, is_mine in zip(self.clients, mine, strict=True) if is_mine),
-            site_of_client=(site,) * int(mine.sum()),
-            n_rows=self.n_rows[mine],
-            weights=self.weights[mine],
-            site_warnings={name: texts for name, texts in self.site_warnings.items() if name == site},
-        )
+        return self.clients[len(self.training_clients) :]
 
     def to_message(self) -> Message:
         """Return the agreement as a message."""
@@ -103,9 +80,6 @@ class Agreement:
             "x_dtype": self.x_dtype,
             "y_dtype": self.y_dtype,
             "clients": list(self.clients),
-            "site_of_client": list(self.site_of_client),
-            "warnings": list(self.warnings),
-            "site_warnings": {site: list(texts) for site, texts in self.site_warnings.items()},
         }
         arrays = {"rows": self.n_rows, "weights": self.weights}
         if self.scaling is not None:
@@ -130,16 +104,16 @@ class Agreement:
                 x_dtype=np.dtype(about["x_dtype"]).name,
                 y_dtype=np.dtype(about["y_dtype"]).name,
                 clients=tuple(map(str, about["clients"])),
-                site_of_client=tuple(map(str, about["site_of_client"])),
                 n_rows=arrays["rows"],
                 weights=arrays["weights"],
                 scaling=scaling,
-                warnings=tuple(about["warnings"]),
-                site_warnings={site: tuple(texts) for site, texts in about["site_warnings"].items()},
             )
-            shapes = {agreement.n_rows.shape, agreement.weights.shape}
-            if shapes != {(len(agreement.clients), 3)} or len(agreement.site_of_client) != len(agreement.clients):
+            if {agreement.n_rows.shape, agreement.weights.shape} != {(len(agreement.clients), 3)}:
                 raise ValueError("its numbers of rows do not fit its clients")
+            if agreement.n_rows.dtype.kind not in "iu" or (agreement.n_rows < 0).any():
+                raise ValueError("its numbers of rows are no counts")
+            if not np.isfinite(agreement.weights).all() or (agreement.weights < 0).any():
+                raise ValueError("its weights are no weights")
             n_features = len(agreement.feature_names)
             if scaling is not None and not scaling.mean.shape == scaling.deviation.shape == (n_features,):
                 raise ValueError("its scaling has other features")
@@ -151,17 +125,7 @@ class Agreement:
 
 def check_agreement(table: SiteTable, agreement: Agreement) -> None:
     """Raise UserError for an agreement that does not follow from a site's table and the options of the plan."""
-    names = agreement.clients
-    _require(set(table.clients) <= set(names), "lacks a client of this site")
-    _require(len(set(names)) == len(names), "has two clients of one name")
-    client_numbers = [names.index(name) for name in table.clients]
-    sites = [agreement.site_of_client[m] for m in client_numbers]
-    alike = len(set(sites)) == 1 and agreement.site_of_client.count(sites[0]) == len(client_numbers)
-    _require(alike, "has other clients of this site than the table")
-    alike = np.array_equal(agreement.n_rows[client_numbers], table.n_rows)
-    _require(alike, "has other numbers of rows of this site's clients")
-    alike = np.array_equal(agreement.weights[client_numbers], table.weights)
-    _require(alike, "has other weights of this site's clients")
+    _check_clients(table, agreement)
     columns = {column.name: column for column in agreement.encoding.columns}
     _require(len(columns) == len(agreement.encoding.columns), "has two columns of one name")
     for name, column in columns.items():
@@ -199,6 +163,23 @@ def check_agreement(table: SiteTable, agreement: Agreement) -> None:
         arrays = (scaling.mean, scaling.deviation, scaling.factor)
         fits = all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays)
         _require(fits and (scaling.deviation >= 0).all(), "has means or deviations that are no numbers")
+
+
+def _check_clients(table: SiteTable, agreement: Agreement) -> None:
+    """Raise UserError unless an agreement says of the site's own clients what the site has described."""
+    names = agreement.clients
+    n_rows = agreement.n_rows
+    _require(set(table.clients) <= set(names), "lacks a client of this site")
+    _require(len(set(names)) == len(names), "has two clients of one name")
+    client_numbers = [names.index(name) for name in table.clients]
+    alike = np.array_equal(n_rows[client_numbers], table.n_rows)
+    _require(alike, "has other numbers of rows of this site's clients")
+    alike = np.array_equal(agreement.weights[client_numbers], table.weights)
+    _require(alike, "has other weights of this site's clients")
+    _require((np.diff((n_rows[:, 0] > 0).astype(int)) <= 0).all(), "has clients without training rows before others")
+    if n_rows.max(initial=0) > _MAX_CLIENT_ROWS or n_rows.sum() > _MAX_ROWS:
+        raise UserError(f"the server names clients of too many rows: sites compute with at most {_MAX_CLIENT_ROWS} "
+                        f"of a client, and {_MAX_ROWS} in all: divide large tables into several clients")  # fmt: skip
 
 
 def _require(condition: Any, problem: str) -> None:

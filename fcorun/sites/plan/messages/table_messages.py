@@ -41,9 +41,9 @@ def check_same_encoding(request: Message, earlier: Iterable[Message], read: Call
 
 
 def _read_agreement(request: Message) -> list[Any]:
-    """Return the agreement of a request, without its scaling and without its warnings, which come later."""
+    """Return the agreement of a request, without its scaling, which comes later."""
     arrays = [request.arrays[name].tolist() for name in ("rows", "weights")]
-    return [request.about[key] for key in sorted(AGREEMENT_KEYS - {"warnings", "site_warnings"})] + arrays
+    return [request.about[key] for key in sorted(AGREEMENT_KEYS)] + arrays
 
 
 class Keys(MessageKind):
@@ -124,7 +124,7 @@ class Load(Notice):
 
     name = "load"
     stage = Stage.TABLES
-    keys = AGREEMENT_KEYS | {"all_clients", "n_clients"}
+    keys = AGREEMENT_KEYS
     is_kept = True
 
     def resume(self, site: "Site", request: Message) -> None:
