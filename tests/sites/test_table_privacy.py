@@ -97,7 +97,7 @@ def test_a_description_has_counts_and_sums_alone():
     tables = frames()
     tables["bern"].loc[:40, "dose"] = 1234.5678
     (message,) = describe(options_of(), save({"bern": tables["bern"]})).values()
-    assert set(message.about) == {"clients", "columns", "levels", "labels", "target"}
+    assert set(message.about) == {"clients", "columns", "levels", "labels"}
     assert message.arrays["sums"].size == 0  # only fills need sums
     assert "1234.5678" not in json.dumps(message.about)
     assert not any(1234.5678 in array for array in message.arrays.values())
@@ -156,11 +156,6 @@ ILL: dict = {"target": "ill", "task": "binary", "positive": "yes"}
         ({}, lambda a: _forge(a, "ward", levels=("north", "south", "west")), "lacks a level of 'ward'"),
         ({}, lambda a: _forge(a, "ward", levels=("west", "south", "north", "east")), "has unsorted levels of 'ward'"),
         ({}, lambda a: _forge(a, "ward", other="west"), "codes rare levels of 'ward' otherwise"),
-        ({}, lambda a: replace(a, x_dtype="bool"), "has a dtype of features"),
-        ({}, lambda a: replace(a, x_dtype="float32"), "has a dtype of features"),
-        ({"only": ["sex"]}, lambda a: replace(a, x_dtype="float16"), "has a dtype of features"),
-        ({}, lambda a: replace(a, y_dtype="int8"), "has a dtype of targets"),
-        ({}, lambda a: replace(a, y_dtype="complex128"), "has a dtype of targets"),
         ({}, lambda a: replace(a, classes=(1.5, 2.5)), "has classes, where the plan has a regression"),
         ({}, lambda a: replace(a, task="binary"), "has another task than the plan"),
         (ILL, lambda a: replace(a, classes=("yes", "no")), "has other classes than the plan, or in another order"),

@@ -18,7 +18,7 @@ from fcorun.sites.transport.messages import OwnerError
 OTHER = "other"  # the level of rows whose own level is rare, or pooled with rare ones, or unseen in training rows
 HISTOGRAM_BINS = 256  # for medians
 # The keys of ``Message.about`` in the message of an agreement
-AGREEMENT_KEYS = frozenset({"task", "classes", "encoding", "x_dtype", "y_dtype", "clients"})
+AGREEMENT_KEYS = frozenset({"task", "classes", "encoding", "clients"})
 FILLS, INFORMATIVE = "fills", "informative"  # the arrays with the fills and the features of a fold
 
 

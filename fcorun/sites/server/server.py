@@ -95,16 +95,10 @@ def agree(options: Sites, answers: Mapping[str, Message]) -> AgreedTables:
     kinds = _agree_on_kinds(sites)
     encoding, column_warnings = _make_encoding(options, sites, kinds, training_clients)
     warnings += [*column_warnings, *warn_similar_names("clients", list(position))]
-    dtypes = {"int8"}  # of levels and indicators, and of truth values
-    for column in encoding.columns:
-        if column.has_numbers:
-            dtypes |= {description.dtypes[column.name] for description in sites.values()} - {"bool"}
     agreement = Agreement(
         task=options.task,
         classes=classes,
         encoding=encoding,
-        x_dtype=np.result_type(*map(np.dtype, sorted(dtypes))).name,
-        y_dtype=np.result_type(*(description.target_dtype or "int32" for description in sites.values())).name,
         clients=clients,
         n_rows=n_rows,
         weights=weights,
@@ -356,17 +350,13 @@ class Server:
         message = agreement.to_message()
         ask("load", message.arrays, message.about)
 
-        x_dtype = np.dtype(agreement.x_dtype)
-        if agreement.scaling is not None and x_dtype.kind != "f":  # standardized at the sites
-            x_dtype = np.dtype(np.float64)
-
         def described(split: int) -> SiteRows | None:
             known = len(agreement.training_clients if split == 0 else agreement.clients)
             if not n_rows[:, split].any():
                 return None
             return SiteRows(
-                x=np.empty((0, len(agreement.feature_names)), x_dtype),
-                y=np.empty(0, np.int32 if agreement.classes else agreement.y_dtype),
+                x=np.empty((0, len(agreement.feature_names))),
+                y=np.empty(0, np.int32 if agreement.classes else np.float64),
                 client=np.empty(0, np.int64),
                 weight=None if options.weight is None else np.empty(0),
                 offset=None if options.offset is None else np.empty(0),

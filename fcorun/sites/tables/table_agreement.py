@@ -28,7 +28,6 @@ from fcorun.sites.transport.messages import Message, describe_damage
 _NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others
 _FAR = 10  # standard deviations: a fill farther away is of another unit
 _MAX_CLIENT_ROWS, _MAX_ROWS = 10**7, 10**9  # a site has memory for as many draws as the largest client has rows
-_DTYPES = ("int8", "int16", "int32", "int64", "float32", "float64")  # of features, none of which changes a number
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,6 @@ class Agreement:
         task: the kind of targets.
         classes: the labels in the order of the class indices; empty for a regression.
         encoding: the encoding of the columns.
-        x_dtype, y_dtype: the dtypes of the features before standardization and of the targets.
         clients: the names of all M clients in order, those with training rows first.
         n_rows, weights: the numbers of training, validation and test rows of each client, and the sums of the rows'
             weights, (M, 3).
@@ -49,8 +47,6 @@ class Agreement:
     task: Any
     classes: tuple
     encoding: Encoding
-    x_dtype: str
-    y_dtype: str
     clients: tuple[str, ...]
     n_rows: np.ndarray
     weights: np.ndarray
@@ -77,8 +73,6 @@ class Agreement:
             "task": self.task,
             "classes": list(self.classes),
             "encoding": self.encoding.to_dict(),
-            "x_dtype": self.x_dtype,
-            "y_dtype": self.y_dtype,
             "clients": list(self.clients),
         }
         arrays = {"rows": self.n_rows, "weights": self.weights}
@@ -101,8 +95,6 @@ class Agreement:
                 task=about["task"],
                 classes=tuple(about["classes"]),
                 encoding=Encoding.from_dict(about["encoding"]),
-                x_dtype=np.dtype(about["x_dtype"]).name,
-                y_dtype=np.dtype(about["y_dtype"]).name,
                 clients=tuple(map(str, about["clients"])),
                 n_rows=arrays["rows"],
                 weights=arrays["weights"],
@@ -152,12 +144,6 @@ def check_agreement(table: SiteTable, agreement: Agreement) -> None:
             _require(column.other == other, f"codes rare levels of '{name}' otherwise")
             _require(table.coded_levels(name) <= set(column.levels), f"lacks a level of '{name}' of this site")
     _check_classes(table, agreement)
-    # a dtype must be a common one of numbers, and no narrower than this site's numbers
-    numbers = [column.name for column in agreement.encoding.columns if column.has_numbers]
-    of_table = {"int8", *(table.dtypes[name] for name in numbers)} - {"bool"}
-    _require(_holds(agreement.x_dtype, of_table), "has a dtype of features that does not hold this site's")
-    of_table = {"int32" if agreement.classes else table.rows.y.dtype.name}
-    _require(_holds(agreement.y_dtype, of_table), "has a dtype of targets that does not hold this site's")
     scaling = agreement.scaling
     if scaling is not None:
         arrays = (scaling.mean, scaling.deviation, scaling.factor)
@@ -311,10 +297,6 @@ def _check_classes(table: SiteTable, agreement: Agreement) -> None:
     _require(fits, "has other classes than the plan, or in another order")
 
 
-def _holds(dtype: str, of_table: set[str]) -> bool:
-    return dtype in _DTYPES and np.result_type(dtype, *of_table) == np.dtype(dtype)
-
-
 @dataclass(frozen=True)
 class EncodedTable:
     """The rows of a site with features and targets, before standardization.
@@ -354,7 +336,7 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
     unknown_levels: defaultdict[int, list[str]] = defaultdict(list)
     with for_owner_alone("the rows cannot be encoded as agreed, and the site's owner sees the reason"):
         x = agreement.encoding.apply(frame, warnings, "this site", unknown_levels=unknown_levels)
-    labels = table.rows.y
+    y = labels = table.rows.y
     if agreement.classes:
         y = np.full(len(labels), -1, np.int32)
         for k, label in enumerate(agreement.classes):
@@ -363,12 +345,10 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
             with for_owner_alone("a held-out row has a label that no training row of any site has"):
                 raise UserError(f"a held-out row has the label '{labels[int((y < 0).argmax())]}', which no training "
                                 "row of any site has: correct it or drop the row")  # fmt: skip
-    else:
-        y = labels.astype(agreement.y_dtype)
     return EncodedTable(
         table=table,
         agreement=agreement,
-        x=x.astype(np.result_type(x, agreement.x_dtype)),  # the mean of unknown levels is no whole number
+        x=x,
         y=y,
         client_rows=ClientRows(clients, index, table.masks),
         warnings=(*table.rows.warnings, *warnings),

@@ -33,7 +33,6 @@ class Description:
         n_rows, weights: the numbers of training, validation and test rows of each client, and the sums of the rows'
             weights, (M, 3).
         kinds: the k columns before a fit, in the order of the file; None: the column has no value at the site.
-        dtypes: the dtype of the features of each column.
         columns: the description of each column: sums by the name of the client where fills need means, histograms
             where they need medians or knots, and the levels that are not rare (``SiteTable.rare_levels``).
         is_constant: whether a column has one value in training rows, be it that rows of a rare value take the other.
@@ -42,21 +41,18 @@ class Description:
         n_rare: the training rows of all rare levels, by column of levels.
         labels: the labels of the training rows; empty for a regression.
         label_counts: their training rows.
-        target_dtype: the dtype of the target.
     """
 
     clients: list[str]
     n_rows: np.ndarray
     weights: np.ndarray
     kinds: dict[str, Column | None]
-    dtypes: dict[str, str]
     columns: dict[str, ColumnDescription]
     is_constant: dict[str, bool]
     n_values: np.ndarray
     n_rare: dict[str, int]
     labels: list[Any]
     label_counts: np.ndarray
-    target_dtype: str
 
     def to_message(self) -> Message:
         """Return the description as a message, whose counts and sums are arrays of fixed width."""
@@ -74,10 +70,9 @@ class Description:
         kinds = {name: _NO_VALUES if column is None else column.kind for name, column in self.kinds.items()}
         about = {
             "clients": self.clients,
-            "columns": [[name, kind, self.dtypes[name]] for name, kind in kinds.items()],
+            "columns": [[name, kind] for name, kind in kinds.items()],
             "levels": levels,
             "labels": self.labels,
-            "target": self.target_dtype,
         }
         arrays = {
             "rows": self.n_rows.astype(np.int64),
@@ -105,10 +100,8 @@ class Description:
     def _parse(cls, about: dict[str, Any], arrays: dict[str, np.ndarray], options: Sites) -> "Description":
         table = options.as_table("", None)
         kinds: dict[str, Column | None] = {}
-        dtypes = {}
-        for name, kind, dtype in about["columns"]:
+        for name, kind in about["columns"]:
             kinds[str(name)] = None if kind == _NO_VALUES else table.make_column(kind, str(name))
-            dtypes[str(name)] = np.dtype(dtype).name
         all_levels = {str(name): list(map(str, levels)) for name, levels in about["levels"].items()}
         levels = {name: all_levels[name] for name, column in kinds.items() if column is not None and column.has_levels}
         clients = list(map(str, about["clients"]))
@@ -155,14 +148,12 @@ class Description:
             n_rows=arrays["rows"],
             weights=arrays["weights"],
             kinds=kinds,
-            dtypes=dtypes,
             columns=columns,
             is_constant=dict(zip(kinds, arrays["constant"].tolist(), strict=True)),
             n_values=n_values,
             n_rare=n_rare,
             labels=list(about["labels"]),
             label_counts=arrays["labels"],
-            target_dtype=np.dtype(about["target"]).name if about["target"] else "",
         )
 
 
@@ -204,14 +195,12 @@ def describe_table(table: SiteTable) -> Message:
         n_rows=table.n_rows,
         weights=table.weights,
         kinds=table.kinds,
-        dtypes=table.dtypes,
         columns=columns,
         is_constant=is_constant,
         n_values=np.array(n_values, np.int64).reshape(-1, len(table.clients)).T,
         n_rare=n_rare,
         labels=labels,
         label_counts=np.asarray(label_counts, np.int64),
-        target_dtype="" if table.options.target_task.has_classes else table.rows.y.dtype.name,
     )
     return description.to_message()
 

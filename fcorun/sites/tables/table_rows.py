@@ -103,15 +103,6 @@ class SiteTable:
         return sums
 
     @cached_property
-    def dtypes(self) -> dict[str, str]:
-        """Return the dtype of the features of each column."""
-        dtypes = dict.fromkeys(self.kinds, "float64")
-        for name, column in self.kinds.items():
-            if column is not None:
-                dtypes[name] = column.feature_dtype(self.columns[name])
-        return dtypes
-
-    @cached_property
     def level_counts(self) -> dict[str, Counter[str]]:
         """Return the counts of the levels of each column of levels over the training rows."""
         names = [name for name, column in self.kinds.items() if column is not None and column.has_levels]

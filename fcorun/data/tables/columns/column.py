@@ -246,10 +246,6 @@ class Column(ABC):
     def read_values(self, series: Any) -> np.ndarray:
         """Return the value of each cell of a pandas.Series, (N,), to be compared; anything in gaps."""
 
-    @abstractmethod
-    def feature_dtype(self, series: Any) -> str:
-        """Return the name of the dtype of the features."""
-
     def needs_bins(self, missing: MissingPolicy) -> bool:
         """Return whether a fit needs the distribution of numbers, which leaves a site as counts in bins."""
         return False

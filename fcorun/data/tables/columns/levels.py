@@ -104,9 +104,6 @@ class LevelColumn(Column):
     def read_values(self, series: Any) -> np.ndarray:
         return to_level_names(series)
 
-    def feature_dtype(self, series: Any) -> str:
-        return "int8"
-
     def describe(self, series: Any, rows: TrainingRows, missing: MissingPolicy, where: str) -> ColumnDescription:
         names = to_level_names(series)[rows.row].tolist()
         counts = Counter(names)

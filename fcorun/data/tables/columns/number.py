@@ -39,9 +39,6 @@ class NumberColumn(Column):
     def read_values(self, series: Any) -> np.ndarray:
         return coerce_numbers(series)[0]
 
-    def feature_dtype(self, series: Any) -> str:
-        return self.read_values(series).dtype.name
-
     def needs_bins(self, missing: MissingPolicy) -> bool:
         return missing == "median"
 

@@ -62,9 +62,6 @@ class SplineColumn(NumberColumn):
         if not is_known or not np.isfinite(self.knots).all() or (np.diff(self.knots) <= 0).any():
             yield f"has no knots of '{self.name}'"
 
-    def feature_dtype(self, series: Any) -> str:
-        return "float64"
-
     def needs_bins(self, missing: MissingPolicy) -> bool:
         return True
 
