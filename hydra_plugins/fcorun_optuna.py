@@ -4,18 +4,28 @@ This file lies here because Hydra looks for its plug-ins in this folder. Hydra's
 version of optuna below 3.
 """
 
+import hashlib
 import itertools
+import json
+import os
+import platform
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from math import inf
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
+from filelock import FileLock
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import IntervalSweep, Override
 
 from fcorun.base.config import Count, Index, build
 from fcorun.base.errors import UserError
+from fcorun.experiment.configuration.compose import make_sweep_name
 from fcorun.reports.run_table import SEED_KEYS, changes_function
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
@@ -24,11 +34,12 @@ _INITIAL_POINTS = 8  # before the sampler uses results; a power of two, as Sobol
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The options of a search: its number of points, the points of a batch, and its seed."""
+    """The options of a search: its number of points, the points of a batch, its seed, and optuna's journal, a file."""
 
     n_trials: Count = 32
     batch: Count = 4
     seed: Index = 0
+    storage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -106,36 +117,57 @@ class OptunaSweeper(FcorunSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         options = self._check_options()
         axes, seed_jobs = self._split_axes(arguments)
-        study = _create_study(options.seed, axes)
+        dry_run = self.launcher.config.dry_run
+        name = self._name_study(arguments, axes)
+        study = _open_study(options if not dry_run else replace(options, storage=None), axes, name)
+        self._take_metric(study)
         run_of_job: dict[tuple[str, ...], tuple] = {}  # several jobs may be the same run
         points: dict[tuple, Any] = {}  # by their run
-        finished_trials = 0
-        while finished_trials < options.n_trials:
-            batch = min(options.batch, options.n_trials - finished_trials)
-            trials = [study.ask() for _ in range(batch)]
-            jobs_of_trials = []
-            for trial in trials:
-                suggestions = [axis.suggest_override(trial) for axis in axes]
-                jobs_of_trials.append([(*suggestions, *seed_job) for seed_job in seed_jobs])
+
+        def add_points(trials: list) -> list[list[tuple[str, ...]]]:
+            """Add the points of some trials, and return the jobs of each trial."""
+            jobs_of_trials = [
+                [(*trial.user_attrs["overrides"], *seed_job) for seed_job in seed_jobs] for trial in trials
+            ]
             new_jobs = [job for job in dict.fromkeys(itertools.chain(*jobs_of_trials)) if job not in run_of_job]
             for point in self.launcher.make_points([list(job) for job in new_jobs], len(run_of_job)):
                 run = (point.folder, point.experiment and point.experiment.identity)
                 points.setdefault(run, point)
-                run_of_job |= {new_jobs[position]: run for position in point.combinations}
-            if self.launcher.config.dry_run:
+                run_of_job.update((new_jobs[position], run) for position in point.combinations)
+            return jobs_of_trials
+
+        add_points(_finished(study))  # those of an earlier search, or of other processes
+        while trials := _ask(study, options, axes):
+            jobs_of_trials = add_points(trials)
+            if dry_run:
                 break  # later points depend on results
             self.launcher.run_points(list(points.values()), without_report=True)
-            values = dict(zip(points, self._objective_values(list(points.values()), axes), strict=True))
+            values = dict(zip(points, self._objective_values(study, list(points.values()), axes), strict=True))
             for trial, jobs in zip(trials, jobs_of_trials, strict=True):
                 trial_values = [values[run_of_job[job]] for job in jobs]
                 study.tell(trial, inf if inf in trial_values else median(trial_values))
-            finished_trials += batch
             failed = [point.error is not None for point in points.values()]
             if all(failed) or (self.launcher.config.fail_fast and any(failed)):
                 break
+        add_points(_finished(study))
         return self.launcher.run_points(list(points.values()))
 
-    def _objective_values(self, points: list, axes: list[SearchAxis]) -> list[float]:
+    def _name_study(self, arguments: list[str], axes: list[SearchAxis]) -> str:
+        """Return the name of the study of these axes, seeds and fixed overrides in its storage."""
+        overrides = self.all_overrides(arguments)
+        seeds = sorted(o.input_line for o in overrides if o.get_key_element() in SEED_KEYS)
+        digest = hashlib.sha256(repr([axes, seeds]).encode()).hexdigest()[:8]
+        return f"{make_sweep_name('search', [o.input_line for o in overrides])}-{digest}"
+
+    def _take_metric(self, study: Any) -> None:
+        """Take the metric of a study that has one. Raises UserError if another one is given."""
+        config, of_study = self.launcher.config, study.user_attrs.get("metric")
+        if of_study is not None and config.metric not in (None, of_study):
+            raise UserError(f"metric={config.metric}: the search in hydra.sweeper.storage goes by {of_study}: give "
+                            f"metric={of_study}, or another storage")  # fmt: skip
+        config.metric = config.metric or of_study
+
+    def _objective_values(self, study: Any, points: list, axes: list[SearchAxis]) -> list[float]:
         """Return the values that the search minimizes.
 
         A metric that is not given is chosen once, and the report uses it too. Raises UserError if none compares points.
@@ -145,6 +177,7 @@ class OptunaSweeper(FcorunSweeper):
         config = self.launcher.config
         if config.metric is None:
             config.metric = choose_search_metric(points, [axis.key for axis in axes])
+        study.set_user_attr("metric", str(config.metric))
         return objective_values(points, config.metric, config.tail_rounds)
 
     def _check_options(self) -> SearchOptions:
@@ -177,24 +210,112 @@ class OptunaSweeper(FcorunSweeper):
         return axes, [tuple(job) for job in seed_jobs]
 
 
-def _create_study(seed: int, axes: list[SearchAxis]) -> Any:
-    """Return an optuna study in memory, whose first points are a Sobol sequence.
+def _open_study(options: SearchOptions, axes: list[SearchAxis], name: str) -> Any:
+    """Return the optuna study of these axes, new or of its name in the storage. Its first points are a Sobol sequence.
 
-    Such points, spread over the space, find better values than random ones. The sampler models the axes jointly and
-    keeps the points of a batch at a distance from each other. Raises UserError if optuna is not installed.
+    Such points, spread over the space, find better values than random ones. Raises UserError if optuna is not
+    installed, or if the storage cannot be used.
     """
     try:
         import optuna
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
         from scipy.stats.qmc import Sobol
     except ImportError as error:
         raise UserError("hydra/sweeper=optuna needs optuna: pip install 'fcorun[optuna]'") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with _alone(options.storage):
+        storage = None
+        if options.storage is not None:
+            _check_journal(Path(options.storage))
+            storage = JournalStorage(JournalFileBackend(options.storage))
+        study = optuna.create_study(storage=storage, study_name=name, load_if_exists=True)
+        study.sampler = _make_sampler(options.seed)
+        if not study.trials:
+            for fractions in Sobol(len(axes), rng=options.seed).random(_INITIAL_POINTS):
+                values = {axis.key: axis.value_at(fraction) for axis, fraction in zip(axes, fractions, strict=True)}
+                study.enqueue_trial(values)
+    return study
+
+
+def _make_sampler(seed: int) -> Any:
+    """Return a sampler that models the axes jointly and keeps the points of a batch at a distance from each other."""
+    import optuna
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = optuna.samplers.TPESampler(
+        return optuna.samplers.TPESampler(
             seed=seed, multivariate=True, constant_liar=True, n_startup_trials=_INITIAL_POINTS
         )
-    study = optuna.create_study(sampler=sampler)
-    for fractions in Sobol(len(axes), rng=seed).random(_INITIAL_POINTS):
-        study.enqueue_trial({axis.key: axis.value_at(fraction) for axis, fraction in zip(axes, fractions, strict=True)})
-    return study
+
+
+def _check_journal(path: Path) -> None:
+    """Raise UserError for a file that is no journal of optuna, which would add lines to it."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    try:
+        with path.open(encoding="utf-8") as file:
+            is_journal = "op_code" in json.loads(file.readline())
+    except (OSError, ValueError, TypeError):
+        is_journal = False
+    if not is_journal:
+        raise UserError(f"hydra.sweeper.storage={path} is no journal of optuna: give another file")
+
+
+@contextmanager
+def _alone(storage: str | None) -> Iterator[None]:
+    """Let one process at a time count and propose the trials of a storage."""
+    if storage is None:
+        yield
+        return
+    try:
+        with FileLock(f"{storage}.ask"):
+            yield
+    except OSError as error:
+        raise UserError(f"hydra.sweeper.storage={storage} cannot be written ({error.strerror}): give a file in an "
+                        "existing folder") from error  # fmt: skip
+
+
+def _ask(study: Any, options: SearchOptions, axes: list[SearchAxis]) -> list:
+    """Return the next trials of a study, at most a batch, so that all processes together make ``n_trials``.
+
+    The trials of a process that was killed are given up.
+    """
+    from optuna.trial import TrialState
+
+    with _alone(options.storage):
+        n_trials = len(_finished(study))
+        for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
+            if _is_running(trial.user_attrs.get("process")):
+                n_trials += 1
+            else:
+                study.tell(trial.number, state=TrialState.FAIL)
+        if (
+            options.storage is not None
+        ):  # processes propose other points, and one that goes on those of an unbroken search
+            study.sampler = _make_sampler(options.seed + len(study.get_trials(deepcopy=False)))
+        trials = [study.ask() for _ in range(min(options.batch, options.n_trials - n_trials))]
+        for trial in trials:
+            trial.set_user_attr("process", [platform.node(), os.getpid(), psutil.Process().create_time()])
+            trial.set_user_attr("overrides", [axis.suggest_override(trial) for axis in axes])
+    return trials
+
+
+def _finished(study: Any) -> list:
+    """Return the trials of a study that have a value."""
+    from optuna.trial import TrialState
+
+    return study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
+
+
+def _is_running(process: list | None) -> bool:
+    """Return whether a process runs, given its machine, number and start; that of another machine is taken to run."""
+    if process is None:
+        return False
+    machine, number, started = process
+    if machine != platform.node():
+        return True
+    try:
+        return psutil.Process(number).create_time() == started
+    except psutil.NoSuchProcess:
+        return False

@@ -1,6 +1,7 @@
 """Searches: good points in few runs, the same ones again, and nothing that goes wrong ends them."""
 
 import sys
+import time
 from math import inf
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from fake_records import fake_record, fake_rows
 from helpers import SMALL, fails
 from omegaconf import OmegaConf
+from warm_processes import start_command
 
 from fcorun import load_records
 from fcorun.base.records.record import RunFolder
@@ -208,3 +210,49 @@ def test_without_optuna_the_message_names_its_installation(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert search(*RATES) == 2
     assert "pip install 'fcorun[optuna]'" in capsys.readouterr().err
+
+
+def trials_of(storage: str) -> list[str]:
+    """The states of the trials of a journal, whose study is the only one."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    study = optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(storage)))
+    return [trial.state.name for trial in study.trials if trial.state.name != "WAITING"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_processes_search_together_and_a_search_that_was_killed_goes_on(capsys):
+    command = ["-m", "hydra/sweeper=optuna", *SMALL, "hydra.sweep.dir=s", *RATES, "rounds=1", "report=false"]
+    command += ["hydra.sweeper.n_trials=6", "hydra.sweeper.batch=2", "hydra.sweeper.storage=journal"]
+    killed = start_command(command)
+    while not (Path("journal").exists() and "RUNNING" in trials_of("journal")):
+        assert killed.poll() is None
+        time.sleep(0.05)
+    killed.kill()
+    killed.communicate()
+    together = [start_command(command) for _ in range(2)]
+    said = [process.communicate() for process in together]
+    assert [process.returncode for process in together] == [0, 0], said
+    states = trials_of("journal")
+    assert set(states) <= {"COMPLETE", "FAIL"}
+    assert states.count("COMPLETE") == 6
+    assert search(*RATES, "rounds=1", *command[-3:]) == 0
+    assert len(trials_of("journal")) == len(states)
+    assert "6 done, 0 to run" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_storage_keeps_its_metric_and_other_files_are_refused(capsys):
+    searched = (*RATES, "rounds=1", "hydra.sweeper.n_trials=2", "hydra.sweeper.storage=journal")
+    assert search(*searched, "metric=val_loss") == 0
+    assert search(*searched, "metric=objective") == 2
+    assert "the search in hydra.sweeper.storage goes by val_loss: give metric=val_loss" in capsys.readouterr().err
+    Path("notes").write_text("mine\n")
+    assert search(*RATES, "hydra.sweeper.storage=notes") == 2
+    assert "hydra.sweeper.storage=notes is no journal of optuna" in capsys.readouterr().err
+    assert Path("notes").read_text() == "mine\n"
+    assert search(*RATES, "hydra.sweeper.storage=lacking/journal") == 2
+    assert "hydra.sweeper.storage=lacking/journal cannot be written" in capsys.readouterr().err
