@@ -155,9 +155,9 @@ class OptunaSweeper(FcorunSweeper):
     def _name_study(self, arguments: list[str], axes: list[SearchAxis]) -> str:
         """Return the name of the study of these axes, seeds and fixed overrides in its storage."""
         overrides = self.all_overrides(arguments)
-        seeds = sorted(o.input_line for o in overrides if o.get_key_element() in SEED_KEYS)
+        seeds = sorted(str(o.input_line) for o in overrides if o.get_key_element() in SEED_KEYS)
         digest = hashlib.sha256(repr([axes, seeds]).encode()).hexdigest()[:8]
-        return f"{make_sweep_name('search', [o.input_line for o in overrides])}-{digest}"
+        return f"{make_sweep_name('search', [str(o.input_line) for o in overrides])}-{digest}"
 
     def _take_metric(self, study: Any) -> None:
         """Take the metric of a study that has one. Raises UserError if another one is given."""
@@ -272,8 +272,8 @@ def _alone(storage: str | None) -> Iterator[None]:
         with FileLock(f"{storage}.ask"):
             yield
     except OSError as error:
-        raise UserError(f"hydra.sweeper.storage={storage} cannot be written ({error.strerror}): give a file in an "
-                        "existing folder") from error  # fmt: skip
+        raise UserError(f"hydra.sweeper.storage={storage} cannot be written ({error.strerror}): give another "
+                        "file") from error  # fmt: skip
 
 
 def _ask(study: Any, options: SearchOptions, axes: list[SearchAxis]) -> list:
