@@ -116,6 +116,16 @@ def test_a_row_that_is_removed_added_or_mended_is_refused(table, change, words):
         run(plan_of(*options, "seed=5"), "visits.csv", at="another")
 
 
+def test_a_value_that_is_rare_no_more_makes_no_other_row(table):
+    table["dialysis"] = 0
+    table.loc[[5, 40, 370, 390], "dialysis"] = 1
+    table[:350].to_csv("visits.csv", index=False)
+    run(plan_of("data.validation=0"))
+    table.to_csv("visits.csv", index=False)
+    run(plan_of("data.validation=0"))
+    assert len(entries()) == 2
+
+
 @pytest.mark.slow
 def test_a_sum_of_three_plans_may_not_tell_a_row(table):
     """Any two of the plans divide the rows into large cells, and all three tell one row."""

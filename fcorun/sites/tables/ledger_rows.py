@@ -75,6 +75,8 @@ def divide_rows(plan: Plan, table: SiteTable) -> tuple[tuple[ReleasedSet, ...], 
 def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None) -> dict[str, Any]:
     """Return the columns of a site's table that a plan reads, each of N cells, by their shared names.
 
+    The cells are those of the file: a value that is rare in one plan, and hidden there, may not be so in the next.
+
     Args:
         row_id: the column of the file that names a row; None: there is none.
 
@@ -83,7 +85,7 @@ def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None
     import pandas as pd
 
     shared = table.options
-    columns = dict(table.columns)
+    columns = {**table.columns, **table.file_cells}
     if table.rows.metadata is not None:
         columns |= {str(name): column for name, column in table.rows.metadata.items()}
     if client_column := options.client or shared.client:  # a client's name that the file's name gives is no cell

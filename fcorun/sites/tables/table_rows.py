@@ -54,6 +54,7 @@ class SiteTable:
             there are none, or they depend on all sites.
         rarer_counts: the training rows of the rarer value of each column of two values, as the file has them.
         constant: the columns that a rare value made constant.
+        file_cells: the cells of the file in each column whose rare values are hidden, a pandas.Series by name.
         uploads_by_client: whether answers tell the uploads of single clients.
         holds_clients_out: whether the folds of a selection hold out whole clients.
     """
@@ -67,6 +68,7 @@ class SiteTable:
     fold: np.ndarray | None = None
     rarer_counts: Mapping[str, int] = field(default_factory=dict)
     constant: frozenset[str] = frozenset()
+    file_cells: Mapping[str, Any] = field(default_factory=dict)
     uploads_by_client: bool = False
     holds_clients_out: bool = False
 
@@ -347,10 +349,11 @@ def _hide_rare_values(table: SiteTable) -> SiteTable:
             for value in np.unique(new_number[is_changed]).tolist():
                 cell = frame[name].iloc[int((number == value).argmax())]
                 mended[name] = mended[name].mask(is_changed & (new_number == value), cell)
+    file_cells = {name: frame[name] for name in mended}
     if mended:
         frame = frame.assign(**mended)
     rows = replace(table.rows, frame=frame)
-    return replace(table, rows=rows, rarer_counts=rarer_counts, constant=frozenset(constant))
+    return replace(table, rows=rows, rarer_counts=rarer_counts, constant=frozenset(constant), file_cells=file_cells)
 
 
 def number_values(series: Any, column: Column) -> np.ndarray:
