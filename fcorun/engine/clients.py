@@ -44,6 +44,7 @@ class ClientInputs(NamedTuple):
         client: the number of the client.
         sender: the number or the state of the sender whose broadcast the client receives.
         fault: the client's faults.
+        place: the client's place in a random order of the cohort.
     """
 
     numbers: PyTree
@@ -55,6 +56,7 @@ class ClientInputs(NamedTuple):
     client: jax.Array
     sender: PyTree = None
     fault: PyTree = None
+    place: jax.Array | None = None
 
 
 def vmapped(compute: ClientFunction, inputs: tuple, shares: jax.Array) -> CohortResult:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.clients import SINGLE_DEVICE, CohortFunction, Devices, looped, vmap_runs
 from fcorun.engine.device_rows import (
@@ -111,8 +112,11 @@ class Federation:
 
     @cached_property
     def shapes(self) -> MessageShapes:
-        """Trace the shapes of messages, which do not depend on the numbers of a run."""
-        return trace_message_shapes(
+        """Trace the shapes of messages, which do not depend on the numbers of a run.
+
+        Raises UserError for an algorithm that reads ``data.place`` and does not say so.
+        """
+        shapes = trace_message_shapes(
             self.algorithm,
             self.problem,
             self.data,
@@ -121,6 +125,10 @@ class Federation:
             frozen=self.frozen,
             shape_of=self.shape_of,
         )
+        if "place" in shapes.accessed and not self.algorithm.divides_cohort:
+            raise UserError(f"{type(self.algorithm).__name__} reads LocalData.place, which has a meaning only where "
+                            "all clients of a round take part: give its class divides_cohort = True")  # fmt: skip
+        return shapes
 
     @cached_property
     def state_shapes(self) -> dict[Any, PyTree]:

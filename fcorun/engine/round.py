@@ -44,8 +44,7 @@ class MessageShapes(NamedTuple):
     Attributes:
         uploads, broadcasts: what a client sends, and what it receives, in each exchange of a round.
         edge_upload: what an edge sends.
-        accessed: the names of "key_bits", "shared_uniforms" and "whole" that ``local`` reads, and "server_key" if a
-            function of the server reads ``problem.key``.
+        accessed: the fields that ``RecordingLocalData`` records, and "server_key" if the server reads ``problem.key``.
     """
 
     uploads: tuple[PyTree, ...]
@@ -372,6 +371,9 @@ class Round:
 
     def client_inputs(self, clients: PyTree, draws: RoundDraws, sender: PyTree = None) -> ClientInputs:
         """Return the inputs of the cohort's clients, in the order of the arguments of a client's function."""
+        place = None
+        if self.algorithm.divides_cohort:  # the order of random bits is a random one
+            place = jnp.argsort(jnp.argsort(draws.keys[:, 0])).astype(jnp.int32)
         return ClientInputs(
             numbers=self.regularizer_numbers,
             whole_or_index=self.whole if self.data_index is None else self.data_index,
@@ -382,6 +384,7 @@ class Round:
             client=self.clients,
             sender=sender,
             fault=self.faults_of_cohort,
+            place=place,
         )
 
     def local_data(
@@ -548,14 +551,12 @@ class RoundExchange(Exchange):
         received_model = parts.algorithm.first_received_model if self.first else parts.algorithm.received_model
         local = parts.algorithm.first_local if self.first else parts.algorithm.local
 
-        def compute(
-            numbers, whole_or_index, client_state, rows, key_bits, client_rows, client, sender=None, fault=None
-        ):
+        def compute(numbers, whole_or_index, client_state, rows, key_bits, client_rows, client, sender, fault, place):
             state, memory = copy_tree(client_state)
             problem = parts.problem.with_numbers(numbers).for_side("client")
             data = parts.local_data(whole_or_index, rows, client_rows, draws, fault)
             key_bits = self._fold_exchange(key_bits)
-            data = replace(data, key_bits=key_bits, client_number=client)
+            data = replace(data, key_bits=key_bits, client_number=client, place=0 if place is None else place)
             (upload, state), work = count_operations(
                 lambda: local(problem, copy_tree(broadcast_of(sender)), state, data)
             )

@@ -38,7 +38,7 @@ from fcorun.experiment.requirements import (
     check_nodes,
     check_rows_of_linear_fit,
     check_rows_on_disk,
-    check_whole_batches,
+    check_schedule,
     choose_shard,
     warn_undetermined_levels,
 )
@@ -158,7 +158,7 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
         raise UserError(f"`algo={names['algo']}` is for linear models of numbers or two classes with psi on the "
                         f"weights alone, not for `objective={names['objective']}` with `data={names['data']}`: choose "
                         "another `algo`")  # fmt: skip
-    check_whole_batches(experiment, build_schedule(experiment, data))
+    check_schedule(experiment, build_schedule(experiment, data))
     experiment.faults.check_task(data.target_task, names)
     if experiment.algo.traits.hessian or experiment.algo.traits.local_fits:
         check_hessian(experiment, data)
@@ -390,11 +390,13 @@ def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_vie
     settings, problem = experiment.settings, build_problem(experiment, data)
     if experiment.algo.curvature_alternatives:
         problem = replace(problem, curvature=compute_curvature_bounds(experiment, data))
+    schedule = build_schedule(experiment, data, subset_view)
+    check_schedule(experiment, schedule)
     federation = Federation(
-        problem=problem,
+        problem=replace(problem, cohort_size=schedule.cohort_size),
         algorithm=experiment.algo,
         data=data,
-        schedule=build_schedule(experiment, data, subset_view),
+        schedule=schedule,
         evaluation=build_evaluation(experiment, data, subset_view),
         precision=settings.precision,
         topology=experiment.topology,

@@ -106,8 +106,15 @@ def check_client_intercepts(plugins: dict[str, Any], names: dict[str, str]) -> N
                         "others: choose another `algo`, such as newton")  # fmt: skip
 
 
-def check_whole_batches(experiment: PreparedExperiment, schedule: Schedule) -> None:
-    """Refuse minibatches for losses that compare all rows of a client. Raises UserError."""
+def check_schedule(experiment: PreparedExperiment, schedule: Schedule) -> None:
+    """Refuse unequal weights of clients where the algorithm needs equal ones, and minibatches of some losses.
+
+    These losses compare all rows of a client. Raises UserError.
+    """
+    weights = schedule.averaging_weights
+    if experiment.algo.needs_equal_weights and (weights != weights[0]).any():
+        raise UserError(f"`algo={experiment.names['algo']}` needs clients of equal weight in F, and they have unequal "
+                        "numbers or weights of rows: give `client_weighting=uniform`")  # fmt: skip
     if not experiment.objective.has_client_losses or isinstance(experiment.algo, Baseline):
         return
     if schedule.full_batch_steps is None:
@@ -156,6 +163,11 @@ def check_cohorts(experiment: PreparedExperiment, data: FederatedData, connect: 
             f"`algo={names['algo']}` needs all clients in every round; give `clients_per_round=null`, or an "
             "`algo` that takes a part of them"
         )
+    least = experiment.algo.least_clients
+    if cohort_size < least:
+        raise UserError(f"`algo={names['algo']}` with these numbers needs {least} clients in each round, and "
+                        f"{cohort_size} take part: raise `clients_per_round`, or choose other numbers "
+                        f"(`fcorun help algo={names['algo']}`)")  # fmt: skip
     if isinstance(rule, WeightedMean):
         return
     counts = experiment.topology.count_listeners(connect()) if cohort_size == data.n_clients else None
@@ -163,6 +175,20 @@ def check_cohorts(experiment: PreparedExperiment, data: FederatedData, connect: 
         counts = np.array([cohort_size])
     rule.check_counts(counts, names)
     rule.check_liars(counts, experiment.faults.count_liars(data.n_clients) / data.n_clients, names)
+
+
+def check_divided_cohort(plugins: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Refuse other topologies than a server, and dropouts, where clients divide a round's work. Raises UserError.
+
+    ``check_participation`` refuses clients that take part by a probability.
+    """
+    if not plugins["algo"].divides_cohort:
+        return
+    divides = f"the clients of a round of `algo={names['algo']}` divide its work among them"
+    if not isinstance(plugins["topology"], Star):
+        raise UserError(f"{divides}, and send to one server: leave `topology={names['topology']}` out")
+    if plugins["faults"].drops_out:
+        raise UserError(f"{divides}, so that none may drop out: leave `faults.dropout` and `faults.trace` out")
 
 
 def check_participation(plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
@@ -174,6 +200,7 @@ def check_participation(plugins: Mapping[str, Any], names: Mapping[str, str], se
     refusals = {
         f"`algo={names['algo']}` needs all clients in every round": not algo.traits.partial,
         f"`algo={names['algo']}` chooses clients of a cohort that answer once more": chooses_clients,
+        f"the clients of a round of `algo={names['algo']}` divide its work among them": algo.divides_cohort,
         f"`topology={names['topology']}` has no single server that draws cohorts": (
             not isinstance(plugins["topology"], Star)
         ),

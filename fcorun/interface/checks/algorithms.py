@@ -564,7 +564,8 @@ def _require_optimum(case: AlgorithmCase, reg: str, cohort: str, *options: str) 
     overrides.extend(case.topology_overrides)
     overrides.extend([*case.overrides, f"rounds={ROUNDS}", f"eval_every={ROUNDS // 2}"])
     with tempfile.TemporaryDirectory() as folder:
-        config = ragged(Path(folder), *overrides, sizes=CLIENT_SIZES)
+        sizes = CLIENT_SIZES[-1:] * len(CLIENT_SIZES) if case.algorithm.needs_equal_weights else CLIENT_SIZES
+        config = ragged(Path(folder), *overrides, sizes=sizes)
         experiment = prepare(config)
         data = load_data(experiment)
         client = data.train.known_client if CLIENT_INTERCEPTS in options else None

@@ -220,6 +220,9 @@ class Method(PluginBase):
         tends_to_minimum_of_psi: True if the output of a long run goes to a minimizer of psi alone, 0 for a norm.
         multiplies_means: True if the server takes products of means, so that the weights of uploads must sum to one.
         needs_float64: True if runs are in float64, whatever the setting ``precision`` says.
+        needs_equal_weights: True if all clients must weigh the same in F. Others are refused.
+        divides_cohort: True if clients share the work of a round by their places in it, ``data.place``. Then all the
+            ``problem.cohort_size`` clients of a round take part, with one server, and with rows in one place.
         is_reconstructed: True if we know the publication's abstract alone, and put the method together from it.
         source: the publication, in the notation of fcorun.base.sources.catalogue; not inherited.
     """
@@ -233,6 +236,8 @@ class Method(PluginBase):
     tends_to_minimum_of_psi: ClassVar[bool] = False
     multiplies_means: ClassVar[bool] = False
     needs_float64: ClassVar[bool] = False
+    needs_equal_weights: ClassVar[bool] = False
+    divides_cohort: ClassVar[bool] = False
     is_reconstructed: ClassVar[bool] = False
     source: ClassVar[str]
 
@@ -248,6 +253,11 @@ class Method(PluginBase):
     def has_personal_models(self) -> bool:
         """True if each client gets a personal model."""
         return False
+
+    @property
+    def least_clients(self) -> int:
+        """The number of clients that each round needs."""
+        return 1
 
     @property
     def has_server_all(self) -> bool:
@@ -469,7 +479,7 @@ class Algorithm(Method, ABC):
         return tree_bytes(upload)
 
     def upload_bytes_for(self, problem: Problem, upload: PyTree) -> int:
-        """Return the bytes of an upload where they depend on the problem, such as on the structure of psi.
+        """Return the bytes of an upload where they depend on the problem: the structure of psi, the size of the cohort.
 
         The engine calls this method, which by default returns ``upload_bytes``. Do not read
         real numbers of ``problem``: one result serves all runs of a program, which differ in these.

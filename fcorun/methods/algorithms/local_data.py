@@ -28,6 +28,8 @@ class LocalData:
         whole: all data of the client as one batch.
         frozen: True if the server's model is fixed; then the client's copy is fixed too, and nothing is uploaded.
         client_number: the number of the client among all clients, counted from 0.
+        place: the place of the client in a random order of the round's clients, from 0 to ``problem.cohort_size`` - 1,
+            an int32. Only an algorithm that ``divides_cohort`` may read it.
         key_bits: the bits of the client's key of this round, from which ``key`` is derived.
         dtype: the floating-point type of weights and draws.
         shared_uniforms: two uniform draws from [0, 1) for each round, the same for all clients.
@@ -45,6 +47,7 @@ class LocalData:
     whole: Batch | Quadratic = None  # type: ignore[assignment]
     frozen: bool = False
     client_number: jax.Array | int = 0
+    place: jax.Array | int = 0
     key_bits: KeyBits = (0, 0)
     shared_uniforms: jax.Array | tuple[float, float] = (0.0, 0.0)
     change_targets: Callable[[jax.Array], jax.Array] | None = None
@@ -152,6 +155,6 @@ class RecordingLocalData(LocalData):
     accessed: set[str] = field(default_factory=set, compare=False, repr=False)
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("key_bits", "shared_uniforms", "whole"):
+        if name in ("key_bits", "shared_uniforms", "place", "whole"):
             self.accessed.add(name)
         return super().__getattribute__(name)

@@ -230,6 +230,7 @@ class Problem:
         scale: the factor that turns stored examples into features.
         share: the sum of the weights in F of the clients in the round's cohort, 1 for all clients.
         n_clients: the number of clients, M, for algorithms that collect the messages of single clients.
+        cohort_size: the number of clients that a round computes, S.
         curvature: (l, L), bounds on the curvature of each client's loss, computed only for algorithms that need them.
         key_bits: the bits of the round's key, from which ``key`` is derived, or None.
         accessed: a set to which "server_key" is added when ``key`` is read, or None.
@@ -244,6 +245,7 @@ class Problem:
     scale: float = 1.0
     share: jax.Array | float = 1.0
     n_clients: int = 1
+    cohort_size: int = 1
     curvature: tuple[float, float] | None = None
     key_bits: KeyBits | None = None
     accessed: set[str] | None = field(default=None, compare=False, repr=False)

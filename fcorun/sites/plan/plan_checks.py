@@ -48,6 +48,9 @@ def _refuse_communication(experiment: PreparedExperiment) -> None:
         f"algo={names['algo']} takes single uploads, and sites send sums over their clients: choose another": (
             experiment.algo.has_server_all
         ),
+        f"algo={names['algo']} divides a round by places of clients, which sites do not know: choose another": (
+            experiment.algo.divides_cohort
+        ),
         f"clock={names['clock']} simulates the times of clients, and those of sites are real: leave clock out": not (
             isinstance(experiment.clock, NoClock)
         ),

@@ -102,6 +102,7 @@ def _algorithm(cls: Any, choice: ChoiceDoc) -> Words:
         "needs a psi that bounds every parameter": algorithm.needs_bounded_domain,
         "personal models": algorithm.has_personal_models,
         "all clients in every round": not traits.partial,
+        "clients of equal weight": algorithm.needs_equal_weights,
         "all data at once": traits.deterministic,
         "linear models": traits.hessian == "linear model" or traits.local_fits,
         "least squares": algorithm.needs_quadratic_losses,
