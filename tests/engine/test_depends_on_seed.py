@@ -10,6 +10,7 @@ from fcorun.engine.engine import depends_on_seed
 from fcorun.methods.algorithms import Algorithm
 
 WHOLE = ("clients_per_round=null", "batch_size=null")
+TOSSES = ("proxskip", "tamuna", "mixture", "fedpd", "fedprox_sgd", "diana")
 ALGORITHMS = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
 CLASSES = ("data=heterogeneous", "algo.client_lr=0.03", "data.features=8", "data.clients=4", "data.samples=20")
 
@@ -21,7 +22,7 @@ def test_who_tosses_coins(algo):
     if it skips, FedProx if there are stragglers); nobody else."""
     engine = engine_of(small_for(algo, *WHOLE))
     with use_precision(engine.federation.precision):
-        assert depends_on_seed(engine.federation) == (algo in ("proxskip", "mixture", "fedpd", "fedprox_sgd", "diana"))
+        assert depends_on_seed(engine.federation) == (algo in TOSSES)
     if traits_of(algo).partial:
         assert depends_on_seed(engine_of(small_for(algo)).federation)
 

@@ -18,11 +18,11 @@ SHORT = ("precision=float64", "rounds=2", "eval_every=2")
 
 
 def star_algorithms():
-    """Return the names of the algorithms that run with a server, without edges, and by means of uploads."""
+    """Return the names of the algorithms that run with a server, by means of uploads, without edges or places."""
     names = []
     for name in choice_names("algo"):
         kind = plugin_class("algo", name)
-        if issubclass(kind, Algorithm) and kind.server_all is Algorithm.server_all:
+        if issubclass(kind, Algorithm) and kind.server_all is Algorithm.server_all and not kind.divides_cohort:
             names.append(name)
     return [name for name in names if traits_of(name).hierarchy not in ("only", "graph")]
 

@@ -144,6 +144,30 @@ def fedavg_threshold(H, c, p, start, rounds, lr, steps, threshold, psi_prox=no_p
     return out
 
 
+def tamuna(H, c, p, start, rounds, lr, probability, senders, cohorts, steps):
+    """Run TAMUNA, algorithm 1 of Condat et al., with full gradients.
+
+    ``cohorts`` has the clients of each round in the order of the columns of its mask, and ``steps`` its local steps.
+    """
+    n, s, d = len(p), senders, len(start)
+    x, h, out = start, np.zeros((n, d)), []
+    eta = probability * n * (s - 1) / (s * (n - 1))
+    for cohort, count in zip(cohorts[:rounds], steps, strict=False):
+        mask = np.zeros((d, len(cohort)), bool)
+        for k in range(d):
+            mask[k, [(k * s + j) % len(cohort) for j in range(s)]] = True
+        y = {}
+        for i in cohort:
+            y[i] = x
+            for _ in range(count):
+                y[i] = y[i] - lr * (H[i] @ y[i] - c[i] - h[i])
+        x = sum(np.where(mask[:, column], y[i], 0) for column, i in enumerate(cohort)) / s
+        for column, i in enumerate(cohort):
+            h[i] += eta / lr * np.where(mask[:, column], x - y[i], 0)
+        out.append(x)
+    return out
+
+
 def fedprox_steps(H, c, p, start, rounds, lr, mu, steps):
     """Run FedProx with gradient steps on the proximal loss; ``steps`` (rounds, M) is that of each client."""
     x, out = start, []

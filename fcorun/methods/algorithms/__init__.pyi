@@ -72,3 +72,4 @@ from .proximal import FedProx as FedProx
 from .proximal import ProximalAlgorithm as ProximalAlgorithm
 from .proxskip import ProxSkip as ProxSkip
 from .scaffold import Scaffold as Scaffold
+from .tamuna import TAMUNA as TAMUNA

@@ -60,6 +60,7 @@ def test_the_line_of_an_algorithm_agrees_with_its_traits(list_lines):
         assert ("all clients in every round" in words) == (not traits.partial)
         assert ("mirror maps" in words) == traits.mirrored
         assert ("all data at once" in words) == traits.deterministic
+        assert ("clients of equal weight" in words) == plugin_class("algo", name).needs_equal_weights
         assert ("topology=tree" in words, "needs topology=tree" in words) == (
             (traits.hierarchy == "some", traits.hierarchy == "only")
         )
