@@ -141,11 +141,16 @@ def find_rounds_to_target(rounds: Sequence[float], at_target: Sequence[bool]) ->
 
 
 def verdict_row(
-    algo: str, says: str, measured: str, wanted: str, holds: bool | str | None, *, test: str = "", note: str = ""
+    algo: str, says: str, measured: str, wanted: str, holds: bool | str | None, *, test: str = "", lost: str = ""
 ) -> dict[str, str]:
-    """Return a row of claims.csv about what a paper says; ``holds`` is None if it was not measured."""
+    """Return a row of claims.csv about what a paper says; ``holds`` is None if it was not measured.
+
+    What holds is not decided if seeds were ``lost``, as this note says.
+    """
     answers = {True: "yes", False: "no", None: "not measured"}
     answer = holds if isinstance(holds, str) else answers[holds]
+    if lost and answer == "yes":
+        answer, test = UNDECIDED, ""
     return {
         "algo": algo,
         "says": says,
@@ -153,5 +158,5 @@ def verdict_row(
         "wanted": wanted,
         "holds": answer,
         "test": test,
-        "note": note,
+        "note": lost,
     }

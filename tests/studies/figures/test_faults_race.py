@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pandas as pd
 from helpers import fails
 
@@ -23,8 +24,9 @@ def table_of_runs():
         objective = 1.0 + (rule == "median") * 0.5
         if liars and (rule == "mean" or seed):
             objective = 2.0 + (rule == "median")
-        rows.append({"algo": "a", "aggregate": rule, "faults.liars": liars, "faults.dropout": dropout, "seed": seed,
-                     "status": "done", "tail_objective": objective})  # fmt: skip
+        keys = {"aggregate": rule, "faults.liars": liars, "faults.dropout": dropout, "seed": seed}
+        ends = {"status": "done", "tail_objective": objective, "bytes_up": 1}
+        rows.append({"algo": "a", "data": "d", **keys, **ends})
     return pd.DataFrame(rows)
 
 
@@ -45,6 +47,34 @@ def test_a_run_that_diverged_is_above_all_others_and_not_drawn():
     assert (rows[0]["holds"], rows[0]["measured"]) == ("yes", "inf and 1.1")
     (ax,) = draw_faults(inputs_of(frame)).axes
     assert [list(line.get_xdata()) for line in ax.lines] == [[0], [0, 30], [0, 30], [0, 30]]
+
+
+def test_a_failed_run_decides_nothing():
+    frame = table_of_runs()
+    of_mean = (frame["aggregate"] == "mean") & (frame["faults.liars"] > 0)
+    frame.loc[of_mean & (frame["seed"] == 0), ["status", "tail_objective"]] = ["failed", np.nan]
+    (row, *_) = check_faults(inputs_of(frame))
+    assert (row["holds"], row["note"]) == ("not decided", "1 of 2 seeds of cohorts lost")
+    frame.loc[of_mean, ["status", "tail_objective"]] = ["failed", np.nan]
+    (row, *_) = check_faults(inputs_of(frame))
+    assert (row["holds"], row["measured"], row["note"]) == ("not measured", "", "2 of 2 seeds of cohorts lost")
+
+
+def test_equal_numbers_and_two_divergences_are_not_told_apart():
+    frame = table_of_runs()
+    frame["tail_objective"] = 1.0
+    frame.loc[frame["faults.liars"] > 0, "status"] = "diverged"
+    answers = {row["says"]: row["holds"] for row in check_faults(inputs_of(frame))}
+    assert answers["with liars of 30 %, median ends below the mean"] == "not distinguishable"
+    assert answers["without faults, the mean ends below median"] == "not distinguishable"
+
+
+def test_a_seed_of_one_side_is_compared_with_no_other_seed():
+    frame = table_of_runs()
+    frame = frame[(frame["aggregate"] == "median") | (frame["faults.liars"] == 0) | (frame["seed"] == 1)]
+    (row, *_) = check_faults(inputs_of(frame.reset_index(drop=True)))
+    assert row["holds"] == "not distinguishable"
+    assert row["test"].endswith("the 1 common seed of cohorts: too few")
 
 
 def test_other_runs_are_refused():

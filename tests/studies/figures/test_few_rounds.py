@@ -41,7 +41,7 @@ def test_a_run_that_sends_nothing_has_no_curve():
         races.median_curve([run_of([1, 1e-9], [0, 0])])
 
 
-def _inputs(algos):
+def _inputs(algos, **lost_seeds_notes):
     """Return the inputs of the verdict for the rows of each algorithm."""
     inputs: Any = SimpleNamespace(
         check_one_best_point=lambda: None,
@@ -49,6 +49,7 @@ def _inputs(algos):
         figure=SimpleNamespace(panels=["suboptimality", "recovery_error"]),
         tuned=SimpleNamespace(frame=pd.DataFrame({"algo": list(algos)})),
         tuned_records=[SimpleNamespace(rows=rows) for rows in algos.values()],
+        lost_seeds_notes=lost_seeds_notes,
     )
     return inputs
 
@@ -70,6 +71,9 @@ def test_the_cheapest_method_of_each_gap():
         *["for gaps from 0.1 to 0.001", "for gaps from 0.1 to 0.03, from 0.0008 to 1e-05"],
     ]
     assert "ends at 0.001 after 1 round and 100 kB" in rows[0]["measured"]
+    lost = "gradients diverged with 1 of 3 seeds"
+    rows = PAPER_CHECKS["few_rounds"](_inputs({"one_shot": ONE_SHOT, "gradients": GRADIENTS}, gradients=lost))
+    assert [(row["holds"], row["note"]) for row in rows] == [("no", lost), *3 * [("not decided", lost)]]
 
 
 def test_costs_between_evaluations_are_bounds():

@@ -122,3 +122,18 @@ def test_the_first_of_one_client_rate_is_not_measured(monkeypatch):
     monkeypatch.setattr(fco, "select_fastest_runs", lambda records: [(record, np.array([1.0, 2.0]), gaps, {})])
     (row,) = fco.check_bounds([])
     assert row["holds"] == "not measured"
+
+
+def test_the_largest_client_rate_is_that_of_all_runs(monkeypatch):
+    """One that diverged never comes to the gap; where a run failed, nothing is decided."""
+    gaps = {1e-3: [1.0, 1.0], 1e-2: [1.0, 0.05]}
+    records = [fake_record(str(rate), fake_config(algo__client_lr=rate)) for rate in gaps]
+    fastest = [(record, np.array([1.0, 2.0]), np.array(gaps[record.config["algo"]["client_lr"]]), {})
+               for record in records]  # fmt: skip
+    monkeypatch.setattr(fco, "select_fastest_runs", lambda _: fastest)
+    (row,) = fco.check_bounds(records)
+    assert row["holds"] == "yes"
+    (row,) = fco.check_bounds([*records, fake_record("0.1", fake_config(algo__client_lr=0.1), status="diverged")])
+    assert (row["holds"], row["measured"][-29:]) == ("no", "; diverged with client_lr=0.1")
+    (row,) = fco.check_bounds([*records, fake_record("0.2", fake_config(algo__client_lr=0.2), status="failed")])
+    assert (row["holds"], row["note"]) == ("not decided", "1 of 3 runs failed")

@@ -1,5 +1,6 @@
 """The picture and the verdicts of methods and aggregation rules whose clients lie or drop out."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from fcorun.base.errors import UserError
 from fcorun.reports.pictures.layout import COLOURS, add_legend, make_figure, pt
 from fcorun.reports.run_table import DataFrame
 from fcorun.studies.figures.figure_inputs import FigureInputs
-from fcorun.studies.figures.seed_comparison import UNCLEAR, verdict_row
+from fcorun.studies.figures.seed_comparison import SeedValues, average_seeds, collect_by_seed, compare, verdict_row
 
 _LIARS, _DROPOUT = "faults.liars", "faults.dropout"
 _MOST = 0.3  # the largest share of the figure
@@ -55,24 +56,30 @@ def draw_faults(inputs: FigureInputs) -> Any:
 
 def check_faults(inputs: FigureInputs) -> list[dict[str, str]]:
     """Report for each method what liars and dropouts change, and which rules help in each seed, in none or in some."""
-    frame = _read_grid(inputs)
+    frame = _read_grid(inputs).assign(replicate=inputs.grid.replicates)
+    compare_seeds = partial(_compare, inputs.grid.seed_kind)
     rows = []
     for algo in dict.fromkeys(frame["algo"]):
         runs = frame[frame["algo"] == algo]
         honest = _objectives(runs, "mean", 0.0, 0.0)
         lied_to = _objectives(runs, "mean", _MOST, 0.0)
-        rows.append(_compare(algo, "liars of 30 % raise the objective of the mean by a tenth", lied_to, 1.1 * honest))
+        a_tenth_more = {seed: 1.1 * value for seed, value in honest.items()}
+        rows.append(
+            compare_seeds(algo, "liars of 30 % raise the objective of the mean by a tenth", lied_to, a_tenth_more)
+        )
         for rule in dict.fromkeys(runs["aggregate"]):
             if rule == "mean":
                 continue
             says = f"with liars of 30 %, {rule} ends below the mean"
-            rows.append(_compare(algo, says, lied_to, _objectives(runs, rule, _MOST, 0.0)))
+            rows.append(compare_seeds(algo, says, lied_to, _objectives(runs, rule, _MOST, 0.0)))
             says = f"without faults, the mean ends below {rule}"
-            rows.append(_compare(algo, says, _objectives(runs, rule, 0.0, 0.0), honest))
+            rows.append(compare_seeds(algo, says, _objectives(runs, rule, 0.0, 0.0), honest))
         dropped = _objectives(runs, "mean", 0.0, _MOST)
-        if dropped.size:
+        if dropped:
             says = "dropouts of 30 % change the objective of the mean by less than a hundredth"
-            rows.append(_compare(algo, says, 0.01 * honest, np.abs(dropped - honest)))
+            a_hundredth = {seed: 0.01 * value for seed, value in honest.items()}
+            changes = {seed: abs(dropped[seed] - value) for seed, value in honest.items() if seed in dropped}
+            rows.append(compare_seeds(algo, says, a_hundredth, changes))
     return rows
 
 
@@ -84,20 +91,25 @@ def _read_grid(inputs: FigureInputs) -> DataFrame:
     return inputs.grid.frame
 
 
-def _objectives(runs: DataFrame, rule: str, liars: float, dropout: float) -> np.ndarray:
-    """Return the objective at the end of each seed's run, infinite for one that diverged."""
+def _objectives(runs: DataFrame, rule: str, liars: float, dropout: float) -> SeedValues:
+    """Return the objective at the end of each seed's run: infinite for one that diverged, NaN for one that failed.
+
+    Raises UserError for several runs with the same seeds.
+    """
     chosen = runs[(runs["aggregate"] == rule) & (runs[_LIARS] == liars) & (runs[_DROPOUT] == dropout)]
-    chosen = chosen.sort_values("seed")
-    return np.where(chosen["status"] == "done", chosen["tail_objective"], np.inf)
+    values = chosen["tail_objective"].where(chosen["status"] != "diverged", np.inf)
+    return collect_by_seed(chosen["aggregate"], chosen["replicate"], values).get(rule, {})
 
 
-def _compare(algo: str, says: str, larger: np.ndarray, smaller: np.ndarray) -> dict[str, str]:
+def _compare(seed_kind: str, algo: str, says: str, larger: SeedValues, smaller: SeedValues) -> dict[str, str]:
     """Return a row of claims.csv on whether one number is above another in each seed, in none, or in some."""
-    is_above = larger > smaller
-    holds: bool | str | None = bool(is_above.all())
-    if is_above.any() and not is_above.all():
-        holds = UNCLEAR
-    if not is_above.size:
-        holds = None
-    measured = f"{np.median(larger):.4g} and {np.median(smaller):.4g}" if is_above.size else ""
-    return verdict_row(algo, says, measured, "the first above the second", holds)
+    seeds = {*larger, *smaller}
+    lost = {seed for seed in seeds if np.isnan([larger.get(seed, 0.0), smaller.get(seed, 0.0)]).any()}
+    larger = {seed: value for seed, value in larger.items() if seed not in lost}
+    smaller = {seed: value for seed, value in smaller.items() if seed not in lost}
+    holds, test = compare(larger, smaller, 1, seed_kind)
+    measured = ""
+    if larger and smaller:
+        measured = f"{np.median(average_seeds(larger)):.4g} and {np.median(average_seeds(smaller)):.4g}"
+    note = f"{len(lost)} of {len(seeds)} {seed_kind} lost" if lost else ""
+    return verdict_row(algo, says, measured, "the first above the second", holds, test=test, lost=note)

@@ -32,7 +32,7 @@ from fcorun.reports.build_table import find_varied_keys
 from fcorun.reports.pictures.layout import COLOURS, DASHES, add_legend, collect_entries, make_figure, pt
 from fcorun.reports.run_table import RunTable
 from fcorun.studies.figures.figure_inputs import FigureInputs
-from fcorun.studies.figures.seed_comparison import UNCLEAR, find_rounds_to_target, verdict_row
+from fcorun.studies.figures.seed_comparison import UNCLEAR, RoundsToTarget, find_rounds_to_target, verdict_row
 
 _ROUNDS = 5  # the constants are taken over the minibatches of these rounds
 AVERAGING_LABELS = ("mean of the clients", "densest client")  # rows beside the solutions of single clients
@@ -164,7 +164,10 @@ def compute_bounds(c: BoundConstants, client_lr: float, server_lr: float, rounds
 
 
 def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
-    """Check that measured gaps stay below the bounds, and that the largest client_lr is the first at a small gap."""
+    """Check that measured gaps stay below the bounds, and that the largest client_lr is the first at a small gap.
+
+    A client_lr all of whose runs diverged never comes there. What holds is not decided if some run failed.
+    """
     rows = []
     rounds_to_gap = {}
     for record, rounds, gaps, bounds in select_fastest_runs(records):
@@ -180,6 +183,13 @@ def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
             rows.append(verdict_row("feddualavg", says, measured, "at most 1, up to a constant", worst <= 1))
     measured = "; ".join(f"rounds with client_lr={rate:g}, server_lr={server:g}: {reached}"
                      for rate, (reached, server) in rounds_to_gap.items())  # fmt: skip
+    n_lost = sum(not record.finished for record in records)
+    lost = f"{n_lost} of {len(records)} runs failed" if n_lost else ""
+    for record in records:
+        rate = record.flat_config.get("algo.client_lr")
+        if record.finished and rate not in rounds_to_gap:
+            rounds_to_gap[rate] = RoundsToTarget(np.inf, np.inf), np.nan
+            measured += f"; diverged with client_lr={rate:g}"
     largest = max(rounds_to_gap)
     rounds_of_largest = rounds_to_gap[largest][0]
     others = [reached for rate, (reached, _) in rounds_to_gap.items() if rate != largest]
@@ -191,7 +201,7 @@ def check_bounds(records: Sequence[Record]) -> list[dict[str, str]]:
     if not others:  # of a single rate, none comes first
         holds = "not measured"
     says = f"with server_lr tuned for each, the largest client_lr comes first to a gap of {_TARGET_GAP}"
-    rows.append(verdict_row("feddualavg", says, measured, "fewest with the largest client_lr", holds))
+    rows.append(verdict_row("feddualavg", says, measured, "fewest with the largest client_lr", holds, lost=lost))
     return rows
 
 

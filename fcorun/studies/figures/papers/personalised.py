@@ -18,7 +18,7 @@ from fcorun.reports.repetitions import pair_replicates
 from fcorun.reports.run_table import RunTable, align_seeds, describe_band, seed_band
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers.fedsplit_figures import compute_gradient_coefficients
-from fcorun.studies.figures.seed_comparison import UNDECIDED, by_replicate, collect_by_seed, compare, verdict_row
+from fcorun.studies.figures.seed_comparison import by_replicate, collect_by_seed, compare, verdict_row
 from fcorun.studies.figures.spec import compose
 
 ACCURACY = PERSONAL_PREFIX + "val_accuracy"
@@ -128,11 +128,9 @@ def check_margins(tuned: RunTable, seeds: Sequence[Any], lost_seeds: Mapping[str
             if len(gains) > 1:
                 measured += f", {low:+.1f} to {high:+.1f}, {describe_band([len(gains)], tuned.seed_kind)}"
             holds, test = compare(dict(enumerate(gains)), {None: 0.0}, 1, tuned.seed_kind)
-            note = "; ".join(lost_seeds[name] for name in (algo, other) if name in lost_seeds)
-            if note and holds == "yes":
-                holds, test = UNDECIDED, ""
+            lost = "; ".join(lost_seeds[name] for name in (algo, other) if name in lost_seeds)
             says = f"personal models beat {'one for all' if other == GLOBAL else 'each client alone'}"
-            rows.append(verdict_row(algo, says, measured, f"more than {other}", holds, test=test, note=note))
+            rows.append(verdict_row(algo, says, measured, f"more than {other}", holds, test=test, lost=lost))
     return rows
 
 

@@ -98,9 +98,10 @@ def check_costs(inputs: FigureInputs) -> list[dict[str, str]]:
     """Report for each method its last gap, what that cost, and for which gaps no other method sends less.
 
     A gap costs what was sent when the median curve came to it for good. Costs whose bounds by the evaluations overlap
-    are not distinguishable.
+    are not distinguishable. What holds is not decided if seeds of any method were lost.
     """
     curves = curves_by_algorithm(inputs, ["suboptimality"])
+    lost = "; ".join(note for algo, note in inputs.lost_seeds_notes.items() if algo in curves)
     rows = []
     for axis in ("bytes", "rounds"):
         costs = {algo: _bound_costs(curve, axis) for algo, curve in curves.items()}
@@ -119,7 +120,7 @@ def check_costs(inputs: FigureInputs) -> list[dict[str, str]]:
             says = f"needs the fewest {axis} for some gap"
             wanted = f"no more {axis} than any other"
             measured = f"{_describe_gaps(is_least)}; ends at {end}"
-            rows.append(verdict_row(algo, says, measured, wanted, holds, test=test))
+            rows.append(verdict_row(algo, says, measured, wanted, holds, test=test, lost=lost))
     return rows
 
 
