@@ -67,6 +67,8 @@ from .runs.job import SweepWatcher as SweepWatcher
 from .runs.job import Watcher as Watcher
 from .runs.trackers.mlflow import MLflow as MLflow
 from .runs.trackers.tensorboard import TensorBoard as TensorBoard
+from .runs.trackers.trackio import Trackio as Trackio
+from .runs.trackers.wandb import WeightsAndBiases as WeightsAndBiases
 
 __all__ = ["Record", "figure"]  # a stub exports names that differ from those in their modules by this list alone
 __version__: str

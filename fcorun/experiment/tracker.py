@@ -1,18 +1,21 @@
-"""The contract of a tracker, which receives each record once, when the record is complete; and no tracker."""
+"""The contract of a tracker, which follows runs and receives each record when it is complete; and no tracker."""
 
 import os
 import sys
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from fcorun.base.config import PluginBase
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import Record, RunFolder
+
+Row = Mapping[str, float]  # an evaluation, as in metrics.csv
 
 
 @dataclass(frozen=True)
@@ -36,19 +39,27 @@ class Tracker(PluginBase, ABC):
                 "or `tracker=none`"
             )
 
+    def on_evaluation(self, record: Record, rows: Sequence[Row]) -> None:
+        """Send evaluations of a run that goes on, in the order of their rounds; ``log`` follows at its end.
+
+        The record has its configuration and status. A tracker without this method gets complete records alone.
+        """
+
     @abstractmethod
     def log(self, record: Record) -> None:
         """Send a complete record: configuration, rows, summary, status, files."""
 
 
-def log_to_tracker(tracker: Tracker, record: Record, folder: RunFolder) -> None:
-    """Send the complete record of a folder to a tracker; write a failure of the tracker into the record's run.log."""
+def call_tracker(method: Callable[..., None], *arguments: Any, folder: RunFolder) -> bool:
+    """Call a method of a tracker; write a failure into the run.log of the record, and return whether it succeeded."""
     try:
-        tracker.log(record)
+        method(*arguments)
     except Exception as error:
         text = "".join(traceback.format_exception(error)).rstrip()
         folder.log(f"the tracker failed\n{text}")
-        _warn_once(type(tracker).__name__)
+        _warn_once(type(method.__self__).__name__)  # type: ignore[attr-defined]
+        return False
+    return True
 
 
 @cache
@@ -70,17 +81,41 @@ def flat_parameters(record: Record) -> dict[str, str | float | int | bool]:
     return {key: "null" if value is None else value for key, value in record.flat_config.items()}
 
 
-def iterate_scalars(record: Record) -> Iterator[tuple[str, float, int, float]]:
-    """Yield name, value, round and time (seconds since 1970) of every metric, then of final and tail averages."""
-    rows = record.rows
-    start = os.path.getmtime(record.folder / "metrics.csv") - (rows[-1]["seconds"] if rows else 0)
+Scalar = tuple[str, float, int, float]  # name, value, round and time, in seconds since 1970
+
+
+def metrics_of(row: Row) -> dict[str, float]:
+    """Return the metrics of an evaluation, without its round."""
+    return {name: value for name, value in row.items() if name != "round"}
+
+
+def scalars_of_rows(rows: Sequence[Row], now: float) -> Iterator[Scalar]:
+    """Yield every metric of evaluations, the last of which is of the time ``now``."""
     for row in rows:
-        for name, value in row.items():
-            if name != "round":
-                yield name, value, int(row["round"]), start + row["seconds"]
+        for name, value in metrics_of(row).items():
+            yield name, value, int(row["round"]), now - rows[-1]["seconds"] + row["seconds"]
+
+
+def iterate_scalars(record: Record) -> Iterator[Scalar]:
+    """Yield every metric of a complete record, then final and tail averages."""
+    rows = record.rows
+    now = os.path.getmtime(record.folder / "metrics.csv")
+    yield from scalars_of_rows(rows, now)
     for kind in ("final", "tail"):
         for name, value in record.summary[kind].items():
-            yield f"{kind}_{name}", value, int(rows[-1]["round"]), start + rows[-1]["seconds"]
+            yield f"{kind}_{name}", value, int(rows[-1]["round"]), now
+
+
+def is_new(scalar: Scalar, last_round: int) -> bool:
+    """Return whether a scalar of a complete record was not yet sent, where evaluations were up to ``last_round``."""
+    name, _, step, _ = scalar
+    return step > last_round or name.startswith(("final_", "tail_"))
+
+
+@cache
+def sent_rounds(tracker: Tracker, folder: Path) -> set[int]:
+    """Return the rounds of a run that this process has sent to a tracker, which adds to them."""
+    return set()
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from fcorun.experiment import build
 from fcorun.experiment.build import check_metric_measured, load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import ROWS_MEMORY_SHARE, check_round_memory
-from fcorun.experiment.tracker import NoTracker, log_to_tracker
+from fcorun.experiment.tracker import NoTracker, call_tracker
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
 from fcorun.runs.job import Job, Watcher
 from fcorun.runs.several_hosts import build_on_all_hosts, load_on_all_hosts
 from fcorun.runs.shared_cores import SharedCores
+from fcorun.runs.tracked_runs import TrackedRuns
 
 
 def run_experiments(
@@ -100,6 +101,8 @@ def run_jobs(jobs: list[Job], watch: Watcher, cores: SharedCores | None = None) 
 def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: float, cores: SharedCores) -> None:
     """Claim the folders of jobs, run those that are not finished, and release the folders."""
     settings = jobs[0].experiment.settings
+    if not all(isinstance(job.experiment.tracker, NoTracker) for job in jobs):
+        watch = TrackedRuns(watch)
     claimed: list[Job] = []
     try:
         for job in jobs:
@@ -148,7 +151,7 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
             has_tracker = not isinstance(job.experiment.tracker, NoTracker)
             if has_tracker and job.end_status in FINISHED_STATUSES:
                 with cores.set_up:  # a tracker may have one current run in a process
-                    log_to_tracker(job.experiment.tracker, FittedRecord(job.run_folder.path), job.run_folder)
+                    call_tracker(job.experiment.tracker.log, FittedRecord(job.run_folder.path), folder=job.run_folder)
 
 
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher, cores: SharedCores) -> None:

@@ -3,6 +3,7 @@
 import struct
 import sys
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -13,7 +14,7 @@ from helpers import choice_names, small
 
 from fcorun import UserError, run, run_grid
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.tracker import NoTracker
+from fcorun.experiment.tracker import NoTracker, run_name
 
 SOURCE = """
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ from fcorun.experiment.tracker import Tracker
 @dataclass(frozen=True)
 class Mine(Tracker):
     log_to: PathOption = "log.txt"
+    def on_evaluation(self, record, rows):
+        with open("evaluations.txt", "a") as file:
+            print(record.config["rounds"], *(row["round"] for row in rows), file=file)
+        if self.log_to == "nowhere":
+            raise OSError("the destination is gone")
     def log(self, record):
         if self.log_to == "nowhere":
             raise OSError("the destination is gone")
@@ -47,7 +53,7 @@ def logged_lines():
 
 
 def test_the_default_is_no_tracker():
-    assert choice_names("tracker") == ["mlflow", "none", "tensorboard"]
+    assert choice_names("tracker") == ["mlflow", "none", "tensorboard", "trackio", "wandb"]
     assert small()["tracker"]["name"] == "none"
     assert isinstance(prepare(small()).tracker, NoTracker)
     without = {key: value for key, value in small().items() if key != "tracker"}
@@ -81,6 +87,53 @@ def test_every_run_of_a_grid_is_logged(configure):
 
 
 @pytest.mark.slow
+def test_evaluations_are_sent_while_a_run_goes_on(configure, monkeypatch):
+    """All but the last ones, which the record has: nothing is sent after its end."""
+    monkeypatch.setattr("fcorun.runs.tracked_runs._FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("fcorun.runs.tracked_runs._SHARE", float("inf"))
+    run(configure("rounds=4", "eval_every=1"))
+    assert Path("evaluations.txt").read_text().split("\n") == ["4 0", "4 1", "4 2", "4 3", "4 4", ""]
+    run(configure("rounds=4", "eval_every=1", "force=true", log_to="nowhere"))
+    assert Path("evaluations.txt").read_text().count("\n") == 6  # a tracker that fails is told no more
+
+
+@pytest.mark.slow
+def test_trackers_take_a_small_share_of_the_time(configure, monkeypatch):
+    monkeypatch.setattr("fcorun.runs.tracked_runs._FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("fcorun.runs.tracked_runs._SHARE", 1e-9)
+    run(configure("rounds=4", "eval_every=1"))
+    assert Path("evaluations.txt").read_text() == "4 0\n"
+    Path("evaluations.txt").unlink()
+    monkeypatch.setattr("fcorun.runs.tracked_runs._FIRST_SECONDS", 1e9)
+    run(configure("rounds=4", "eval_every=1", "force=true"))
+    assert not Path("evaluations.txt").exists()
+
+
+@pytest.mark.parametrize(("name", "class_name"), [("wandb", "WeightsAndBiases"), ("trackio", "Trackio")])
+def test_each_evaluation_is_sent_once_and_then_the_run_ends(name, class_name, monkeypatch):
+    """Two runs go on together, with a module in place of the service's."""
+    sent, ended = [], []
+
+    def init(**options):
+        def log(values, step):
+            sent.append((options["name"], step, values["objective"]))
+
+        return SimpleNamespace(log=log, finish=lambda: ended.append(options["name"]), summary={})
+
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(init=init, Settings=dict))
+    monkeypatch.setenv("TRACKIO_DIR", "")
+    tracker = getattr(import_module(f"fcorun.runs.trackers.{name}"), class_name)()
+    records = [fake_records.fake_record(algo, fake_records.fake_config(algo)) for algo in ("fedmid", "fedavg")]
+    for record in records:
+        tracker.on_evaluation(record, record.rows[:2])
+    for record in records:
+        tracker.log(record)
+        of_record = [(step, value) for label, step, value in sent if label == run_name(record)]
+        assert of_record == [(row["round"], row["objective"]) for row in record.rows]
+        assert ended[-1] == run_name(record)
+
+
+@pytest.mark.slow
 def test_a_failing_tracker_damages_no_record(configure, capsys):
     from fcorun.experiment.tracker import _warn_once
 
@@ -94,7 +147,7 @@ def test_a_failing_tracker_damages_no_record(configure, capsys):
     assert err.startswith("fcorun: the tracker Mine failed")
 
 
-@pytest.mark.parametrize("name", ["mlflow", "tensorboard"])
+@pytest.mark.parametrize("name", ["mlflow", "tensorboard", "trackio", "wandb"])
 def test_a_missing_extra_is_refused_before_the_run(monkeypatch, name):
     monkeypatch.setattr("fcorun.experiment.tracker.find_spec", lambda module: None)
     with pytest.raises(UserError, match=rf"tracker={name} needs .*pip install 'fcorun\[{name}\]'"):
@@ -133,10 +186,14 @@ def test_tensorboard():
 
 
 def test_tensorboard_of_a_record_without_curves():
+    """The files of the run while it went on are replaced."""
     pytest.importorskip("tensorboardX", reason="pip install 'fcorun[tensorboard]' to test it")
     from fcorun.runs.trackers.tensorboard import TensorBoard
 
     record = fake_records.fake_record("s/a")
+    TensorBoard("board").on_evaluation(record, record.rows)
+    (file,) = Path("board/lasso").rglob("events.out.tfevents.*")
+    assert b"objective" in file.read_bytes()
     TensorBoard("board").log(record)
     (file,) = Path("board/lasso").rglob("events.out.tfevents.*")
     assert b"final_objective" in file.read_bytes()
@@ -159,12 +216,13 @@ def test_processes_in_several_folders_share_the_lock_of_a_database(uri, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
-def test_mlflow():
+def test_mlflow(monkeypatch):
     for module in ("mlflow", "sqlalchemy", "alembic"):
         pytest.importorskip(module, reason="pip install 'fcorun[mlflow]' to test it")
     from mlflow import MlflowClient
 
-    record = run(small("tracker=mlflow", "rounds=6"))
+    monkeypatch.setattr("fcorun.runs.tracked_runs._FIRST_SECONDS", 0.0)
+    record = run(small("tracker=mlflow", "rounds=6", f"title={'long ' * 2000}"))
     client = MlflowClient("sqlite:///mlflow.db")
     experiment = client.get_experiment_by_name("fcorun")
     assert experiment is not None
@@ -177,7 +235,7 @@ def test_mlflow():
     assert mlflow_run.data.tags["identity"] == record.status["identity"]
     assert mlflow_run.data.metrics["final_objective"] == record.summary["final"]["objective"]
     history = client.get_metric_history(mlflow_run.info.run_id, "objective")
-    assert {(m.step, m.value) for m in history} == set(
+    assert sorted((m.step, m.value) for m in history) == list(
         zip(record.metrics["round"], record.metrics["objective"], strict=True)
     )
     files = {file.path for file in client.list_artifacts(mlflow_run.info.run_id)}
