@@ -557,8 +557,8 @@ class StudyPlan(ABC, Generic[Result]):
                 experiment = self.apply(result)
                 if experiment is not None:
                     self.study.begin_refit()
-                    for line in _remove_refit(self.study.folder, keep=experiment.identity):  # that of another choice
-                        log(line)
+                    if _remove_refit(self.study.folder, keep=experiment.identity):  # that of another choice
+                        log(word("the intervals of the former refit are deleted: `fcorun infer` computes the new ones"))
                     (record,) = run_experiments([experiment], [self.study.folder / REFIT_FOLDER], watch)
                     result = replace(result, record=record, refit_warnings=self.warn_about_refit(record))
             finally:
@@ -583,20 +583,14 @@ class StudyPlan(ABC, Generic[Result]):
         return []
 
 
-def _remove_refit(folder: Path, keep: str = "") -> list[str]:
-    """Remove the record in FOLDER/refit, unless it is that of the experiment with the identity ``keep``.
-
-    Returns a sentence on intervals that go with it.
-    """
+def _remove_refit(folder: Path, keep: str = "") -> bool:
+    """Remove the record in FOLDER/refit, unless its identity is ``keep``, and return whether it had intervals."""
     identity = Record(folder / REFIT_FOLDER).status.get("identity")
     if not identity or identity == keep:
-        return []
+        return False
     had_intervals = (folder / REFIT_FOLDER / "inference.csv").exists()
     RunFolder(folder / REFIT_FOLDER, identity).remove()
-    if not had_intervals:
-        return []
-    return [word(f"the intervals of the former refit are deleted with it: `fcorun infer {folder}` computes those of "
-                 "the new one")]  # fmt: skip
+    return had_intervals
 
 
 def render_png_and_pdf(name: str, figure: Any) -> dict[str, bytes]:
