@@ -93,7 +93,8 @@ def own_defaults_dir() -> Path | None:
 def warn_overridden() -> None:
     """Print, on standard error, which files of fcorun the user's files replace, and which files stay unused."""
     folder = user_config_dir()
-    files = overridden_files()
+    taken = _config_files(Path(packaged_config_dir()))
+    files = sorted(path.as_posix() for path in taken & _config_files(folder)) if folder else []
     if own_defaults_dir() is not None:
         files.remove(_CONFIG_FILE)
     if folder and files:
@@ -103,7 +104,6 @@ def warn_overridden() -> None:
         if package.conf is None:
             print(f"fcorun: the package {package.name} of {package.distribution} offers plug-ins, but it has no folder "
                   "conf", file=sys.stderr)  # fmt: skip
-    taken = _config_files(Path(packaged_config_dir()))
     for name, folder in plugin_config_dirs().items():
         files = _config_files(folder)
         if hidden := sorted(map(str, files & taken)):
@@ -171,11 +171,3 @@ def header_comment(path: Path) -> str:
     """Return the comments before the first key of a configuration file as one line."""
     comments = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
     return " ".join(line.lstrip("# ") for line in comments if "@package" not in line)
-
-
-def overridden_files() -> list[str]:
-    """Return the files of fcorun that the user's own files replace, as GROUP/NAME.yaml or config.yaml."""
-    folder = user_config_dir()
-    if folder is None:
-        return []
-    return sorted(path.as_posix() for path in _config_files(Path(packaged_config_dir())) if (folder / path).exists())

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,6 @@ from fcorun.experiment.configuration.compose import (
     compose_config,
     compose_with_defaults,
     describe_hydra_error,
-    initialize_hydra,
     is_user_error,
     normalize_overrides,
     override_key,
@@ -31,7 +29,7 @@ from fcorun.experiment.configuration.compose import (
     resolve_settings,
     to_plain_values,
 )
-from fcorun.experiment.configuration.search_path import overridden_files, packaged_config_dir
+from fcorun.experiment.configuration.search_path import packaged_config_dir
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
@@ -126,13 +124,12 @@ def compose_and_run(arguments: list[str], check: ExperimentsCheck | None = None)
     command = hydra.main(config_path=packaged_config_dir(), config_name="config", **_VERSION_OPTIONS)(task)
 
     def run_hydra(current: list[str]) -> None:
-        if not run_composed_once(current, task):
-            argv = sys.argv
-            sys.argv = [argv[0], *current]  # where Hydra finds them: hydra.main can be given none
-            try:
-                command()
-            finally:
-                sys.argv = argv
+        argv = sys.argv
+        sys.argv = [argv[0], *current]  # where Hydra finds them: hydra.main can be given none
+        try:
+            command()
+        finally:
+            sys.argv = argv
 
     shows_config = bool({"--cfg", "-c"} & {argument.partition("=")[0] for argument in arguments})
     try:
@@ -153,31 +150,6 @@ def compose_and_run(arguments: list[str], check: ExperimentsCheck | None = None)
         if error not in failures:
             failures.append(error)
     return failures
-
-
-def run_composed_once(arguments: list[str], task: Callable[[DictConfig], None]) -> bool:
-    """Run the task with the configuration of a command line without options, and return whether it was run.
-
-    ``hydra.main`` composes twice, the first time to find out whether ``hydra.mode`` asks for a sweep. Settings of
-    Hydra's own, but for the folder of the run, are left to it.
-    """
-    is_plain = "config.yaml" not in overridden_files()
-    for text in arguments:
-        is_plain &= not text.startswith(("-", "~")) and not re.match(r"\+*hydra(?!\.run\.dir=)", text)
-    if not is_plain:
-        return False
-    with initialize_hydra():
-        config = hydra.compose("config", arguments, return_hydra_config=True)
-        if config.hydra.mode is not None or config.hydra.callbacks:
-            return False
-        with open_dict(config.hydra):
-            config.hydra.mode = RunMode.RUN
-            folder = Path(str(config.hydra.run.dir))
-            config.hydra.runtime.output_dir = str(folder.absolute())
-        HydraConfig.instance().set_config(config)
-        folder.mkdir(parents=True, exist_ok=True)
-        task(config)
-    return True
 
 
 def explain_file_error(error: OSError) -> Exception:
