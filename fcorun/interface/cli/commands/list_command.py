@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from fcorun.base.config import build
+from fcorun.base.config import SECTIONS, build
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.experiment.configuration.key_docs import (
     GROUPS,
@@ -65,6 +65,9 @@ def capabilities(group: str, choice: ChoiceDoc) -> list[str]:
         cls = plugin_class(group, choice)
         if cls is not None and group in _READERS:
             words += [word for word, holds in _READERS[group](cls, choice).items() if holds]
+        for word, method in _OWN_METHODS.get(group, {}).items() if cls is not None else ():
+            if getattr(cls, method) is not getattr(SECTIONS[group].base_classes[0], method):
+                words.append(word)
     return words
 
 
@@ -161,40 +164,6 @@ def _mirror_map(cls: Any, choice: ChoiceDoc) -> Words:
     return {f"reg={','.join(names)}": True}
 
 
-def _dataset(cls: Any, choice: ChoiceDoc) -> Words:
-    from fcorun.data.datasets.dataset import Dataset
-
-    return {
-        "reads files": cls.sources is not Dataset.sources,
-        "downloads missing files": cls.fetch is not Dataset.fetch,
-    }
-
-
-def _topology(cls: Any, choice: ChoiceDoc) -> Words:
-    from fcorun.methods.communication.contracts import Topology
-
-    return {
-        "needs an algo for trees": cls.edge_rounds is not Topology.edge_rounds,
-        "needs an algo for graphs": cls.node_states is not Topology.node_states,
-        "needs a clock": cls.waits_for_cohort is not Topology.waits_for_cohort,
-    }
-
-
-def _channel(cls: Any, choice: ChoiceDoc) -> Words:
-    from fcorun.methods.communication.contracts import Channel
-
-    return {
-        "memory at the clients": cls.client_memory is not Channel.client_memory,
-        "memory at the server": cls.server_memory is not Channel.server_memory,
-    }
-
-
-def _clock(cls: Any, choice: ChoiceDoc) -> Words:
-    from fcorun.methods.clocks.clock import Clock
-
-    return {"reads a file": cls.sources is not Clock.sources}
-
-
 def _faults(cls: Any, choice: ChoiceDoc) -> Words:
     from fcorun.methods.communication.faults import Faults, Liars
 
@@ -202,7 +171,6 @@ def _faults(cls: Any, choice: ChoiceDoc) -> Words:
     return {
         "clients lie": issubclass(cls, Liars) and not changes_labels,
         "clients train on wrong labels": changes_labels,
-        "clients may drop out": cls.drops_out is not Faults.drops_out,
     }
 
 
@@ -227,17 +195,25 @@ LEGENDS = {
     "objective": "rates auto: rates may be auto, computed from bounds on the curvature of the losses",
     "mirror": "reg: the regularizers that work with the map",
 }
+# the words for a method that a class has in place of that of its contract
+_OWN_METHODS = {
+    "data": {"reads files": "sources", "downloads missing files": "fetch"},
+    "topology": {
+        "needs an algo for trees": "edge_rounds",
+        "needs an algo for graphs": "node_states",
+        "needs a clock": "waits_for_cohort",
+    },
+    "uplink": {"memory at the clients": "client_memory", "memory at the server": "server_memory"},
+    "clock": {"reads a file": "sources"},
+    "faults": {"clients may drop out": "drops_out"},
+}
 _READERS = {
     "algo": _algorithm,
     "reg": _regularizer,
     "objective": _objective,
     "mirror": _mirror_map,
-    "data": _dataset,
-    "topology": _topology,
-    "uplink": _channel,
     "downlink": _downlink,
     "aggregate": _aggregation_rule,
-    "clock": _clock,
     "faults": _faults,
     "tracker": _tracker,
 }
