@@ -78,46 +78,22 @@ SITE_SELECTION_FOLDER = "selection"  # the folder in a site's result that holds 
 PLUGIN_FOLDER = "plugins"  # the folder in a record with copies of the user's own files, to be read and never imported
 PLUGIN_INDEX = f"{PLUGIN_FOLDER}/index.json"  # the digests of these files, by section of the configuration
 PAGE_FILES = ("report.html", "report_short.html")  # the whole page, and one sheet
-RECORD_FILES = (
-    "config.yaml",
-    PLUGIN_FOLDER,
-    "metrics.csv",
-    "clients.parquet",
-    "summary.json",
-    "solution.npz",
-    "personal.npz",
-    "encoding.json",
-    "scaling.npz",
-    "missing.csv",
-    "scores.csv",
-    PREDICTIONS_FILE,
-    BASELINE_HAZARD_FILE,
-    AWAY_FILE,
-    "roc.csv",
-    "calibration.csv",
-    "thresholds.csv",
-    "coefficients.csv",
-    "relaxed.csv",
-    "imputations.csv",
-    "lasso_metrics.csv",
-    "coefficients_by_client.csv",
-    "inference.csv",
-    "inference.txt",
-    "client_estimates.csv",
-    "mask.nii.gz",
-    "weights.nii.gz",
-    "weights_by_client.nii.gz",
+RECORD_FILES = (  # in the order of their importance to a reader
+    *("metrics.csv", "clients.parquet", "scores.csv", PREDICTIONS_FILE),
+    *("coefficients.csv", "coefficients_by_client.csv", "client_estimates.csv"),
+    *("inference.csv", "inference.txt", "relaxed.csv", "lasso_metrics.csv", "imputations.csv"),
+    *("roc.csv", "calibration.csv", "thresholds.csv", BASELINE_HAZARD_FILE, AWAY_FILE),
     *(
         f"{name}.{ending}"
+        for ending in ("png", "pdf", "svg")
         for name in (
-            *("curves", "clients", "coefficients", "brain", "brain_by_client", "inference"),
+            *("curves", "clients", "coefficients", "inference", "splines", "brain", "brain_by_client"),
             *("roc", "calibration", "decision"),
         )
-        for ending in ("png", "pdf", "svg")
     ),
-    *PAGE_FILES,
-    "run.log",
-    "status.json",
+    *("weights.nii.gz", "weights_by_client.nii.gz", "mask.nii.gz"),
+    *("summary.json", "solution.npz", "personal.npz", "encoding.json", "scaling.npz", "missing.csv", "config.yaml"),
+    *(PLUGIN_FOLDER, *PAGE_FILES, "run.log", "status.json"),
 )
 FINISHED_STATUSES = ("done", "diverged")
 

@@ -9,27 +9,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from fcorun.base.cohorts import fixed_cohort_size, read_participation
 from fcorun.base.errors import escape_controls
 from fcorun.base.metrics import aggregate, is_baseline_row
-from fcorun.base.records.record import Record
+from fcorun.base.records.record import RECORD_FILES, Record
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.runs.job import Job, SweepWatcher
 
-_RECORD_FILES = (  # in the order of their importance to a reader
-    *("metrics.csv", "clients.parquet", "scores.csv", "predictions.csv", "curves.png", "clients.png"),
-    *("coefficients.csv", "coefficients.png"),
-    *(
-        "inference.csv",
-        "inference.png",
-        "client_estimates.csv",
-        "splines.png",
-        "roc.png",
-        "calibration.png",
-        "decision.png",
-    ),
-    *("weights.nii.gz", "brain.png", "baseline_hazard.csv", "summary.json", "solution.npz", "personal.npz"),
-    *("scaling.npz", "missing.csv", "config.yaml", "run.log"),
-)
 _PROGRESS_LINES = 10  # of a run or sweep, without a terminal
 
 
@@ -145,8 +130,8 @@ class Console(_Progress):
             if explanation := explain_unassessed_gap(job.experiment, self.data):
                 self.show_if_verbose(explanation)
         if job.end_status != "reused":
-            files = ", ".join(name for name in _RECORD_FILES if (record.folder / name).exists())
-            self.show_if_verbose(f"{job.end_status}: {job.run_folder.path}/ holds {files}")
+            files = [name for name in RECORD_FILES if (record.folder / name).exists() and name != "status.json"]
+            self.show_if_verbose(f"{job.end_status}: {job.run_folder.path}/ holds {', '.join(files)}")
 
     def _print_metrics(self, job: Job) -> None:
         """Print a table of the metrics: final values, best values with their rounds, tail averages."""
