@@ -3,9 +3,9 @@
 import functools
 
 import pytest
+from message_checks import CHECKS, MessageCase
 from recorded_studies import STUDIES, plan_named, record, restorer, sites_of, write_tables
 
-from fcorun.interface.checks.message_kinds import CHECKS, MessageCase
 from fcorun.interface.checks.property_check import run_checks
 from fcorun.sites.plan.messages.message_kind import list_kinds
 

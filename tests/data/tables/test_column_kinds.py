@@ -1,15 +1,15 @@
-"""Each kind of column has the properties of ``fcorun.interface.checks.columns``."""
+"""Each kind of column has the properties of ``column_checks``."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
 
+import column_checks as columns
 import numpy as np
 import pytest
+from column_checks import ColumnCase
 
 from fcorun.data.tables.columns import LevelColumn, NumberColumn
 from fcorun.data.tables.columns.column import ColumnDescription, EncodedCells, Histogram
-from fcorun.interface.checks import columns
-from fcorun.interface.checks.columns import ColumnCase
 from fcorun.interface.checks.property_check import Violation, run_checks
 
 
