@@ -16,7 +16,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.run_functions import grid
 from fcorun.interface.checks import algorithms, single_uploads
 from fcorun.interface.checks.problems import engine_of, small, snapshots
-from fcorun.interface.checks.property_check import Check, Checked, require, require_close, require_finite, skip_unless
+from fcorun.interface.checks.property_check import Check, Checked, require, require_close, skip_unless
 from fcorun.methods.clocks.clock import Clock, NoClock
 from fcorun.methods.communication.aggregation import AggregationRule
 from fcorun.methods.communication.contracts import Channel, MessageBytes, Topology
@@ -181,11 +181,6 @@ def _require_same_shapes(method: Callable[..., Any], upload: Any, memory: Any) -
         require(same, f"the {name} of {method.__name__}() should have the shapes and types of the one given")
 
 
-def check_channel_bytes(case: CommunicationCase) -> None:
-    """Require a whole number of bytes of a message."""
-    _ = _sizes(case)
-
-
 def check_grid_of_numbers(case: CommunicationCase) -> None:
     """Require that the plug-in's numbers in a grid give the numbers of single runs."""
     numbers = numeric_fields(case.plugin)
@@ -247,13 +242,6 @@ def check_run_without_faults(case: CommunicationCase) -> None:
 # ---------------------------------------------------------------- runs with any of them
 
 
-def check_finite(case: CommunicationCase) -> None:
-    """Require a few rounds with finite metrics."""
-    for row in case.run.uninterrupted.rows:
-        for name, value in row.items():
-            require_finite(f"{name} after round {row['round']}", value)
-
-
 def check_chunks(case: CommunicationCase) -> None:
     """Require the numbers of all clients at once, if clients are computed one at a time or without a trace."""
     at_once, single, untraced = (
@@ -276,7 +264,6 @@ def _of_run(check: Check) -> Check:
 
 
 _RUN_CHECKS = (
-    check_finite,
     _of_run(algorithms.check_repeatability),
     _of_run(algorithms.check_resuming),
     _of_run(algorithms.check_grid_equals_single_runs),
@@ -285,7 +272,7 @@ _RUN_CHECKS = (
     _of_run(algorithms.check_two_devices),
 )
 TOPOLOGY_CHECKS = (check_initial_model, check_topology_bytes, *_RUN_CHECKS)
-CHANNEL_CHECKS = (check_channel_contract, check_channel_bytes, *_RUN_CHECKS, check_grid_of_numbers)
+CHANNEL_CHECKS = (check_channel_contract, *_RUN_CHECKS, check_grid_of_numbers)
 FAULT_CHECKS = (check_lies, check_fault_bytes, check_run_without_faults, *_RUN_CHECKS, check_grid_of_numbers)
 RULE_CHECKS = (*map(_of_rule, single_uploads.RULE_CHECKS), *_RUN_CHECKS, check_grid_of_numbers)
 _CHECKS = {"topology": TOPOLOGY_CHECKS, "faults": FAULT_CHECKS, "aggregate": RULE_CHECKS}
