@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -252,15 +252,22 @@ class SurvivalCalibration:
         """The names of the clients, in order."""
         return [group.client for group in self.groups if group.client and group.kind == ALL_ROWS]
 
-    def to_csv(self) -> str:
-        """Return the content of calibration.csv: a row for each group."""
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return the row of each group, nan for what is not known."""
         rows = []
         for group in self.groups:
             cells = {"set": self.split, "model": "shared", "client": group.client, "kind": group.kind, "at": self.at}
             risk, low, high, *counts = group.observed
             cells |= {"probability": group.predicted, "observed": risk, "low": low, "high": high, "n": group.n}
             cells |= {**dict(zip(("events", "censored", "at_risk"), counts, strict=True)), "level": self.level}
-            rows.append({name: "" if value != value else value for name, value in cells.items()})
+            rows.append(cells)
+        return rows
+
+    def to_csv(self) -> str:
+        """Return the content of calibration.csv: a row for each group, empty for what is not known."""
+        rows = []
+        for row in self.to_rows():
+            rows.append({name: "" if value != value else value for name, value in row.items()})
         return csv_text(rows)
 
 

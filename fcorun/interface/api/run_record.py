@@ -1,9 +1,7 @@
 """Records, intervals and sweeps as a Python program gets them: with tables, curves, predictions and a page."""
 
-import io
 import warnings
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -269,7 +267,11 @@ class RunRecord(FittedRecord):
 
         calibration = calibrate_record(self.folder, at, build(ScoreOptions, {"level": level}).level, baseline)
         _warn(calibration.warnings)
-        return _read_table(calibration.to_csv(), ("client",))
+        import pandas as pd
+
+        frame = pd.DataFrame(calibration.to_rows())
+        texts = ["set", "model", "client", "kind"]
+        return frame.astype(dict.fromkeys(frame.columns.difference(texts), float))
 
     @property
     def warnings(self) -> list[str]:
@@ -394,17 +396,6 @@ class Sweep:
     def _repr_html_(self) -> str:
         """Return the table, for a notebook."""
         return self.table.to_html()
-
-
-def _read_table(text: str, names: Collection[str]) -> "pd.DataFrame":
-    """Return a table of CSV with its numbers as floats. The columns ``names`` are texts that may look like numbers."""
-    import pandas as pd
-
-    frame = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
-    for name in frame.columns.difference(list(names)):
-        with suppress(ValueError):  # a column of text
-            frame[name] = frame[name].replace("", "nan").astype(float)
-    return frame
 
 
 def _write_page(folder: Path, records: Sequence[Record], file: str | Path | None, metric: str | None = None) -> Path:
