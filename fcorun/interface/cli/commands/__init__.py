@@ -30,23 +30,14 @@ def main(argv: Sequence[str]) -> int:
     try:
         with interruptible(), interruptible_at_once(), use_config_dir(config_dir):
             return import_module(f"{__name__}.{name}_command").run(arguments)
-    except UserError as error:
-        print(escape_controls(f"fcorun: {error}"), file=sys.stderr)
-        return 2
-    except FileNotFoundError as error:
-        sentence = str(error)
-        if error.filename:
-            sentence = f"{error.filename} is not there: give a folder that has it, or run it again with force=true"
-        print(escape_controls(f"fcorun: {sentence}"), file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(escape_controls(f"fcorun: {error}"), file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        print(escape_controls(f"fcorun: {describe_error(error)}"), file=sys.stderr)
-        return 1
+        sentence = str(error) if isinstance(error, (UserError, OSError)) else describe_error(error)
+        if isinstance(error, FileNotFoundError) and error.filename:
+            sentence = f"{error.filename} is not there: give a folder that has it, or run it again with force=true"
+        print(escape_controls(f"fcorun: {sentence}"), file=sys.stderr)
+        return 2 if isinstance(error, (UserError, FileNotFoundError)) else 1
 
 
 def split_config_dir(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
