@@ -226,7 +226,10 @@ def build_problem(experiment: PreparedExperiment, data: FederatedData) -> Proble
     regularizer = experiment.reg
     if regularizer.depends_on_data:
         weights = data.train.objective_weights(experiment.settings.client_weighting)
-        regularizer = bind_regularizer(regularizer, experiment.objective, data, weights, names["reg"])
+        regularizer = attach_graph(regularizer, data, names["reg"])
+        regularizer = aggregate_client_values(regularizer, weights, data.train.offsets)
+        regularizer = attach_groups(regularizer, experiment.objective, data)
+        regularizer = resolve_factors(regularizer, experiment.objective, data)
     levels: tuple[int, ...] = ()
     references: tuple[int, ...] = ()
     encoding = data.features.encoding
@@ -452,18 +455,6 @@ def _pooled_smoothness(key: tuple, objective: Objective, data: FederatedData, we
 
 
 # The regularizer psi bound to the data of a run: numbers of clients, factors and groups of features, voxel graphs.
-
-
-def bind_regularizer(
-    reg: Regularizer, objective: Objective, data: FederatedData, row_weight: np.ndarray, name: str
-) -> Regularizer:
-    """Return the regularizer, called ``name``, of the problem on these data, whose rows have these weights (N,) in F.
-
-    Raises UserError for a regularizer that does not fit the data.
-    """
-    reg = aggregate_client_values(attach_graph(reg, data, name), row_weight, data.train.offsets)
-    reg = attach_groups(reg, objective, data)
-    return resolve_factors(reg, objective, data)
 
 
 def aggregate_client_values(reg: Regularizer, row_weight: np.ndarray, offsets: np.ndarray) -> Regularizer:
