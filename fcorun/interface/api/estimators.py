@@ -32,7 +32,7 @@ from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import LinearModel, is_linear_model
 from fcorun.methods.problem import solver
-from fcorun.methods.problem.problem import Batch, Problem, Vector
+from fcorun.methods.problem.problem import Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.l1 import L1
 from fcorun.methods.regularizers.l2 import L2, ElasticNet
@@ -338,7 +338,7 @@ class Fit:
         params: the parameters by name, float64.
         regularizer: psi with the strength of the run.
         n_rounds: the rounds done.
-        gap: the certificate at the solution, as ``Certifier.relative_gap``.
+        gap: the certificate at the solution, relative to the zero model, as in ``fit_to_tolerance``.
         certificate_kind: "duality gap" or "prox-gradient norm".
     """
 
@@ -349,51 +349,14 @@ class Fit:
     certificate_kind: str
 
 
-class Certifier:
-    """Certificates of how near points are to the optimum, relative to the zero model, at which a run starts.
-
-    The certificate is a duality gap, an upper bound on the objective minus its optimum, relative to the objective of
-    the zero model with the best intercept. Problems without a known dual have the norm of the prox-gradient map, which
-    is no bound, relative to the norm at 0. Call under ``jax.enable_x64(True)``.
-    """
-
-    def __init__(
-        self, problem: Problem, batch: Batch, smoothness: float, start: dict[str, np.ndarray], start_objective: float
-    ):
-        batch = batch._replace(weight=jnp.asarray(batch.weight, jnp.float64))
-        n_features = batch.x.shape[1]
-        programs = solver.compile_programs(problem, n_features)
-        self.has_gap = programs.has_gap
-        self.kind = "duality gap" if self.has_gap else "prox-gradient norm"
-        self._certify = programs.certify
-        self._arguments = numeric_fields(problem.regularizer), jnp.asarray(smoothness, jnp.float64), batch
-        objective, certificate = self._evaluate(start)
-        self._scale = max(abs(objective), _ROUNDING * abs(start_objective)) if self.has_gap else certificate
-
-    def relative_gap(self, params: dict[str, np.ndarray], objective: float) -> float:
-        """Return the certificate at a point with this objective, relative to the zero model; inf if it is not known."""
-        best_objective, certificate = self._evaluate(params)
-        if self.has_gap:  # the certificate is that of the point with the best intercept
-            certificate += objective - best_objective
-        if certificate == 0:
-            return 0.0
-        if not np.isfinite(certificate) or self._scale <= 0:
-            return float(np.inf)
-        return abs(certificate) / self._scale
-
-    def _evaluate(self, params: dict[str, np.ndarray]) -> tuple[float, float]:
-        """Return the objective of a point with the best intercept, where there is a dual, and its certificate."""
-        w = Vector({name: jnp.asarray(value, jnp.float64) for name, value in params.items()})
-        strengths, smoothness, batch = self._arguments
-        _, objective, certificate = self._certify(strengths, w, smoothness, batch)
-        return float(objective), float(certificate)
-
-
 def fit_to_tolerance(experiment: PreparedExperiment, tolerance: float) -> Fit:
     """Run an experiment until its relative gap is at most ``tolerance``, or to its last round, and write no files.
 
-    The gap is computed at each evaluation but the first, which is that of the start. Raises UserError for what a user
-    can fix, and if the run diverges.
+    The gap is a certificate of how near a point is to the optimum, relative to the zero model, at which a run starts:
+    the duality gap, an upper bound on the objective minus its optimum, relative to the objective of the zero model with
+    the best intercept. Problems without a known dual have the norm of the prox-gradient map, which is no bound,
+    relative to the norm at 0. The gap is computed at each evaluation but the first, which is that of the start. Raises
+    UserError for what a user can fix, and if the run diverges.
     """
     data = build.load_data(experiment)
     experiment = build.bind_objective(experiment, data)
@@ -404,7 +367,14 @@ def fit_to_tolerance(experiment: PreparedExperiment, tolerance: float) -> Fit:
     if experiment.objective.has_curvature_bound:
         smoothness = build.compute_curvature_bounds(experiment, data, full_batch=True)[1]
     engine = build.build_engine(experiment, data)
-    certifier = None
+    with jax.enable_x64(True):
+        problem = build.build_problem(experiment, data)
+        rows = gather_rows(data, settings.client_weighting)
+        rows = rows._replace(weight=jnp.asarray(rows.weight, jnp.float64))
+        programs = solver.compile_programs(problem, rows.x.shape[1])
+        curvature = jnp.asarray(smoothness, jnp.float64)
+    numbers = numeric_fields(problem.regularizer)
+    scale = None
     fit = None
     with use_precision(settings.precision):
         run = RunHistory(experiment.with_resolved(settings=replace(settings, stop=None)))
@@ -415,13 +385,24 @@ def fit_to_tolerance(experiment: PreparedExperiment, tolerance: float) -> Fit:
             params = {name: np.asarray(values[0], np.float64) for name, values in snapshot.solution.items()}
             objective = float(snapshot.metrics["objective"][0])
             with jax.enable_x64(True):
-                if certifier is None:
-                    batch = gather_rows(data, settings.client_weighting)
-                    problem = build.build_problem(experiment, data)
-                    certifier = Certifier(problem, batch, smoothness, params, objective)
-                    continue
-                gap = certifier.relative_gap(params, objective)
-            fit = Fit(params, experiment.reg, snapshot.round, gap, certifier.kind)
+                w = Vector({name: jnp.asarray(value, jnp.float64) for name, value in params.items()})
+                _, best_objective, certificate = programs.certify(numbers, w, curvature, rows)
+            best_objective = float(best_objective)  # with the best intercept, whose certificate this is
+            certificate = float(certificate)
+            if scale is None:
+                scale = certificate
+                if programs.has_gap:
+                    scale = max(abs(best_objective), _ROUNDING * abs(objective))
+                continue
+            if programs.has_gap:
+                certificate += objective - best_objective
+            gap = float(np.inf)
+            if certificate == 0:
+                gap = 0.0
+            elif np.isfinite(certificate) and scale > 0:
+                gap = abs(certificate) / scale
+            kind = "duality gap" if programs.has_gap else "prox-gradient norm"
+            fit = Fit(params, experiment.reg, snapshot.round, gap, kind)
             if gap <= tolerance:
                 break
     assert fit is not None
