@@ -1,29 +1,21 @@
-"""The jobs of a sweep: combinations of overrides, without the keys that have no effect on their run; its algorithms."""
+"""The jobs of a sweep: combinations of overrides, without the keys that have no effect on their run."""
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override
-from hydra.errors import HydraException
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fcorun.base.config import GRID_SECTIONS, IDENTITY_SECTIONS, build_plugin, concerns_baselines, import_classes
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import IGNORES_PSI
-from fcorun.base.override_text import split_overrides
 from fcorun.experiment.configuration.compose import (
-    compose_config,
-    describe_hydra_error,
     find_unknown_key,
-    normalize_overrides,
     override_key,
 )
-from fcorun.experiment.configuration.search_path import find_choices, read_yaml
 
 ComposeFunction = Callable[[list[str]], DictConfig]  # raises what Hydra raises
 
@@ -163,39 +155,6 @@ def _build_algo(compose: ComposeFunction, job: SweepJob) -> object:
         return None
 
 
-# The algorithms of a sweep, known before the sweep runs.
-
-
-def sweep_algorithms(overrides: Sequence[str]) -> list[str]:
-    """Return the names of the algorithms that a sweep with these overrides runs, including those of its experiment.
-
-    Raises UserError for overrides that cannot be composed.
-    """
-    parsed = _parse(normalize_overrides(overrides))
-    relevant = [o for o in parsed if re.match("(algo|algo.name|experiment|hydra.*)$", o.key_or_group)]
-    config = compose_config([str(o.input_line) for o in relevant if not o.is_sweep_override()])
-    sweeper: Any = config.hydra.sweeper
-    given_keys = {o.key_or_group for o in relevant}
-    params = sweeper.get("params") or {}
-    axes = _parse([f"{key}={value}" for key, value in params.items() if key not in given_keys])
-    further_jobs = [_parse(split_overrides(job)) for job in sweeper.get("also") or ()]
-    jobs = [[*relevant, *job] for job in further_jobs]
-    if has_product(params, further_jobs, parsed):
-        jobs.insert(0, [*relevant, *axes])
-    names = []
-    for job in jobs:
-        names += _algorithms_of_job(job) or [str(config.algo.name)]
-    return list(dict.fromkeys(names))
-
-
-def _parse(overrides: Sequence[str]) -> list[Override]:
-    """Return the overrides that texts stand for. Raises UserError for a text that is no override."""
-    try:
-        return OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise UserError(describe_hydra_error(error)) from error
-
-
 def has_product(params: Any, further_jobs: Sequence[Sequence[Override]], given: Sequence[Override]) -> bool:
     """Return whether a sweep has runs besides those that ``hydra.sweeper.also`` lists: the product of its axes.
 
@@ -212,21 +171,3 @@ def has_product(params: Any, further_jobs: Sequence[Sequence[Override]], given: 
     if "experiment" not in keys:
         return any(override.is_sweep_override() for override in given)
     return "algo" in keys and all(any(override.key_or_group == "algo" for override in job) for job in further_jobs)
-
-
-def _algorithms_of_job(job: Iterable[Override]) -> list[str]:
-    """Return the names of a job's algorithms: ``algo.name``, else the names in the files of ``algo``, else none."""
-    by_key = {override.key_or_group: override for override in job}
-    override = by_key.get("algo.name") or by_key.get("algo")
-    if override is None:
-        return []
-    files = find_choices("algo")
-    value = override.value()
-    choices: list[Any] = [value]
-    if isinstance(value, Glob):
-        choices = value.filter(list(files))
-    elif override.is_sweep_override():
-        choices = list(override.sweep_iterator())
-    if "algo.name" in by_key:
-        return [str(choice) for choice in choices]
-    return [str(read_yaml(files[choice]).get("name", choice)) if choice in files else str(choice) for choice in choices]

@@ -81,7 +81,7 @@ def report_error(error: BaseException, arguments: Sequence[str]) -> int:
 def compose_and_run(arguments: list[str], check: ExperimentsCheck | None = None) -> list[BaseException]:
     """Have Hydra compose the arguments of a command line, and run the result; return the errors.
 
-    ``check`` receives the experiments of a sweep's points before any is run.
+    ``check`` receives the experiments of a sweep's points before any is run, unless one of them cannot be prepared.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
 
@@ -106,8 +106,9 @@ def compose_and_run(arguments: list[str], check: ExperimentsCheck | None = None)
         points: list, config: DictConfig, launcher: dict[str, Any], without_report: bool = False
     ) -> Sequence[float | None]:
         try:
-            if check:
-                check([point.experiment for point in points if point.experiment])
+            experiments = [point.experiment for point in points if point.experiment]
+            if check and len(experiments) == len(points):
+                check(experiments)
             with interruptible_at_once():
                 code, values = run_points(points, config, launcher, arguments, without_report=without_report)
         except BaseException as error:

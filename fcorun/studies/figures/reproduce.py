@@ -34,7 +34,6 @@ from fcorun.base.trust import locate_user_class, public_path
 from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.compose import override_key
 from fcorun.experiment.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
-from fcorun.experiment.configuration.sweep_jobs import sweep_algorithms
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import best_curves, structure
@@ -188,8 +187,6 @@ def reproduce(
     all_overrides = [*fast_overrides, *overrides]
     figure, config = load_figure(name, _select_own(all_overrides))
     choice = f"experiment={name}"
-    algorithms = [*sweep_algorithms([choice]), *sweep_algorithms([choice, *all_overrides])]
-    check_algorithms(figure, algorithms)
     data = build_plugin("data", config["data"])
     if not config["dry_run"]:
         data.fetch()
@@ -210,7 +207,8 @@ def reproduce(
     if stamp:
         figure = remove_notes(figure)
     records_folder = out / f"{figure.runs or name}{suffix}"
-    check = partial(check_runs, figure, algorithms)
+    other_algorithms = any(re.match(r"\+*(algo(\.name)?=|hydra\.sweeper\.)", text) for text in all_overrides)
+    check = partial(check_runs, figure, other_algorithms)
     inputs = _run_figure(sweep, figure, config["metric"], records_folder, [choice, *all_overrides], check=check)
     pictures = _draw(inputs, " ".join(stamp), config["style"])
 
@@ -494,12 +492,17 @@ def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
             )
 
 
-def check_runs(figure: Figure, algorithms: Collection[str], experiments: Sequence[PreparedExperiment]) -> None:
+def check_runs(figure: Figure, other_algorithms: bool, experiments: Sequence[PreparedExperiment]) -> None:
     """Raise UserError if the experiments of a figure's runs lack what the figure draws or claims.
 
-    The figure may also name metrics that only ``algorithms`` declare.
+    Of ``other_algorithms`` than those of the figure's file, claims need not name the ones that run, and the metrics may
+    be those that only algorithms of claims declare.
     """
-    declared = read_declared_metrics(algorithms)
+    declared = []
+    if other_algorithms:
+        declared += read_declared_metrics({claim.algo for claim in figure.claims})
+    else:
+        check_algorithms(figure, {experiment.names["algo"] for experiment in experiments})
     for experiment in experiments:
         declared += experiment.declared_metrics
     check_metrics(figure, CATALOGUE.with_metrics(declared))
