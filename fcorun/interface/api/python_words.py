@@ -9,9 +9,10 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-from fcorun.base.config import Settings, type_hints
+from fcorun.base.config import SECTIONS, Settings, type_hints
 from fcorun.base.errors import UserError, is_command, words_of
 from fcorun.base.override_text import format_literal
 
@@ -21,20 +22,7 @@ if TYPE_CHECKING:
 
 
 # the argument of Experiment that stands for each section of a configuration
-ARGUMENTS = {
-    "algo": "algorithm",
-    "data": "data",
-    "reg": "regularizer",
-    "objective": "objective",
-    "mirror": "mirror_map",
-    "topology": "topology",
-    "uplink": "uplink",
-    "downlink": "downlink",
-    "aggregate": "aggregate",
-    "clock": "clock",
-    "faults": "faults",
-    "tracker": "tracker",
-}
+ARGUMENTS = {name: name for name in SECTIONS} | {"algo": "algorithm", "reg": "regularizer", "mirror": "mirror_map"}
 SECTION_OF_ARGUMENT = {argument: section for section, argument in ARGUMENTS.items()}
 # the argument of from_arrays that gives the column of each role
 COLUMN_ARGUMENTS = {
@@ -222,25 +210,26 @@ def names_of_configuration(_: object) -> PythonNames:
 # Checks of the arguments that every function of the Python interface takes alike.
 
 
+def check_type(value: object, types: type | tuple[type, ...], argument: str, advice: str) -> None:
+    """Raise UserError, which ends with ``advice``, for an argument of another type."""
+    if not isinstance(value, types):
+        raise UserError(f"{argument} is {describe_type(value)}: {advice}")
+
+
 def check_folder(folder: object, argument: str = "folder") -> None:
     """Raise UserError for a folder that is neither a path nor None."""
-    if not isinstance(folder, (str, os.PathLike, type(None))):
-        raise UserError(f"{argument} is {describe_type(folder)}: give a path, a text or a pathlib.Path")
+    check_type(folder, (str, os.PathLike, NoneType), argument, "give a path, a text or a pathlib.Path")
 
 
 def check_watcher(watch: object, base_class: "type[Watcher]") -> None:
     """Raise UserError for callbacks that are neither of the base class nor None."""
-    if watch is not None and not isinstance(watch, base_class):
-        name = base_class.__name__
-        raise UserError(
-            f"watch is {describe_type(watch)}: give an object of a class that is derived from fcorun.{name}"
-        )
+    advice = f"give an object of a class that is derived from fcorun.{base_class.__name__}"
+    check_type(watch, (base_class, NoneType), "watch", advice)
 
 
 def check_configuration(config: object, argument: str = "config") -> None:
     """Raise UserError for a configuration that is no mapping."""
-    if not isinstance(config, Mapping):
-        raise UserError(f"{argument} is {describe_type(config)}: give a mapping, as fcorun.compose returns")
+    check_type(config, Mapping, argument, "give a mapping, as fcorun.compose returns")
 
 
 def check_list(values: object, argument: str, advice: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from fcorun.data.tables.parsed_table import FileOptions, mask_codes
 from fcorun.interface.api.progress import ExperimentWarning
 from fcorun.interface.api.python_words import (
     check_folder,
+    check_type,
     describe_type,
     names_of_configuration,
     names_of_record,
@@ -212,8 +214,7 @@ class RunRecord(FittedRecord):
         """
         from fcorun.results.models.inference_problem import InferenceOptions
 
-        if data is not None and not isinstance(data, Dataset):
-            raise UserError(f"data is {describe_type(data)}: give what from_arrays or from_frame made of the rows")
+        check_type(data, (Dataset, NoneType), "data", "give what from_arrays or from_frame made of the rows")
         values = {"method": method, "level": level, "cluster": cluster, "errors": errors, "seed": seed,
                   "imputations": imputations}  # fmt: skip
         found = compute_record_intervals(self, build(InferenceOptions, values), data)
@@ -242,8 +243,7 @@ class RunRecord(FittedRecord):
         """
         from fcorun.results.score_intervals.intervals import compare_records, compute_intervals
 
-        if other is not None and not isinstance(other, Record):
-            raise UserError(f"other is {describe_type(other)}: give a record")
+        check_type(other, (Record, NoneType), "other", "give a record")
         options = build(ScoreOptions, {"resample": resample, "samples": samples, "level": level})
         if other is None:
             intervals = compute_intervals(self.folder, options)
