@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     set of pictures of all records, and write their table."""
     parser = CommandParser("plot", run.__doc__)
     parser.add_metric_options()
-    parser.add_argument("--format", type=_parse_format, choices=FORMATS, default="png", help="format of the pictures")
+    parser.add_argument("--format", choices=FORMATS, default="png", help="format of the pictures")
     parser.add_argument(
         "--style", choices=get_args(FigureStyle), help="size and style of the pictures (default: that of the runs)"
     )
@@ -63,14 +63,6 @@ def run(argv: Sequence[str]) -> int:
         ) from error
     out.print(f"{len(drawn_folders)} curves.{arguments.format}")
     return 0
-
-
-def _parse_format(text: str) -> str:
-    """Return the format of the pictures. Raises UserError for pgf, with the reason why it is not supported."""
-    if text == "pgf":
-        raise UserError("--format pgf is not supported: LaTeX would have to measure the texts, and maps would need "
-                        "separate files. Give pdf, with embedded fonts, or svg")  # fmt: skip
-    return text
 
 
 def _draw_all(folder: Path, records: Sequence[Record], arguments: Namespace) -> list[Path]:
