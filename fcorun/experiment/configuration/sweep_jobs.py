@@ -64,7 +64,7 @@ def deduplicate(combinations: Sequence[Sequence[str]], compose: ComposeFunction)
     out of their jobs; a key that none of them has stays an error. Values of psi are left out for an algorithm that
     ignores psi, and those of sections that no baseline depends on, such as the uplink, for a baseline.
     """
-    from fcorun.methods.algorithms.algorithm import Baseline
+    from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 
     values = defaultdict(set)
     for overrides in combinations:
@@ -87,12 +87,14 @@ def deduplicate(combinations: Sequence[Sequence[str]], compose: ComposeFunction)
                 job.error = error
         elif job.error is None:
             psi_keys = varied_psi_keys[_without_psi(job.overrides)]
-            if psi_keys and _ignores_psi(compose, job):
+            federated_keys = _find_federated_keys(job)
+            if not varied_keys & {"algo", *federated_keys}:  # then a baseline is refused with them
+                federated_keys = set()
+            algo = _build_algo(compose, job) if psi_keys or federated_keys else None
+            if psi_keys and isinstance(algo, Algorithm) and not algo.traits.psi_sides:
                 job.overrides = [text for text in job.overrides if override_key(text) not in psi_keys]
                 job.ignored_keys = tuple(sorted(psi_keys))
-            federated_keys = _find_federated_keys(job)
-            has_effect_elsewhere = bool(varied_keys & {"algo", *federated_keys})
-            if federated_keys and has_effect_elsewhere and isinstance(_build_algo(compose, job), Baseline):
+            if federated_keys and isinstance(algo, Baseline):
                 job.overrides = [text for text in job.overrides if override_key(text) not in federated_keys]
                 job.federated_keys = tuple(sorted(federated_keys))
         jobs.setdefault(tuple(job.overrides), job).positions.append(position)
@@ -136,13 +138,6 @@ def _find_federated_keys(job: SweepJob) -> set[str]:
     """Return the keys of a job's overrides in sections that no baseline depends on."""
     keys = map(override_key, job.overrides)
     return {key for key in keys if key.partition(".")[0] in IDENTITY_SECTIONS and not concerns_baselines(key)}
-
-
-def _ignores_psi(compose: ComposeFunction, job: SweepJob) -> bool:
-    from fcorun.methods.algorithms.algorithm import Algorithm
-
-    algo = _build_algo(compose, job)
-    return isinstance(algo, Algorithm) and not algo.traits.psi_sides
 
 
 def _build_algo(compose: ComposeFunction, job: SweepJob) -> object:
