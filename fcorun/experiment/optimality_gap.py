@@ -318,7 +318,11 @@ def advise(experiment: PreparedExperiment, data: FederatedData, falling: bool) -
     schedule = build_schedule(experiment, data)
     steps_advice = _advise_on_uneven_steps(experiment, schedule)
     cohort_advice = _advise_on_uneven_cohorts(experiment, schedule)
-    rule_advice = _advise_on_rule(experiment)
+    rule_advice = ""
+    if not isinstance(experiment.aggregate, WeightedMean):
+        rule = f"`aggregate={experiment.names['aggregate']}`"
+        rule_advice = word(f"{rule} moves the point that the run converges to where clients differ, and "
+                           "`aggregate=mean` does not")  # fmt: skip
     scale_advice = _advise_on_feature_scales(experiment, data)
     if not (steps_advice or cohort_advice or rule_advice):
         rounds_advice = _advise_on_limit_point(experiment, data, schedule, falling)
@@ -377,14 +381,6 @@ def _advise_on_uneven_cohorts(experiment: PreparedExperiment, schedule: Schedule
         return ""
     return word("cohorts of unequal clients weigh small clients more than F does, which moves the point that the run "
                 "converges to: give `clients_per_round=null`")  # fmt: skip
-
-
-def _advise_on_rule(experiment: PreparedExperiment) -> str:
-    """Return advice where uploads are combined by another rule than their mean; empty for the mean."""
-    if isinstance(experiment.aggregate, WeightedMean):
-        return ""
-    return word(f"`aggregate={experiment.names['aggregate']}` moves the point that the run converges to where clients "
-                "differ, and `aggregate=mean` does not")  # fmt: skip
 
 
 def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedData) -> str:

@@ -124,7 +124,7 @@ class NotebookCode:
                 value
             ):  # such as Traits: its class is in the source, and names behind its values may change
                 statements.append(f"# {name}.{attribute} = {_describe_frozen(value)}")
-            elif attribute != "_abc_impl" and not _is_shown_by_source(value):
+            elif attribute != "_abc_impl" and not callable(value) and not hasattr(value, "__get__"):
                 statements.append(f"{name}.{attribute} = {self._constant(value, f'{name}.{attribute}')}")
         return statements
 
@@ -235,11 +235,6 @@ def _describe_frozen(value: Any) -> str:
         return f"{type(value).__qualname__}({', '.join(values)})"
     text = _to_text(np.asarray(value).tolist()) if _is_small_array(value) else repr(value)
     return _ADDRESS.sub("", " ".join(text.splitlines()))
-
-
-def _is_shown_by_source(value: Any) -> bool:
-    """Return whether a class attribute is no data: a method, a descriptor or a type."""
-    return callable(value) or hasattr(value, "__get__")
 
 
 def _to_text(value: Any) -> str:
