@@ -23,9 +23,11 @@ from fcorun.experiment.prepare import prepare
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.server.server import Server
 from fcorun.sites.site.acceptance import accept, open_durable_site, open_site, state_folder
 from fcorun.sites.tables.ledger import Ledger, LedgerEntry, describe_differences
 from fcorun.sites.tables.ledger_rows import ReleasedSet, make_tokens
+from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.durable import is_in_use
 from fcorun.sites.transport.messages import OwnerError
 from fcorun.studies.selection.selection_result import SelectOptions
@@ -124,6 +126,72 @@ def test_a_value_that_is_rare_no_more_makes_no_other_row(table):
     table.to_csv("visits.csv", index=False)
     run(plan_of("data.validation=0"))
     assert len(entries()) == 2
+
+
+def rows_of_first_site(plan: Plan, names: str, fold_fill: float | None = None) -> np.ndarray:
+    """Return the training rows from which the first of some sites computes, (N, d), in a fold with its agreed fill."""
+    sites = {}
+    for name in names:
+        accept(Path(name), plan, SiteOptions(f"{name}.csv"), Policy(alone="allow"))
+        sites[name] = open_durable_site(Path(name), plan)
+    connections = InProcessConnections({name: site.site for name, site in sites.items()})
+    Server(plan, connections).load()
+    for durable in sites.values():
+        durable.close()
+    site = sites["a"].site
+    if fold_fill is None:
+        return site.own_data.train.x
+    return site.folds.cells.encode({"fills": np.array([50, fold_fill, 0]), "informative": np.ones(5, bool)})
+
+
+def write_three_sites(table, n_gaps: int) -> None:
+    """Write a.csv with so many gaps of bmi, and two others whose patients are heavier."""
+    for k, name in enumerate("abc"):
+        frame = table[k * 130 : (k + 1) * 130].copy()
+        frame["bmi"] += 2 * k
+        if name == "a":
+            frame.iloc[7 : 7 + n_gaps, frame.columns.get_loc("bmi")] = np.nan
+        frame.to_csv(f"{name}.csv", index=False)
+
+
+@pytest.mark.parametrize("second", ["mean", "median"])
+def test_few_gaps_keep_their_fill_whoever_takes_part(table, second):
+    """The difference of the sums of two honest plans would tell the row with a gap."""
+    options = ("data.standardize=per_client", "data.validation=0", "data.ranges={age: [0, 100], bmi: [0, 60]}")
+    write_three_sites(table, n_gaps=1)
+    x = rows_of_first_site(plan_of(*options, "data.missing=mean"), "ab")
+    plan = plan_of(*options, "seed=1", f"data.missing={second}")
+    np.testing.assert_array_equal(rows_of_first_site(plan, "abc"), x)
+    np.testing.assert_array_equal(rows_of_first_site(plan, "abc"), x)  # as after a restart
+    assert ", kept in place of " in "\n".join(Ledger(Policy().ledger_folder).describe())
+
+
+def test_few_gaps_of_a_fold_keep_their_fill_in_all_plans(table):
+    options = ("data.standardize=per_client", "data.validation=0", "data.missing=mean")
+    write_three_sites(table, n_gaps=15)
+    x = rows_of_first_site(selection_of(*options), "ab", 25.0)
+    np.testing.assert_array_equal(rows_of_first_site(selection_of(*options, "seed=1"), "abc", 26.0), x)
+
+
+def test_gaps_that_two_plans_filled_otherwise_are_refused_in_a_third(table):
+    """The rows of the files of two years have two fills, which the file of both years cannot keep."""
+    options = ("data.standardize=per_client", "data.validation=0", "data.missing=mean")
+    write_three_sites(table, n_gaps=2)
+    both = pd.read_csv("a.csv")
+    both.loc[100, "bmi"] = np.nan
+    for year, names in ((both[:65], "ab"), (both[65:], "abc")):
+        year.to_csv("a.csv", index=False)
+        rows_of_first_site(plan_of(*options, f"seed={len(names)}"), names)
+    both.to_csv("a.csv", index=False)
+    with fails("filled the gaps of few rows of 'bmi' by two values", "data.ignore"):
+        rows_of_first_site(plan_of(*options), "abc")
+
+
+def test_many_gaps_take_the_agreed_fill(table):
+    options = ("data.standardize=per_client", "data.validation=0", "data.missing=mean")
+    write_three_sites(table, n_gaps=10)
+    x = rows_of_first_site(plan_of(*options), "ab")
+    assert np.abs(rows_of_first_site(plan_of(*options, "seed=1"), "abc") - x).max() > 0.01
 
 
 @pytest.mark.slow

@@ -294,14 +294,16 @@ def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name:
     tells few rows apart from those of earlier plans.
     """
     site = open_site(folder, plan)
+    unmasked = site if isinstance(site, Site) else site.site
     accepted = Acceptance.read(folder, plan.digest)
     state = state_folder(folder, plan)
+    ledger = Ledger(accepted.policy.ledger_folder)
+    entry, columns = _prepare_entry(plan, unmasked.table, accepted, folder)
+    at_ledger = (entry, columns, accepted.policy.min_rows, max(lock_seconds, _LEDGER_SECONDS))
+    unmasked.settle_fills = lambda agreed: ledger.settle_fills(agreed, *at_ledger)
     durable = DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
     try:
-        table = (site if isinstance(site, Site) else site.site).table
-        entry, columns = _prepare_entry(plan, table, accepted, folder)
-        ledger = Ledger(accepted.policy.ledger_folder)
-        ledger.enter(entry, columns, accepted.policy.min_rows, max(lock_seconds, _LEDGER_SECONDS))
+        ledger.enter(*at_ledger)
     except BaseException:
         durable.close()
         raise

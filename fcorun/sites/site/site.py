@@ -1,7 +1,7 @@
 """A site: what it answers to the server, from the rows of its owner, as the plan and its policy say."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from fcorun.base.records.record import SITE_SELECTION_FOLDER
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import sum_in_order
+from fcorun.data.tables.encoding import Encoding
 from fcorun.engine.remote.certificate import CertificateSums
 from fcorun.engine.remote.leaves import name_leaves
 from fcorun.experiment import build
@@ -39,6 +40,8 @@ from fcorun.sites.tables.fold_encoding import place_rows
 from fcorun.sites.tables.planned_table import check_targets_of_site, read_planned_table
 from fcorun.sites.tables.table_agreement import (
     Agreement,
+    check_agreement,
+    check_gaps,
     encode_table,
     list_curve_parts,
     load_site_data,
@@ -66,6 +69,8 @@ class Site:
         points: the numbers of the runs that the server has started.
         personal: the personal models of the last result, as ``SiteBatch.personal_models`` returns those of a run.
         programs: the programs that the site has compiled, which sites of one process share in a trial.
+        settle_fills: returns what fills gaps at the site, from what is agreed, by column, as the owner's ledger says;
+            None: what is agreed.
     """
 
     plan: Plan
@@ -75,6 +80,7 @@ class Site:
     points: list[dict] = field(default_factory=list)
     personal: dict[str, np.ndarray] | None = None
     programs: SharedPrograms = field(default_factory=SharedPrograms, repr=False)
+    settle_fills: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
 
     def __post_init__(self):
         self.policy.check_plan(self.plan)
@@ -92,6 +98,7 @@ class Site:
         self._interval_sums: IntervalSums | None = None
         self._score_sums: ScoreSums | None = None
         self._scored: Message | None = None  # the request of these sums
+        self._fills: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None  # agreed, and the site's own
 
     @cached_property
     def table(self) -> SiteTable:
@@ -149,17 +156,44 @@ class Site:
 
         Secure sums are one row, of all clients of the site.
         """
-        encoded = encode_table(self.table, Agreement.from_message(request))
+        agreement = Agreement.from_message(request)
+        encoded = encode_table(self.table, agreement, self.own_encoding(agreement))
         sums = sum_features(encoded, request.arrays.get("around"))
         return sum_in_order(sums)[None] if self.plan.is_masked else sums
+
+    def own_encoding(self, agreement: Agreement) -> Encoding:
+        """Return the agreed encoding with the fills of this site: few gaps keep those of earlier plans.
+
+        Raises UserError if the agreement does not fit the table, and for a fill that this plan does not have.
+        """
+        agreed = {}
+        for column in agreement.encoding.columns:
+            gap_counts = self.table.gap_counts.get(column.name)
+            if column.fill is not None and gap_counts is not None and gap_counts.any():
+                agreed[column.name] = column.fill
+        if self.settle_fills is None or not agreed:
+            return agreement.encoding
+        check_agreement(self.table, agreement)
+        if self._fills is None or self._fills[0] != agreed:
+            self._fills = agreed, self.settle_fills(agreed)
+        columns = []
+        for column in agreement.encoding.columns:
+            fill = self._fills[1].get(column.name, column.fill)
+            if column.has_levels and fill is not None and fill not in column.levels:
+                raise UserError(f"an earlier plan filled the few gaps of '{column.name}' at this site by a level that "
+                                f"this plan does not have: add '{column.name}' to data.ignore of the plan")  # fmt: skip
+            columns.append(replace(column, fill=fill))
+            check_gaps(self.table, columns[-1])
+        return Encoding(tuple(columns))
 
     def load(self, request: Message) -> None:
         """Load the rows as all sites agreed."""
         agreement = Agreement.from_message(request)
-        encoded = encode_table(self.table, agreement)
+        encoding = self.own_encoding(agreement)
+        encoded = encode_table(self.table, agreement, encoding)
         site_data = load_site_data(encoded, agreement)
         self.policy.check_rows(self.plan, site_data.train.sizes.tolist(), site_data.train.x.shape[1])
-        curve_parts = list_curve_parts(self.table, agreement.encoding)
+        curve_parts = list_curve_parts(self.table, encoding)
         self.policy.check_rare_features(self.plan, site_data.train, site_data.features, curve_parts)
         data = place_rows(site_data, list(agreement.clients), agreement.n_rows, agreement.weights)
         check_targets_of_site(self.plan.experiment, encoded.y)
@@ -200,7 +234,17 @@ class Site:
         """The folds of a selection."""
         if self._folds is None:
             load = self.requests[Load.name]
-            self._folds = SiteFolds.draw(self.plan, self.policy, self.table, self.own_data, data=self.data, load=load)
+            agreement = Agreement.from_message(load)
+            encoding = self.own_encoding(agreement)
+            self._folds = SiteFolds.draw(
+                self.plan,
+                self.policy,
+                self.table,
+                self.own_data,
+                data=self.data,
+                agreement=agreement,
+                encoding=encoding,
+            )
         return self._folds
 
     def begin_subset(self, request: Message) -> None:

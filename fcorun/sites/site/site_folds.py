@@ -9,6 +9,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import restandardize_rows, take_subset
 from fcorun.data.rows.rows import sum_columns_by_client, sum_in_order
+from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import REFIT
@@ -44,9 +45,16 @@ class SiteFolds:
 
     @classmethod
     def draw(
-        cls, plan: Plan, policy: Policy, table: SiteTable, site_data: FederatedData, data: FederatedData, load: Message
+        cls,
+        plan: Plan,
+        policy: Policy,
+        table: SiteTable,
+        site_data: FederatedData,
+        data: FederatedData,
+        agreement: Agreement,
+        encoding: Encoding,
     ) -> "SiteFolds":
-        """Draw the folds of a site's rows as ``fcorun select`` does, after the request to ``load`` the rows.
+        """Draw the folds of a site's rows as ``fcorun select`` does, with the agreement and the site's own encoding.
 
         Raises UserError for few rows of a fold.
         """
@@ -62,24 +70,23 @@ class SiteFolds:
             row_folds[site_data.train.row] = fold
             check_folds(plan, table, row_folds)
         fold = row_folds[site_data.train.row]
-        agreement = Agreement.from_message(load)
         folds = cls(
             plan,
             policy,
             site_data,
             data,
             fold,
-            cells=FoldCells.read(table, agreement, site_data, fold),
+            cells=FoldCells.read(table, agreement, encoding, site_data, fold),
         )
         for rows_by_client in (*folds.counts.held_out.T.tolist(), *folds.counts.train.T.tolist()):
             features = site_data.train.x.shape[1]
             policy.check_rows(plan, rows_by_client, features, " in a fold, or in all others")
-        curve_parts = list_curve_parts(table, agreement.encoding)
+        curve_parts = list_curve_parts(table, encoding)
         for k in range(selection.n_folds):
             rows = site_data.train.take(np.flatnonzero(fold != k))
             policy.check_rare_features(plan, rows, site_data.features, curve_parts, where=" outside of a fold")
         if len(site_data.train):
-            check_filled_levels(table, agreement.encoding, row_folds, selection.n_folds)
+            check_filled_levels(table, encoding, row_folds, selection.n_folds)
         return folds
 
     @cached_property

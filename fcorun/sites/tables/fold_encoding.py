@@ -223,9 +223,11 @@ class FoldCells:
         table: the site's table.
         site_data: the site's rows by themselves.
         cells: the cells, which no rows have taught a fit.
-        few_gaps: the columns with a gap in fewer than ``min_cell`` rows of a client in a fold, or outside. These rows
-            have the number or the level that fills the gaps of all rows in each fold: sums of two folds with different
-            fills would differ by these rows, and counts of levels would tell how few they are.
+        few_gaps: the columns with a gap in fewer than ``min_cell`` rows, of numbers ``min_rows``, of a client in a
+            fold, or outside, and those in ``kept``. These rows have the number or the level that fills the gaps of all
+            rows in each fold: sums of two folds, or of two plans, with different fills would differ by these rows, and
+            counts of levels would tell how few they are.
+        kept: the columns whose gaps keep the fill of an earlier plan.
         histograms: the histograms of the columns of numbers, for medians.
     """
 
@@ -233,39 +235,51 @@ class FoldCells:
     site_data: FederatedData
     cells: TrainingCells
     few_gaps: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
     histograms: Mapping[str, FoldHistogram] = field(default_factory=dict)
 
     @classmethod
     def read(
-        cls, table: SiteTable, agreement: Agreement, site_data: FederatedData, fold: Int[np.ndarray, " N"]
+        cls,
+        table: SiteTable,
+        agreement: Agreement,
+        encoding: Encoding,
+        site_data: FederatedData,
+        fold: Int[np.ndarray, " N"],
     ) -> "FoldCells | None":
-        """Return the cells of the training rows, held out in these folds; None without learnt columns."""
-        columns = learnt_columns(agreement.encoding, table.options.missing)
+        """Return the cells of the training rows, held out in these folds; None without learnt columns.
+
+        The site's own ``encoding`` has its fills of few gaps.
+        """
+        columns = learnt_columns(encoding, table.options.missing)
         if not columns:
             return None
         rows = site_data.train.row
         client = site_data.train.known_client
         assert rows is not None
-        x = encode_table(table, agreement).x[rows]
-        gaps = agreement.encoding.find_gaps(table.rows.frame)
+        x = encode_table(table, agreement, encoding).x[rows]
+        gaps = encoding.find_gaps(table.rows.frame)
         first_feature = {}
         cells = {}
         position = 0
-        for column in agreement.encoding.columns:
+        for column in encoding.columns:
             if column in columns:
                 has_gap = gaps[column.name][rows] if column.name in gaps else np.zeros(len(x), bool)
                 first_feature[column.name] = position
                 cells[column.name] = column.read_cells(x[:, position : position + len(column.features)], has_gap)
             position += len(column.features)
         learnt = TrainingCells(columns, first_feature, cells, client, missing=table.options.missing, fits={})
-        few = set()
+        agreed = {column.name: column.fill for column in agreement.encoding.columns}
+        kept = frozenset(column.name for column in columns if column.fill != agreed[column.name])
+        few = set(kept)
         for column in columns:
+            least = table.policy.min_rows if column.has_numbers else table.policy.min_cell
             if not column.indicator and column.fill is not None:
                 counts = np.zeros((len(site_data.clients), int(fold.max(initial=0)) + 1), int)
                 has_gap = learnt.find_gaps(column)
                 np.add.at(counts, (client[has_gap], fold[has_gap]), 1)
                 cells_of_gaps = np.concatenate([counts, counts.sum(axis=1, keepdims=True) - counts])
-                if ((cells_of_gaps > 0) & (cells_of_gaps < table.policy.min_cell)).any():
+                if ((cells_of_gaps > 0) & (cells_of_gaps < least)).any():
                     few.add(column.name)
         histograms = {}
         if table.options.missing == "median":
@@ -273,7 +287,7 @@ class FoldCells:
                 if column.has_numbers:
                     bins = find_bins(table, cells[column.name], column.name)
                     histograms[column.name] = FoldHistogram.join(bins, fold, HISTOGRAM_BINS, table.policy.min_cell)
-        return cls(table, site_data, learnt, frozenset(few), histograms)
+        return cls(table, site_data, learnt, few_gaps=frozenset(few), kept=kept, histograms=histograms)
 
     def count(self, selected: Bool[np.ndarray, " N"]) -> Arrays:
         """Return the counts and sums of the selected rows; sums and numbers of values for each client, (M, k)."""
@@ -331,6 +345,8 @@ class FoldCells:
             if fill != _NO_FILL and fill not in range(len(column.levels)):
                 raise ValueError("no level")
             level = None if fill == _NO_FILL else column.levels[int(fill)]
+            if column.name in self.kept:
+                level = column.fill
             if column.name in self.few_gaps and level != column.fill:
                 raise UserError(f"the server fills gaps of '{column.name}' in a fold by another level than in all "
                                 "rows, which would tell the few rows with a gap: plan fewer folds, another "

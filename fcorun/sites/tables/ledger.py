@@ -11,6 +11,10 @@ are equal, those in equal sets are paired first. Each file is compared with the 
 of the newest plan first, and its rows without an equal are rows of their own. So a mended cell makes a new row, and the
 old row is in no set of the new plan.
 
+Gaps. What fills the gaps of a column follows from the rows of all sites, and so changes with the partners: two plans
+that fill the gaps of the same rows by two numbers tell the sums over these rows. So the gaps of few rows of a cell keep
+what filled them first.
+
 Nothing is compared between two folders that have answered one plan from different files, unless most rows of these are
 equal: they hold different patients.
 
@@ -22,7 +26,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -33,7 +37,7 @@ import numpy as np
 
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system.files import write_atomically
-from fcorun.sites.tables.ledger_rows import ReleasedSet, make_tokens
+from fcorun.sites.tables.ledger_rows import ReleasedSet, gap_token, make_tokens
 from fcorun.sites.transport.messages import OwnerError
 
 IN_NO_SET = 0  # the label of a row that no answer of a plan sums over
@@ -57,6 +61,8 @@ _CURES = (
     "data.validation and data.test, or a column data.split) and give the same file, or give these rows away by "
     "overlap=allow with fcorun site accept"
 )
+_TWO_FILLS = "plans that this site has answered filled the gaps of few rows of '{}' by two values: "
+_TWO_FILLS_CURE = "add '{0}' to data.ignore of the plan, or have the owner of the site give the rows away"
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,8 @@ class LedgerEntry:
         sets: the released sets that are not empty.
         labels: the set of each row of the file, from 1, or ``IN_NO_SET``, (N,).
         overlap: whether the owner gave away rows that earlier plans and this one tell apart.
+        agreed: what all sites agreed on to fill the gaps of each column that has some; none before they did.
+        fills: what fills these gaps at the site.
         tokens: the tokens of columns that no earlier entry on the same reading has, (N,) by column.
     """
 
@@ -85,6 +93,8 @@ class LedgerEntry:
     sets: tuple[ReleasedSet, ...]
     labels: np.ndarray
     overlap: bool = False
+    agreed: Mapping[str, Any] = field(default_factory=dict)
+    fills: Mapping[str, Any] = field(default_factory=dict)
     tokens: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def has_same_sets(self, other: "LedgerEntry") -> bool:
@@ -100,6 +110,12 @@ class LedgerEntry:
 
     def describe(self) -> list[str]:
         """Return the entry as lines to read."""
+        if self.fills:
+            fills = []
+            for name, fill in self.fills.items():
+                kept = "" if fill == self.agreed[name] else f", kept in place of {self.agreed[name]}"
+                fills.append(f"'{name}' by {fill}{kept}")
+            return [f"{self.accepted} plan {self.plan[:16]} fills gaps of {', '.join(fills)}"]
         sizes = np.bincount(self.labels, minlength=len(self.sets) + 1).tolist()
         overlap = ", with overlap=allow" if self.overlap else ""
         return [
@@ -111,7 +127,7 @@ class LedgerEntry:
 
     def to_bytes(self) -> bytes:
         """Return the content of the file of the entry."""
-        names = ("plan", "title", "accepted", "folder", "file", "reading", "overlap")
+        names = ("plan", "title", "accepted", "folder", "file", "reading", "overlap", "agreed", "fills")
         header: dict[str, Any] = {name: getattr(self, name) for name in names}
         header |= {"sets": [asdict(released) for released in self.sets], "columns": list(self.tokens)}
         tokens = {f"{_TOKENS}{k}": column for k, column in enumerate(self.tokens.values())}
@@ -187,16 +203,40 @@ class Ledger:
             known = _list_known_columns(entries, entry.reading)
             if columns.keys() <= known and any(entry.has_same_sets(earlier) for earlier in entries):
                 return
-            if not entries and not (self.folder / _SECRET).exists():  # which only the account that writes here may read
-                secret = secrets.token_bytes(_SECRET_BYTES)
-                write_atomically(self.folder / _SECRET, secret.hex(), durable=True, private=True)
-            secret = self._read_secret()
+            secret = self._open_secret(entries)
             entry = replace(entry, tokens=make_tokens(secret, columns, known))
             if not entry.overlap:
                 check_differences(describe_differences([*entries, entry], min_rows))
-            number = max([int(name[:6]) for name in os.listdir(self.folder) if _NAME.fullmatch(name)], default=0) + 1
-            path = self.folder / f"{number:06}-{entry.plan[:16]}.npz"
-            write_atomically(path, entry.to_bytes(), durable=True, private=True)
+            self._write(entry)
+
+    def settle_fills(
+        self, agreed: Mapping[str, Any], entry: LedgerEntry, columns: Mapping[str, Any], min_rows: int, seconds: float
+    ) -> Mapping[str, Any]:
+        """Return what fills the gaps of each column at the site, and write it before an answer depends on it.
+
+        Args:
+            agreed: what all sites agreed on to fill them, by column.
+            entry, columns, min_rows: as ``enter`` has them.
+            seconds: the longest wait for another process.
+        """
+        with self._locked(seconds):
+            entries = self.read()
+            for earlier in reversed(entries):
+                if earlier.has_same_sets(entry) and earlier.agreed == agreed:
+                    return earlier.fills
+            secret = self._open_secret(entries)
+            tokens = make_tokens(secret, columns, _list_known_columns(entries, entry.reading))
+            entry = replace(entry, agreed=agreed, tokens=tokens)
+            gap_tokens = {name: gap_token(secret, name) for name in agreed}
+            entry = replace(entry, fills=keep_fills([*entries, entry], gap_tokens, min_rows))
+            self._write(entry)
+            return entry.fills
+
+    def _write(self, entry: LedgerEntry) -> None:
+        """Write an entry after all others. Call under the lock."""
+        number = max([int(name[:6]) for name in os.listdir(self.folder) if _NAME.fullmatch(name)], default=0) + 1
+        path = self.folder / f"{number:06}-{entry.plan[:16]}.npz"
+        write_atomically(path, entry.to_bytes(), durable=True, private=True)
 
     def describe(self) -> list[str]:
         """Return the ledger as lines to read."""
@@ -225,6 +265,13 @@ class Ledger:
             raise OwnerError(f"the ledger {self.folder} cannot be written ({error}): make room or allow the account of "
                              "this site to write there, or give another folder by policy.ledger and accept the plan "
                              "again", _BROKEN) from error  # fmt: skip
+
+    def _open_secret(self, entries: Collection[LedgerEntry]) -> bytes:
+        """Return the secret, which is drawn for the first entry. Call under the lock."""
+        if not entries and not (self.folder / _SECRET).exists():  # which only the account that writes here may read
+            secret = secrets.token_bytes(_SECRET_BYTES)
+            write_atomically(self.folder / _SECRET, secret.hex(), durable=True, private=True)
+        return self._read_secret()
 
     def _read_secret(self) -> bytes:
         path = self.folder / _SECRET
@@ -414,6 +461,43 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
             begin = f"1 row is {newest.describe_set(label)} of this plan and was"
         sentences.append(f"{begin} {' and '.join(sets)}")
     return sentences
+
+
+def keep_fills(
+    entries: Sequence[LedgerEntry], gap_tokens: Mapping[str, np.uint64], min_rows: int
+) -> dict[str, float | str]:
+    """Return what fills the gaps of each column in the last plan: what is agreed, or what filled them before.
+
+    Gaps keep the value that filled them in an earlier plan if fewer than ``min_rows`` rows of a cell have them.
+
+    Args:
+        entries: the plans, the oldest first. The last one has agreed fills.
+        gap_tokens: the token of a gap in each column.
+
+    Raises OwnerError if such gaps of a column had two values, unless the last plan has ``overlap``.
+    """
+    *earlier, newest = entries
+    labels, numbers = _identify_rows(entries)
+    cells = _number_cells(labels)
+    fills = dict(newest.agreed)
+    for name, token in gap_tokens.items():
+        has_gap = np.zeros(len(labels), bool)
+        for entry in entries:
+            if name in entry.tokens:
+                has_gap[numbers[entry.reading][entry.tokens[name] == token]] = True
+        has_gap &= labels[:, -1] != IN_NO_SET
+        known = np.full(len(labels), None, object)  # what filled the gap of each row last
+        for plan, entry in enumerate(earlier):
+            if name in entry.fills:
+                known[has_gap & (labels[:, plan] != IN_NO_SET)] = entry.fills[name]
+        in_small_cell = has_gap & (np.bincount(cells, has_gap)[cells] < min_rows)
+        kept = set(known[in_small_cell]) - {None}
+        if len(kept) == 1:
+            fills[name] = kept.pop()
+        elif kept and not newest.overlap:
+            problem, cure = _TWO_FILLS.format(name), _TWO_FILLS_CURE.format(name)
+            raise OwnerError(f"{problem}{cure}, by overlap=allow with fcorun site accept", f"{problem}{cure}")
+    return fills
 
 
 def _find_unchanged(earlier: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarray], cells: np.ndarray) -> set[int]:

@@ -138,10 +138,18 @@ def make_tokens(secret: bytes, columns: Mapping[str, Any], known: Collection[str
             values = np.asarray(values).astype(str)  # the shortest digits
         digests = bytearray()
         for value in (*values.tolist(), _GAP):  # the last one is that of the code -1
-            text = f"{name}\0{_normalize(value)}"
-            digests += hmac.digest(secret, text.encode(), "sha256")[:8]
+            digests += _digest(secret, name, _normalize(value))
         tokens[name] = np.frombuffer(digests, "<u8").astype(np.uint64)[codes]
     return tokens
+
+
+def gap_token(secret: bytes, name: str) -> np.uint64:
+    """Return the token of the cells of a column that have no value."""
+    return np.frombuffer(_digest(secret, name, _GAP), "<u8")[0]
+
+
+def _digest(secret: bytes, name: str, text: str) -> bytes:
+    return hmac.digest(secret, f"{name}\0{text}".encode(), "sha256")[:8]
 
 
 def _normalize(value: Any) -> str:

@@ -319,9 +319,13 @@ class EncodedTable:
     remark: np.ndarray | None = None
 
 
-def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
-    """Return the rows of a site, encoded as agreed. Raises UserError if the agreement does not fit the table."""
+def encode_table(table: SiteTable, agreement: Agreement, encoding: Encoding | None = None) -> EncodedTable:
+    """Return the rows of a site, encoded as agreed, or by ``encoding``, which fills gaps as the site's ledger says.
+
+    Raises UserError if the agreement does not fit the table.
+    """
     check_agreement(table, agreement)
+    encoding = agreement.encoding if encoding is None else encoding
     frame = table.rows.frame.copy()
     for name in [column.name for column in agreement.encoding.columns if column.has_levels]:
         names = to_level_names(frame[name])
@@ -335,7 +339,7 @@ def encode_table(table: SiteTable, agreement: Agreement) -> EncodedTable:
     warnings: list[str] = []
     unknown_levels: defaultdict[int, list[str]] = defaultdict(list)
     with for_owner_alone("the rows cannot be encoded as agreed, and the site's owner sees the reason"):
-        x = agreement.encoding.apply(frame, warnings, "this site", unknown_levels=unknown_levels)
+        x = encoding.apply(frame, warnings, "this site", unknown_levels=unknown_levels)
     y = labels = table.rows.y
     if agreement.classes:
         y = np.full(len(labels), -1, np.int32)
