@@ -13,6 +13,8 @@ from helpers import fails
 from three_sites import NAMES, plan_of, sites_of, write_tables
 
 from fcorun.base.records.formats import npz_bytes
+from fcorun.interface.api.progress import ExperimentWarning
+from fcorun.interface.api.run_record import RunRecord
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
@@ -200,6 +202,36 @@ def test_codes_of_missing_values_of_a_site_are_gaps_in_rows_to_predict(tmp_path,
     code, _, errors = fcorun("report", "kept")
     assert code == 0, errors
     assert SiteOptions("b.xlsx", sheet="2024", client="ward").for_predictions() == {"client": "ward", "sheet": "2024"}
+
+
+def test_a_site_predicts_rows_with_the_names_of_its_own_file(tmp_path, fcorun):
+    """A column that the file calls 'bmi' is another one than the feature of that name."""
+    rows = pd.read_csv("b.csv")
+    own_names = {"age": "alter", "bmi": "bmi_now", "bmi_before": "bmi"}
+    rows["bmi_before"] = np.round(rows["bmi"] + 10, 2)
+    rows["visit"] = [f"00{k}" for k in range(len(rows))]
+    rows.rename(columns=own_names).to_csv("b.csv", index=False)
+    plan = plan_of("algo=gram", "rounds=1", "data.only=[age,bmi]")
+    sites = sites_of(plan)
+    rename = {name: shared for shared, name in own_names.items()}
+    options = SiteOptions("b.csv", rename=rename, keep=["visit", "bmi_before"])
+    sites["b"] = Site(plan, options, result_folder=tmp_path / "kept")
+    run_plan(plan, InProcessConnections(sites), tmp_path / "out")
+    rows.to_csv("shared_names.csv", index=False)
+    rows.rename(columns=own_names).to_csv("own_names.csv", index=False)
+    predictions = []
+    for file, words in (("own_names.csv", "'bmi_now' is 'bmi'"), ("shared_names.csv", "predictions")):
+        code, _, errors = fcorun("predict", "kept", file, "--out", "predicted.csv", "--force")
+        assert (code, words in errors) == (0, True), errors
+        predictions.append(pd.read_csv("predicted.csv", dtype={"visit": str}))
+    pd.testing.assert_frame_equal(*predictions)
+    assert predictions[0]["visit"][1] == "001"
+    with pytest.warns(ExperimentWarning):
+        of_frame = RunRecord(tmp_path / "kept").predict(pd.read_csv("own_names.csv"))
+    np.testing.assert_allclose(of_frame["prediction"], predictions[0]["prediction"], rtol=1e-12)
+    rows.assign(alter=1, bmi_now=2).to_csv("both.csv", index=False)
+    code, _, errors = fcorun("predict", "kept", "both.csv")
+    assert (code, "delete one of the two columns" in errors) == (2, True), errors
 
 
 @pytest.mark.slow

@@ -208,6 +208,7 @@ class _DataSection(_Section, total=False):
     offset: str | None
     client: str | None
     keep: list[str] | None
+    rename: dict[str, str] | None
     encoding: str | None
     file_encoding: str | None
     sheet: str | None

@@ -1,6 +1,6 @@
 """A table with named columns as read from a file, and the cells in it that stand for missing values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ class FileOptions:
         encoding: the encoding of the characters of a file of text that is not UTF-8.
         sheet: the sheet of a workbook; None: the first one.
         na_is_missing: whether the text NA, as R writes it, is a missing value among levels, too.
+        rename: the names of columns in a record by those in the file of the site that keeps the record.
         optional: the options that say nothing about a file without such columns, codes or sheets: for new rows those
             of the record's own file.
     """
@@ -36,6 +37,7 @@ class FileOptions:
     encoding: str | None = None
     sheet: str | None = None
     na_is_missing: bool = False
+    rename: dict[str, str] | None = None
     optional: tuple[str, ...] = ()
 
     def __post_init__(self):
@@ -53,6 +55,7 @@ class FileOptions:
             "na": record_data.get("na"),
             "encoding": record_data.get("file_encoding") or find_character_encoding(record_data.get("encoding")),
             "sheet": record_data.get("sheet"),
+            "rename": record_data.get("rename"),
             "na_is_missing": record_data.get("missing", "refuse") != "refuse",
         }
         optional = tuple(values.keys() - given.keys())
@@ -71,6 +74,21 @@ class FileOptions:
                 raise UserError(f"`data.na` names '{name}', which is no column of the file: "
                                 f"{suggest_name(name, columns)}")  # fmt: skip
         return {name: list(map(str, codes)) for name, codes in self.na.items() if name in columns}
+
+    def find_renamed(self, columns: Sequence[str], features: Collection[str], where: str) -> dict[str, str]:
+        """Return the new names of these columns of new rows; none unless they have all the site's names of features.
+
+        Raises UserError, which begins with ``where``, for a new name that another column has.
+        """
+        rename = self.rename or {}
+        if not all(name in columns for name, shared in rename.items() if shared in features):
+            return {}
+        renamed = {name: shared for name, shared in rename.items() if name in columns}
+        for name, shared in renamed.items():
+            if shared in columns and shared not in renamed:
+                raise UserError(f"{where}: the site's file has '{name}' in place of '{shared}', and these rows have "
+                                "both: delete one of the two columns")  # fmt: skip
+        return renamed
 
 
 def is_character_encoding(name: str) -> bool:
@@ -128,6 +146,16 @@ class ParsedTable:
     header: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     column_warnings: dict[str, str] = field(default_factory=dict)
+
+    def rename(self, names: Mapping[str, str]) -> "ParsedTable":
+        """Return the table with other names of some columns."""
+        return replace(
+            self,
+            frame=self.frame.rename(columns=names),
+            missing_tokens={names.get(name, name): tokens for name, tokens in self.missing_tokens.items()},
+            unparsed_columns={names.get(name, name): reason for name, reason in self.unparsed_columns.items()},
+            column_warnings={names.get(name, name): text for name, text in self.column_warnings.items()},
+        )
 
 
 def mask_codes(frame: Any, codes: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

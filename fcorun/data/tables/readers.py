@@ -361,9 +361,7 @@ def read_dataframe(
             clients = pd.Series(arrays["client"]) if "client" in arrays else None
         else:
             text_columns = [name for name in (client, *keep) if name is not None and name not in (kinds or {})]
-            table = read_named_columns(
-                file, ending, None, text_columns, where=path, kinds=kinds, options=options, encoding_hint=ENCODING_HINT
-            )
+            table = _read_new_columns(file, ending, path, text_columns, kinds or {}, options)
             frame = table.frame
             if warnings is not None:
                 warnings += [f"{path}: {warning}" for warning in table.warnings]
@@ -373,3 +371,42 @@ def read_dataframe(
     if clients is None:
         return frame, None
     return frame, read_names(clients)
+
+
+def _read_new_columns(
+    file: Path,
+    ending: str,
+    where: str,
+    text_columns: Sequence[str],
+    kinds: Mapping[str, Column],
+    options: FileOptions,
+) -> ParsedTable:
+    """Return new rows with the names of the record, which are those of the file or of the site that keeps the record.
+
+    The other arguments are those of ``read_named_columns``, by the names of the record.
+    """
+    own_names = {shared: name for name, shared in (options.rename or {}).items()}
+
+    def read(own_names: Mapping[str, str]) -> ParsedTable:
+        na = options.na
+        if isinstance(na, dict):
+            na = {own_names.get(name, name): codes for name, codes in na.items()}
+        return read_named_columns(
+            file,
+            ending,
+            None,
+            [own_names.get(name, name) for name in text_columns],
+            where=where,
+            kinds={own_names.get(name, name): kind for name, kind in kinds.items()},
+            options=replace(options, na=na),
+            encoding_hint=ENCODING_HINT,
+        )
+
+    table = read(own_names)
+    renamed = options.find_renamed(list(table.frame.columns), kinds, where)
+    if own_names and not renamed:  # the file has the names of the record
+        return read({})
+    if renamed:
+        names = abbreviate([f"'{name}' is '{shared}'" for name, shared in renamed.items()])
+        table.warnings.append(f"names of columns as in the site's own file: {names}")
+    return table.rename(renamed)

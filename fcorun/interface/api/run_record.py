@@ -429,8 +429,10 @@ def _to_frame(rows: object, record: Record) -> "pd.DataFrame":
         named = rows.rename(columns=str)  # as from_frame does
         data = record.config["data"]
         names = [data.get("client"), *(data.get("keep") or ())]
-        mask_codes(named, FileOptions.for_new_rows(data).codes_by_column(list(named.columns), names))
         columns = list_feature_columns(record)
+        options = FileOptions.for_new_rows(data)
+        named = named.rename(columns=options.find_renamed(list(named.columns), columns, "the rows"))
+        mask_codes(named, options.codes_by_column(list(named.columns), names))
         return named if columns and named.columns.is_unique and set(columns) <= set(named.columns) else rows
     if not isinstance(rows, (np.ndarray, list)) or np.ndim(rows) != 2:
         raise UserError(f"the rows are {describe_type(rows)}: give a pandas.DataFrame, or an array (n, d)")

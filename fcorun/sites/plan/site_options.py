@@ -57,13 +57,20 @@ class SiteOptions:
     def for_predictions(self) -> dict[str, Any]:
         """Return the options of a table, by their names there, that rows to predict share with the site's file.
 
-        These are the column of clients, the codes of missing values by the shared names of columns, and the form of
-        the file.
+        These are the names of columns, the column of clients, those that predictions repeat, the codes of missing
+        values by the shared names of columns, and the form of the file.
         """
         na = self.na
         if isinstance(na, dict):
             na = {(self.rename or {}).get(name, name): codes for name, codes in na.items()}
-        options = {"client": self.client, "na": na, "file_encoding": self.encoding, "sheet": self.sheet}
+        options = {
+            "client": self.client,
+            "rename": self.rename,
+            "keep": self.keep,
+            "na": na,
+            "file_encoding": self.encoding,
+            "sheet": self.sheet,
+        }
         return {name: value for name, value in options.items() if value is not None}
 
     def to_dict(self) -> dict[str, Any]:

@@ -408,11 +408,7 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles, options: FileOptions) -
                             "rename that one too")  # fmt: skip
     if len(set(rename.values())) < len(rename):
         raise UserError("data.rename gives two columns one name: give two")
-    parsed.frame.columns = [rename.get(name, name) for name in names]
-    tokens = {rename.get(name, name): of_column for name, of_column in parsed.missing_tokens.items()}
-    unparsed = {rename.get(name, name): reason for name, reason in parsed.unparsed_columns.items()}
-    column_warnings = {rename.get(name, name): text for name, text in parsed.column_warnings.items()}
-    return replace(parsed, missing_tokens=tokens, unparsed_columns=unparsed, column_warnings=column_warnings)
+    return parsed.rename(rename)
 
 
 def _find_forbidden(columns: Sequence[str | None], site: SiteOptions, policy: Policy) -> Iterator[UserError]:
