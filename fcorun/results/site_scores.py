@@ -113,8 +113,8 @@ def check_sums(
         raise UserError(f"site '{site}' sent other sums of scores of its {split} rows than the plan has: use the same "
                         "version of fcorun at the server and at all sites")  # fmt: skip
     if sums["n"].shape == () and sums["n"].dtype.kind == "i" and int(sums["n"]) != n_rows:
-        raise UserError(f"site '{site}' scored {int(sums['n'])} {split} rows, and has described {n_rows}: begin the "
-                        "run anew")  # fmt: skip
+        raise UserError(f"site '{site}' scored {int(sums['n'])} {split} rows, and has described {n_rows}: use "
+                        "the same version of fcorun at the server and at all sites")  # fmt: skip
     for name, form in expected.items():
         if not form.fits(sums[name], n_rows, error):
             raise UserError(f"site '{site}' sent as '{key}_{name}' what is no sum of scores of {n_rows} rows: see "

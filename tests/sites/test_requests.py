@@ -201,7 +201,7 @@ def test_all_requests_of_a_run_have_one_encoding_also_after_a_restart():
 
     for answered, forged in (([sums], squares), ([sums, squares], load), ([load], sums)):
         for site in site_after(*answered):
-            with fails(f"another encoding of the columns with '{forged.name}'", "begin the run anew"):
+            with fails(f"another encoding of the columns with '{forged.name}'", "seed=NUMBER"):
                 site.answer(with_another_fill(forged))
     for site in site_after(sums, squares):
         site.answer(load)

@@ -38,7 +38,7 @@ class Policy:
         by_site: whether results of the rows of this site alone may be in the record.
         columns: the columns of the file that may be used, by their names in the file; None: all.
         max_rounds: the largest number of rounds of a plan, those of all runs of a selection together.
-        max_runs: the largest number of runs of a plan that the site begins.
+        max_runs: the largest number of runs of a plan that the site begins. fcorun's own server begins one.
         keys: whose keys hide the numbers of this site in a secure sum: those alone whose fingerprints the owner has
             entered ("pinned"), or "any" that the server sends.
         log_contents: whether the log of what was sent has the contents, too.
@@ -53,7 +53,7 @@ class Policy:
     by_site: Literal["refuse", "allow"] = "refuse"
     columns: list[str] | None = None
     max_rounds: Count = 10_000
-    max_runs: Count = 10
+    max_runs: Count = 1
     keys: Literal["pinned", "any"] = "pinned"
     log_contents: bool = False
     ledger: str | None = None

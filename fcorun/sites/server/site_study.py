@@ -18,7 +18,7 @@ from fcorun.sites.server.site_selection import plan_site_selection
 from fcorun.sites.site.site_results import pack_result
 from fcorun.sites.transport.connections import Connections
 from fcorun.sites.transport.folder import FolderConnections
-from fcorun.sites.transport.messages import LAST_REQUEST
+from fcorun.sites.transport.messages import LAST_REQUEST, NEW_RUN
 from fcorun.studies.selection.study import Log
 
 END_MARK = "sites_ended"  # a file with the digest of the plan in the folder of a run whose end all sites know
@@ -96,8 +96,9 @@ def check_messages_of_record(plan: Plan, folder: str | Path, connections: Folder
     """
     expected = LAST_REQUEST if (Path(folder) / END_MARK).exists() else None
     if _is_finished(record_folder_of(plan, folder)) and not connections.has_request(expected):
-        raise UserError(f"out={folder} holds a finished run, whose messages are not in {connections.folder}: give "
-                        "out=ANOTHER for a new run, or the shared folder of that run")  # fmt: skip
+        raise UserError(f"out={folder} holds the finished run of this plan, whose messages are not in "
+                        f"{connections.folder}: give --folder the shared folder of that run, or for a new run "
+                        f"{NEW_RUN} and another out=")  # fmt: skip
 
 
 def _is_finished(record_folder: Path) -> bool:

@@ -27,7 +27,7 @@ from fcorun.sites.plan.secure_sums import FEWEST_SITES, MOST_SITES, STEPS, step_
 from fcorun.sites.site.request_checks import FewRowsError
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.connections import ALL_SITES, Connections, ConnectionsWrapper, Request
-from fcorun.sites.transport.messages import WITHHELD, Message, OwnerError, describe_damage
+from fcorun.sites.transport.messages import NEW_RUN, WITHHELD, Message, OwnerError, describe_damage
 
 Arrays = dict[str, np.ndarray]
 _KEY_FILE = "masking_key"
@@ -106,7 +106,7 @@ def from_fixed_point(total: np.ndarray, bound: float, n_sites: int, dtype: np.dt
     steps = total.view(np.int64)
     if (np.abs(steps.astype(np.float64)) > n_sites * float(STEPS)).any():
         raise UserError("the masks of the sites do not cancel: the sites received different requests, or a site has "
-                        "another key; begin the run anew")  # fmt: skip
+                        f"another key; {NEW_RUN}")  # fmt: skip
     return steps.astype(dtype) if dtype.kind != "f" else (steps * step_of(bound)).astype(dtype)
 
 
@@ -240,7 +240,7 @@ class MaskedSite:
     def _exchange_keys(self, request: Message, addressees: Sequence[str]) -> Message:
         """Return the site's key and a random number for the run; then keep those of all sites."""
         if self._sites:
-            raise UserError("the server sends keys again, which stay the same in a run: begin the run anew")
+            raise UserError(f"the server sends keys again, which stay the same in a run: {NEW_RUN}")
         if not request.about:
             self._number = secrets.token_hex(16)
             return Message(Keys.name, {_KEY: public_key_of(self.key), _NUMBER: self._number})
@@ -257,12 +257,12 @@ class MaskedSite:
                             "of fcorun at the server and at all sites") from error  # fmt: skip
         sites: dict[str, dict[str, str]] = dict(request.about)
         if sorted(sites) != sorted(addressees):
-            raise UserError("the server's keys are not those of the sites that it asks: begin the run anew")
+            raise UserError(f"the server's keys are not those of the sites that it asks: {NEW_RUN}")
         public_values = {_KEY: public_key_of(self.key), _NUMBER: self._number}
         has_one_entry = list(sites.values()).count(public_values) == 1
         has_distinct_keys = len({entry[_KEY] for entry in sites.values()}) == len(sites)
         if not has_one_entry or not has_distinct_keys:
-            raise UserError("the server's keys lack the one of this site, or repeat one: begin the run anew")
+            raise UserError(f"the server's keys lack the one of this site, or repeat one: {NEW_RUN}")
         if not FEWEST_SITES <= len(sites) <= MOST_SITES:
             raise UserError(f"the server asks {len(sites)} sites, and secure sums need {FEWEST_SITES} to {MOST_SITES}: "
                             "of fewer, the sum tells a site the numbers of the other")  # fmt: skip

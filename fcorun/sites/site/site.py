@@ -49,12 +49,12 @@ from fcorun.sites.tables.table_agreement import (
 )
 from fcorun.sites.tables.table_description import describe_table
 from fcorun.sites.tables.table_rows import SiteTable
-from fcorun.sites.transport.messages import Message
+from fcorun.sites.transport.messages import NEW_RUN, Message
 
 _COUNTS = "counts"  # of requests
 _DAMAGES = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, EOFError, BadZipFile)
 _CLIENTS = "clients/"  # begins the names of the states of clients
-_NOT_LOADED = "the server asked for a run before all sites agreed on their tables: begin the run anew"
+_NOT_LOADED = f"the server asked for a run before all sites agreed on their tables: {NEW_RUN}"
 
 
 @dataclass
@@ -295,7 +295,7 @@ class Site:
     def batch(self) -> SiteBatch:
         """The runs that have begun."""
         if self._batch is None:
-            raise UserError("the server asked for a round before the start of the run: begin the run anew")
+            raise UserError(f"the server asked for a round before the start of the run: {NEW_RUN}")
         return self._batch
 
     @property

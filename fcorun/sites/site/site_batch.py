@@ -29,6 +29,7 @@ from fcorun.methods.algorithms.algorithm import PyTree
 from fcorun.methods.problem.problem import Batch
 from fcorun.sites.plan.messages.run_messages import Evaluate, RoundMessage
 from fcorun.sites.site.request_checks import FewRowsRule
+from fcorun.sites.transport.messages import NEW_RUN
 
 Answer = Callable[..., Any]
 Arrays = dict[str, np.ndarray]
@@ -215,8 +216,8 @@ class SiteBatch:
         missed = self.may_miss_rounds and number > self.next_exchange[0] and self._next_round(number) == number
         if (number, exchange) != self.next_exchange and not missed:
             raise UserError(f"the server asked for round {number + 1}, and the next one of this site is "
-                            f"{self.next_exchange[0] + 1}: the site's folder or the server's is an older copy; begin "
-                            "the run anew")  # fmt: skip
+                            f"{self.next_exchange[0] + 1}: the site's folder or the server's is an older copy; "
+                            f"{NEW_RUN}")  # fmt: skip
 
     def answer_round(self, number: int, exchange: int, received: Arrays) -> tuple[Arrays, np.ndarray]:
         """Compute the site's clients in an exchange of the round ``number``.

@@ -18,7 +18,7 @@ from fcorun.sites.tables.fold_encoding import FoldCells, FoldCounts, place_rows
 from fcorun.sites.tables.fold_rules import NOT_HELD_OUT, check_filled_levels, check_folds
 from fcorun.sites.tables.table_agreement import Agreement, list_curve_parts
 from fcorun.sites.tables.table_rows import SiteTable
-from fcorun.sites.transport.messages import Message
+from fcorun.sites.transport.messages import NEW_RUN, Message
 from fcorun.studies.selection.folds import assign_clients_to_folds, check_groups_within_clients
 from fcorun.studies.selection.selection_result import ALL_ROWS
 
@@ -154,7 +154,7 @@ class SiteFolds:
         client_numbers = [self.data.clients.index(name) for name in self.site_data.clients]
         if not counts.take(client_numbers).equals(self.counts):
             raise UserError("the server says of this site's clients other numbers of rows in folds than the site "
-                            "described: begin the run anew")  # fmt: skip
+                            f"described: {NEW_RUN}")  # fmt: skip
         train = self.fold != k
         site_data = replace(self.site_data, train=replace(self.site_data.train, x=self._encode(request)))
         x = site_data.train.x

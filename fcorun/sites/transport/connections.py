@@ -13,7 +13,7 @@ from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system.files import write_atomically
 from fcorun.data.rows.site_rows import AwayRule
 from fcorun.sites.transport.delivery import AnsweringSite, check_sender, digest_of, sign_answer
-from fcorun.sites.transport.messages import Message, SiteLost, SiteRefusal, number_request
+from fcorun.sites.transport.messages import NEW_RUN, Message, SiteLost, SiteRefusal, number_request
 
 ALL_SITES = "all sites"  # stands for the name of a site where an answer is the sum over all sites
 _DIGEST = "digest"
@@ -206,10 +206,10 @@ class JournaledConnections(ConnectionsWrapper):
         except FileNotFoundError:
             return None
         except READ_ERRORS as error:
-            raise UserError(f"{path} cannot be read ({error}): restore the file from a copy, or begin a new run"
+            raise UserError(f"{path} cannot be read ({error}): restore the file from a copy, or {NEW_RUN}"
                             ) from error  # fmt: skip
         if not same:
             raise UserError(f"{path} answers another request than this command's: give the command that began the run, "
-                            "or begin a new run")  # fmt: skip
+                            f"or {NEW_RUN}")  # fmt: skip
         sites = ((name.removeprefix(_SITE), array) for name, array in arrays.items())
         return {site: Message.from_bytes(array.tobytes(), str(path)) for site, array in sites}

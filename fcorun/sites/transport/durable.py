@@ -13,7 +13,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system.files import write_atomically
 from fcorun.sites.transport.delivery import AnsweringSite, digest_of
-from fcorun.sites.transport.messages import LAST_REQUEST, Envelope, Message, OwnerError
+from fcorun.sites.transport.messages import LAST_REQUEST, NEW_RUN, Envelope, Message, OwnerError
 
 _FILE = "last_answer.npz"
 _LOCK = "lock"
@@ -163,22 +163,21 @@ class DurableSite:
         if self._last is not None and self._last.envelope.run == envelope.run:
             if envelope.number < self._last.envelope.number:
                 raise UserError(f"this site has answered request {self._last.envelope.number} of this run, and the "
-                                f"server asks request {envelope.number}: go on with the server's own folder of the "
-                                "run, or begin a new run")  # fmt: skip
+                                f"server asks request {envelope.number}: go on with the shared folder, out= and kit "
+                                f"of the first command of the run, or {NEW_RUN}")  # fmt: skip
             return False
         if envelope.number > 0:
             problem = f"the server asks request {envelope.number} of a run that this site has not begun"
-            raise OwnerError(f"{problem}: restore {self.folder}, or begin a new run",
-                             f"{problem}: its owner restores the folder of the site, or you begin a new run"
-                             )  # fmt: skip
+            raise OwnerError(f"{problem}: restore {self.folder} from a copy, or have the leader {NEW_RUN}",
+                             f"{problem}: its owner restores the folder of the site, or {NEW_RUN}")  # fmt: skip
         if self._last is not None and self._last.name != LAST_REQUEST:
             problem = (f"this site has answered request {self._last.envelope.number} of a run that has not ended, and "
-                       "the server begins a new run: make a changed plan (another seed, same split), or ")  # fmt: skip
+                       f"the server begins a new run: {NEW_RUN}, or ")  # fmt: skip
             raise OwnerError(f"{problem}remove {self.folder} to give that run up",
                              f"{problem}its owner gives that run up")  # fmt: skip
         if self.max_runs is not None and self._runs >= self.max_runs:
             raise UserError(f"this site has begun {self._runs} runs of the plan, and policy.max_runs allows "
-                            f"{self.max_runs}")  # fmt: skip
+                            f"{self.max_runs}: {NEW_RUN}")  # fmt: skip
         return True
 
     def _reload(self) -> None:
@@ -233,6 +232,6 @@ class _LastAnswer:
         except FileNotFoundError:
             return None
         except (*READ_ERRORS, TypeError) as error:
-            raise OwnerError(f"{path} cannot be read ({error}): restore the file from a copy, or remove the file and "
-                             "begin a new run", "the state of this site is damaged: its owner restores it from a copy, "
-                             "or you begin a new run") from error  # fmt: skip
+            raise OwnerError(f"{path} cannot be read ({error}): restore the file from a copy, or have the leader "
+                             f"{NEW_RUN}", "the state of this site is damaged: its owner restores it from a copy, or "
+                             f"{NEW_RUN}") from error  # fmt: skip

@@ -31,7 +31,7 @@ from fcorun.sites.transport.delivery import (
     refusal_bytes,
 )
 from fcorun.sites.transport.durable import is_in_use
-from fcorun.sites.transport.messages import LAST_REQUEST, ForeignAnswer, Message, SiteLost, SiteRefusal
+from fcorun.sites.transport.messages import LAST_REQUEST, NEW_RUN, ForeignAnswer, Message, SiteLost, SiteRefusal
 
 MAX_MESSAGE_BYTES = 2**30
 _ANSWER = ".answer.npz"
@@ -322,8 +322,8 @@ def read_left_out(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read ({first_line(error)}): restore the file, or take an empty folder for a "
-                        "new run") from error  # fmt: skip
+        raise UserError(f"{path} cannot be read ({first_line(error)}): restore the file, or {NEW_RUN}"
+                        ) from error  # fmt: skip
 
 
 def _read_request(path: Path) -> bytes:

@@ -20,6 +20,11 @@ from fcorun.base.records.formats import arrays_from_bytes, npz_bytes
 WITHHELD = "withheld"  # the key of why numbers of an answer are withheld, "" because few rows make them up
 LAST_REQUEST = "end"  # the name of the request after which another run may begin
 REFUSAL = "refusal"  # the name of a sentence instead of an answer
+# A plan has one run, which its digest names.
+NEW_RUN = (
+    "make the plan anew with another seed=NUMBER, which draws no new split, have all owners accept it, and run it with "
+    "an empty folder"
+)
 _HEADER = "message.json"
 _MAX_HEADER = 2**20
 _MAX_ARRAYS = 1000

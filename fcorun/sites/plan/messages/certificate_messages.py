@@ -16,7 +16,7 @@ from fcorun.methods.problem.curvature import bound_pooled_smoothness, curvature_
 from fcorun.sites.plan.messages.message_kind import MEANS, MessageKind, Quantity, Stage
 from fcorun.sites.plan.messages.run_messages import StartMessage
 from fcorun.sites.plan.planned_study import PlannedStudy
-from fcorun.sites.transport.messages import Message
+from fcorun.sites.transport.messages import NEW_RUN, Message
 
 if TYPE_CHECKING:
     from fcorun.sites.site.site import Site
@@ -115,7 +115,7 @@ class _CertificateMessage(MessageKind):
             raise UserError("the server asked for residuals of a model that the plan does not list")
         if models == REFERENCE and StartMessage.name in site.requests:
             raise UserError("the server asked for sums on the way to the reference optimum after the start of the run: "
-                            "begin the run anew")  # fmt: skip
+                            f"{NEW_RUN}")  # fmt: skip
         return models
 
 

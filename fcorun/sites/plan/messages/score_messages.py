@@ -9,7 +9,7 @@ from fcorun.results.scores.calibration import MAX_REQUESTS, N_SUMS
 from fcorun.results.scores.ranking import N_BINS
 from fcorun.sites.plan.messages.message_kind import SUMS, MessageKind, Quantity, Stage
 from fcorun.sites.plan.planned_study import PlannedStudy
-from fcorun.sites.transport.messages import Message
+from fcorun.sites.transport.messages import NEW_RUN, Message
 
 if TYPE_CHECKING:
     from fcorun.sites.site.site import Site
@@ -112,6 +112,6 @@ class Calibration(_ScoreMessage):
     def answer(self, site: "Site", request: Message) -> Message:
         scored = site.requests.get(Scores.name)
         if scored is None:
-            raise UserError("the server asked for a calibration before the scores: begin the run anew")
+            raise UserError(f"the server asked for a calibration before the scores: {NEW_RUN}")
         n_points = 1 + site.plan.shared_options.by_site
         return Message(self.name, {}, site.score_sums(scored).sum_calibration(request.arrays, n_points))

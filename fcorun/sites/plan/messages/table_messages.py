@@ -8,7 +8,7 @@ from fcorun.data.tables.columns import MissingPolicy
 from fcorun.sites.plan.messages.message_kind import SQUARES, MessageKind, Notice, Quantity, Stage
 from fcorun.sites.plan.planned_study import PlannedStudy
 from fcorun.sites.plan.site_options import AGREEMENT_KEYS, HISTOGRAM_BINS
-from fcorun.sites.transport.messages import Message
+from fcorun.sites.transport.messages import NEW_RUN, Message
 
 if TYPE_CHECKING:
     from fcorun.sites.site.site import Site
@@ -36,8 +36,8 @@ def check_same_encoding(request: Message, earlier: Iterable[Message], read: Call
         is_of_same_rows = request.about.get("subset") == message.about.get("subset")
         if is_of_same_rows and read(request) != read(message):
             raise UserError(f"the server sent another encoding of the columns with '{request.name}' than with "
-                            f"'{message.name}' before, and the difference of the answers would tell of gaps: begin the "
-                            "run anew")  # fmt: skip
+                            f"'{message.name}' before, and the difference of the answers would tell of gaps: "
+                            f"{NEW_RUN}")  # fmt: skip
 
 
 def _read_agreement(request: Message) -> list[Any]:
@@ -61,7 +61,7 @@ class Keys(MessageKind):
 
     def answer(self, site: "Site", request: Message) -> Message:
         """Refuse the request: ``MaskedSite``, which has the keys, answers in place of the site."""
-        raise UserError("the server asked for keys again, which stay the same in a run: begin the run anew")
+        raise UserError(f"the server asked for keys again, which stay the same in a run: {NEW_RUN}")
 
 
 class Describe(MessageKind):
