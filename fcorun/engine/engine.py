@@ -20,7 +20,7 @@ from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
 from fcorun.engine.segments.row_fetching import block_length, bytes_per_round
 from fcorun.engine.segments.run_loop import RunLoop, Segments, Snapshot
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree, tree_bytes
-from fcorun.methods.communication.contracts import Channel, MessageBytes
+from fcorun.methods.communication.contracts import Channel, MessageBytes, counts_uploads
 
 # What is known of a run before it runs: bytes of memory (estimates), bytes sent (exact), dependence on the seed.
 
@@ -133,6 +133,18 @@ def counted_broadcast_bytes(federation: Federation, state: PyTree, run: int) -> 
         for edges in of_edges
         for count, memory in zip(listeners, edges, strict=True)
     )
+
+
+def counted_upload_bytes(federation: Federation, state: PyTree, run: int) -> int:
+    """Return the bytes of uploads that the clients of a run have counted in their states or memories."""
+    algorithm, uplink = federation.algorithm, federation.uplink
+    if federation.frozen or not (counts_uploads(algorithm) or counts_uploads(uplink)):
+        return 0
+    states, memories, *_ = jax.tree.map(lambda v: np.asarray(v[run]), state["clients"])
+    counted = _check_bytes(algorithm.counted_upload_bytes(states), "counted_upload_bytes", algorithm)
+    for memory in memories[: len(federation.shapes.through_uplink(federation.topology))]:
+        counted += _check_bytes(uplink.counted_upload_bytes(memory), "counted_upload_bytes", uplink)
+    return counted
 
 
 def _count_idle_clients(algorithm: Algorithm, cohort_size: int) -> int:

@@ -36,6 +36,7 @@ from fcorun.experiment.requirements import (
     check_client_intercepts,
     check_clock,
     check_convex_psi,
+    check_counted_uploads,
     check_divided_cohort,
     check_linear_fit,
     check_optimum,
@@ -303,6 +304,7 @@ def check_communication(plugins: dict[str, Any], names: dict[str, str], settings
     plugins["topology"].check(plugins, names, settings)
     check_participation(plugins, names, settings)
     check_divided_cohort(plugins, names)
+    check_counted_uploads(plugins, names)
     for section in ("uplink", "downlink"):
         if settings.frozen and not isinstance(plugins[section], Identity):
             raise UserError(f"`frozen=true` sends nothing: leave `{section}={names[section]}` out")

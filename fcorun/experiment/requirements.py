@@ -19,7 +19,7 @@ from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.communication.aggregation import WeightedMean
 from fcorun.methods.communication.asynchronous import Asynchronous
-from fcorun.methods.communication.contracts import Links, Star
+from fcorun.methods.communication.contracts import Links, Star, counts_uploads
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.objective import LinearModel, Objective, is_linear_model
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
@@ -189,6 +189,26 @@ def check_divided_cohort(plugins: Mapping[str, Any], names: Mapping[str, str]) -
         raise UserError(f"{divides}, and send to one server: leave `topology={names['topology']}` out")
     if plugins["faults"].drops_out:
         raise UserError(f"{divides}, so that none may drop out: leave `faults.dropout` and `faults.trace` out")
+
+
+def check_counted_uploads(plugins: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Refuse bytes that clients count, unless one server in this process waits for their states. Raises UserError."""
+    from fcorun.data.datasets.sites import Sites
+
+    for section in ("algo", "uplink"):
+        refusals = {
+            f"`data={names['data']}` leaves at their sites: choose another": isinstance(plugins["data"], Sites),
+            f"`topology={names['topology']}` may send to several: leave `topology` out": (
+                not isinstance(plugins["topology"], Star)
+            ),
+            f"`clock={names['clock']}` needs before a round: leave `clock` out": (
+                not isinstance(plugins["clock"], NoClock)
+            ),
+            "hosts (hosts.*) share: run on one host": current_hosts() is not None,
+        }
+        for reason, applies in refusals.items():
+            if applies and counts_uploads(plugins[section]):
+                raise UserError(f"`{section}={names[section]}` counts bytes in the states of clients, which {reason}")
 
 
 def check_participation(plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
@@ -545,9 +565,11 @@ def check_generated_clients(experiment: PreparedExperiment, n_clients: int) -> N
     """
     names, algo = experiment.names, experiment.algo
     alternatives = " and ".join(getattr(algo, "curvature_alternatives", []))
+    counts = not isinstance(algo, Baseline) and (counts_uploads(algo) or counts_uploads(experiment.uplink))
     obstacles = {
         f"`algo={names['algo']}` takes the rows of all clients": isinstance(algo, Baseline),
         f"auto of `algo={names['algo']}` takes bounds on all clients' losses (give {alternatives})": bool(alternatives),
+        "the bytes of uploads are counted in the states of all clients": counts,
         "`reference=true` solves the problem on all rows": experiment.settings.reference,
         "`gap=true` takes sums over all rows": experiment.settings.gap,
         "`client_metrics=true` measures each client": experiment.settings.client_metrics,

@@ -20,7 +20,7 @@ from fcorun.base.records.record import FINISHED_STATUSES, Record, RunFolder
 from fcorun.base.system.files import check_interrupted
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.label_file import label_column
-from fcorun.engine.engine import Engine, Snapshot, build_traffic, counted_broadcast_bytes
+from fcorun.engine.engine import Engine, Snapshot, build_traffic, counted_broadcast_bytes, counted_upload_bytes
 from fcorun.engine.federation import Numbers
 from fcorun.engine.round import Traffic
 from fcorun.engine.segments.client_states import ClientStateFile
@@ -541,6 +541,7 @@ class RunFollower:
                 counted = counted_broadcast_bytes(federation, snapshot.state, index)
                 faults = replace(federation.schedule.faults, **self.points[index].get("faults", {}))
                 costs |= traffic.bytes_after(snapshot.round, run.message_bytes, counted, faults.dropout_threshold)
+                costs["bytes_up"] += counted_upload_bytes(federation, snapshot.state, index)
                 costs |= traffic.times_after(snapshot.round, run.message_bytes)
             row = run.add_snapshot(snapshot, index, costs, snapshot.seconds / len(self.runs))
             self.on_row(run, row)

@@ -486,6 +486,14 @@ class Algorithm(Method, ABC):
         """
         return self.upload_bytes(upload)
 
+    def counted_upload_bytes(self, clients: PyTree) -> int:
+        """Return the bytes of all uploads so far that clients have counted in their states, since they depend on data.
+
+        They are added to those of ``upload_bytes``. ``clients`` are the states of all clients in NumPy, stacked along a
+        leading axis M.
+        """
+        return 0
+
     def broadcast_bytes(self, broadcast: PyTree) -> int:
         """Return the bytes of a broadcast to one client in transit, of either exchange, by default its arrays'."""
         return tree_bytes(broadcast)

@@ -31,6 +31,7 @@ _ARGUMENTS = {
     "root": ("problem", "server", "mean"),
     "upload_bytes": ("upload",),
     "upload_bytes_for": ("problem", "upload"),
+    "counted_upload_bytes": ("clients",),
     "edge_upload_bytes": ("upload",),
     "broadcast_bytes": ("broadcast",),
     "metrics": ("problem", "server", "clients"),

@@ -486,6 +486,14 @@ class Channel(PluginBase, ABC):
         """
         return declared_bytes
 
+    def counted_upload_bytes(self, memories: PyTree) -> int:
+        """Return the bytes of all messages so far that clients have counted in their memories, for they depend on data.
+
+        They are added to those of ``upload_bytes``. ``memories``, of ``client_memory``, are those of all clients in
+        NumPy, stacked along a leading axis M.
+        """
+        return 0
+
     def contraction(self, message: PyTree) -> jax.Array | float:
         """Return a, such that what is received of a message v has the expected error (1 - a) |v|^2 at most."""
         return 1.0
@@ -493,6 +501,11 @@ class Channel(PluginBase, ABC):
     def counted_bytes(self, memory: PyTree) -> int:
         """Return the bytes that a downlink has counted in its memory, beside those of ``upload_bytes``."""
         return 0
+
+
+def counts_uploads(plugin: Algorithm | Channel) -> bool:
+    """Return whether clients count bytes of what they send, by ``counted_upload_bytes``."""
+    return type(plugin).counted_upload_bytes not in (Algorithm.counted_upload_bytes, Channel.counted_upload_bytes)
 
 
 @dataclass(frozen=True)
