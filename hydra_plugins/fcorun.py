@@ -84,7 +84,7 @@ class FcorunSweeper(Sweeper):
         jobs += self.additional_jobs(overrides, given_keys)
         if isinstance(self.conditions, str):
             raise UserError(f"hydra.sweeper.conditions={self.conditions} must be a list of keys: [KEY,KEY]")
-        check_conditions(self.conditions, jobs)
+        check_conditions(self.conditions, [{override_key(text): text for text in job} for job in jobs])
         return self.launcher.launch(jobs, initial_job_idx=0)
 
     def all_overrides(self, arguments: list[str]) -> list[Override]:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import MISSING, Field, fields
@@ -310,11 +310,7 @@ def sweep_name(*, _root_: DictConfig) -> str:
 
 
 def make_sweep_name(data: str, task_overrides: list[str]) -> str:
-    """Return a name for a sweep: its data, and a digest of its axes' keys and its fixed overrides.
-
-    The name stays the same when values are added to an axis. In place of the choice ``data`` it has "several" if the
-    data are an axis.
-    """
+    """Return the name of a sweep, see ``name_sweep``, by the overrides of the command line."""
     fixed, axes = [], []
     for override in OverridesParser.create().parse_overrides(list(task_overrides)):
         key = override.get_key_element()
@@ -324,6 +320,15 @@ def make_sweep_name(data: str, task_overrides: list[str]) -> str:
             axes.append(key)
         else:
             fixed.append(f"{key}={override.value()}")
+    return name_sweep(data, fixed, axes)
+
+
+def name_sweep(data: str, fixed: Iterable[str], axes: Collection[str]) -> str:
+    """Return a name for a sweep: its data, and a digest of its ``fixed`` settings KEY=VALUE and the keys of its axes.
+
+    The name stays the same when values are added to an axis. In place of the choice ``data`` it has "several" if the
+    data are an axis.
+    """
     if "data" in axes:
         data = "several"
     return f"{data}-{hashlib.sha256(repr((sorted(fixed), sorted(axes))).encode()).hexdigest()[:8]}"

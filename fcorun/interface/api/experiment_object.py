@@ -1,7 +1,6 @@
 """An experiment made of objects: what ``fcorun algo=... data=...`` composes from names."""
 
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -19,13 +18,15 @@ from fcorun.base.config import (
     check_plugin,
     has_several_values,
     import_classes,
+    keys_outside_identity,
     to_plain_value,
     type_hints,
 )
 from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.records.formats import flatten
 from fcorun.base.trust import class_path, public_path
 from fcorun.data.datasets.dataset import Dataset
-from fcorun.experiment.configuration.compose import compose_for_objects
+from fcorun.experiment.configuration.compose import compose_for_objects, name_sweep
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import (
     STRENGTH_OF_DATA,
@@ -345,7 +346,7 @@ class Experiment:
 
         Args:
             folder: the folder of the sweep: results.csv, pictures, and a record of each run. By default
-                outputs/sweeps/DATA-HASH.
+                outputs/sweeps/DATA-HASH, the same with more values on an axis.
             axes: the values of arguments, and of fields of arguments, by name. A list in the place of a value makes the
                 same sweep, but a type checker objects to lists in fields of numbers.
             conditions: the names of axes that say what the world is, ["data.noise"]: among their values no point is
@@ -368,7 +369,7 @@ class Experiment:
         if conditions is not None:
             check_list(conditions, "conditions", "give a list of names of axes")
             conditions = [name_key(str(name)) for name in conditions]
-            check_conditions(conditions, [text.split(" ") for text, _ in experiments])
+            check_conditions(conditions, [_list_settings(experiment) for _, experiment in experiments])
         digests: dict[str, str] = {}  # of rows in memory, which no table tells apart by name and options
         for _, experiment in experiments:
             data = experiment.data
@@ -378,11 +379,9 @@ class Experiment:
                     raise UserError(f"data has several data sets named '{data.path}': give each a name of its own by "
                                     "the argument name of from_arrays or from_frame")  # fmt: skip
         first = experiments[0][1]
-        identities = sorted(experiment.identity for _, experiment in experiments)
-        digest = hashlib.sha256("".join(identities).encode()).hexdigest()[:8]
         for _, experiment in experiments:
             check_metric(None if metric is None else str(metric), experiment)
-        path = Path(folder or Path("outputs") / "sweeps" / f"{first.names['data']}-{digest}")
+        path = Path(folder or Path("outputs") / "sweeps" / _name_sweep([experiment for _, experiment in experiments]))
         points = []
         for text, experiment in experiments:
             run_folder = path / f"{experiment.names['algo']}-{experiment.identity[:8]}"
@@ -507,6 +506,31 @@ def _run_study(plan: "StudyPlan[Result]") -> "Result":
 
 
 # The combinations of arguments, and of fields of these, that have several values.
+
+
+def _list_settings(experiment: PreparedExperiment) -> dict[str, Any]:
+    """Return the values of a run's sections, and of its keys."""
+    from fcorun.data.datasets.in_memory import InMemoryTable
+
+    settings = experiment.config | flatten(experiment.config)
+    if isinstance(experiment.data, InMemoryTable) and experiment.data.rows is not None:
+        settings["data.rows"] = experiment.data.rows.digest
+    return settings
+
+
+def _name_sweep(experiments: Sequence[PreparedExperiment]) -> str:
+    """Return the name of the sweep of these runs, see ``name_sweep``; a section with several classes is one axis."""
+    outside = {"tracker", *keys_outside_identity()}
+    runs = []
+    for experiment in experiments:
+        settings = {key: str(value) for key, value in _list_settings(experiment).items() if key not in SECTIONS}
+        runs.append({key: value for key, value in settings.items() if key.partition(".")[0] not in outside})
+    keys = dict.fromkeys(key for settings in runs for key in settings)
+    varied = {key for key in keys if len({settings.get(key) for settings in runs}) > 1}
+    chosen = {section for section in SECTIONS if f"{section}.class" in varied}
+    fixed = [key for key in keys if key not in varied and key.partition(".")[0] not in chosen]
+    axes = chosen | {key for key in varied if key.partition(".")[0] not in chosen}
+    return name_sweep(experiments[0].names["data"], [f"{key}={runs[0][key]}" for key in fixed], axes)
 
 
 def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, dict[str, Any]]]:

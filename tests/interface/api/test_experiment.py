@@ -9,7 +9,19 @@ import pandas as pd
 import pytest
 
 import fcorun
-from fcorun import L1, Experiment, FedDualAvg, FedOpt, Lasso, Logistic, from_arrays, from_frame
+from fcorun import (
+    L1,
+    Experiment,
+    FedAvg,
+    FedDualAvg,
+    FedMiD,
+    FedOpt,
+    FlippedUploads,
+    Lasso,
+    Logistic,
+    from_arrays,
+    from_frame,
+)
 from fcorun.base.config import AUTO, SECTIONS, Settings, build, build_plugin, check_plugin
 from fcorun.base.errors import UserError
 from fcorun.base.records.sweep_settings import load_settings
@@ -238,6 +250,38 @@ def test_a_sweep_chooses_no_point_among_conditions():
             experiment.sweep("sweep", axes=axes, conditions=[name])
     with pytest.raises(UserError, match=r"^conditions is of type str"):
         experiment.sweep("sweep", axes=axes, conditions="seed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "axes", "condition"),
+    [
+        ({"faults": FlippedUploads(liars=0)}, {"faults.liars": [[0, 1], [0, 2]]}, "faults.liars"),
+        ({"faults": [FlippedUploads(liars=share) for share in (0.0, 0.25)]}, {}, "faults.liars"),
+        ({"data": [dataclasses.replace(SMALL, nonzeros=count) for count in (2, 3)]}, {}, "data.nonzeros"),
+        ({"data": [dataclasses.replace(SMALL, nonzeros=count) for count in (2, 3)]}, {}, "data"),
+    ],
+)
+def test_a_condition_varies_by_the_values_of_the_runs(arguments, axes, condition, monkeypatch):
+    """Axes may be lists, or fields of objects of one class."""
+    monkeypatch.setattr("fcorun.runs.sweep.run_sweep", lambda *_, **__: None)
+    experiment = Experiment(**{"algorithm": FedDualAvg(), "data": SMALL, **arguments})
+    assert len(experiment.sweep("sweep", axes=axes, conditions=[condition]).record_folders) == 2
+    with pytest.raises(UserError, match="no axis"):
+        experiment.sweep("sweep", axes=axes, conditions=["clients_per_round"])
+
+
+def test_the_folder_of_a_sweep_stays_with_more_values_on_an_axis(monkeypatch):
+    monkeypatch.setattr("fcorun.runs.sweep.run_sweep", lambda *_, **__: None)
+
+    def folder_of(algorithm: Any = None, **axes: Any):
+        return Experiment(algorithm=algorithm or FedDualAvg(), data=SMALL, style="paper").sweep(axes=axes).folder
+
+    assert folder_of(seed=[0, 1]) == folder_of(seed=[0, 1, 2])
+    rates: list[Any] = [FedDualAvg(client_lr=rate) for rate in (0.1, 0.2, 0.3)]
+    assert folder_of(rates[:2]) == folder_of(rates)
+    assert folder_of([FedDualAvg(), FedMiD()]) == folder_of([FedDualAvg(), FedMiD(), FedAvg()])
+    others = [folder_of(seed=[0, 1]), folder_of(FedMiD(), seed=[0, 1]), folder_of(rounds=[5, 6]), folder_of(rates)]
+    assert len(set(others)) == 4
 
 
 def test_rows_of_one_name_are_not_swept_together(monkeypatch):
