@@ -47,6 +47,13 @@ def save_settings(folder: Path, settings: SweepSettings) -> None:
     write_atomically(folder / SETTINGS_FILE, formats.yaml_text(content))
 
 
+def forget_conditions(folder: Path) -> None:
+    """Take the conditions of earlier sweeps out of a folder's settings. Raises OSError."""
+    settings = read_own_settings(folder)
+    if settings.conditions:
+        save_settings(folder, replace(settings, conditions=()))
+
+
 def load_settings(*folders: str | Path) -> SweepSettings:
     """Load the settings of sweeps' folders.
 

@@ -28,7 +28,7 @@ from fcorun.base.metrics import CATALOGUE, REFERENCE_METRICS, Metric, MetricCata
 from fcorun.base.override_text import format_override_value, quote_text
 from fcorun.base.records.formats import frame_csv, json_text
 from fcorun.base.records.record import Record
-from fcorun.base.records.sweep_settings import load_settings
+from fcorun.base.records.sweep_settings import forget_conditions, load_settings
 from fcorun.base.system.files import write_atomically
 from fcorun.base.trust import locate_user_class, public_path
 from fcorun.experiment.build import load_data
@@ -208,7 +208,12 @@ def reproduce(
         figure = remove_notes(figure)
     records_folder = out / f"{figure.runs or name}{suffix}"
     other_algorithms = any(re.match(r"\+*(algo(\.name)?=|hydra\.sweeper\.)", text) for text in all_overrides)
-    check = partial(check_runs, figure, other_algorithms)
+
+    def check(experiments: Sequence[PreparedExperiment]) -> None:
+        check_runs(figure, other_algorithms, experiments)
+        if not config["dry_run"]:  # the figure's file says them all: one may have been taken out of it
+            forget_conditions(records_folder / "runs")
+
     inputs = _run_figure(sweep, figure, config["metric"], records_folder, [choice, *all_overrides], check=check)
     pictures = _draw(inputs, " ".join(stamp), config["style"])
 

@@ -280,3 +280,25 @@ def test_a_figure_draws_a_baseline_under_each_cohort_and_without_one():
     table = pd.read_csv(result.folder / "table.csv")
     assert sorted(table["algo"]) == ["centralized", "feddualavg", "feddualavg"]
     assert (result.folder / "figure.png").exists()
+
+
+def test_the_file_of_today_says_the_conditions_and_the_claims():
+    """What an earlier version of the file said changes nothing: a figure is the same as one made afresh."""
+    claims = "[{says: small, algo: feddualavg, metric: objective, below: [1e9]}]"
+    given = [text for text in SMALL if not text.startswith("clients_per_round")]
+
+    def make(conditions, claims):
+        params = "params: {algo: feddualavg, clients_per_round: '2,3', seed: '0,1'}"
+        text = (
+            f"defaults: [override /data: lasso_16]\nmetric: objective\nhydra: {{sweeper: {{{params}{conditions}}}}}\n"
+        )
+        write("experiment/own.yaml", f"{text}figure: {{title: Mine, panels: [objective], claims: {claims}}}\n")
+        assert main(["figure", "own", *given, "out=here", "--config-dir", "myconf", "report=false"]) == 0
+        return pd.read_csv("here/claims.csv")["says"].tolist()
+
+    assert make(", conditions: [clients_per_round]", claims) == [
+        "small, clients_per_round=2",
+        "small, clients_per_round=3",
+    ]
+    assert make("", claims) == ["small"]
+    assert make("", "[]") == []

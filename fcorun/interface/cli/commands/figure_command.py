@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import frame_csv
@@ -17,6 +16,7 @@ from fcorun.interface.cli.commands.common_command import CommandParser, read_fol
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page import write as html_report
+from fcorun.studies.figures.claims import COLUMNS
 from fcorun.studies.figures.reproduce import FigureResult, reproduce
 from fcorun.studies.figures.seed_comparison import UNCLEAR, UNDECIDED
 from fcorun.studies.figures.spec import find_figure, list_figures, load_figure
@@ -99,13 +99,11 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
             out.print(f"{name}: not made: {error}")
             code = 1
             continue
-        if figure.rows:
-            table: Any = pd.DataFrame(figure.rows)
-            others: Any = pd.DataFrame(CLAIMS.read(folder))
-            if len(others):
-                others = others[~others["figure"].isin(table["figure"])]
-                table = pd.concat([others, table]).sort_values(["figure"], kind="stable")
-            write_atomically(folder / CLAIMS.name, frame_csv(table))
+        earlier = pd.DataFrame(CLAIMS.read(folder)).to_dict("records")
+        others = [row for row in earlier if row["figure"] != figure.folder.name]
+        claims = sorted([*others, *figure.rows], key=lambda row: row["figure"])
+        if claims or (folder / CLAIMS.name).exists():
+            write_atomically(folder / CLAIMS.name, frame_csv(pd.DataFrame(claims, columns=list(COLUMNS))))
         if not figure.complete:
             code = 1
         _print_claims(figure.rows, out)
