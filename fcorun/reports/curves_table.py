@@ -18,7 +18,7 @@ def join_curves(runs: RunTable, records: Sequence[Record]) -> "DataFrame":
     """
     import pandas as pd
 
-    keys = runs.frame[["folder", "algo", "data", *runs.varied_keys]]
+    keys = runs.shown_frame[["folder", "algo", "data", *runs.varied_keys]]
     measured = {name for record in records for name in record.metrics}
     keys = keys.rename(columns={key: f"{key}=" for key in runs.varied_keys if key in measured})
     parts = []

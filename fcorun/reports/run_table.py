@@ -210,11 +210,18 @@ class RunTable:
     def name_null_conditions(self, points: DataFrame) -> DataFrame:
         """Return points whose conditions say null where they are; empty where a baseline does not depend on them."""
         named = {}
-        for key in (key for key in self.condition_keys if key in self.conditions):
+        for key in (key for key in self.condition_keys if key in self.conditions and key in points):
             problems = self.read_problems([key], points["runs"])
-            cells = zip(problems, points[key].tolist(), strict=True)
-            named[key] = ["null" if value is None else cell for (value,), cell in cells]
+            if (None,) in problems:
+                cells = zip(problems, points[key].tolist(), strict=True)
+                named[key] = ["null" if value is None else cell for (value,), cell in cells]
         return points.assign(**named)
+
+    @property
+    def shown_frame(self) -> DataFrame:
+        """The rows as tables and files show them, see ``name_null_conditions``."""
+        points = self.frame.assign(runs=[[run] for run in range(len(self))])
+        return self.name_null_conditions(points).drop(columns="runs")
 
     def function_keys(self, metric: str) -> list[str]:
         """Return the varied keys that change the function which a metric evaluates.
@@ -271,8 +278,9 @@ class RunTable:
         return (self.frame["status"] == "done").to_numpy() & ~worked
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return each row as a dictionary by column, with None for an empty cell."""
-        return self.frame.astype(object).where(self.frame.notna(), None).to_dict("records")
+        """Return each row of ``shown_frame`` as a dictionary by column, with None for an empty cell."""
+        frame = self.shown_frame
+        return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
     def take(self, positions: Sequence[int]) -> "RunTable":
         """Return a table of the rows at these positions, with a new index."""

@@ -51,7 +51,7 @@ def write_sweep_report(
     records = sort_records(records, algos)
     runs = build_table(records, tail_rounds, root=folder, conditions=conditions)
     written = [folder / "results.csv"]
-    write_atomically(written[0], frame_csv(runs.frame))
+    write_atomically(written[0], frame_csv(runs.shown_frame))
     if len(runs):
         table, notes = build_best_table(runs, metric)
         print_full_width(table, console)

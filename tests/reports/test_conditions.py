@@ -1,6 +1,7 @@
 """Conditions of a sweep: never chosen among, a row, a picture and a claim each."""
 
 import json
+import re
 from itertools import combinations
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from fcorun.base.records.sweep_settings import SweepSettings, load_settings, sav
 from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table
 from fcorun.reports.monte_carlo import estimate_methods, estimate_pairs
+from fcorun.reports.page.build_page import collect_curves
+from fcorun.reports.page.runs import describe_runs
 from fcorun.reports.paired_tests import compare_pairs
-from fcorun.reports.pictures.problem_view import group_by_problem
+from fcorun.reports.pictures.problem_view import curve_styles_of, group_by_problem
 from fcorun.reports.run_table import find_grid_edges, format_number
 from fcorun.reports.sweep_report import best_point_notes, build_best_table
 from fcorun.runs.sweep import SweepOptions, claim
@@ -206,6 +209,27 @@ def test_the_best_points_say_null_and_leave_the_cell_of_a_baseline_empty(capsys)
     assert baseline.split(" & ")[1].strip() == ""
     table, _ = build_best_table(build_table(load_records("s"), conditions=[COHORT]), "objective")
     assert sorted(table.columns[1].cells) == ["", "4", "4", "null", "null"]
+
+
+def test_tables_in_files_and_the_page_tell_null_from_a_condition_that_does_not_matter():
+    records = sweep_over(COHORT, (None, 4), with_baseline=True)
+    runs = build_table(records, conditions=[COHORT])
+    for table in (["s", "--out", "t.csv"], ["s", "--curves", "--out", "t.csv", "--force"]):
+        assert main(["results", *table]) == 0
+        cells = pd.read_csv("t.csv", keep_default_na=False, dtype=str)[["algo", COHORT]].drop_duplicates()
+        assert sorted(map(tuple, cells.to_numpy())) == [
+            *[("centralized", ""), *((algo, cohort) for algo in ("feddualavg", "fedmid") for cohort in ("4", "null"))]
+        ]
+    problems = group_by_problem(runs, "objective")
+    curves = collect_curves(records, runs, problems, curve_styles_of(runs), metric="objective", best=[])
+    baseline = next(curve for curve in curves["runs"] if curve["algo"] == "centralized")
+    assert baseline["problems"] == [0, 1]
+    assert {re.sub("seed=., ", "", curve["name"]) for curve in curves["runs"]} >= {f"feddualavg, {COHORT}=null"}
+
+
+def test_the_page_varies_no_cohort_that_nobody_ran():
+    records = sweep_over(COHORT, (4, 8), with_baseline=True)
+    assert f", {COHORT} (4, 8)." in describe_runs(records, build_table(records, conditions=[COHORT]))
 
 
 def test_problems_that_differ_in_the_fifth_digit_are_not_compared(capsys):

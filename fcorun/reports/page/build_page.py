@@ -236,9 +236,12 @@ def collect_curves(
     evaluations and runs are not drawn. ``usual_metrics`` are those to show first: of metrics that are one function on
     each problem, if there are some.
     """
-    problem_of_run = {run: i for i, positions in enumerate(problems.values()) for run in positions}
+    problems_of_run: dict[int, list[int]] = {}  # of a baseline that does not depend on a condition, several
+    for i, positions in enumerate(problems.values()):
+        for run in positions:
+            problems_of_run.setdefault(run, []).append(i)
     is_best = set(best)
-    order = [*best, *(run for run in problem_of_run if run not in is_best)]
+    order = [*best, *(run for run in problems_of_run if run not in is_best)]
     evaluations = {run: rows for run in order[:MAX_RUNS] if (rows := records[run].rows)}
     if not evaluations:
         return None
@@ -258,7 +261,7 @@ def collect_curves(
         curves.append(
             {
                 "run": run,
-                "problem": problem_of_run[run],
+                "problems": problems_of_run[run],
                 "algo": escape(runs.algo_title(algo), quote=False),
                 "name": escape(names[run], quote=False),
                 "line": {"color": colour, "dash": _DASHES[DASHES.index(style.line_dash)]},
@@ -278,8 +281,8 @@ def collect_curves(
     longest = max(map(len, evaluations.values()))
     if longest > max_rows:
         left_out.append(f"of up to {longest} evaluations of a run {max_rows} are drawn, evenly spaced")
-    if len(problem_of_run) > MAX_RUNS:
-        more = len(problem_of_run) - MAX_RUNS
+    if len(problems_of_run) > MAX_RUNS:
+        more = len(problems_of_run) - MAX_RUNS
         which = ", none of them a best point" if len(is_best) <= MAX_RUNS else ""
         left_out.append(f"curves of {more} runs are left out{which}")
     return {

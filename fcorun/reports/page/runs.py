@@ -10,7 +10,8 @@ from fcorun.base.metrics import structure_metrics
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.build_table import load_configs
 from fcorun.reports.page.elements import Header, facts_table, html_table, numbered_table, screen_or_paper
-from fcorun.reports.run_table import RunTable, column_values, format_number, is_number
+from fcorun.reports.problem_values import OPEN
+from fcorun.reports.run_table import RunTable, format_number, is_number
 from fcorun.reports.sweep_report import STATUSES, best_marks_caption, describe_end, metric_header
 
 _MAX_VALUES = 5  # of a key, in a sentence
@@ -50,7 +51,8 @@ def describe_runs(records: Sequence[Record], runs: RunTable) -> str:
     text = ", ".join(parts) + "."
     varied = []
     for key in runs.varied_keys:
-        values = column_values(runs.frame[key])
+        problems = runs.read_problems([key], [[run] for run in range(len(runs))])
+        values = [value for (value,) in problems if value is not OPEN]
         if key in ("clients_per_round", "batch_size"):
             values = [_name_all(size) for size in values]
         distinct = list(dict.fromkeys(value for value in values if value is not None))

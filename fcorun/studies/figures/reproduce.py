@@ -425,7 +425,7 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
     rows: list[dict[str, Any]] = []
     for values, runs in tuned.frame.groupby(keys, sort=False, dropna=False):
         repetitions = tuned.group_repetitions([*runs.index])
-        row: dict[str, Any] = dict(zip(keys, values, strict=True))
+        row: dict[str, Any] = dict(zip(keys, values, strict=True)) | {"runs": [*runs.index]}
         positions = best_positions[_none_for_nan(values)]
         config = inputs.grid_records[positions[0]].flat_config
         row |= {column: config.get(key) for key, column in columns_of_keys.items()}
@@ -438,7 +438,7 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
                 low, median, high = seed_band(average_runs(tuned.column(name), repetitions))
                 row |= {name: median, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
-    return pd.DataFrame(rows)
+    return tuned.name_null_conditions(pd.DataFrame(rows)).drop(columns="runs")
 
 
 def _none_for_nan(values: Iterable[Any]) -> tuple[Any, ...]:

@@ -81,7 +81,7 @@ def _draw_all(folder: Path, records: Sequence[Record], arguments: Namespace) -> 
     runs = build_table(sort_records(records, settings.algos), settings.tail_rounds, conditions=settings.conditions)
     runs.resolve_metric(settings.metric)  # an unknown metric is refused before the folder is made
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "results.csv", frame_csv(runs.frame))
+    write_atomically(folder / "results.csv", frame_csv(runs.shown_frame))
     return [folder / "results.csv", *_draw_sweep(folder, records, arguments, settings)]
 
 

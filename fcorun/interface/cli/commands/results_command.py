@@ -40,8 +40,8 @@ from fcorun.reports.sweep_report import (
 _MAX_PRINTED = 200  # runs of a table
 _SIMULATION_METRICS = ("support_f1", "recovery_error")  # against the truth, beside the metric by which points compare
 _WRITERS = {
-    ".csv": lambda runs, metric: frame_csv(runs.frame),
-    ".parquet": lambda runs, metric: frame_parquet(runs.frame),
+    ".csv": lambda runs, metric: frame_csv(runs.shown_frame),
+    ".parquet": lambda runs, metric: frame_parquet(runs.shown_frame),
     ".tex": lambda runs, metric: _format_latex(runs, metric).encode(),
 }
 

@@ -80,7 +80,7 @@
       const numbers = new Set(rows.map(row => Number(row.dataset.run)));
       shown = run => numbers.has(run.run);
     }
-    return curves.runs.filter(run => String(run.problem) === state.problem && shown(run));
+    return curves.runs.filter(run => run.problems.includes(Number(state.problem)) && shown(run));
   }
   function makeTraces(runs, metric) { // beside rounds, the solution of a baseline is a level line across the other curves
     const allBaselines = runs.every(run => run.baseline), legendNames = new Set(), traces = [];
