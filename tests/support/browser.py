@@ -11,17 +11,19 @@ import pytest
 BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
-def _run(page: Path, fragment: str, *options: str) -> tuple[str, list[str]]:
-    """Return Chromium's output for a page, and the lines of the page's console; skip the test without Chromium."""
+def _run(page: Path, fragment: str, *options: str, address: str = "") -> tuple[str, list[str]]:
+    """Return Chromium's output for a page, and the lines of the page's console; skip the test without Chromium.
+
+    The page is a file, or has an ``address`` and the folder of a file for Chromium's own files.
+    """
     browser = next((path for name in BROWSER_NAMES if (path := shutil.which(name))), "")
     if not browser:
         pytest.skip("NO BROWSER: Chromium is not installed, so no page was looked at")
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.parent / 'profile'}"]
     command += ["--hide-scrollbars", "--virtual-time-budget=20000", "--enable-logging=stderr", *options]
-    process = subprocess.run(
-        [*command, page.resolve().as_uri() + fragment], capture_output=True, text=True, timeout=120, check=True,
-        env=os.environ | {"HOME": str(page.parent)},
-    )  # fmt: skip
+    command.append((address or page.resolve().as_uri()) + fragment)
+    environment = os.environ | {"HOME": str(page.parent)}
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
     return process.stdout, re.findall(r":CONSOLE.*", process.stderr)
 
 
@@ -33,8 +35,8 @@ class RenderedPage:
         console: the lines of its console; none if it had no error.
     """
 
-    def __init__(self, page: Path, fragment: str = ""):
-        self.text, self.console = _run(page, fragment, "--dump-dom")
+    def __init__(self, page: Path, fragment: str = "", address: str = ""):
+        self.text, self.console = _run(page, fragment, "--dump-dom", address=address)
 
     @property
     def data(self) -> dict[str, str]:

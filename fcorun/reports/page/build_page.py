@@ -91,12 +91,11 @@ def build_page(
         styles = curve_styles_of(table, settings.algos)
         page.curves = collect_curves(records, table, {"": [0]}, styles, metric=metric, best=[0])
         clinical.add_technical_sections(page, model, table, comments or {})
-        return _render(page, overline, clinical.clinical_title(model), [*summary, *clinical.clinical_summary(model)])
+        return render_page(
+            page, overline, clinical.clinical_title(model), [*summary, *clinical.clinical_summary(model)]
+        )
     if records:
-        missing_runs = []
-        for run in settings.runs:
-            if not any((path / run / "status.json").exists() for path in _run_folders(folders)):
-                missing_runs.append(run)
+        missing_runs = list_missing_runs(settings, folders)
         sentences = [runs.describe_runs(records, table), runs.describe_statuses(table, missing_runs), left_out]
         best_sentences = sentences if single_figure else ()
         if not single_figure:
@@ -114,13 +113,19 @@ def build_page(
         page.sections = [
             replace(section, collapsed=not section.name.startswith(open_sections)) for section in page.sections
         ]
-    return _render(page, overline, title, [line for line in summary if line])
+    return render_page(page, overline, title, [line for line in summary if line])
 
 
 def find_damaged_tables(records: Sequence[Record], study_folders: Sequence[Path]) -> list[str]:
     """Return a sentence about each damaged table of some studies, and of the records if they are few."""
     shown = [record.folder for record in records] if len(records) <= models.MAX_MODELS else []
     return find_damaged(PAGE_TABLES, [*shown, *study_folders])
+
+
+def list_missing_runs(settings: SweepSettings, folders: Sequence[Path]) -> list[str]:
+    """Return the runs of the last sweep in these folders that have not begun."""
+    places = _run_folders(folders)
+    return [run for run in settings.runs if not any((place / run / "status.json").exists() for place in places)]
 
 
 def _run_folders(folders: Sequence[Path]) -> list[Path]:
@@ -201,9 +206,14 @@ def _begin_library() -> Future[str]:
     return library
 
 
-def _render(page: elements.Page, overline: str, title: str, summary: Sequence[str]) -> str:
-    """Return the file, with the script that draws curves if the page has any."""
-    library = _begin_library().result() if page.curves else ""
+def render_page(
+    page: elements.Page, overline: str, title: str, summary: Sequence[str], *, refresh_seconds: float | None = None
+) -> str:
+    """Return the file, with the script that draws curves if the page has any.
+
+    With ``refresh_seconds`` the page reloads itself, and has the script of plotly beside it.
+    """
+    library = _begin_library().result() if page.curves and refresh_seconds is None else ""
     return elements.render_template(
         "page.html",
         overline=overline,
@@ -212,6 +222,7 @@ def _render(page: elements.Page, overline: str, title: str, summary: Sequence[st
         summary=summary,
         sections=page.sections,
         curves=bool(page.curves),
+        refresh_seconds=refresh_seconds,
         maker=f"fcorun {fcorun_version()}, charts by plotly.js of plotly {version('plotly')} (MIT), "
         f"{time.strftime('%Y-%m-%d %H:%M %Z')}",
         data=elements.embed_json({"curves": page.curves}),

@@ -1,7 +1,7 @@
 """The runs on one problem, which pictures are of: how they are shown, and the files of the pictures of a sweep."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -138,16 +138,18 @@ def draw_sweep(
     return written
 
 
-def group_by_problem(table: RunTable, metric: str) -> dict[str, list[int]]:
-    """Return the positions of the finished runs on each problem, by a name that tells the problems apart.
+def group_by_problem(
+    table: RunTable, metric: str, statuses: Collection[str] = FINISHED_STATUSES
+) -> dict[str, list[int]]:
+    """Return the positions of the runs of some statuses on each problem, by a name that tells the problems apart.
 
     The name is "" if there is only one problem. A run that does not depend on a condition belongs to each of the
     condition's values.
     """
-    is_finished = table.frame["status"].isin(FINISHED_STATUSES)
-    finished = table.frame[is_finished]
-    varied = [key for key in table.problem_keys(metric) if finished[key].nunique(dropna=False) > 1]
-    runs = np.flatnonzero(is_finished).tolist()
+    is_shown = table.frame["status"].isin(list(statuses))
+    shown = table.frame[is_shown]
+    varied = [key for key in table.problem_keys(metric) if shown[key].nunique(dropna=False) > 1]
+    runs = np.flatnonzero(is_shown).tolist()
     groups = group_problems(table.read_problems(varied, [[run] for run in runs]))
     problems = {}
     for texts, positions in zip(format_problems([*groups], digits=15), groups.values(), strict=True):

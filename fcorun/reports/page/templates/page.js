@@ -15,6 +15,7 @@
   root.dataset.errors = 0;
 
   async function loadPlotly() { // the library is compressed in the page: browsers of before 2023 cannot read it
+    if (window.Plotly) return; // a live page has it beside it
     const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), letter => letter.charCodeAt(0));
     const script = document.createElement("script");
     script.textContent = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
