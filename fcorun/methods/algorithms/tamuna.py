@@ -13,7 +13,7 @@ from fcorun.methods.problem.problem import Problem, Vector
 
 @dataclass(frozen=True)
 class TAMUNA(Algorithm):
-    """TAMUNA, which ignores psi; with s clients of all clients it is Scaffnew, algorithm 2 of the paper of ProxSkip.
+    """TAMUNA, which ignores psi; where all clients send everything it is Scaffnew, ProxSkip with psi = 0.
 
     A round consists of the steps up to a communication, a geometric random number that the cohort shares. Each
     coordinate is then sent by s of the c clients, and the server takes the mean of the s numbers. In a second exchange
