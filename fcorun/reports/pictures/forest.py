@@ -86,24 +86,26 @@ def _draw_intervals(ax: Any, table: InferenceTable, rows: list[int], positions: 
     for name in ("low", "estimate", "high"):
         per_deviation = getattr(table, f"{name}_standardized")[rows]
         unscaled.append(np.where(is_per_unit, getattr(table, name)[rows], per_deviation))
-    limits = _axis_limits(unscaled, bool(table.ratio_name))
+    limits = axis_limits(unscaled, bool(table.ratio_name))
     with np.errstate(over="ignore"):
         intervals = [np.exp(each) for each in unscaled] if table.ratio_name else unscaled
-    _draw_lines(ax, intervals, positions, limits=limits, ratio=table.ratio_name)
+    draw_lines(ax, intervals, positions, limits=limits, ratio=table.ratio_name)
 
 
-def _draw_lines(
+def draw_lines(
     ax: Any,
     intervals: list[np.ndarray],
     positions: np.ndarray,
     *,
     limits: tuple[float, float],
-    ratio: str,
+    ratio: str = "",
     sizes: np.ndarray | None = None,
+    colours: Sequence[str] | None = None,
 ) -> None:
     """Draw low ends, estimates and high ends at these heights; an arrow ends a line that leaves the axis.
 
-    ``ratio`` is the name of ratios, "" of differences. ``sizes`` are those of the squares, in points.
+    ``ratio`` is the name of ratios, "" of differences. ``sizes`` are those of the squares, in points. Without
+    ``colours``, those of intervals without the null are blue, and all others grey.
     """
     low, middle, high = intervals
     null = 1.0 if ratio else 0.0
@@ -113,11 +115,10 @@ def _draw_lines(
     ax.axvline(null, color="black", linewidth=pt(0.6))
     if sizes is None:
         sizes = np.full(len(middle), 3.6)
-    for y, left, point, right, size in zip(positions, low, middle, high, sizes, strict=True):
+    drawn = colours or np.where((low > null) | (high < null), COLOURS[0], "0.45").tolist()
+    for y, left, point, right, size, colour in zip(positions, low, middle, high, sizes, drawn, strict=True):
         if np.isnan(point):
             continue
-        excludes_null = left > null or right < null
-        colour = COLOURS[0] if excludes_null else "0.45"
         ax.plot([max(left, smallest), min(right, largest)], [y, y], color=colour, linewidth=pt(1.1), zorder=2)
         if smallest <= point <= largest:
             ax.plot([point], [y], "s", color=colour, markersize=pt(size), zorder=3)
@@ -142,7 +143,7 @@ def _read_intervals(table: InferenceTable, rows: list[int], kind: str) -> list[n
         return [np.exp(each) for each in values] if table.ratio_name else values
 
 
-def _axis_limits(intervals: list[np.ndarray], is_ratio: bool) -> tuple[float, float]:
+def axis_limits(intervals: list[np.ndarray], is_ratio: bool) -> tuple[float, float]:
     """Return the ends of the axis: those of all intervals, unless a few of them would flatten the rest.
 
     The intervals are low ends, estimates and high ends of coefficients, and the axis has ratios if ``is_ratio``.
@@ -263,9 +264,9 @@ def _draw_meta_analysis(table: MetaAnalysisTable) -> Any:
         if table.ratio_name:
             with np.errstate(over="ignore"):
                 intervals = [np.exp(values) for values in unscaled]
-        limits = _axis_limits(unscaled, bool(table.ratio_name))
+        limits = axis_limits(unscaled, bool(table.ratio_name))
         sizes = 2 + 4 * np.append(np.sqrt(table.weights[clients, row]), 0.5)
-        _draw_lines(ax, intervals, positions, limits=limits, ratio=table.ratio_name, sizes=sizes)
+        draw_lines(ax, intervals, positions, limits=limits, ratio=table.ratio_name, sizes=sizes)
         if table.ratio_name:
             _set_ratio_ticks(ax, *limits, share=0.25)
         else:

@@ -25,10 +25,11 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
 from fcorun.reports.pictures.drawing_processes import draw_later
+from fcorun.reports.pictures.forest import axis_limits, draw_lines
 from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, shorten_name, style_context
-from fcorun.results.score_intervals.held_out_rows import HeldOutRows, UnitCounts, match_rows, read_held_out_rows
+from fcorun.results.score_intervals.held_out_rows import HeldOutRows, match_rows, read_held_out_rows
 from fcorun.results.score_intervals.intervals import Tabulation
-from fcorun.results.score_intervals.score_table import BOOTSTRAP, ScoreOptions
+from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreOptions
 from fcorun.results.scores.score import all_scores, list_scores
 from fcorun.studies.selection.derived_candidates import MEAN, RECALIBRATED, predict_means, write_recalibrated
 from fcorun.studies.selection.folds import list_marked_folds
@@ -116,32 +117,20 @@ class ComparisonRow:
     """A score of a candidate on the rows of a client, or of all clients.
 
     Attributes:
-        client: the client's name, "" for all rows.
-        n, events: the number of rows, and of events, or rows of the positive class; None for
-            numbers and for several classes.
-        value, low, high: the score and its interval; NaN where there is none.
-        difference, difference_low, difference_high: the score minus that of the shared model; None for the shared
-            model.
-        units: the independent units of the rows: the groups of ``data.group``, or else the rows.
+        of_score: the score and its interval; NaN where there is none.
+        of_difference: the score minus that of the shared model, and its interval; None for the shared model.
     """
 
     candidate: str
-    client: str
-    n: int
-    events: int | None
-    score: str
-    value: float
-    low: float
-    high: float
-    units: UnitCounts
-    difference: float | None = None
-    difference_low: float | None = None
-    difference_high: float | None = None
+    of_score: IntervalRow
+    of_difference: IntervalRow | None = None
 
     @property
     def interval(self) -> tuple[float, float, float]:
         """The low end, the difference, and the high end; NaN where there is none."""
-        return tuple(np.array([self.difference_low, self.difference, self.difference_high], float).tolist())
+        if self.of_difference is None:
+            return np.nan, np.nan, np.nan
+        return self.of_difference.low, self.of_difference.estimate, self.of_difference.high
 
     @property
     def verdict(self) -> str:
@@ -150,16 +139,20 @@ class ComparisonRow:
         The shared model itself has the verdict "".
         """
         low, _, high = self.interval
-        if self.difference is None:
+        if self.of_difference is None:
             return ""
         if not (low > 0 or high < 0):  # nan, too
             return UNCLEAR
-        return BETTER if (low > 0) == all_scores()[self.score].higher else WORSE
+        return BETTER if (low > 0) == all_scores()[self.of_score.score].higher else WORSE
 
     def to_dict(self) -> dict:
         """Return the row of comparison.csv; "" where there is no value."""
-        cells = {**vars(self), "client": self.client or "all", "verdict": self.verdict}
-        cells |= cells.pop("units").to_dict()
+        row = self.of_score
+        cells = {"candidate": self.candidate, "client": row.client or "all", "n": row.n, "events": row.events}
+        cells |= {"score": row.score, "value": row.estimate, "low": row.low, "high": row.high}
+        low, difference, high = self.interval
+        cells |= {"difference": difference, "difference_low": low, "difference_high": high, "verdict": self.verdict}
+        cells |= row.units.to_dict()
         return {name: "" if cell is None or cell != cell else cell for name, cell in cells.items()}
 
 
@@ -203,8 +196,8 @@ class ModelComparison:
 
     def find(self, candidate: str, client: str) -> ComparisonRow:
         """Return the score of the verdict of a candidate and a client."""
-        wanted = (candidate, client, self.score)
-        return next(row for row in self.rows if (row.candidate, row.client, row.score) == wanted)
+        rows = (row for row in self.rows if row.candidate == candidate and row.of_score.client == client)
+        return next(row for row in rows if row.of_score.score == self.score)
 
     def describe_verdict(self) -> str:
         """Say in a sentence which clients profit or lose by which model, compared with the shared one."""
@@ -225,8 +218,7 @@ class ModelComparison:
             parts.append(f"for {', '.join(unclear.values())} no model can be told apart from the shared one")
         small = []
         for client in self.clients if len(self.clients) > 1 else ():
-            row = self.find(SHARED, client)
-            units = row.units
+            units = self.find(SHARED, client).of_score.units
             least = units.n if units.events is None else units.events
             if find_task(self.task).has_two_classes and units.others is not None:
                 least = min(least, units.others)
@@ -247,26 +239,26 @@ class ModelComparison:
             f"{self.score_label} out of fold; + better and - worse than the shared model, unmarked: cannot be told "
             "apart"
         )
-        of_all = self.find(SHARED, ALL)
+        of_all = self.find(SHARED, ALL).of_score
         units = of_all.units
         clients = list(self.clients) if len(self.clients) > 1 else []
         names = {client: shorten_name(client or "all", _MAX_LETTERS) for client in (ALL, *clients[:_MAX_PRINTED])}
         first_width = max(*map(len, names.values()), len("client"))
         count_width = max(len(units.events_noun) + 2, 8, len(f"{units.n:,}") + 2)
-        digits = ".4f" if 0.01 <= abs(of_all.value) < 1000 else ".4g"
+        digits = ".4f" if 0.01 <= abs(of_all.estimate) < 1000 else ".4g"
         widths = {name: max(10, len(name) + 2) for name in self.candidates}
         header = f"{'client':<{first_width}}{units.noun:>{count_width}}"
         if units.events is not None:
             header += f"{units.events_noun:>{count_width}}"
         yield header + "".join(f"{name:>{width}} " for name, width in widths.items()).rstrip()
         for client, shown in names.items():
-            row = self.find(SHARED, client)
-            line = f"{shown:<{first_width}}{row.units.n:{count_width},}"
-            if row.units.events is not None:
-                line += f"{row.units.events:{count_width},}"
+            units = self.find(SHARED, client).of_score.units
+            line = f"{shown:<{first_width}}{units.n:{count_width},}"
+            if units.events is not None:
+                line += f"{units.events:{count_width},}"
             for name, width in widths.items():
                 cell = self.find(name, client)
-                line += f"{cell.value:{width}{digits}}{_MARKS[cell.verdict]}"
+                line += f"{cell.of_score.estimate:{width}{digits}}{_MARKS[cell.verdict]}"
             yield line.rstrip()
         if len(clients) > _MAX_PRINTED:
             yield f"and {len(clients) - _MAX_PRINTED} more clients, in comparison.csv"
@@ -281,7 +273,7 @@ class ModelComparison:
         """
         earlier = [f"comparison.{ending}" for ending in ("json", "png", "pdf")]
         delete_files(self.folder, earlier)  # drawing may fail
-        rows = [row.to_dict() for score in self.scores for row in self.rows if row.score == score]
+        rows = [row.to_dict() for score in self.scores for row in self.rows if row.of_score.score == score]
         write_atomically(self.folder / "comparison.csv", csv_text(rows))
         for name, picture in draw_comparison(self).items():
             write_atomically(self.folder / name, picture)
@@ -299,7 +291,7 @@ class ModelComparison:
 
 def order_scores(rows: Sequence[ComparisonRow], metric: str) -> list[str]:
     """Return the scores that a comparison lists, the one that ``metric`` chose by first, for the verdict."""
-    present = {row.score for row in rows}
+    present = {row.of_score.score for row in rows}
     scores = [score for score in list_scores(lambda places: places.verdict) if score.name in present]
     name = metric.removeprefix("personal_")
     return [score.name for score in sorted(scores, key=lambda score: score.metric != name)]
@@ -313,7 +305,7 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
     names = [name for name in comparison.candidates if name != SHARED]
     clients = [ALL, *(comparison.clients[:_MAX_DRAWN] if len(comparison.clients) > 1 else [])]
     label = comparison.score_label
-    units = comparison.find(SHARED, ALL).units
+    units = comparison.find(SHARED, ALL).of_score.units
     counted = units.noun if units.events is None else f"{units.events_noun} / {units.noun}"
     title = f"{comparison.experiment.settings.title}: " if comparison.experiment.settings.title else ""
     notes = [
@@ -327,28 +319,21 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
     with style_context(comparison.experiment.settings.style):
         labels = []
         for client in clients:
-            units = comparison.find(SHARED, client).units
+            units = comparison.find(SHARED, client).of_score.units
             size = f"{units.n:,}" if units.events is None else f"{units.events:,} / {units.n:,}"
             labels.append(f"{shorten_name(client, _MAX_LETTERS) if client else 'all'} ({size})")
         figure, axes = make_figure(len(names), across, height=_ROW * (len(clients) + 1), title=notes, wide=True)
-        low, high = _find_limits([comparison.find(name, client) for name in names for client in clients])
-        for i, (ax, name) in enumerate(zip(axes, names, strict=True)):
-            ax.axvline(0, color="black", linewidth=pt(0.6))
-            for y, client in enumerate(clients):
-                row = comparison.find(name, client)
-                colour = _COLOURS.get(row.verdict, "0.45")
-                left, difference, right = row.interval
-                if np.isfinite([left, right]).all():
-                    ax.plot([max(left, low), min(right, high)], [y, y], color=colour, linewidth=pt(1.1))
-                    arrow = {"color": colour, "markersize": pt(3.2), "clip_on": False}
-                    if left < low:
-                        ax.plot([low], [y], "<", **arrow)
-                    if right > high:
-                        ax.plot([high], [y], ">", **arrow)
-                if low <= difference <= high:
-                    ax.plot([difference], [y], "D" if client == ALL else "s", color=colour, markersize=pt(3.6))
+        rows = {name: [comparison.find(name, client) for client in clients] for name in names}
+        ends = np.array([row.interval for of_candidate in rows.values() for row in of_candidate])
+        limits = axis_limits([np.where(np.isnan(end), ends[:, 1], end) for end in ends.T], is_ratio=False)
+        sizes = np.array([4.4, *[3.6] * (len(clients) - 1)])  # all clients first
+        for i, (ax, (name, of_candidate)) in enumerate(zip(axes, rows.items(), strict=True)):
+            low, difference, high = np.array([row.interval for row in of_candidate]).T
+            colours = [_COLOURS.get(row.verdict, "0.45") for row in of_candidate]
+            positions = np.arange(len(clients))
+            draw_lines(ax, [low, difference, high], positions, limits=limits, sizes=sizes, colours=colours)
             ax.axhline(0.5, color="0.8", linewidth=pt(0.5))
-            ax.set(xlim=(low, high), ylim=(len(clients) - 0.4, -0.6))
+            ax.set_ylim(len(clients) - 0.4, -0.6)
             ax.locator_params(axis="x", nbins=3)
             ax.grid(False, axis="y")
             ax.spines["left"].set_visible(False)
@@ -359,21 +344,6 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
         text = f"difference in {label} ({better} 0: better than the shared model)"
         figure.supxlabel(text, fontsize=pt(8), parse_math=False)
         return render_png_and_pdf("comparison", figure)
-
-
-def _find_limits(rows: Sequence[ComparisonRow]) -> tuple[float, float]:
-    """Return the ends of the axis: 0 and those of all intervals, unless a few would flatten the rest."""
-    intervals = np.array([row.interval for row in rows])
-    ends = intervals[:, [0, 2]]
-    ends = ends[np.isfinite(ends).all(axis=1)]
-    if not len(ends):
-        ends = intervals[np.isfinite(intervals[:, 1]), 1]
-    if not len(ends):
-        return -1.0, 1.0
-    typical = 3 * float(np.percentile(np.abs(ends), 75)) or 1.0
-    low, high = max(min(ends.min(), 0), -typical), min(max(ends.max(), 0), typical)
-    margin = 0.05 * (high - low) or 1.0
-    return float(low - margin), float(high + margin)
 
 
 def compose_candidates(compose: Compose, overrides: Sequence[str], options: CompareOptions) -> dict[str, dict]:
@@ -595,12 +565,6 @@ def compare_rows(
         differences = {(row.client, row.score): row for row in of_differences if row.method == BOOTSTRAP}
         for row in intervals:
             is_rank_of_means = name == MEAN and all_scores()[row.score].ranks_rows  # which differ by fold alone
-            if row.method != BOOTSTRAP or is_rank_of_means:
-                continue
-            numbers = {"n": row.n, "events": row.events, "value": row.estimate, "low": row.low, "high": row.high}
-            numbers["units"] = row.units
-            if difference := differences.get((row.client, row.score)):
-                numbers |= {"difference": difference.estimate, "difference_low": difference.low}
-                numbers["difference_high"] = difference.high
-            table.append(ComparisonRow(candidate=name, client=row.client, score=row.score, **numbers))
+            if row.method == BOOTSTRAP and not is_rank_of_means:
+                table.append(ComparisonRow(name, row, differences.get((row.client, row.score))))
     return table, [text for text in tabulation.sentences() if not text.startswith(_OF_SCORES_NOT_SHOWN)]

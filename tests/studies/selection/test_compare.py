@@ -80,9 +80,9 @@ def test_a_verdict_counts_groups_and_not_their_rows():
     shared = replace(rows_of(probability, target, client), group=group)
     own = replace(rows_of(1 - probability, target, client, "personal"), group=group)
     result = replace(compare({"shared": shared, "ditto": own}), clients=["a", "b"])
-    assert result.find("shared", "a").units == ("groups", 24, 24, 24)
-    assert result.find("shared", "b").units == ("groups", 8, 6, 8)
-    assert (result.find("shared", "b").n, result.find("shared", "b").events) == (240, 6)
+    assert result.find("shared", "a").of_score.units == ("groups", 24, 24, 24)
+    assert result.find("shared", "b").of_score.units == ("groups", 8, 6, 8)
+    assert (result.find("shared", "b").of_score.n, result.find("shared", "b").of_score.events) == (240, 6)
     assert "too small to rely on a verdict: b (8 groups, 6 with events)" in result.describe_verdict()
     header, *_ = [line for line in result.describe() if line.startswith("client")]
     assert header.split()[1:4] == ["groups", "with", "events"]
@@ -135,23 +135,27 @@ def test_who_profits_and_who_loses():
     ):
         assert text in sentence
     row = result.find("ditto", "a")
-    assert (row.n, row.events) == (200, int(target[:200].sum()))
+    assert (row.of_score.n, row.of_score.events) == (200, int(target[:200].sum()))
     loss = -np.log(np.where(target == 1, own, 1 - own))
-    assert row.value == pytest.approx(loss[:200].mean())
+    assert row.of_score.estimate == pytest.approx(loss[:200].mean())
     reference = -np.log(np.where(target == 1, shared, 1 - shared))[:200]
-    assert row.difference == pytest.approx((loss[:200] - reference).mean())
-    width = not_none(row.difference_high) - not_none(row.difference_low)
+    low, difference, high = row.interval
+    assert difference == pytest.approx((loss[:200] - reference).mean())
     half = 1.96 * np.std(loss[:200] - reference) / 200**0.5  # of a paired difference
-    assert width / 2 == pytest.approx(half, rel=0.2)
+    assert (high - low) / 2 == pytest.approx(half, rel=0.2)
     lines = "\n".join(result.describe())
     assert "log loss out of fold" in lines
-    assert f"{row.value:.4f}+" in lines
-    small = [replace(row, units=row.units._replace(n=1_234_567), value=row.value * 1e-6) for row in result.rows]
+    assert f"{row.of_score.estimate:.4f}+" in lines
+    small = []
+    for row in result.rows:
+        units = row.of_score.units._replace(n=1_234_567)
+        of_score = replace(row.of_score, units=units, values=(row.of_score.estimate * 1e-6,))
+        small.append(replace(row, of_score=of_score))
     scaled = replace(result, rows=small)
     table = list(scaled.describe())
     assert len({len(line.rstrip("+- ")) for line in table[1:3]}) == 1
     assert " 1,234,567 " in table[2]
-    assert f"{scaled.find('shared', '').value:.4g}" in table[2]
+    assert f"{scaled.find('shared', '').of_score.estimate:.4g}" in table[2]
 
 
 def test_equal_models_cannot_be_told_apart():
@@ -173,7 +177,7 @@ def test_a_new_client_may_have_other_folds():
     target, probability = rng.integers(2, size=90), rng.uniform(0.1, 0.9, 90)
     shared = rows_of(probability, target, client)
     other = rows_of(probability, target, client, fold=np.repeat([0, 1, 2], 30))
-    assert compare({"shared": shared, "new_client": other}).find("new_client", "a").difference == 0
+    assert compare({"shared": shared, "new_client": other}).find("new_client", "a").interval[1] == 0
     with fails("in other folds"):
         compare({"shared": shared, "ditto": other})
 
@@ -297,7 +301,7 @@ def test_a_comparison_of_a_table():
     assert len(summary["chosen"]["shared"]) == 3
     predictions = pd.read_csv("out/shared/predictions.csv")
     rmse = np.sqrt(((predictions["prediction"] - predictions["target"]) ** 2).mean())
-    assert comparison.find("shared", "").value == pytest.approx(rmse)
+    assert comparison.find("shared", "").of_score.estimate == pytest.approx(rmse)
 
     again = plan_comparison(compose, overrides, options, "out")
     assert all(" 0 to run" in line for line in again.describe_progress())
@@ -314,7 +318,7 @@ def test_clients_that_differ_by_a_constant_profit_from_intercepts_and_no_more_fr
     options = CompareOptions(folds=2, outer_folds=3, points=3, methods=[], samples=200)
     comparison = plan_comparison(compose, DATA, options, "out").run()
     assert comparison.find("intercepts", "").verdict == BETTER
-    assert comparison.find("intercepts", "").value < 0.2 < comparison.find("local", "").value
+    assert comparison.find("intercepts", "").of_score.estimate < 0.2 < comparison.find("local", "").of_score.estimate
     chosen = [*DATA, "objective.client_intercepts=true", "batch_size=null"]
     configs = compose_candidates(compose, chosen, CompareOptions())
     assert "intercepts" not in configs
