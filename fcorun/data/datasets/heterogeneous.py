@@ -1,14 +1,14 @@
 """Synthetic classification with a true model of each client, the sum of known components."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fcorun.base.config import Count, Index, NonNegative
 from fcorun.base.errors import UserError
 from fcorun.base.system.random_streams import random_stream
-from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.synthetic import EqualSizeClients, check_nonzeros
+from fcorun.data.datasets.synthetic import DrawSplit, EqualSizeClients, check_nonzeros
 from fcorun.data.rows.rows import StoreRows
 
 
@@ -48,8 +48,8 @@ class Heterogeneous(EqualSizeClients):
             return random_stream(self.seed, "heterogeneous", name, self.population)
         return random_stream(self.seed, "heterogeneous", name)
 
-    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Return M * samples rows of d float32 features, with the true shared * s and 0, and each client's w_m and 0.
+    def make_law(self) -> tuple[DrawSplit, dict[str, Any]]:
+        """Return the law of d float32 features, with the true shared * s and 0, and each client's w_m and 0.
 
         With k > 2 classes the weights are (d, k) and (M, d, k).
         """
@@ -77,14 +77,9 @@ class Heterogeneous(EqualSizeClients):
             # the argmax of scores with Gumbel noise follows their softmax, which for scores (0, s) is the sigmoid of s
             return (scores + rng.gumbel(size=scores.shape)).argmax(axis=-1).ravel().astype(np.int32)
 
-        return self.assemble(
-            draw,
-            d,
-            np.float32,
-            host,
-            n_hosts,
-            task="multiclass" if columns else "binary",
-            classes=tuple(range(self.classes)),
-            truth={"weights": shared[0], "bias": np.zeros(columns)},
-            client_truths={"weights": models, "bias": np.zeros((self.clients, *columns))},
-        )
+        return draw, {
+            "task": "multiclass" if columns else "binary",
+            "classes": tuple(range(self.classes)),
+            "truth": {"weights": shared[0], "bias": np.zeros(columns)},
+            "client_truths": {"weights": models, "bias": np.zeros((self.clients, *columns))},
+        }

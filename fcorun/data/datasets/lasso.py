@@ -1,13 +1,13 @@
 """Federated LASSO: sparse linear regression over clients whose features have different means."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fcorun.base.config import Count, Positive
 from fcorun.base.errors import UserError
-from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.synthetic import LinearRegressionData, check_nonzeros
+from fcorun.data.datasets.synthetic import DrawSplit, LinearRegressionData, check_nonzeros
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,8 @@ class Lasso(LinearRegressionData):
         if self.condition < 1:
             raise UserError(f"`data.condition={self.condition}` is less than 1: give the ratio of largest to smallest")
 
-    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Return the shard of a host, of M * samples training rows of d float32 features.
-
-        The truth is ``weights`` (d,) and ``bias`` ().
-        """
+    def make_law(self) -> tuple[DrawSplit, dict[str, Any]]:
+        """Return the law of d float32 features, with the true ``weights`` (d,) and ``bias`` ()."""
         weights = (np.arange(self.features) < self.nonzeros).astype(np.float32)
         scales = np.geomspace(1, self.condition**-0.5, self.features, dtype=np.float32)
-        return self.generate("lasso", weights, host, n_hosts, scales)
+        return self.make_linear_law("lasso", weights, scales)

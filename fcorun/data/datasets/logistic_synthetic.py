@@ -1,13 +1,13 @@
 """Synthetic logistic regression with Gaussian features."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fcorun.base.config import Count, NonNegative
 from fcorun.base.system.random_streams import random_stream
-from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.synthetic import EqualSizeClients
+from fcorun.data.datasets.synthetic import DrawSplit, EqualSizeClients
 from fcorun.data.rows.rows import StoreRows
 
 
@@ -20,7 +20,7 @@ class LogisticSynthetic(EqualSizeClients):
     paper's supplement is not at hand; the laws are a reconstruction.
     """
 
-    itemsize = 8
+    dtype = np.float64
     source = "figure 2a of @pathak2020, the laws reconstructed"
 
     clients: Count = 10
@@ -29,11 +29,8 @@ class LogisticSynthetic(EqualSizeClients):
     signal: NonNegative = 1.0
     heterogeneity: NonNegative = 0.0
 
-    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Return the shard of a host, of M * samples training rows of d float64 features.
-
-        The truth is ``weights`` x0 (d,) and ``bias`` 0 ().
-        """
+    def make_law(self) -> tuple[DrawSplit, dict[str, Any]]:
+        """Return the law of d float64 features, with the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
         truth_rng = random_stream(self.seed, "logistic_synthetic", "truth")
         center = truth_rng.standard_normal(self.features)
         center *= self.signal / np.linalg.norm(center)
@@ -49,5 +46,4 @@ class LogisticSynthetic(EqualSizeClients):
             return (rng.random(probability.shape) < probability).ravel().astype(np.int32)
 
         truth = {"weights": center, "bias": np.zeros(())}
-        labels = {"task": "binary", "classes": (-1, 1)}
-        return self.assemble(draw, self.features, np.float64, host, n_hosts, **labels, truth=truth)
+        return draw, {"task": "binary", "classes": (-1, 1), "truth": truth}

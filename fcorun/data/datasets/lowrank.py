@@ -1,13 +1,13 @@
 """Federated low-rank matrix estimation: linear measurements of a matrix, with another mean of X on each client."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fcorun.base.config import Count
 from fcorun.base.errors import UserError
-from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.synthetic import LinearRegressionData
+from fcorun.data.datasets.synthetic import DrawSplit, LinearRegressionData
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class LowRank(LinearRegressionData):
             raise UserError(f"`data.rank={self.rank}` is more than a matrix of {self.rows} x {self.columns} can have: "
                             f"give at most {max_rank}")  # fmt: skip
 
-    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Return M * samples raveled float32 matrices, with the true ``weights`` (rows, columns) and ``bias`` ()."""
+    def make_law(self) -> tuple[DrawSplit, dict[str, Any]]:
+        """Return the law of raveled float32 matrices, with the true ``weights`` (rows, columns) and ``bias`` ()."""
         weights = np.eye(self.rows, self.columns, dtype=np.float32)
         weights[self.rank :] = 0
-        return self.generate("lowrank", weights, host, n_hosts)
+        return self.make_linear_law("lowrank", weights)

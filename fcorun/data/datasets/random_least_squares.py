@@ -1,15 +1,14 @@
 """Synthetic least squares with Gaussian features, or with features of a given condition number."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from fcorun.base.config import Count, NonNegative, Positive
 from fcorun.base.errors import UserError
 from fcorun.base.system.random_streams import random_stream
-from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.synthetic import EqualSizeClients
+from fcorun.data.datasets.synthetic import DrawSplit, EqualSizeClients
 from fcorun.data.rows.rows import StoreRows
 
 
@@ -27,7 +26,7 @@ class RandomLeastSquares(EqualSizeClients):
     the laws of A_j, v and x0 are a reconstruction.
     """
 
-    itemsize = 8
+    dtype = np.float64
     source = "figures 1 and 3 of @pathak2020, the laws reconstructed"
 
     clients: Count = 25
@@ -51,11 +50,8 @@ class RandomLeastSquares(EqualSizeClients):
             raise UserError(f"`data.features=1` has condition number 1, not `data.condition={self.condition}`: "
                             "give at least 2")  # fmt: skip
 
-    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Return the shard of a host, of M * samples training rows of d float64 features.
-
-        The truth is ``weights`` x0 (d,) and ``bias`` 0 ().
-        """
+    def make_law(self) -> tuple[DrawSplit, dict[str, Any]]:
+        """Return the law of d float64 features, with the true ``weights`` x0 (d,) and ``bias`` 0 ()."""
         truth_rng = random_stream(self.seed, "least_squares", "truth")
         center = truth_rng.standard_normal(self.features)
         center /= np.linalg.norm(center)
@@ -82,4 +78,4 @@ class RandomLeastSquares(EqualSizeClients):
             return (y + self.noise * rng.standard_normal(y.shape)).ravel()
 
         truth = {"weights": center, "bias": np.zeros(())}
-        return self.assemble(draw, self.features, np.float64, host, n_hosts, truth=truth)
+        return draw, {"truth": truth}

@@ -30,11 +30,11 @@ class EqualSizeClients(Dataset):
         seed: the seed of the data; training rows do not depend on the numbers of other rows.
         split_seed: the seed of folds of a selection. None: ``seed`` of the run draws them.
         feature_count_keys: the options whose product is the number of features.
-        itemsize: the bytes of a number of x.
+        dtype: the type of x.
     """
 
     feature_count_keys: ClassVar[tuple[str, ...]] = ("features",)
-    itemsize: ClassVar[int] = 4
+    dtype: ClassVar[Any] = np.float32
 
     clients: Count
     samples: Count
@@ -53,23 +53,25 @@ class EqualSizeClients(Dataset):
         """Return the bytes of the rows of all clients, and of a mean or a model of each client."""
         keys = ("clients", "samples", "validation_samples", "test_samples", *self.feature_count_keys)
         rows = self.clients * (self.samples + self.validation_samples + self.test_samples + 1)
-        size = math.prod(getattr(self, key) for key in self.feature_count_keys)
-        return rows * size * self.itemsize, format_options(self, keys)
+        return rows * self.n_features * np.dtype(self.dtype).itemsize, format_options(self, keys)
+
+    @property
+    def n_features(self) -> int:
+        """The number of features, d."""
+        return math.prod(getattr(self, key) for key in self.feature_count_keys)
 
     @abstractmethod
-    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
-        """Load the shard of a host by ``assemble``, which draws all random numbers and stores the host's rows only."""
+    def make_law(self) -> tuple[DrawSplit, dict[str, Any]]:
+        """Return a function that draws the rows of a split, and further fields of FederatedData, such as the truth.
 
-    def assemble(
-        self, draw: DrawSplit, n_features: int, dtype: Any, host: int, n_hosts: int, **fields: Any
-    ) -> FederatedData:
-        """Return the shard of one of several hosts.
-
-        ``draw(split, rows, store)`` draws ``rows`` rows of each client m in order, calls ``store(m, x)`` with x (rows,
-        n_features), and returns y of all clients. ``fields`` are further fields of FederatedData.
+        ``draw(split, rows, store)`` draws ``rows`` rows of each client m in order, calls ``store(m, x)`` with x
+        (rows, d), and returns y of all clients.
         """
+
+    def load_shard(self, host: int, n_hosts: int) -> FederatedData:
+        """Load the shard of a host, which draws all random numbers and stores the rows of its clients only."""
+        draw, fields = self.make_law()
         client_numbers = np.arange(self.clients + 1)
-        names = tuple(f"client{m}" for m in range(self.clients))
         host_offsets = None
         if 1 < n_hosts <= self.clients:
             host_offsets = balance_clients(client_numbers * self.samples, n_hosts)
@@ -77,7 +79,7 @@ class EqualSizeClients(Dataset):
         def draw_rows(split: str, rows: int, bounds: np.ndarray | None, host: int) -> Rows | None:
             if not rows:
                 return None
-            x, store = allocate(client_numbers * rows, bounds, host, n_features, dtype)
+            x, store = allocate(client_numbers * rows, bounds, host, self.n_features, self.dtype)
             y = draw(split, rows, store)
             return Rows.from_offsets(x, y, client_numbers * rows)
 
@@ -88,7 +90,7 @@ class EqualSizeClients(Dataset):
             train=train,
             validation=draw_rows("validation", self.validation_samples, host_offsets, host),
             test=None if is_follower else draw_rows("test", self.test_samples, None, 0),
-            clients=names,
+            clients=tuple(f"client{m}" for m in range(self.clients)),
             **fields,
         ).validate()
 
@@ -109,10 +111,10 @@ class LinearRegressionData(EqualSizeClients):
     validation_samples: Index = 32
     mean_scale: NonNegative = 1.0
 
-    def generate(
-        self, name: str, weights: np.ndarray, host: int, n_hosts: int, scales: np.ndarray | float = 1.0
-    ) -> FederatedData:
-        """Return the shard of one of several hosts; ``name`` identifies the random streams."""
+    def make_linear_law(
+        self, name: str, weights: np.ndarray, scales: np.ndarray | float = 1.0
+    ) -> tuple[DrawSplit, dict[str, Any]]:
+        """Return the law with these true weights; ``name`` identifies the random streams."""
         features = weights.size
         truth_rng = random_stream(self.seed, name, "truth")
         bias = truth_rng.standard_normal(dtype=np.float32)
@@ -129,9 +131,8 @@ class LinearRegressionData(EqualSizeClients):
                 y[m] = x @ weights.ravel()
             return y.ravel() + bias + rng.standard_normal(y.size, dtype=np.float32)
 
-        truth = {"weights": weights, "bias": np.asarray(bias)}
         description = Features(shape=weights.shape if weights.ndim > 1 else ())
-        return self.assemble(draw, features, np.float32, host, n_hosts, truth=truth, features=description)
+        return draw, {"truth": {"weights": weights, "bias": np.asarray(bias)}, "features": description}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
