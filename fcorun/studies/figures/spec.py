@@ -75,7 +75,7 @@ class Figure:
         title: a line that says what the figure shows.
         draw: the name of a picture in fcorun.studies.figures.reproduce.
         verdicts: a check of the records beside the claims, in fcorun.studies.figures.papers: bounds (module fco),
-            fixed_points or conditioning (fedsplit_figures), personalised (margins and identities of personal models),
+            fixed_points or conditioning (fedsplit_figures), personalised (margins of personal models),
             few_rounds (the cheapest method for each gap), faults_race (what liars, dropouts and rules change).
         panels: the metrics to draw, one in each panel. The pictures bytes_race and few_rounds need two, of which the
             first is drawn on a logarithmic axis, as a gap is; the picture identification needs [pattern_errors,

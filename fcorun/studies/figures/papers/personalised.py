@@ -1,25 +1,16 @@
-"""Personal models against a global model and against local training: gains, and identities of the methods."""
+"""Personal models against a global model and against local training."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
-import jax
 import numpy as np
 
 from fcorun.base.metrics import PERSONAL_PREFIX
-from fcorun.experiment.build import build_engine, build_problem, load_data, resolve_auto
-from fcorun.experiment.prepare import prepare
-from fcorun.methods.problem import inner_solvers
-from fcorun.methods.problem.problem import Batch, Vector
-from fcorun.methods.problem.solver import gather_rows
 from fcorun.reports.pictures.layout import DASHES, choose_unit, make_figure, median_x_values, pt
 from fcorun.reports.repetitions import pair_replicates
 from fcorun.reports.run_table import RunTable, align_seeds, describe_band, seed_band
 from fcorun.studies.figures.figure_inputs import FigureInputs
-from fcorun.studies.figures.papers.fedsplit_figures import compute_gradient_coefficients
 from fcorun.studies.figures.seed_comparison import by_replicate, collect_by_seed, compare, verdict_row
-from fcorun.studies.figures.spec import compose
 
 ACCURACY = PERSONAL_PREFIX + "val_accuracy"
 GLOBAL = "fedavg"
@@ -103,10 +94,10 @@ def _draw_accuracy_against_bytes(inputs: FigureInputs, ax: Any, n_seeds: int) ->
 
 
 def check_personalised(inputs: FigureInputs) -> list[dict[str, str]]:
-    """Check the gains of personal models over the global model and over local training, and identities."""
+    """Check the gains of personal models over the global model and over local training."""
     inputs.check_one_best_point()
     seeds = [inputs.seeds_of(record) for record in inputs.tuned_records]
-    return check_margins(inputs.tuned, seeds, inputs.lost_seeds_notes) + check_identities()
+    return check_margins(inputs.tuned, seeds, inputs.lost_seeds_notes)
 
 
 def check_margins(tuned: RunTable, seeds: Sequence[Any], lost_seeds: Mapping[str, str]) -> list[dict[str, str]]:
@@ -132,84 +123,3 @@ def check_margins(tuned: RunTable, seeds: Sequence[Any], lost_seeds: Mapping[str
             says = f"personal models beat {'one for all' if other == GLOBAL else 'each client alone'}"
             rows.append(verdict_row(algo, says, measured, f"more than {other}", holds, test=test, lost=lost))
     return rows
-
-
-SMALL_PROBLEM = (
-    *("data=lasso", "data.clients=6", "data.samples=30", "data.features=5", "data.nonzeros=3", "reg=none"),
-    *("clients_per_round=null", "batch_size=null", "precision=float64"),
-)
-
-
-@cache
-def check_identities() -> list[dict[str, str]]:
-    """Check identities of the slides on pFedMac, on least squares in float64, whose solutions have a closed form."""
-    experiment = prepare(compose([*SMALL_PROBLEM, "algo=local"]))
-    data = load_data(experiment)
-    h, c = compute_gradient_coefficients(data, experiment.objective)  # the gradients H_j x - c_j
-    p = data.train.sizes / data.train.sizes.sum()
-    values = np.linalg.eigvalsh(h)
-    client_optima = np.linalg.solve(h, c[..., None])[..., 0]
-    global_optimum = np.linalg.solve(np.tensordot(p, h, 1), p @ c)
-    rows = []
-
-    settings = ["algo.lam=1.7", "algo.client_lr=0.3", "objective.intercept=false", "rounds=20", "eval_every=1",
-            "local_epochs=3", "batch_size=7"]  # fmt: skip
-    [ours] = run_client_models(["algo=pfedmac", "algo.ridge=0", "objective.ridge=1.7", *settings])
-    [theirs] = run_client_models(["algo=pfedme", *settings])
-    gap = float(np.abs(ours - theirs).max())
-    rows.append(verdict_row("pfedmac", "is pFedMe minus the quadratic term: same personal models when it is added to f",
-                     f"largest difference of 20 rounds {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
-
-    long_run = ["algo=mixture", "algo.variance_reduction=true", "rounds=3000", "eval_every=3000"]
-    strong_coupling = [[f"algo.lam={factor * values.max()}"] for factor in (10, 100)]
-    uncoupled, *coupled = run_client_models(long_run, ["algo.lam=0", "algo.probability=0.02"], *strong_coupling)
-    gap = float(np.abs(uncoupled[-1] - client_optima).max())
-    rows.append(verdict_row("mixture", "with lambda = 0 is local: personal models at each client's own optimum",
-                     f"distance {gap:.1g}", "below 1e-6", gap < 1e-6))  # fmt: skip
-    distances = [float(np.abs(models[-1] - global_optimum).max()) for models in coupled]
-    rows.append(verdict_row("mixture", "with lambda to infinity is consensus: personal models tend to the optimum of F",
-                     f"distance {distances[0]:.2g}, and {distances[1]:.2g} with 10 times the lambda",
-                     "a tenth, within 10 %", abs(distances[0] / distances[1] - 10) < 1))  # fmt: skip
-
-    lam = 0.8 * values.min()
-    gap = 0.0
-    rng = np.random.default_rng(0)
-    with jax.enable_x64(True):
-        problem = build_problem(experiment, data)
-
-        @jax.jit
-        def minimum(batch: Batch, at: Vector) -> jax.Array:
-            """Return min_u f(u) - lam <at, u>."""
-            f = inner_solvers.Subproblem(problem, batch, 0 * at, weight=0.0, linear=lam * at)
-            return f.value(inner_solvers.newton(f, 0 * at, inner_solvers.StoppingRule(50, 1e-12)))
-
-        for m, x in enumerate(rng.standard_normal((len(p), h.shape[1]))):
-            rows_of_client = slice(int(data.train.offsets[m]), int(data.train.offsets[m + 1]))
-            at = Vector({"weights": jax.numpy.asarray(x[:-1]), "bias": jax.numpy.asarray(x[-1])})
-            value = float(minimum(gather_rows(data, "uniform", rows_of_client), at)) + lam / 2 * x @ x
-            loss_at_zero = float(np.mean(data.train.y[rows_of_client].astype(float) ** 2))
-            conjugate = (lam * x + c[m]) @ np.linalg.solve(h[m], lam * x + c[m]) / 2 - loss_at_zero
-            gap = max(gap, abs(value - (lam / 2 * x @ x - conjugate)))
-    rows.append(verdict_row("pfedmac", "F(x) = lambda / 2 ||x||^2 - f*(lambda x), the conjugate in closed form",
-                     f"largest difference {gap:.1g}", "below 1e-9", gap < 1e-9))  # fmt: skip
-    return rows
-
-
-def run_client_models(overrides: list[str], *points: list[str]) -> list[np.ndarray]:
-    """Run small problems that differ in the numbers of ``points``; return the personal models at each evaluation.
-
-    Each run has an array (evaluations, M, p), the bias last.
-    """
-    runs = [prepare(compose([*SMALL_PROBLEM, *overrides, *point])) for point in points or [[]]]
-    data = load_data(runs[0])
-    runs = [resolve_auto(experiment, data)[0] for experiment in runs]
-    with jax.enable_x64(True):
-        computed = build_engine(runs[0], data).run([experiment.numbers() for experiment in runs])
-        evaluations = [snapshot.client_models for snapshot in computed if snapshot.client_models]
-    results = []
-    for g in range(len(runs)):
-        models = []
-        for evaluation in evaluations:
-            models.append(np.column_stack([evaluation[name][g] for name in ("weights", "bias") if name in evaluation]))
-        results.append(np.array(models))
-    return results
