@@ -145,14 +145,21 @@ def prepare_plugins(
     return experiment
 
 
-def replace_plugins(experiment: PreparedExperiment, settings: Settings, **plugins: Any) -> PreparedExperiment:
-    """Return the experiment with other settings, and other plug-ins in some sections. Raises UserError."""
+def replace_plugins(
+    experiment: PreparedExperiment, settings: Settings, names: Mapping[str, str] | None = None, **plugins: Any
+) -> PreparedExperiment:
+    """Return the experiment with other settings, and other plug-ins in some sections. Raises UserError.
+
+    ``names`` are those of plug-ins of other choices, by section.
+    """
     labels = {}
     for section in SECTIONS:
         labels[section] = {"name": experiment.names[section]}
         title = experiment.config.get(section, {}).get("title")
         if title:
             labels[section]["title"] = title
+    for section, name in (names or {}).items():
+        labels[section] = {"name": name}
     changed = prepare_plugins(
         {section: getattr(experiment, section) for section in SECTIONS} | plugins, labels, settings
     )

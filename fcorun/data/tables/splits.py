@@ -177,7 +177,7 @@ def check_groups_intact(
 
     ``group`` and ``label`` have shape (N,); ``column`` is the column of groups.
     """
-    if (mixed := _find_mixed_group(group, label)) is not None:
+    if (mixed := find_mixed_group(group, label)) is not None:
         name, first, second = mixed
         raise UserError(f"{option}: group '{name}' of `data.group={column}` has rows of '{first}' and of '{second}': "
                         "mark all rows of a group alike, or leave `data.group` out")  # fmt: skip
@@ -191,7 +191,7 @@ def warn_groups_across_clients(
     keep: bool,
 ) -> list[str]:
     """Return a warning about groups with rows of several clients. Raise UserError for such groups unless ``keep``."""
-    if (mixed := _find_mixed_group(group, client_index)) is None:
+    if (mixed := find_mixed_group(group, client_index)) is None:
         return []
     name, *indices = mixed
     first, second = ([*client_names, ""][index] or "nobody" for index in indices)
@@ -208,7 +208,7 @@ def warn_groups_across_clients(
             "client is held out")]  # fmt: skip
 
 
-def _find_mixed_group(group: np.ndarray, label: np.ndarray) -> tuple[Any, Any, Any] | None:
+def find_mixed_group(group: np.ndarray, label: np.ndarray) -> tuple[Any, Any, Any] | None:
     """Return the first group whose rows have two labels, and these labels; None where no group is mixed."""
     order = np.lexsort((label, group))
     group = group[order]
@@ -266,7 +266,7 @@ def suggest_group_columns(frame: Any, ignored: Sequence[str], features: Sequence
             continue
         within_clients = False
         if client is not None and (not is_feature or _FEW_VISITS <= len(series) / n_values <= _MANY_VISITS):
-            within_clients = _find_mixed_group(column_as_text(series), client_of_row) is None
+            within_clients = find_mixed_group(column_as_text(series), client_of_row) is None
         if within_clients:
             names_groups = n_values > 2 * n_clients and (not is_feature or n_clients >= _MIN_CLIENTS)
         elif names_groups := _names_visits(series, client_index, is_feature):

@@ -13,6 +13,7 @@ from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import check_classes
+from fcorun.data.tables.splits import find_mixed_group
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Algorithm
 
@@ -132,14 +133,11 @@ def check_groups_within_clients(data: FederatedData) -> None:
     """Raise UserError if a group has rows of several clients, so that clients cannot be held out wholly."""
     if data.train.group is None:
         return
-    client_of_group: dict[str, str] = {}
     client_of_row = np.repeat(np.array(data.client_names), data.train.sizes)
-    for group, client in zip(data.train.group.tolist(), client_of_row.tolist(), strict=True):
-        if client_of_group.setdefault(group, client) != client:
-            raise UserError(
-                f"`by=clients` holds whole clients out, and group '{group}' of `data.group` has rows of "
-                f"{client_of_group[group]} and of {client}, which would be on both sides: give `by=rows`"
-            )
+    if (mixed := find_mixed_group(data.train.group, client_of_row)) is not None:
+        group, first, second = mixed
+        raise UserError(f"`by=clients` holds whole clients out, and group '{group}' of `data.group` has rows of "
+                        f"{first} and of {second}, which would be on both sides: give `by=rows`")  # fmt: skip
 
 
 def compute_fold_weights(data: FederatedData, fold: Int[np.ndarray, " N"], by_rows: bool) -> Float[np.ndarray, " K"]:

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from fcorun.base.config import SECTIONS
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import MORE_ROUNDS_ADVICE
 from fcorun.base.system.random_streams import random_stream
@@ -20,7 +19,7 @@ from fcorun.data.datasets.table import Table
 from fcorun.engine.device_rows import client_row_table
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.experiment.prepare import prepare, prepare_plugins
+from fcorun.experiment.prepare import prepare, replace_plugins
 from fcorun.experiment.requirements import are_convex
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem import solver
@@ -220,17 +219,9 @@ def check_refit(experiment: PreparedExperiment, data: FederatedData) -> None:
 def build_refit(experiment: PreparedExperiment, columns: list[str]) -> PreparedExperiment:
     """Return the experiment with these columns as the only features, and without a penalty. Raises UserError."""
     assert isinstance(experiment.data, Table)
-    plugins = {section: getattr(experiment, section) for section in SECTIONS}
     splines = {name: n_knots for name, n_knots in (experiment.data.splines or {}).items() if name in columns}
-    plugins["data"] = replace(experiment.data, only=columns, splines=splines or None)
-    plugins["reg"] = NoRegularizer()
-    labels = {section: {"name": experiment.names[section]} for section in SECTIONS}
-    labels["reg"] = {"name": "none"}
-    for section in SECTIONS:
-        title = experiment.config.get(section, {}).get("title")
-        if title and section != "reg":
-            labels[section]["title"] = title
-    return prepare_plugins(plugins, labels, experiment.settings)
+    data = replace(experiment.data, only=columns, splines=splines or None)
+    return replace_plugins(experiment, experiment.settings, {"reg": "none"}, data=data, reg=NoRegularizer())
 
 
 def _choose_refit_columns(

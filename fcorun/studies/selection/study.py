@@ -106,15 +106,6 @@ def prepare_study(
     return PreparedStudy(command, experiment, data, identity)
 
 
-def check_study(experiment: PreparedExperiment, command: str, varies_strength: bool = True) -> str:
-    """Return the field of the regularizer that a study varies.
-
-    Raises UserError for an experiment of which no rows can be held out.
-    """
-    check_settings(experiment, command)
-    return find_path_parameter(experiment, varies_strength)
-
-
 def check_settings(experiment: PreparedExperiment, command: str) -> None:
     """Raise UserError for settings with which no rows can be held out."""
     settings = experiment.settings
