@@ -19,7 +19,7 @@ from fcorun.data.datasets.images import (
     read_errors,
     read_voxel_grid,
 )
-from fcorun.data.rows.rows import Rows
+from fcorun.data.rows.rows import Rows, renumber_clients
 
 ARCHIVE = "http://data.pymvpa.org/datasets/haxby2001/subj{}-2010.01.14.tar.gz"
 CHECKSUMS = "http://data.pymvpa.org/datasets/haxby2001/MD5SUMS"
@@ -116,30 +116,22 @@ class Haxby(Dataset):
             )
         subject_names = np.char.add("subject", subject.astype(str))
         codes = subject * (run.max() + 1) + run  # of clients, which are runs of subjects
-        rows: dict[str, Rows] = {}
-        clients: list[str] = []
-        for split, mask in masks.items():
-            _, first, client = np.unique(codes[mask], return_index=True, return_inverse=True)
-            rows[split] = Rows(
-                x=x[mask],
-                y=y[mask],
-                client=client + len(clients),
-                fold=None if self.fold is None else subject_names[mask],
-                group=None if self.group is None else subject_names[mask],
-            )
-            clients += [f"{subject_names[mask][k]}_run{run[mask][k]}" for k in first.tolist()]
-        n_clients = len(np.unique(codes[masks["train"]]))
+        client, trained, others = renumber_clients(codes, masks["train"])
+        fold = None if self.fold is None else subject_names
+        group = None if self.group is None else subject_names
+        rows = Rows(x, y, client, fold=fold, group=group)
+        names = {code: f"{s}_run{r}" for code, s, r in zip(codes.tolist(), subject_names, run, strict=True)}
         return FederatedData(
-            train=rows["train"],
-            validation=rows["validation"],
-            test=rows["test"],
+            train=rows.take(masks["train"]),
+            validation=rows.take(masks["validation"]),
+            test=rows.take(masks["test"]),
             features=Features(
                 standardized={"by": "per_run"}, voxel_grid=read_voxel_grid(next(iter(files.values()))[2])
             ),
             task="binary",
             classes=tuple(sorted(self.categories)),
-            clients=tuple(clients[:n_clients]),
-            held_out_clients=tuple(clients[n_clients:]),
+            clients=tuple(names[code] for code in trained.tolist()),
+            held_out_clients=tuple(names[code] for code in others.tolist()),
         ).validate()
 
     def fetch(self) -> None:

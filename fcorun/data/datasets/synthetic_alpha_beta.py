@@ -55,7 +55,9 @@ class SyntheticAlphaBeta(Dataset):
         if self.most_samples is not None:
             sizes = np.minimum(sizes, self.most_samples)
         deviations = np.arange(1, self.features + 1) ** -0.6
-        splits = {"train": ([], []), "validation": ([], [])}
+        features = []
+        labels = []
+        is_validation = []
         for size in sizes:
             u = self.alpha**0.5 * rng.standard_normal()
             weights = u + rng.standard_normal((self.features, self.classes))
@@ -64,16 +66,16 @@ class SyntheticAlphaBeta(Dataset):
             x = mean + deviations * rng.standard_normal((size, self.features))
             y = (x @ weights + intercept).argmax(axis=1)
             n_training = max(1, size - int(self.validation * size))
-            for (features, labels), rows in zip(splits.values(), np.split(np.arange(size), [n_training]), strict=True):
-                features.append(x[rows].astype(np.float32))
-                labels.append(y[rows].astype(np.int32))
-        train, validation = (self._join(*clients) for clients in splits.values())
+            features.append(x.astype(np.float32))
+            labels.append(y.astype(np.int32))
+            is_validation.append(np.arange(size) >= n_training)
+        rows = Rows.from_offsets(np.concatenate(features), np.concatenate(labels), np.cumsum([0, *sizes]))
+        held_out = np.concatenate(is_validation)
         names = tuple(f"client{m}" for m in range(self.clients))
         return FederatedData(
-            train, validation, task="multiclass", classes=tuple(range(self.classes)), clients=names
+            rows.take(~held_out),
+            rows.take(held_out),
+            task="multiclass",
+            classes=tuple(range(self.classes)),
+            clients=names,
         ).validate()
-
-    def _join(self, features: list[np.ndarray], labels: list[np.ndarray]) -> Rows:
-        """Return the rows of a split, from the features and labels of each client."""
-        offsets = np.cumsum([0, *map(len, labels)])
-        return Rows.from_offsets(np.concatenate(features), np.concatenate(labels), offsets)
