@@ -214,7 +214,10 @@ def read_metadata(rows: ParsedRows, roles: ColumnRoles, path: str) -> ParsedRows
     warnings = rows.warnings
     if "event" in values:
         y = _sign_times(y, values.pop("event"), roles, path)
-        warnings = (*warnings, *_warn_zero_times(y))
+        if n_zero := int((np.abs(y) == TIME_ZERO).sum()):
+            zero = "1 row has" if n_zero == 1 else f"{n_zero:,} rows have"
+            warnings = (*warnings, f"{zero} the time 0, which counts as {TIME_ZERO:g}, before all other times: check "
+                        "that 0 is no code for a missing time")  # fmt: skip
     if "split" in values:
         split = values.pop("split")
         where = f"`data.split={roles.split}`"
@@ -288,16 +291,6 @@ def _sign_times(y: np.ndarray, events: np.ndarray, roles: ColumnRoles, path: str
         raise UserError(f"`data.event={roles.event}`: row {row + 1} of {path} has {events[row]:g}: write 1 for an "
                         "event at the time of `data.target`, and 0 for a row that is censored then")  # fmt: skip
     return np.where(events == 1, times, -times)
-
-
-def _warn_zero_times(y: np.ndarray) -> list[str]:
-    """Return a warning if signed times (N,) stand for times of 0."""
-    n_zero = int((np.abs(y) == TIME_ZERO).sum())
-    if not n_zero:
-        return []
-    rows = "1 row has" if n_zero == 1 else f"{n_zero:,} rows have"
-    return [f"{rows} the time 0, which counts as {TIME_ZERO:g}, before all other times: check that 0 is no code for a "
-            "missing time"]  # fmt: skip
 
 
 def check_unique_names(names: Sequence[str], where: str) -> None:

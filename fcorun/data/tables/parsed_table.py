@@ -173,8 +173,9 @@ def mask_codes(frame: Any, codes: Mapping[str, Sequence[str]]) -> dict[str, list
             cells = to_level_names(column)
             numbers = parse_numbers(column.astype(str), errors="coerce").to_numpy(float)
             is_code = {code: cells == code for code in column_codes}
-        for code, number in _parse_codes(column_codes).items():
-            is_code[code] = (numbers == number) | is_code.get(code, False)
+        for code in column_codes:
+            with suppress(ValueError):  # of a code that is no number
+                is_code[code] = (numbers == float(code)) | is_code.get(code, False)
         held = [code for code, mask in is_code.items() if mask.any()]
         if held:
             found[name] = held
@@ -186,15 +187,6 @@ def add_codes(tokens: Mapping[str, list[str]], codes: Mapping[str, list[str]]) -
     """Return the tokens and the codes for missing values of each column."""
     names = dict.fromkeys([*tokens, *codes])
     return {name: list(dict.fromkeys([*tokens.get(name, ()), *codes.get(name, ())])) for name in names}
-
-
-def _parse_codes(codes: Sequence[str]) -> dict[str, float]:
-    """Return the codes that are numbers."""
-    numbers = {}
-    for code in codes:
-        with suppress(ValueError):
-            numbers[code] = float(code)
-    return numbers
 
 
 def restore_level_columns(

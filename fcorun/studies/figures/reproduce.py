@@ -340,7 +340,9 @@ def _list_seed_jobs(
         return []  # a baseline draws nothing
     config = record.config
     chooser = _choose_algorithm(config["algo"])
-    chosen_by_file = _list_sections_chosen_by(chooser[0].partition("=")[2])
+    file = find_choices("algo").get(chooser[0].partition("=")[2])
+    defaults = None if file is None else read_yaml(file).get("defaults")
+    chosen_by_file = re.findall(r"override /(\w+)", str(defaults))  # as that of ef21 chooses an uplink
     sections = [key for key in SECTIONS if key in grid.varied_keys or key in chosen_by_file]
     keys = [key for key in grid.varied_keys if not key.startswith("algo.") and key not in SEED_KEYS]
     values: dict[str, Any] = {}
@@ -374,13 +376,6 @@ def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
     base = next(name for name, path in classes.items() if path == algo["class"])
     title = [f"++algo.title={format_override_value(algo['title'])}"] if "title" in algo else []
     return [f"algo={base}", f"algo.name={algo['name']}", *title]
-
-
-def _list_sections_chosen_by(algorithm: str) -> list[str]:
-    """Return the sections that the file of an algorithm chooses, as that of ``ef21`` chooses an uplink."""
-    files = find_choices("algo")
-    defaults = read_yaml(files[algorithm]).get("defaults") if algorithm in files else None
-    return re.findall(r"override /(\w+)", str(defaults))
 
 
 def _describe_best_points(inputs: FigureInputs) -> str:
