@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
     from fcorun.runs.sweep import SweepPoint
 
-ExperimentsCheck = Callable[[Sequence["PreparedExperiment"]], None]  # raises UserError
+PointsCheck = Callable[[Sequence["SweepPoint"]], None]  # raises UserError
 
 _VERSION_OPTIONS: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"execution_whitelist": []}
 # The keys of hosts that are left out when the commands of the hosts are compared; counts are compared by themselves.
 _KEYS_NOT_COMPARED = ("address", "count", "rank", "timeout", "gpus", "secret_file")
 
 
-def run_sweep_command(arguments: list[str], check: ExperimentsCheck | None = None) -> None:
+def run_sweep_command(arguments: list[str], check: PointsCheck | None = None) -> None:
     """Run ``fcorun -m`` with some arguments in this process, and print the errors of its runs.
 
-    ``check`` receives the experiments of all points before any is run. Raises its UserError, or that of a sweep that
+    ``check`` receives all points before any is run. Raises its UserError, or that of a sweep that
     cannot start, and KeyboardInterrupt.
     """
     failures = compose_and_run(normalize_overrides(["-m", *arguments]), check)
@@ -78,10 +78,10 @@ def report_error(error: BaseException, arguments: Sequence[str]) -> int:
     return 2 if is_user_error(error) else 1
 
 
-def compose_and_run(arguments: list[str], check: ExperimentsCheck | None = None) -> list[BaseException]:
+def compose_and_run(arguments: list[str], check: PointsCheck | None = None) -> list[BaseException]:
     """Have Hydra compose the arguments of a command line, and run the result; return the errors.
 
-    ``check`` receives the experiments of a sweep's points before any is run, unless one of them cannot be prepared.
+    ``check`` receives a sweep's points before any is run.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
 
@@ -106,9 +106,8 @@ def compose_and_run(arguments: list[str], check: ExperimentsCheck | None = None)
         points: list, config: DictConfig, launcher: dict[str, Any], without_report: bool = False
     ) -> Sequence[float | None]:
         try:
-            experiments = [point.experiment for point in points if point.experiment]
-            if check and len(experiments) == len(points):
-                check(experiments)
+            if check:
+                check(points)
             with interruptible_at_once():
                 code, values = run_points(points, config, launcher, arguments, without_report=without_report)
         except BaseException as error:

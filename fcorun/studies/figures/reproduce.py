@@ -1,21 +1,18 @@
 """Reproduction of a figure: run what is missing, tune, draw, and check the claims."""
 
-import contextlib
 import hashlib
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
-from operator import getitem
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
 
 from fcorun.base.config import (
-    LABEL_KEYS,
     SECTIONS,
     CurveAxis,
     Settings,
@@ -25,12 +22,12 @@ from fcorun.base.config import (
 )
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.metrics import CATALOGUE, REFERENCE_METRICS, Metric, MetricCatalogue, is_baseline_row
-from fcorun.base.override_text import format_override_value, quote_text
+from fcorun.base.override_text import quote_text, split_overrides
 from fcorun.base.records.formats import frame_csv, json_text
 from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import forget_conditions, load_settings
 from fcorun.base.system.files import write_atomically
-from fcorun.base.trust import locate_user_class, public_path
+from fcorun.base.trust import locate_user_class
 from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.compose import override_key
 from fcorun.experiment.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
@@ -49,6 +46,7 @@ from fcorun.reports.run_table import (
     seeds_agree,
 )
 from fcorun.reports.unfinished import warn_unfinished
+from fcorun.runs.sweep import SweepPoint
 from fcorun.studies.figures import claims
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers import faults_race, fco, personalised, races
@@ -59,7 +57,7 @@ from fcorun.studies.figures.spec import Figure, find_figure, load_figure, remove
 GAP_PICTURES = ("rates", "conditioning", "graph_race")
 SMALL_GAPS = ("few_rounds", "bytes_race", "graph_race")  # pictures and verdicts down to ``races.FLOOR``
 GAP_VERDICTS = ("bounds", "fixed_points", "conditioning", "few_rounds")
-# runs ``fcorun -m`` with these arguments, has ``check`` see the experiments before any is run, and reports failures
+# runs ``fcorun -m`` with these arguments, has ``check`` see the points before any is run, and reports failures
 SweepRunner = Callable[..., None]
 ASSESSMENT_KEYS = {"metric", "tail_rounds"}  # outside the identity of runs, but they decide the best points and claims
 PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
@@ -270,26 +268,36 @@ def _run_figure(
 ) -> FigureInputs:
     """Run the grid in ``folder``/runs, and its best points with further seeds in ``folder``/seeds.
 
-    ``check`` receives the experiments of the grid before any is run.
+    ``check`` receives the experiments of the grid before any is run, unless one of them cannot be prepared.
     """
-    grid = _run_sweep(partial(sweep, check=check), folder / "runs", overrides)
+    overrides_of: dict[Path, str] = {}  # by the folder of a point of the grid
+
+    def see(points: Sequence[SweepPoint]) -> None:
+        overrides_of.update({point.folder: point.overrides for point in points})
+        experiments = [point.experiment for point in points if point.experiment]
+        if check is not None and len(experiments) == len(points):
+            check(experiments)
+
+    grid = _run_sweep(partial(sweep, check=see), folder / "runs", overrides)
     grid_records = [Record(folder / "runs" / name) for name in grid.frame["folder"]]
     metric = grid.resolve_metric(metric)
     best = [row for row in grid.best_points(metric).to_dict("records") if row["seeds"]]
     if not best:
         raise UserError(f"no run came to an end; the records in {folder / 'runs'} say why")
     best_indices = [i for row in best for i in row["rows"]]
-    jobs: list[tuple[str, str]] = []
+    jobs: list[str] = []
     further_seeds = Counter()
     for row in best:
-        jobs_of_point = _list_seed_jobs(figure, grid, row, [grid_records[i] for i in row["rows"]])
+        records = [grid_records[i] for i in row["rows"]]
+        jobs_of_point = _list_seed_jobs(figure, overrides_of[records[0].folder], records)
         further_seeds[tuple(row["rows"])] = len(jobs_of_point)
         jobs += jobs_of_point
     seed_records: list[Record] = []
     if jobs:
-        set_by_jobs = tuple(f"{key}." for key in ("algo", *figure.seed_keys, *grid.varied_keys))
+        keys = {override_key(text) for job in jobs for text in split_overrides(job)}
+        set_by_jobs = tuple(f"{key}." for key in (*keys, *grid.varied_keys))
         fixed = [text for text in overrides if not f"{override_key(text)}.".startswith(set_by_jobs)]
-        listed = ",".join(quote_text(job, "'") for _, job in jobs)
+        listed = ",".join(quote_text(job, "'") for job in jobs)
         empty = [f"hydra.sweeper.{name}=null" for name in ("params", "zip", "conditions")]
         further = [*fixed, *empty, f"hydra.sweeper.also=[{listed}]"]
         seed_table = _run_sweep(sweep, folder / "seeds", further)
@@ -328,54 +336,20 @@ def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> Ru
     return build_table(records, settings.tail_rounds, root=folder, conditions=settings.conditions)
 
 
-def _list_seed_jobs(
-    figure: Figure, grid: RunTable, row: dict[str, Any], records: Sequence[Record]
-) -> list[tuple[str, str]]:
-    """Return the algorithm and the overrides of each job that runs a best point with a seed that it does not have.
+def _list_seed_jobs(figure: Figure, overrides: str, records: Sequence[Record]) -> list[str]:
+    """Return the overrides of each job that runs a best point with a seed that it does not have.
 
-    ``row`` is the best point, whose ``records`` are one for each seed of the grid.
+    ``overrides`` are those of the best point, whose ``records`` are one for each seed of the grid.
     """
-    record = records[0]
-    if figure.seeded == "seed" and is_baseline_row(record.rows[-1]):
+    if figure.seeded == "seed" and is_baseline_row(records[0].rows[-1]):
         return []  # a baseline draws nothing
-    config = record.config
-    chooser = _choose_algorithm(config["algo"])
-    file = find_choices("algo").get(chooser[0].partition("=")[2])
-    defaults = None if file is None else read_yaml(file).get("defaults")
-    chosen_by_file = re.findall(r"override /(\w+)", str(defaults))  # as that of ef21 chooses an uplink
-    sections = [key for key in SECTIONS if key in grid.varied_keys or key in chosen_by_file]
-    keys = [key for key in grid.varied_keys if not key.startswith("algo.") and key not in SEED_KEYS]
-    values: dict[str, Any] = {}
-    for key in keys:
-        with contextlib.suppress(KeyError, TypeError):  # a key that the configuration lacks
-            values[key] = reduce(getitem, key.split("."), config)
-    values |= {section: config[section]["name"] for section in sections}
-    for section in ("algo", *sections):  # all keys of these choices
-        values |= {f"{section}.{key}": value for key, value in config[section].items() if key not in LABEL_KEYS}
-    if (config.get("study") or {}).get("strength"):  # the run with another seed chooses its own strength
-        values.pop("reg.strength", None)
-    point = [*chooser]
-    for key, value in values.items():
-        prefix = "++" if "." in key else ""  # the file of a choice may not have the key
-        point.append(f"{prefix}{key}={format_override_value(value)}")
+    point = [text for text in split_overrides(overrides) if override_key(text) not in ("experiment", *SEED_KEYS)]
     run_seeds = {record.flat_config.get(figure.seed_keys[-1]) for record in records}
     jobs = []
     for seed in dict.fromkeys(figure.seeds):
         if seed not in run_seeds:
-            jobs.append((row["algo"], " ".join([*point, *(f"{key}={seed}" for key in figure.seed_keys)])))
+            jobs.append(" ".join([*point, *(f"{key}={seed}" for key in figure.seed_keys)]))
     return jobs
-
-
-def _choose_algorithm(algo: dict[str, Any]) -> list[str]:
-    """Return the overrides that choose an algorithm; a variant without a file is chosen by the file of its class."""
-    classes = {}
-    for name, path in find_choices("algo").items():
-        classes[name] = public_path(str(read_yaml(path).get("class")))
-    if classes.get(algo["name"]) == algo["class"] or algo["class"] not in classes.values():
-        return [f"algo={algo['name']}"]
-    base = next(name for name, path in classes.items() if path == algo["class"])
-    title = [f"++algo.title={format_override_value(algo['title'])}"] if "title" in algo else []
-    return [f"algo={base}", f"algo.name={algo['name']}", *title]
 
 
 def _describe_best_points(inputs: FigureInputs) -> str:

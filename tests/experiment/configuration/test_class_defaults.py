@@ -5,20 +5,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fake_records import fake_config, fake_record
 from helpers import SMALL, fails
-from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from fcorun import compose, load_records
 from fcorun.base.config import GRID_SECTIONS
-from fcorun.base.override_text import split_overrides
 from fcorun.experiment.configuration.key_docs import format_default, read_choice
 from fcorun.experiment.configuration.search_path import packaged_config_dir, use_config_dir
 from fcorun.interface.cli.commands import main
 from fcorun.interface.cli.main import main as fcorun
-from fcorun.reports.build_table import build_table
-from fcorun.studies.figures.reproduce import _list_seed_jobs
-from fcorun.studies.figures.spec import Figure
 
 SOURCE = """
 from dataclasses import dataclass
@@ -103,52 +97,6 @@ def test_a_sweep_over_a_field_is_one_batch(command, sign):
                    "algo.client_lr=0.01", "hydra.sweep.dir=s", flags=["-m"]) == 0  # fmt: skip
     batch_sizes = {r.config["algo"].get("momentum"): r.summary["seconds"]["batched_with"] for r in load_records("s")}
     assert batch_sizes == {0.5: 2, 0.7: 2} | ({} if sign else {None: 1})
-
-
-@pytest.mark.slow
-def test_a_figure_runs_further_seeds_with_the_field(command):
-    """The jobs hold all fields, and are one batch."""
-    config = fake_config("heavy", algo__class="heavy.Heavy", algo__client_lr=0.01, algo__momentum=0.7)
-    record = fake_record("one", config)
-    runs = build_table([record])
-    with use_config_dir("mine"):
-        jobs = _list_seed_jobs(Figure("t", seeds=[1, 2]), runs, runs.to_dicts()[0], [record])
-    also = ",".join(f"'{job}'" for _, job in jobs)
-    assert command("hydra.sweeper.params=null", f"hydra.sweeper.also=[{also}]", "hydra.sweep.dir=s", flags=["-m"]) == 0
-    rows = [(r.config["seed"], r.config["algo"]["momentum"], r.summary["seconds"]["batched_with"])
-             for r in load_records("s")]  # fmt: skip
-    assert sorted(rows) == [(1, 0.7, 2), (2, 0.7, 2)]
-
-
-def test_a_figure_runs_further_seeds_with_all_keys_of_a_topology_that_varies():
-    """The buffer is equal in all runs that have one, so that no column shows it."""
-    configs = [
-        fake_config("fedavg", topology={"name": "star"}),
-        fake_config("fedprox", topology={"name": "asynchronous", "buffer": 4}),
-    ]
-    records = [fake_record(name, config) for name, config in zip(("one", "two"), configs, strict=True)]
-    runs = build_table(records)
-    figure = Figure("t", seeds=[0, 1, 1])  # the runs have the seed 0
-    listed = []
-    for row, record in zip(runs.to_dicts(), records, strict=True):
-        listed += _list_seed_jobs(figure, runs, row, [record])
-    assert [algo for algo, _ in listed] == ["fedavg", "fedprox"]
-    jobs = dict(listed)
-    assert "++topology.buffer=4" in jobs["fedprox"].split()
-    assert "topology.buffer" not in jobs["fedavg"]
-
-
-def test_a_figure_runs_further_seeds_with_titles_and_factors_of_any_text():
-    own_algo = {"algo__class": "fcorun.FedAvg", "algo__title": 'Mine, it\'s "new"'}
-    factors = {"blood pressure": 0.5, "ward=surgery": 0.0}
-    regs = [{"name": "l1", "factors": factors}, {"name": "l2", "factors": None}]
-    records = [fake_record(reg["name"], fake_config("own", reg=reg, **own_algo)) for reg in regs]
-    runs = build_table(records)
-    (_, job), *_ = _list_seed_jobs(Figure("t", seeds=[1]), runs, runs.to_dicts()[0], [records[0]])
-    parsed = OverridesParser.create().parse_overrides(split_overrides(job))
-    values = {override.key_or_group: override.value() for override in parsed}
-    assert values["algo.title"] == own_algo["algo__title"]
-    assert values["reg.factors"] == factors
 
 
 def test_a_file_that_holds_a_list_is_refused(capsys):

@@ -1,7 +1,6 @@
 """Runs that chose their strengths by study.strength: objectives at different strengths are never compared."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +15,7 @@ from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 from fcorun.runs.sweep import choose_search_metric
 from fcorun.studies.figures.claims import check_claims, collect_measurements
 from fcorun.studies.figures.figure_inputs import FigureInputs
-from fcorun.studies.figures.reproduce import _list_seed_jobs, check_drawn_functions
+from fcorun.studies.figures.reproduce import check_drawn_functions
 from fcorun.studies.figures.spec import Claim, Figure
 
 STRENGTHS = {"feddualavg": (0.08, 0.02), "fedmid": (0.01, 0.03)}
@@ -93,18 +92,3 @@ def test_a_search_without_a_metric_compares_no_objectives_at_chosen_strengths(re
     points: Any = [SimpleNamespace(folder=record.folder) for record in records]
     with pytest.raises(UserError, match="no metric by which these runs are ranked compares the values of algo"):
         choose_search_metric(points, ["algo.client_lr"])
-
-
-def test_a_run_with_a_further_seed_chooses_a_strength_of_its_own(records):
-    for number, kind in enumerate(("l1", "elastic_net")):
-        settings = fake_config() | {"study": STUDY, "reg": {"name": kind, "class": "fcorun.L1", "strength": 0.3}}
-        fake_record(f"t/{number}", settings)
-    grid = load_records("t")
-    runs = build_table(grid)
-    point = {"algo": "feddualavg"}
-    ((_, job),) = _list_seed_jobs(Figure("t", seeds=[5], seeded="data"), runs, point, grid[:1])
-    assert "reg=l1" in job.split()
-    assert "reg.strength" not in job
-    Path("t/0/config.yaml").write_text(Path("t/0/config.yaml").read_text().replace("strength: cv", "strength: null"))
-    ((_, job),) = _list_seed_jobs(Figure("t", seeds=[5], seeded="data"), runs, point, load_records("t")[:1])
-    assert "++reg.strength=0.3" in job.split()

@@ -70,7 +70,8 @@ MADE_HERE = [name for name in figures() if "root" not in load_figure(name)[1]["d
 def test_no_run_of_a_figure_is_refused(name, tmp_path, monkeypatch):
     """Each run with the data of the first one fits them, so that none fails later for what a check knows before."""
 
-    def check_all(experiments):
+    def check_all(points):
+        experiments = [point.experiment for point in points]
         first = experiments[0]
         data = load_data(first)
         for experiment in experiments:
@@ -88,8 +89,8 @@ def test_no_run_of_a_figure_is_refused(name, tmp_path, monkeypatch):
 def test_claims_name_algorithms_that_the_figure_runs(name, tmp_path, monkeypatch):
     """So do printed rates. The data, which may have to be downloaded, are not looked at."""
 
-    def check_names(experiments):
-        check_algorithms(load_figure(name)[0], {experiment.names["algo"] for experiment in experiments})
+    def check_names(points):
+        check_algorithms(load_figure(name)[0], {point.experiment.names["algo"] for point in points})
         raise UserError("all names are checked")
 
     monkeypatch.chdir(tmp_path)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -27,6 +28,15 @@ figure:
 SUFFICES = {"fedmid": {0: 0.1, 1: 0.2, 2: 0.3}, "fedavg": {0: 0.4, 1: 0.5, 2: 0.6}}
 
 
+def load_swept(sweep, folder):
+    """Return the table of the records of a sweep that was not run, of which the figure sees the points of the grid."""
+    records = load_records(folder)
+    if folder.name == "runs":
+        points = [SimpleNamespace(folder=record.folder, overrides="algo=fedavg", experiment=None) for record in records]
+        sweep.keywords["check"](points)
+    return build_table(records, root=folder)
+
+
 @pytest.fixture
 def made(monkeypatch, capsys):
     """Return a function that makes a figure of fake records.
@@ -36,7 +46,7 @@ def made(monkeypatch, capsys):
     """
 
     def make(end="done", broke=False, given=(), **more):
-        def swept(_, folder, overrides):
+        def swept(sweep, folder, overrides):
             seeds = [1, 2] if folder.name == "seeds" else [0]
             for algo, levels in SUFFICES.items():
                 for seed in seeds:
@@ -45,7 +55,7 @@ def made(monkeypatch, capsys):
                     fake_record(record_folder, fake_config(algo, seed=seed), fake_rows(levels[seed], **more), status)
                     if broke and status == "failed":
                         (record_folder / "config.yaml").unlink()
-            return build_table(load_records(folder), root=folder)
+            return load_swept(sweep, folder)
 
         monkeypatch.setattr("fcorun.studies.figures.reproduce._run_sweep", swept)
         Path("myconf/experiment").mkdir(parents=True)
@@ -112,7 +122,7 @@ def test_points_are_judged_by_the_runs_that_are_done(tmp_path, monkeypatch):
     """Failed runs of the grid and lost seeds count for their own point and problem alone."""
     given = {}
 
-    def swept(_, folder, overrides):
+    def swept(sweep, folder, overrides):
         given[folder.name] = overrides
         seeds = [2] if folder.name == "seeds" else [0, 1]
         for clients, rate in ((4, 0.1), (8, 0.2)):
@@ -120,12 +130,12 @@ def test_points_are_judged_by_the_runs_that_are_done(tmp_path, monkeypatch):
                 status = "failed" if (clients, seed) in ((4, 1), (8, 2)) else "done"
                 settings = fake_config("fedavg", seed=seed, data__clients=clients, algo__client_lr=rate)
                 fake_record(folder / f"{clients}-{seed}", settings, fake_rows(0.1 * seed), status)
-        return build_table(load_records(folder), root=folder)
+        return load_swept(sweep, folder)
 
     monkeypatch.setattr(reproduce, "_run_sweep", swept)
     figure = Figure("t", seeds=[0, 2])
     inputs = reproduce._run_figure(lambda _: None, figure, "support_f1", tmp_path, ["algo.mu=1", "rounds=40"])
-    assert given["seeds"][0] == "rounds=40"  # the jobs set all keys of algo
+    assert given["seeds"][0] == "rounds=40"  # the jobs choose the algorithm
     assert inputs.unfinished_points == 1
     assert set(inputs.tuned.frame["status"]) == {"done"}
     names = [record.folder.name for record in inputs.records]
@@ -140,11 +150,11 @@ def test_points_are_judged_by_the_runs_that_are_done(tmp_path, monkeypatch):
 def test_the_figure_names_its_metric_the_edges_of_its_grid_and_lost_seeds(tmp_path, monkeypatch):
     """Best points lie at the edge of the grid alone, which the table of best points does not have."""
 
-    def swept(_, folder, overrides):
+    def swept(sweep, folder, overrides):
         for rate, seed, status in [(0.2, 1, "diverged")] if folder.name == "seeds" else [(0.1, 0, ""), (0.2, 0, "")]:
             settings = fake_config("fedmid", seed=seed, algo__client_lr=rate)
             fake_record(folder / f"{rate}-{seed}", settings, fake_rows(1 - rate), status or "done")
-        return build_table(load_records(folder), root=folder)
+        return load_swept(sweep, folder)
 
     monkeypatch.setattr(reproduce, "_run_sweep", swept)
     inputs = reproduce._run_figure(lambda _: None, Figure("t", seeds=[0, 1]), "support_f1", tmp_path, [])
@@ -156,41 +166,18 @@ def test_the_figure_names_its_metric_the_edges_of_its_grid_and_lost_seeds(tmp_pa
     assert inputs.lost_seeds_notes == {"fedmid": "fedmid diverged with 1 of 2 seeds"}
 
 
-def make_seed_jobs(tmp_path, monkeypatch, *grid):
-    """Return the overrides of the sweep of seeds, and the inputs of the figure; the first run of ``grid`` is best."""
-    given = {}
-
-    def swept(_, folder, overrides):
-        given[folder.name] = overrides
-        for i, settings in enumerate(grid if folder.name == "runs" else [grid[0] | {"seed": 2}]):
-            fake_record(folder / str(i), settings, fake_rows(0.1 + i))
-        return build_table(load_records(folder), root=folder)
-
-    monkeypatch.setattr(reproduce, "_run_sweep", swept)
-    inputs = reproduce._run_figure(lambda _: None, Figure("t", seeds=[0, 2]), "support_f1", tmp_path, [])
-    return given["seeds"], inputs
-
-
-@pytest.mark.parametrize(("best", "other", "text"), [(None, 4, "null"), ([1, 2], [3], "[1,2]"), (5, None, "5")])
-@pytest.mark.parametrize("key", ["clients_per_round", "algo.solver", "reg.apply_to"])
-def test_further_seeds_have_the_values_of_the_best_point(key, best, other, text, tmp_path, monkeypatch):
-    grid = [fake_config("fedmid", **{key.replace(".", "__"): value}) for value in (best, other)]
-    overrides, _ = make_seed_jobs(tmp_path, monkeypatch, *grid)
-    assert f"{key}={text} " in overrides[-1]
-    assert "hydra.sweeper.zip=null" in overrides  # the jobs have no axes to zip
-
-
-def test_further_seeds_have_no_key_that_the_best_point_lacks(tmp_path, monkeypatch):
-    grid = [fake_config("fedmid"), fake_config("fedmid", reg__name="l2", reg__ridge=2), fake_config(reg__ridge=3)]
-    overrides, _ = make_seed_jobs(tmp_path, monkeypatch, *grid)
-    assert "algo=fedmid reg=l1 ++algo.client_lr=0.1 ++algo.server_lr=1.0 ++reg.strength=0.1 seed=2" in overrides[-1]
-
-
 def test_the_table_has_the_rates_of_each_algorithm(tmp_path, monkeypatch):
     grid = [fake_config("mine", algo__step=1), fake_config("mine", algo__step=2), fake_config("fedmid")]
     for settings in grid[:2]:
         del settings["algo"]["server_lr"]
-    _, inputs = make_seed_jobs(tmp_path, monkeypatch, *grid)
+
+    def swept(sweep, folder, overrides):
+        for i, settings in enumerate(grid if folder.name == "runs" else [grid[0] | {"seed": 2}]):
+            fake_record(folder / str(i), settings, fake_rows(0.1 + i))
+        return load_swept(sweep, folder)
+
+    monkeypatch.setattr(reproduce, "_run_sweep", swept)
+    inputs = reproduce._run_figure(lambda _: None, Figure("t", seeds=[0, 2]), "support_f1", tmp_path, [])
     table = reproduce._tabulate_best(inputs)
     assert [*table][:5] == ["algo", "client_lr", "server_lr", "algo.step", "seeds"]
     assert table.set_index("algo").loc["mine", ["client_lr", "algo.step"]].to_list() == [0.1, 1]
