@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -150,6 +151,13 @@ def test_a_claim_is_checked_under_each_condition(sweep):
         (f"FedMiD is behind, {COHORT}=8", "no"),
         (f"Large cohorts work, {COHORT}=8", "not comparable"),
     ]
+    run = next(run for run in best if grid.frame["algo"].iloc[run] == "fedmid")
+    lost = replace(inputs, seed_runs=[(run, fake_record("lost", status="failed"))])
+    failed = {condition: dict(part.failed) for condition, part in lost.split_by_condition()}
+    cohort = grid.frame[COHORT].iloc[run]
+    assert {condition: counts for condition, counts in failed.items() if counts} == {
+        f", {COHORT}={cohort:g}": {"fedmid": 1}
+    }
 
 
 def sweep_over(key, values, with_baseline=False):

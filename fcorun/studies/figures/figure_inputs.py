@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fcorun.base.errors import UserError
@@ -23,8 +23,7 @@ class FigureInputs:
         metric: the metric by which points of the grid are compared.
         grid, grid_records: the table of all points of the grid, and their records in the same order.
         tuned, tuned_records: the table and the records of the best point of each algorithm, with all seeds.
-        diverged_records: the records of runs with further seeds that diverged.
-        further_seeds: the number of runs with further seeds of each best point, by its rows in the grid.
+        seed_runs: the runs with further seeds, each with the first row of its best point in the grid.
     """
 
     figure: Figure
@@ -33,24 +32,19 @@ class FigureInputs:
     grid_records: Sequence[Record]
     tuned: RunTable
     tuned_records: Sequence[Record]
-    diverged_records: Sequence[Record] = ()
-    further_seeds: Counter = field(default_factory=Counter)
+    seed_runs: Sequence[tuple[int, Record]] = ()
 
     @property
     def diverged(self) -> Counter:
         """The number of runs with further seeds that diverged, by algorithm."""
-        return Counter(record.flat_config["algo.name"] for record in self.diverged_records)
+        ended = [row for row, record in self.seed_runs if record.status.get("status") == "diverged"]
+        return Counter(self.grid.frame["algo"].iloc[ended])
 
     @property
     def failed(self) -> Counter:
-        """The number of runs with further seeds that failed, by algorithm.
-
-        A run whose configuration could not be composed has no algorithm in its record: failures are the rest.
-        """
-        planned: Counter = Counter()
-        for rows, count in self.further_seeds.items():
-            planned[self.grid.frame["algo"].iloc[rows[0]]] += len(rows) + count
-        return planned - Counter(self.tuned.frame["algo"]) - self.diverged
+        """The number of runs with further seeds that failed, by algorithm."""
+        ended = [row for row, record in self.seed_runs if record.status.get("status") not in FINISHED_STATUSES]
+        return Counter(self.grid.frame["algo"].iloc[ended])
 
     @property
     def records(self) -> list[Record]:
@@ -164,27 +158,16 @@ class FigureInputs:
         tuned_problems = self.tuned.read_problems(keys, [[run] for run in range(len(self.tuned))])
         parts = []
         for (values, positions), texts in zip(groups.items(), format_problems([*groups]), strict=True):
-            condition = dict(zip(keys, values, strict=True))
             points = [composed[position] for position in positions]
             tuned = [run for run, problem in enumerate(tuned_problems) if fits_problem(problem, values)]
             position = {run: i for i, run in enumerate(points)}
-            further_seeds: Counter = Counter()
-            for rows, count in self.further_seeds.items():
-                if rows[0] in position:
-                    further_seeds[tuple(position[run] for run in rows)] = count
-            diverged = []
-            for record in self.diverged_records:
-                config = record.flat_config
-                if all(config.get(key, config.get(f"{key}.name")) == value for key, value in condition.items()):
-                    diverged.append(record)
             part = replace(
                 self,
                 grid=self.grid.take(points),
                 grid_records=[self.grid_records[run] for run in points],
                 tuned=self.tuned.take(tuned),
                 tuned_records=[self.tuned_records[run] for run in tuned],
-                diverged_records=diverged,
-                further_seeds=further_seeds,
+                seed_runs=[(position[row], record) for row, record in self.seed_runs if row in position],
             )
             parts.append(("".join(f", {key}={text}" for key, text in zip(keys, texts, strict=True) if text), part))
         return parts

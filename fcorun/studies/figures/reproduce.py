@@ -3,7 +3,6 @@
 import hashlib
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -286,13 +285,13 @@ def _run_figure(
         raise UserError(f"no run came to an end; the records in {folder / 'runs'} say why")
     best_indices = [i for row in best for i in row["rows"]]
     jobs: list[str] = []
-    further_seeds = Counter()
+    rows_of_jobs: list[int] = []
     for row in best:
         records = [grid_records[i] for i in row["rows"]]
         jobs_of_point = _list_seed_jobs(figure, overrides_of[records[0].folder], records)
-        further_seeds[tuple(row["rows"])] = len(jobs_of_point)
         jobs += jobs_of_point
-    seed_records: list[Record] = []
+        rows_of_jobs += [row["rows"][0]] * len(jobs_of_point)
+    points: list[SweepPoint] = []
     if jobs:
         keys = {override_key(text) for job in jobs for text in split_overrides(job)}
         set_by_jobs = tuple(f"{key}." for key in (*keys, *grid.varied_keys))
@@ -300,10 +299,10 @@ def _run_figure(
         listed = ",".join(quote_text(job, "'") for job in jobs)
         empty = [f"hydra.sweeper.{name}=null" for name in ("params", "zip", "conditions")]
         further = [*fixed, *empty, f"hydra.sweeper.also=[{listed}]"]
-        seed_table = _run_sweep(sweep, folder / "seeds", further)
-        seed_records = [Record(folder / "seeds" / name) for name in seed_table.frame["folder"]]
-    diverged = [record for record in seed_records if record.status.get("status") == "diverged"]
-    seed_records = [record for record in seed_records if record.status.get("status") == "done"]
+        _run_sweep(partial(sweep, check=points.extend), folder / "seeds", further)
+    seed_runs = [(rows_of_jobs[job], Record(point.folder)) for point in points for job in point.combinations]
+    done = [record for _, record in seed_runs if record.status.get("status") == "done"]
+    seed_records = list(dict.fromkeys(done))
     settings = load_settings(folder / "runs")  # tail_rounds of today: finished records keep those of their own day
     # together, for the columns of the grid
     all_runs = build_table([*grid_records, *seed_records], settings.tail_rounds, conditions=settings.conditions)
@@ -314,8 +313,7 @@ def _run_figure(
         grid_records,
         tuned=all_runs.take([*best_indices, *range(len(grid_records), len(all_runs))]),
         tuned_records=[*(grid_records[i] for i in best_indices), *seed_records],
-        diverged_records=diverged,
-        further_seeds=further_seeds,
+        seed_runs=seed_runs,
     )
 
 
@@ -401,7 +399,8 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
         row["seeds"] = len(repetitions)
         row["band"] = describe_band([len(repetitions)], tuned.seed_kind) if len(repetitions) > 1 else ""
         # diverged or failed: in no band and no median
-        row["seeds_lost"] = len(positions) + inputs.further_seeds[tuple(positions)] - len(runs)
+        further = [record for point, record in inputs.seed_runs if point == positions[0]]
+        row["seeds_lost"] = sum(record.status.get("status") != "done" for record in further)
         for name in runs:
             if name.startswith("tail_"):
                 low, median, high = seed_band(average_runs(tuned.column(name), repetitions))

@@ -29,11 +29,13 @@ SUFFICES = {"fedmid": {0: 0.1, 1: 0.2, 2: 0.3}, "fedavg": {0: 0.4, 1: 0.5, 2: 0.
 
 
 def load_swept(sweep, folder):
-    """Return the table of the records of a sweep that was not run, of which the figure sees the points of the grid."""
+    """Return the table of the records of a sweep that was not run, whose points the figure sees."""
     records = load_records(folder)
-    if folder.name == "runs":
-        points = [SimpleNamespace(folder=record.folder, overrides="algo=fedavg", experiment=None) for record in records]
-        sweep.keywords["check"](points)
+    points = []
+    for i, record in enumerate(records):
+        point = {"folder": record.folder, "overrides": "algo=fedavg", "experiment": None, "combinations": [i]}
+        points.append(SimpleNamespace(**point))
+    sweep.keywords["check"](points)
     return build_table(records, root=folder)
 
 
