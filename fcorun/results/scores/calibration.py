@@ -9,8 +9,7 @@ stratified by client with Breslow's ties (van Houwelingen, Stat. Med. 2000): bas
 
 import math
 from copy import copy
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -109,11 +108,6 @@ def _prepare_logistic(rows: ScoredRows) -> "LogisticCalibration":
 MAX_REQUESTS = 30  # for the sums of a run's calibration
 N_SUMS = 6  # at a point: the loss, 2 derivatives and 3 second derivatives
 _MAX_STEPS = 60  # where rows lie here
-_ORDERS = np.array([0, 1, 1, 2, 2, 2])  # of the loss and its derivatives
-_ORDERS_IN_B = np.array([0, 0, 1, 0, 1, 2])
-_POLYNOMIAL_STEPS = 2  # after the first one: then the minimum of a Taylor polynomial differs more from that of the loss
-_NEAR = 0.5  # the farthest a and b from the start at which that minimum is tried
-_EXPANDED_ROWS = 200  # from so many rows of a group on, most weightings have their minima near that of all rows
 _TOLERANCE = 1e-16  # of the squared Newton decrement per row: one more step is exact
 _FLOOR = 1e-8  # the least curvature per row: below, all probabilities are 0 or 1 up to rounding
 _SEPARATED = 2 * math.log(2)  # the total loss is larger if the scores do not separate the classes
@@ -121,14 +115,12 @@ _MAX_LOG_ODDS = 709.0  # whose exponential float64 still has
 _ORDERED = math.log(2)  # the total partial loss is larger if the predictors order the events neither way
 
 
-def _compute_terms(y: np.ndarray, eta: np.ndarray, z: np.ndarray | float) -> Float[np.ndarray, "6 ... n"]:
-    """Return the loss of each row of log odds ``eta``, and its derivatives in a and b, the first and the second."""
-    odds = np.exp(-np.abs(eta))  # of the less probable class
-    p = np.where(eta > 0, 1.0, odds) / (1 + odds)
-    residual = p - y
-    curvature = odds / (1 + odds) ** 2
-    loss = np.maximum(eta, 0.0) + np.log1p(odds) - y * eta
-    return np.stack([loss, residual, residual * z, curvature, curvature * z, curvature * z**2])
+def _differentiate(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the loss of each row, and its first and second derivative in ``eta``, the log odds of the wrong class."""
+    odds = np.exp(np.minimum(eta, _MAX_LOG_ODDS))
+    right = 1 / (1 + odds)
+    residual = odds * right
+    return -np.log(right), residual, residual * right
 
 
 class LogisticSearch:
@@ -187,13 +179,6 @@ class LogisticSearch:
         self.result = np.where(is_last & is_bounded, self.trial, self.result)
         self.is_open = self.is_open & is_known & ~is_last
 
-    def try_point(self, trial: Float[np.ndarray, "2 ..."], farthest: float) -> None:
-        """Let the open searches go on at another trial, unless the trial is too far from the last point."""
-        step = self._point - trial
-        is_near = self.is_open & (np.abs(step) <= farthest).all(axis=0)
-        self._step = np.where(is_near, step, self._step)
-        self.trial = np.where(is_near, trial, self.trial)
-
     def take_open(self) -> "LogisticSearch":
         """Return the searches that go on, of shape (1, N), at their points."""
         taken = copy(self)
@@ -205,184 +190,90 @@ class LogisticSearch:
 class LogisticCalibration:
     """The logistic model logit P(y = 1) = a + b score of weighted rows.
 
-    The slope is b. The intercept is a with b held at 1.
+    The slope is b. The intercept is a with b held at 1. The searches of all weightings begin where that of the rows
+    themselves ends.
     """
 
     def __init__(self, y: Int[np.ndarray, " n"], score: Float[np.ndarray, " n"], groups: RowGroups):
-        self._is_positive = (y == 1).astype(float)
-        self._groups = groups
+        sign = np.where(y == 1, -1.0, 1.0)
         centered = groups.center(score)
         deviation = np.sqrt(np.add.reduceat(centered**2, groups.starts) / groups.sizes)
         self._scale = np.where(deviation > 0, deviation, 1.0)
-        sign = 1 - 2 * self._is_positive
-        z = centered / groups.spread(self._scale)
-        self._slope_model = _LogisticModel(_LogisticRows(groups, sign, sign * z), has_slope=True)
-        self._intercept_model = _LogisticModel(_LogisticRows(groups, sign, sign * score), has_slope=False)
-        common_fits = self._fit_both(np.ones((1, len(y))))
-        for model, fit in zip((self._slope_model, self._intercept_model), common_fits, strict=True):
-            model.begin_at(np.where(np.isnan(fit[:, 0]), model.start, fit[:, 0]))
+        models = []
+        for z, has_slope in ((centered / groups.spread(self._scale), True), (score, False)):
+            model = _LogisticModel(groups, sign, z, has_slope, start=np.array([[0.0], [1.0 - has_slope]]))
+            fit = model.fit(np.ones((1, len(y))))[:, 0]
+            models.append(replace(model, start=np.where(np.isnan(fit), model.start, fit)))
+        self._slope_model, self._intercept_model = models
 
     def fit(self, weights: Float[np.ndarray, "B n"]) -> tuple[Float[np.ndarray, "B G"], Float[np.ndarray, "B G"]]:
         """Return slopes and intercepts, each (B, G), for B weightings and G groups.
 
         They are nan for groups of one class, and slopes also if the scores separate the classes.
         """
-        slope_fit, intercept_fit = self._fit_both(weights)
-        return slope_fit[1] / self._scale, intercept_fit[0]
-
-    def _fit_both(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return a and b of the model of the slope, and of the model of the intercept, (2, B, G) each."""
-        n_rows = self._groups.total(weights)
-        n_positive = self._groups.total(weights, self._is_positive)
-        slope_fit = self._slope_model.fit(weights, n_rows, n_positive)
-        return slope_fit, self._intercept_model.fit(weights, n_rows, n_positive)
-
-
-class _LogisticModel:
-    """The model of the slope or of the intercept, whose searches of all weightings begin at one point of each group.
-
-    The minima of weightings of many rows are near that of the rows. There a Taylor polynomial of the loss, whose
-    coefficients are weighted sums of the terms of rows, has minima so near that one step on the rows is exact.
-
-    Attributes:
-        rows: the rows.
-        has_slope: whether b is fitted; else b is 1.
-        start: a and b at which searches begin, (2, G).
-    """
-
-    def __init__(self, rows: "_LogisticRows", has_slope: bool):
-        self.rows = rows
-        self.has_slope = has_slope
-        n_groups = len(rows.groups)
-        self._degree = 2  # of the polynomial, whose minimum then is a step of Newton's method
-        if len(rows.sign) >= _EXPANDED_ROWS * n_groups:
-            self._degree = 5
-        self.begin_at(np.stack([np.zeros(n_groups), np.full(n_groups, 1.0 - has_slope)]))
-
-    def begin_at(self, start: Float[np.ndarray, "2 G"]) -> None:
-        """Let the searches of all weightings begin at a and b."""
-        self.start = start
-        self._terms = self.rows.compute_terms(start, self._degree, self._degree if self.has_slope else 0)
-
-    def fit(
-        self, weights: Float[np.ndarray, "B n"], n_rows: Float[np.ndarray, "B G"], n_positive: Float[np.ndarray, "B G"]
-    ) -> Float[np.ndarray, "2 B G"]:
-        """Return a and b of each weighting and group, nan where there are none."""
-        search = LogisticSearch(n_rows, n_positive, self.has_slope, self.start[:, None])
-        sums = np.zeros((self._degree + 3, self._degree + 3, *n_rows.shape))
-        for (order, power), term in self._terms.items():
-            sums[order, power] = self.rows.groups.total(weights, term)
-        search.advance(sums[_ORDERS, _ORDERS_IN_B])
-        if self._degree > 2:
-            guess = copy(search)
-            for _ in range(_POLYNOMIAL_STEPS):
-                guess.advance(_sum_polynomial(sums, guess.trial - self.start[:, None]))
-            search.try_point(guess.trial, _NEAR)
-        _minimize(search, self.rows, weights, _MAX_STEPS - 1)
-        return search.result
-
-
-def _sum_polynomial(sums: Float[np.ndarray, "k k B G"], move: Float[np.ndarray, "2 B G"]) -> Float[np.ndarray, "6 B G"]:
-    """Return the Taylor polynomial of the loss, and its derivatives as in ``LogisticSearch.advance``, after a move.
-
-    ``sums`` are the derivatives by their order and the number of times that they are in b, 0 above the degree.
-    """
-    degree = len(sums) - 3
-    total = np.zeros((N_SUMS, *move.shape[1:]))
-    for power_b in range(degree + 1):
-        for power_a in range(degree + 1 - power_b):
-            factor = move[0] ** power_a * move[1] ** power_b / (math.factorial(power_a) * math.factorial(power_b))
-            total += factor * sums[_ORDERS + power_a + power_b, _ORDERS_IN_B + power_b]
-    return total
+        return self._slope_model.fit(weights)[1] / self._scale, self._intercept_model.fit(weights)[0]
 
 
 @dataclass(frozen=True, eq=False)
-class _LogisticRows:
-    """Rows of the model logit P(y = 1) = a + b z, as seen from the class that a row is not of.
+class _LogisticModel:
+    """The model logit P(y = 1) = a + b z of rows in groups.
 
     Attributes:
         groups: the groups of the rows.
-        sign: 1 for rows of class 0, -1 for those of class 1, (n,).
-        z: the number of the model times the sign, (n,).
+        sign: 1 for rows of class 0, -1 for those of class 1, (n,): times log odds, those of the wrong class.
+        z: the number that b multiplies, (n,).
+        has_slope: whether b is fitted; else it stays as it is in ``start``.
+        start: a and b at which searches begin, (2, G) or (2, 1).
     """
 
     groups: RowGroups
     sign: np.ndarray
     z: np.ndarray
+    has_slope: bool
+    start: np.ndarray
 
-    def compute_terms(
-        self, at: Float[np.ndarray, "2 G"], degree: int, most_in_b: int
-    ) -> dict[tuple[int, int], Float[np.ndarray, " n"]]:
-        """Return the loss of each row and its derivatives at a and b, by order and the number of times in b."""
-        loss, p, curvature = self._compute_losses(at)
-        by_order = [loss, p, curvature, curvature * (1 - 2 * p), curvature * (1 - 6 * curvature)]
-        by_order.append(by_order[3] * (1 - 12 * curvature))
-        terms = {}
-        for order in range(degree + 1):
-            for power in range(min(order, most_in_b) + 1):
-                terms[order, power] = by_order[order] * self.sign ** (order - power) * self.z**power
-        return terms
+    def fit(self, weights: Float[np.ndarray, "B n"]) -> Float[np.ndarray, "2 B G"]:
+        """Return a and b of each weighting and group, nan where there are none."""
+        n_positive = self.groups.total(weights, (self.sign < 0).astype(float))
+        search = LogisticSearch(self.groups.total(weights), n_positive, self.has_slope, self.start[:, None])
+        self._minimize(search, weights, _MAX_STEPS)
+        return search.result
 
-    def sum_terms(
+    def _minimize(self, search: LogisticSearch, weights: Float[np.ndarray, "B n"], n_steps: int) -> None:
+        """Run the searches to their ends, or for ``n_steps`` steps. Where most have ended, the others go on alone."""
+        for step in range(n_steps):
+            n_open = np.count_nonzero(search.is_open)
+            if not n_open:
+                return
+            if 2 * n_open < search.is_open.size:
+                others = search.take_open()
+                open_rows, index = self._repeat_rows(search.is_open)
+                open_rows._minimize(others, weights.take(index)[None], n_steps - step)
+                search.result[:, search.is_open] = others.result[:, 0]
+                return
+            search.advance(self._sum_terms(weights, search.trial))
+
+    def _sum_terms(
         self, weights: Float[np.ndarray, "B n"], at: Float[np.ndarray, "2 B G"]
     ) -> Float[np.ndarray, "6 B G"]:
         """Return the weighted sums over groups of the loss and its derivatives at a and b of each weighting."""
-        loss, residual, curvature = self._compute_losses(at)
+        a, b = self.groups.spread(at)
+        loss, residual, curvature = _differentiate(self.sign * (a + b * self.z))
         residual *= weights
         curvature *= weights
         total = self.groups.total
-        gradient = [total(residual, self.sign), total(residual, self.z)]
-        hessian = [total(curvature), total(curvature, self.cross), total(curvature, self.squares)]
+        gradient = [total(residual, self.sign), total(residual, self.sign * self.z)]
+        hessian = [total(curvature), total(curvature, self.z), total(curvature, self.z**2)]
         return np.stack([total(weights, loss), *gradient, *hessian])
 
-    @cached_property
-    def cross(self) -> Float[np.ndarray, " n"]:
-        """The derivative of the log odds in a times the one in b."""
-        return self.sign * self.z
-
-    @cached_property
-    def squares(self) -> Float[np.ndarray, " n"]:
-        """The square of the derivative of the log odds in b."""
-        return self.z**2
-
-    def _compute_losses(self, at: Float[np.ndarray, "2 ... G"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the loss of each row, and its first and second derivative in the log odds of the wrong class."""
-        a, b = self.groups.spread(at)
-        residual = b * self.z
-        residual += a * self.sign
-        np.minimum(residual, _MAX_LOG_ODDS, out=residual)
-        np.exp(residual, out=residual)
-        right = residual + 1
-        np.reciprocal(right, out=right)
-        residual *= right
-        loss = np.log(right)
-        np.negative(loss, out=loss)
-        right *= residual
-        return loss, residual, right
-
-    def repeat_rows(self, is_open: Bool[np.ndarray, "B G"]) -> tuple["_LogisticRows", Int[np.ndarray, " N"]]:
+    def _repeat_rows(self, is_open: Bool[np.ndarray, "B G"]) -> tuple["_LogisticModel", Int[np.ndarray, " N"]]:
         """Return the rows of each open pair of a weighting and a group as a group, and their indices in weights."""
         sample, group = np.nonzero(is_open)
         sizes = self.groups.sizes[group]
         pair = np.repeat(np.arange(len(group)), sizes)
         row = np.arange(len(pair)) + np.repeat(self.groups.starts[group] - (np.cumsum(sizes) - sizes), sizes)
-        rows = _LogisticRows(RowGroups(pair), self.sign[row], self.z[row])
-        return rows, row + len(self.sign) * sample[pair]
-
-
-def _minimize(search: LogisticSearch, rows: _LogisticRows, weights: Float[np.ndarray, "B n"], n_steps: int) -> None:
-    """Run the searches to their ends, or for ``n_steps`` steps. Where most have ended, the others go on alone."""
-    for step in range(n_steps):
-        n_open = np.count_nonzero(search.is_open)
-        if not n_open:
-            return
-        if 2 * n_open < search.is_open.size:
-            others = search.take_open()
-            open_rows, index = rows.repeat_rows(search.is_open)
-            _minimize(others, open_rows, weights.take(index)[None], n_steps - step)
-            search.result[:, search.is_open] = others.result[:, 0]
-            return
-        search.advance(rows.sum_terms(weights, search.trial))
+        rows = replace(self, groups=RowGroups(pair), sign=self.sign[row], z=self.z[row])
+        return rows, row + len(self.z) * sample[pair]
 
 
 class HazardCalibration:
@@ -464,7 +355,10 @@ def sum_logistic(
     their effective number, (sum |t|)^2 / sum t^2 of their terms t (Kish, Survey Sampling 1965).
     """
     a, b = at
-    terms = _compute_terms(y, offset + a + b * z, z)
+    sign = np.where(y == 1, -1.0, 1.0)
+    loss, residual, curvature = _differentiate(sign * (offset + a + b * z))
+    residual = sign * residual
+    terms = np.stack([loss, residual, residual * z, curvature, curvature * z, curvature * z**2])
     sizes = np.abs(terms)
     sizes = sizes / np.maximum(sizes.max(axis=1, keepdims=True, initial=0), np.finfo(float).tiny)
     if min_cell and not (terms[3].any() and (sizes.sum(axis=1) ** 2 >= min_cell * (sizes**2).sum(axis=1)).all()):
