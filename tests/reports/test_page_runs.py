@@ -12,7 +12,7 @@ from fcorun.reports.build_table import build_table
 from fcorun.reports.page.elements import Cell, csv_table, read_table, table_cell
 from fcorun.reports.page.runs import configuration_table, describe_runs, result_table, runs_table
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
-from fcorun.reports.pictures.rates import collect_panels
+from fcorun.reports.pictures.rates import PICTURE, collect_numbers
 
 
 def described(*records):
@@ -89,8 +89,8 @@ def test_a_map_says_that_its_best_point_is_not_drawn():
             settings = fake_config(algo__client_lr=client, algo__server_lr=server)
             records.append(fake_record(f"s/{len(records)}", settings, fake_rows(support_f1=level / server)))
     runs = build_table(records)
-    (numbers,) = collect_panels(ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
-    assert "algo.server_lr. feddualavg is best at algo.client_lr=auto, which is not drawn." in numbers.caption
+    drawing = PICTURE.render(ProblemView(runs, records, "support_f1", curve_styles_of(runs)), ("svg",))["svg"]
+    assert b"feddualavg is best at algo.client_lr=auto, which is not drawn" in drawing
 
 
 def test_the_configuration_has_all_digits():
@@ -129,8 +129,8 @@ def test_texts_and_truth_values_of_a_key_are_points_of_their_own():
         settings = fake_config(algo__client_lr=rate, algo__exact=rate == 0.1)
         records.append(fake_record(f"s/{len(records)}", settings, fake_rows(support_f1=level)))
     runs = build_table(records)
-    (numbers,) = collect_panels(ProblemView(runs, records, "support_f1", curve_styles_of(runs)))
-    best = "Rings mark the best points; feddualavg is best at algo.client_lr=auto, which is not drawn."
-    assert best in numbers.caption
+    view = ProblemView(runs, records, "support_f1", curve_styles_of(runs))
+    assert b"feddualavg is best at algo.client_lr=auto, which is not drawn" in PICTURE.render(view, ("svg",))["svg"]
+    numbers = collect_numbers(view)
     (points,) = numbers.panels[0].algorithms
     assert {x: row["metric"] for (x,), row in points.done.items() if x is not None} == {0.1: 0.4, 0.2: 0.5, 1: 0.3}

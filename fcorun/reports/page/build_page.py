@@ -166,7 +166,7 @@ def _add_runs(
         best += [run for run in shown if run not in best]  # a baseline may belong to several problems
         if len(part) > 1:
             for picture in pictures:
-                drawings[picture].append(draw_later(picture.render_parts, view))
+                drawings[picture].append(draw_later(picture.render, view, ("svg",)))
     if is_single_run:
         reason = records[0].status.get("reason") or ""
         blocks = [runs.result_table(records[0], table), elements.bullet_list([*notes, reason])]
@@ -177,7 +177,8 @@ def _add_runs(
         controls = elements.render_template("curves.html", left_out=page.curves["left_out"])
         page.add_section("curves", "Curves", controls, collapsed=is_single_run and has_studies)
     for picture in pictures:
-        figures = [elements.embed_drawing(svg, caption) for wait in drawings[picture] for svg, caption in wait()]
+        contents = [svg for wait in drawings[picture] for svg in wait().values()]
+        figures = [elements.embed_drawing(svg, picture.caption) for svg in contents]
         page.add_section(picture.name, picture.title, elements.picture_grid(figures))
     if is_single_run:
         shown = [(records[0].folder.name, records[0])]

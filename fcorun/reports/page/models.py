@@ -112,10 +112,12 @@ def _begin_drawing(record: Record, chosen: Callable[[Picture], bool]) -> Callabl
     except UserError:
         return lambda caption="": []
     view = ModelView(coefficients, record.picture_title, float(record.flat_config.get("cutoff") or 0))
-    waits = [draw_later(picture.render_parts, view) for picture in filter(chosen, find_pictures(ModelView))]
+    pictures = list(filter(chosen, find_pictures(ModelView)))
+    waits = [draw_later(picture.render, view, ("svg",)) for picture in pictures]
 
     def finish(caption: str = "") -> list[str]:
-        return [embed_drawing(svg, caption or own_caption) for wait in waits for svg, own_caption in wait()]
+        drawn = zip(pictures, waits, strict=True)
+        return [embed_drawing(svg, caption or picture.caption) for picture, wait in drawn for svg in wait().values()]
 
     return finish
 

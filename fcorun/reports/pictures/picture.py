@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fcorun.reports.pictures.drawing_processes import draw_later
-from fcorun.reports.pictures.layout import render_figure, render_formats, style_context
+from fcorun.reports.pictures.layout import render_formats, style_context
 
 Subject = TypeVar("Subject")
 Content = TypeVar("Content")
@@ -30,9 +30,7 @@ class Picture(Generic[Subject, Content]):
         draw: returns the figure of these data, in the current style.
         place: pictures of one subject are written and shown in the order of their places.
         title: the heading of its section on the page of a sweep; empty: the page shows something else instead.
-        caption: the sentence below the file of the picture on a page.
-        collect_parts: returns the data of each of several pictures that a page of a sweep shows side by side; None: a
-            page shows the picture of the file. The data of a picture with a title have their own ``caption``.
+        caption: the sentences below the picture on a page.
     """
 
     name: str
@@ -42,7 +40,6 @@ class Picture(Generic[Subject, Content]):
     place: int = 0
     title: str = ""
     caption: str = ""
-    collect_parts: Callable[[Subject], Sequence[Content]] | None = None
 
     def __reduce__(self):
         """Return how another process finds this picture, whose functions may be anonymous."""
@@ -58,18 +55,6 @@ class Picture(Generic[Subject, Content]):
         """Return the figure of a subject in the current style; None if there is nothing to draw."""
         content = self.collect(subject)
         return None if content is None else self.draw(content)
-
-    def render_parts(self, subject: Subject) -> list[tuple[bytes, str]]:
-        """Return what a page shows of a subject: the content of each SVG, and its caption."""
-        contents: Sequence[Content | None] = [self.collect(subject)]
-        if self.collect_parts is not None:
-            contents = self.collect_parts(subject)
-        shown = []
-        with style_context("paper"):
-            for content in contents:
-                if content is not None:
-                    shown.append((render_figure(self.draw(content), "svg"), getattr(content, "caption", self.caption)))
-        return shown
 
 
 @cache

@@ -83,25 +83,6 @@ class MetricOverNumbers:
         """The keys of the numbers of all panels."""
         return list(dict.fromkeys(key for panel in self.panels for key in panel.keys))
 
-    @property
-    def caption(self) -> str:
-        """The sentences below the picture on a page, which shows one panel in a picture."""
-        view = self.view
-        (panel,) = self.panels
-        problem = f", {view.problem}" if view.problem else ""
-        undrawn = _describe_undrawn_best(view, panel)
-        if not panel.is_map:
-            legend = "; ".join(filter(None, ("Rings mark the best points", undrawn)))
-            return f"{view.metric} against {panel.keys[0]}{problem}. {legend}."
-        (points,) = panel.algorithms
-        legend = undrawn or "The ring marks the best point"
-        if points.tied:
-            legend += ", small rings points tied with it"
-        if points.diverged:
-            legend += ", crosses runs that diverged"
-        title = f"{view.table.algo_title(points.algo)}{problem}"
-        return f"{title}: {view.metric} over {panel.keys[0]} and {panel.keys[1]}. {legend}."
-
 
 def collect_numbers(view: ProblemView) -> MetricOverNumbers | None:
     """Return the metric over all numbers that vary; None if no number varies for an algorithm with runs that are done.
@@ -132,12 +113,6 @@ def collect_numbers(view: ProblemView) -> MetricOverNumbers | None:
     panels = [*maps, *(Panel([key], algorithms) for key, algorithms in lines.items())]
     limits = colour_range(np.array(_values_of(maps)), view.higher_is_better)
     return MetricOverNumbers(view, points, panels, limits) if panels else None
-
-
-def collect_panels(view: ProblemView) -> list[MetricOverNumbers]:
-    """Return the metric over all numbers that vary, a picture for each panel."""
-    content = collect_numbers(view)
-    return [] if content is None else [replace(content, panels=[panel]) for panel in content.panels]
 
 
 def _distinct_numbers(column: Any) -> list[float]:
@@ -185,16 +160,17 @@ def colour_range(values: np.ndarray, higher_is_better: bool) -> tuple[float, flo
     return (low, high) if high - low > margin else (low - margin, high + margin)
 
 
-def _describe_undrawn_best(view: ProblemView, panel: Panel) -> str:
-    """Return which algorithms are best at a value that has no place on an axis, such as auto; "" without any."""
-    algos = [points.algo for points in panel.algorithms]
+def _describe_undrawn_best(content: MetricOverNumbers) -> list[str]:
+    """Return which algorithms are best at a value that has no place on an axis, such as auto."""
+    view = content.view
+    drawn_keys = {points.algo: panel.keys for panel in content.panels for points in panel.algorithms}
     texts = []
     for row in view.best_rows():
-        if row["algo"] in algos:
-            title = view.table.algo_title(row["algo"])
-            undrawn = [f"{key}={format_number(row[key]) or 'null'}" for key in panel.keys if not is_number(row[key])]
-            texts += [f"{title} is best at {text}, which is not drawn" for text in undrawn]
-    return "; ".join(texts)
+        for key in drawn_keys.get(row["algo"], ()):
+            if not is_number(row[key]):
+                value = format_number(row[key]) or "null"
+                texts.append(f"{view.algo_title(row['algo'])} is best at {key}={value}, which is not drawn")
+    return texts
 
 
 def draw(content: MetricOverNumbers) -> Any:
@@ -390,7 +366,16 @@ def _add_number_legend(figure: Any, content: MetricOverNumbers, entries: dict[st
     others = [key for key in others if (points.groupby("algo")[key].nunique(dropna=False) > 1).any()]
     if others:
         entries[f"each at its best {' and '.join(others)}"] = blank
+    entries |= dict.fromkeys(map(layout.wrap_note, _describe_undrawn_best(content)), blank)
     layout.add_legend(figure, entries, handlelength=2.6 if has_lines else 1)
 
 
-PICTURE = Picture("rates", ProblemView, collect_numbers, draw, title="What was varied", collect_parts=collect_panels)
+PICTURE = Picture(
+    "rates",
+    ProblemView,
+    collect_numbers,
+    draw,
+    title="What was varied",
+    caption="The metric over the numbers that vary. Rings mark the best points, small rings points tied with them, "
+    "crosses runs that diverged.",
+)

@@ -26,15 +26,6 @@ class StructureAndQuality:
     quality: str
     points: DataFrame
 
-    @property
-    def caption(self) -> str:
-        """The sentences below the picture."""
-        problem = f", {self.view.problem}" if self.view.problem else ""
-        return (
-            f"{self.quality} against {self.structure}{problem}, a mark for each point that is done. "
-            f"Rings mark the best by {self.view.metric}."
-        )
-
 
 def collect_points(view: ProblemView) -> StructureAndQuality | None:
     """Return the points that are done and have structure and quality; None if either was not measured.
@@ -90,4 +81,12 @@ def draw(content: StructureAndQuality) -> Any:
     return figure
 
 
-PICTURE = Picture("structure", ProblemView, collect_points, draw, place=2, title="Structure against quality")
+PICTURE = Picture(
+    "structure",
+    ProblemView,
+    collect_points,
+    draw,
+    place=2,
+    title="Structure against quality",
+    caption="A mark for each point that is done; rings mark the best.",
+)
