@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import OUT_OF_FOLD, PREDICTIONS_FILE
@@ -29,12 +28,14 @@ class UnitCounts(NamedTuple):
         events: the number of units with an event, or with a row of the positive class; None for numbers and for
             several classes.
         others: the number of units with a row without an event; None likewise.
+        smallest_class: the number of units with a row of the class that the fewest units have; None without classes.
     """
 
     noun: str
     n: int
     events: int | None = None
     others: int | None = None
+    smallest_class: int | None = None
 
     @property
     def events_noun(self) -> str:
@@ -98,27 +99,21 @@ class HeldOutRows:
         """The task of the targets."""
         return find_task(self.task)
 
-    def count_events(self, groups: RowGroups) -> Int[np.ndarray, " G"] | None:
-        """Return the number of events, or of rows of the positive class, of each group of the rows.
-
-        Returns None for numbers and for several classes.
-        """
-        events = self.target_task.find_events(self.target)
-        if events is None:
-            return None
-        return np.add.reduceat(events, groups.starts, dtype=int)
-
     def count_units(self, by_group: bool) -> UnitCounts:
-        """Return the numbers of groups of ``data.group``, or else of rows, and of those with events."""
+        """Return the numbers of groups of ``data.group``, or else of rows, and of those with events or of a class."""
         noun = "groups" if by_group and self.group is not None else "rows"
         names = self.group if by_group and self.group is not None else np.arange(len(self))
+
+        def count(mask: np.ndarray) -> int:
+            return len(np.unique(names[mask]))
+
+        total = len(np.unique(names))
+        smallest_class = min((count(self.target == k) for k in range(len(self.classes))), default=None)
         events = self.target_task.find_events(self.target)
         if events is None:
-            return UnitCounts(noun, len(np.unique(names)))
+            return UnitCounts(noun, total, smallest_class=smallest_class)
         is_event = np.asarray(events) > 0
-        n_events = len(np.unique(names[is_event]))
-        n_others = len(np.unique(names[~is_event]))
-        return UnitCounts(noun, len(np.unique(names)), n_events, n_others)
+        return UnitCounts(noun, total, count(is_event), count(~is_event), smallest_class)
 
     def to_scored_rows(self, groups: RowGroups) -> ScoredRows:
         """Return the rows, which are sorted by group, as scores take them."""

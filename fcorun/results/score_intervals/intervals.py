@@ -1,6 +1,7 @@
 """Intervals of the scores of a record's held-out rows, and of the differences of two records, with their warnings."""
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -8,7 +9,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError, abbreviate, word
@@ -112,12 +113,15 @@ def bootstrap(
     defined = {}
     reasons = {}
     for name in compared:
-        samples = np.full((0, len(groups)), np.nan)
+        samples = np.full((1, len(groups)), np.nan)
         if chunks:
             samples = np.concatenate([chunk[name] for chunk in chunks])
-        samples = np.sort(np.where(np.isfinite(samples), samples, np.nan), axis=0)  # undefined ones last
+        samples = np.where(np.isfinite(samples), samples, np.nan)
         n_defined = np.isfinite(samples).sum(axis=0)
-        least, low_end, high_end, most = quantiles_of_columns(samples, (0.0, options.tail, 1 - options.tail, 1.0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # columns without values have no quantiles
+            ends = np.nanquantile(samples, (0.0, options.tail, 1 - options.tail, 1.0), axis=0)
+        least, low_end, high_end, most = ends
         is_constant = most - least <= 1e-12 * np.maximum(np.abs(least), np.abs(most))
         defined[name] = n_defined
         reasons[name] = np.select(
@@ -130,25 +134,6 @@ def bootstrap(
         high[name] = np.where(has_interval, high_end, np.nan)
     estimates = [{name: values[0] for name, values in scores.items()} for scores in whole]
     return Bootstrap(estimates=estimates, low=low, high=high, defined=defined, reasons=reasons, n_units=units.counts)
-
-
-def quantiles_of_columns(samples: Float[np.ndarray, "B G"], shares: Sequence[float]) -> list[Float[np.ndarray, " G"]]:
-    """Return quantiles of each column, as ``np.quantile`` has them, nan for a column without values.
-
-    A column has its values in ascending order, and nan below them.
-    """
-    if not len(samples):
-        return [np.full(samples.shape[1], np.nan)] * len(shares)
-    last = np.maximum(np.isfinite(samples).sum(axis=0) - 1, 0)
-    columns = np.arange(samples.shape[1])
-    quantiles = []
-    for share in shares:
-        position = share * last
-        below = np.floor(position).astype(int)
-        value = samples[below, columns]
-        next_value = samples[np.minimum(below + 1, last), columns]
-        quantiles.append(value + (position - below) * (next_value - value))
-    return quantiles
 
 
 class Units:
@@ -305,8 +290,8 @@ class Tabulation:
         if self.resample == "rows" and models[0].group is not None:
             self.warn(word("rows of a group are taken as independent: `resample=groups` does not assume that"))
         everything = RowGroups(np.zeros(len(models[0]), int))
+        self._warn_small_classes(models[0], _ALL)
         for rows in models:
-            self._warn_small_classes(rows, everything, [_ALL])
             if rows.has_unknown_level is not None and rows.has_unknown_level.any():
                 self.warn(f"{rows.has_unknown_level.sum()} of {len(rows):,} rows have a level that no training row "
                           "has: the column warnings of predictions.csv says how it is coded")  # fmt: skip
@@ -335,19 +320,19 @@ class Tabulation:
         shelf = all_scores()
         result = bootstrap(models, groups, self.resample, self.options, rng)
         model_names = tuple(rows.model for rows in models)
-        n_events = models[0].count_events(groups)
         columns = {}
         for name, low in result.low.items():
             values = np.stack([estimates[name] for estimates in result.estimates], axis=1)
             arrays = (values, low, result.high[name], result.defined[name], result.reasons[name])
             columns[name] = list(zip(*(array.tolist() for array in arrays), strict=True))
-        if clients != [_ALL]:
-            self._warn_small_classes(models[0], groups, clients)
         for c, (client, start, size) in enumerate(zip(clients, groups.starts, groups.sizes.tolist(), strict=True)):
             n_units = int(result.n_units[c])
             if client == _ALL and self.resample != "rows" and n_units >= MIN_UNITS:
                 self._warn_few(n_units, self.resample, client)
-            units = models[0].take(slice(start, start + size)).count_units(by_group=self.resample == "groups")
+            client_rows = [rows.take(slice(start, start + size)) for rows in models]
+            units = client_rows[0].count_units(by_group=self.resample == "groups")
+            if client != _ALL and size >= MIN_UNITS:
+                self._warn_small_classes(client_rows[0], client)
             missing: dict[str, list[str]] = {}
             for name, column in columns.items():
                 values, low, high, defined, reason = column[c]
@@ -356,7 +341,7 @@ class Tabulation:
                     models=model_names,
                     client=client,
                     n=size,
-                    events=None if n_events is None else int(n_events[c]),
+                    events=client_rows[0].count_units(by_group=False).events,
                     score=name,
                     method=BOOTSTRAP,
                     values=tuple(values),
@@ -367,7 +352,6 @@ class Tabulation:
                 )
                 yield row
                 if shelf[name].has_delong_intervals and n_units >= MIN_UNITS:
-                    client_rows = [rows.take(slice(start, start + size)) for rows in models]
                     yield _delong(row, client_rows, self.resample, self.options)
                 missing.setdefault(reason, []).append(name)
             for reason, names in missing.items():
@@ -420,25 +404,23 @@ class Tabulation:
         if sentence:
             self._sentences[sentence] = None
 
-    def _warn_small_classes(self, rows: HeldOutRows, groups: RowGroups, clients: Sequence[str]) -> None:
-        """Warn of few rows of a class, or of few events, of all rows, or of each client that has intervals.
+    def _warn_small_classes(self, rows: HeldOutRows, client: str) -> None:
+        """Warn of few rows of a class, or of few events, of all rows, or of a client.
 
         Where samples draw groups, the groups with such rows are counted, and not the rows.
         """
-        sizes = least = groups.sizes
+        units = rows.count_units(by_group=self.resample == "groups")
+        count = len(rows)
         kind = "rows"
-        unit = unit_names(rows, "groups" if self.resample == "groups" else "rows")
-        if rows.target_task.has_events:
-            least = _count_units(rows.target > 0, unit, groups, 2)[:, 1]
+        if rows.target_task.has_events and units.events is not None:
+            count = units.events
             kind = "events"
-        elif rows.classes:
-            least = _count_units(rows.target, unit, groups, len(rows.classes)).min(axis=1)
+        elif units.smallest_class is not None:
+            count = units.smallest_class
             kind = "rows of the smallest class"
         if kind != "rows" and self.resample == "groups":
             kind = f"groups with {kind}"
-        for client, count, size in zip(clients, least.tolist(), sizes.tolist(), strict=True):
-            if client == _ALL or size >= MIN_UNITS:
-                self._warn_few(count, kind, client)
+        self._warn_few(count, kind, client)
 
     def _warn_few(self, count: int, kind: str, client: str) -> None:
         """Warn if a count is small, of all rows, or of a client."""
@@ -446,16 +428,6 @@ class Tabulation:
             self.warn(f"{count} {kind} are few: below {FEW}, intervals may cover less than their level")
         elif count < FEW:
             self._clients.setdefault("few", {})[client] = None
-
-
-def _count_units(
-    values: Int[np.ndarray, " n"], unit: Shaped[np.ndarray, " n"], groups: RowGroups, n_values: int
-) -> Int[np.ndarray, "G k"]:
-    """Return the number of units with a row of each value, from 0 to ``n_values`` - 1, in each group of rows."""
-    cell = groups.row_group * n_values + values
-    number = np.unique(unit, return_inverse=True)[1]
-    cells = np.unique(np.stack([cell, number]), axis=1)[0]
-    return np.bincount(cells, minlength=len(groups) * n_values).reshape(-1, n_values)
 
 
 def _delong(row: IntervalRow, models: Sequence[HeldOutRows], resample: str, options: ScoreOptions) -> IntervalRow:

@@ -80,8 +80,8 @@ def test_a_verdict_counts_groups_and_not_their_rows():
     shared = replace(rows_of(probability, target, client), group=group)
     own = replace(rows_of(1 - probability, target, client, "personal"), group=group)
     result = replace(compare({"shared": shared, "ditto": own}), clients=["a", "b"])
-    assert result.find("shared", "a").of_score.units == ("groups", 24, 24, 24)
-    assert result.find("shared", "b").of_score.units == ("groups", 8, 6, 8)
+    assert result.find("shared", "a").of_score.units == ("groups", 24, 24, 24, 24)
+    assert result.find("shared", "b").of_score.units == ("groups", 8, 6, 8, 6)
     assert (result.find("shared", "b").of_score.n, result.find("shared", "b").of_score.events) == (240, 6)
     assert "too small to rely on a verdict: b (8 groups, 6 with events)" in result.describe_verdict()
     header, *_ = [line for line in result.describe() if line.startswith("client")]
