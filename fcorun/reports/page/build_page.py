@@ -159,7 +159,7 @@ def _add_runs(
         best_table, notes = build_best_table(part, view.metric)
         blocks += [
             elements.subheading(name),
-            elements.from_rich_table(best_table, part.varied_keys),
+            elements.from_rich_table(best_table),
             elements.bullet_list(notes),
         ]
         shown = [positions[i] for row in view.best_rows() for i in row["rows"]]

@@ -9,7 +9,7 @@ import math
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -26,9 +26,9 @@ from fcorun.base.records.tables import TableFile
 from fcorun.base.system.files import read_regular_file
 from fcorun.reports.run_table import format_number
 
-_MAX_PAPER_COLUMNS = 9  # of a table of the terminal on a sheet of paper
 _MANY_CLAIMS = 12  # more are printed in two columns
 _MAX_PICTURE_BYTES = 600_000
+_COLUMN_WIDTH = 300  # points; wider drawings are as wide as the page
 
 # class of style, mark and words of each result of a claim; other results are open: not measured, or not tried
 _CLAIM_RESULTS = {
@@ -182,21 +182,12 @@ def numbered_table(headers: Sequence[Header], rows: Iterable[Sequence[Any]], nam
     return _element("table", headers, [list(map(table_cell, row)) for row in rows], name, caption, numbers_rows=True)
 
 
-def from_rich_table(table: RichTable, keys: Collection[str] = ()) -> Markup:
-    """Return a table of the terminal as HTML. If it is too wide for paper, its columns ``keys`` are joined there."""
+def from_rich_table(table: RichTable) -> Markup:
+    """Return a table of the terminal as HTML."""
     headers = [" ".join(str(column.header).replace(".\n", ".").split()) for column in table.columns]
     columns = [[render(str(text)).plain for text in column.cells] for column in table.columns]
     numbers = [i for i, column in enumerate(table.columns) if column.justify == "right"]
-    screen = html_table(headers, zip(*columns, strict=True), numbers=numbers)
-    if len(headers) <= _MAX_PAPER_COLUMNS:
-        return screen
-    joined = [i for i, header in enumerate(headers) if header in keys]
-    first, *others = (i for i in range(len(headers)) if i not in joined)
-    rows = []
-    for row in zip(*columns, strict=True):
-        point = ", ".join(f"{headers[i].removeprefix('algo.')}={row[i]}" for i in joined if row[i])
-        rows.append([row[first], point, *(row[i] for i in others)])
-    return screen_or_paper(screen, html_table([headers[first], "point", *(headers[i] for i in others)], rows))
+    return html_table(headers, zip(*columns, strict=True), numbers=numbers)
 
 
 def claims_list(rows: Sequence[dict[str, Any]]) -> str:
@@ -253,7 +244,9 @@ def embed_drawing(svg: bytes, caption: str) -> Markup:
     text = svg.decode().partition("<svg")[2]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r' id="(?:[a-z]+|line2d|matplotlib\.axis|[A-Z]\w*Collection)_\d+"', "", text)
-    return _element("drawing", Markup(f"<svg{text}"), caption)
+    width = re.search(r' width="([\d.]+)pt"', text)
+    is_wide = width is not None and float(width[1]) > _COLUMN_WIDTH
+    return _element("drawing", Markup(f"<svg{text}"), caption, is_wide)
 
 
 def read_table(table: TableFile, folder: Path) -> list[dict[str, str]]:

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 from fake_records import fake_config, fake_grid, fake_record, fake_rows
-from rich.table import Table
 
 from fcorun.base.records.formats import csv_text
 from fcorun.base.records.sweep_settings import SweepSettings, save_settings
 from fcorun.interface.cli.commands import main
-from fcorun.reports.page.elements import from_rich_table
 
 
 @pytest.mark.slow
@@ -65,7 +63,7 @@ def data_of(text):
 def test_maps_are_drawings_with_texts(report):
     fake_grid("s", seeds=(0,))
     text = report("s")
-    captions = re.findall(r'<figure class="drawn"><div role="img" aria-label="(.*?)">\s*<svg', text)
+    captions = re.findall(r'<figure class="drawn(?: wide)?"><div role="img" aria-label="(.*?)">\s*<svg', text)
     assert [caption.partition(".")[0] for caption in captions] == [
         "The metric over the numbers that vary",
         "A mark for each point that is done; rings mark the best",
@@ -130,17 +128,6 @@ def test_running_studies_beside_runs_are_named(report):
     for kind in ("selection", "stability", "permutation"):
         assert f"{kind} algo=fedavg: running, and has no results yet." in text
         assert f"{kind.capitalize()} {kind}</h2>" not in text
-
-
-def test_on_paper_the_many_keys_of_a_point_are_one_column():
-    """A table with a column for each key would be wider than the sheet."""
-    keys = [f"algo.key{i}" for i in range(9)]
-    shown = Table("algo", *keys, "support_f1")
-    shown.add_row("fedmid", "0.1", *[""] * 7, "<b>", "0.5")
-    screen, paper = from_rich_table(shown, keys).split('<div class="paper"')
-    assert screen.count("<th") == 11 + 1  # and the head of the table
-    assert re.findall("<td>(.*?)</td>", paper) == ["fedmid", "key0=0.1, key8=&lt;b&gt;", "0.5"]
-    assert "paper" not in from_rich_table(Table("algo", "support_f1"), keys)
 
 
 @pytest.mark.slow
