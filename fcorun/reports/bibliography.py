@@ -41,27 +41,23 @@ def find_cited_plugins(records: Sequence[Record]) -> list[CitedPlugin]:
     The source of a user's class is read from summary.json, since the class itself is not imported. For runs that have
     not ended, only the sources of classes that need no trust are known.
     """
-    names_of_class: dict[tuple[str, str], set[str]] = {}
-    recorded_sources: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for record in records:
-        config = _read_config(record)
-        sources = record.summary_or_empty.get("sources")
-        if not config:
-            continue
-        for section in IDENTITY_SECTIONS:
-            settings = config.get(section) or SECTIONS[section].default
+    plugins: list[CitedPlugin] = []
+    for section in IDENTITY_SECTIONS:
+        names_of_class: dict[str, set[str]] = {}
+        recorded_sources: dict[str, Mapping[str, Any]] = {}
+        for record in records:
+            config = _read_config(record)
+            settings = config and (config.get(section) or SECTIONS[section].default)
             if not isinstance(settings, Mapping) or "class" not in settings:
                 continue
             path = str(settings["class"])
-            names_of_class.setdefault((section, path), set()).add(str(settings.get("name", path)))
+            names_of_class.setdefault(path, set()).add(str(settings.get("name", path)))
+            sources = record.summary_or_empty.get("sources")
             if isinstance(sources, Mapping) and isinstance(sources.get(section), Mapping):
-                recorded_sources.setdefault((section, path), sources[section])
-    plugins = []
-    for section, path in names_of_class:
-        names = sorted(names_of_class[section, path])
-        plugin = _read_plugin(section, path, names, recorded_sources.get((section, path)))
-        plugins.append((IDENTITY_SECTIONS.index(section), names, plugin))
-    return [plugin for _, _, plugin in sorted(plugins, key=lambda item: item[:2])]
+                recorded_sources.setdefault(path, sources[section])
+        for path, names in sorted(names_of_class.items(), key=lambda item: sorted(item[1])):
+            plugins.append(_read_plugin(section, path, sorted(names), recorded_sources.get(path)))
+    return plugins
 
 
 def _find_cited_intervals(records: Sequence[Record]) -> list[CitedPlugin]:
