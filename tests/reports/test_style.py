@@ -21,7 +21,7 @@ from fcorun.reports.pictures.layout import (
     STYLES,
     current_style,
     make_figure,
-    render_figure,
+    render_formats,
     set_y_label,
     set_y_scale,
     style_context,
@@ -78,7 +78,7 @@ def test_widths_and_sizes_of_texts(kind, name):
     texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
     assert min(text.get_fontsize() for text in texts) >= FONT_SIZE * print_style.scale
     with style_context(name):
-        Path("a.pdf").write_bytes(render_figure(figure, "pdf"))
+        Path("a.pdf").write_bytes(render_formats(figure, ["pdf"])["pdf"])
     assert 0.8 < check_pdf("a.pdf") / figure.get_figwidth() < 1.02  # no label sticks out
 
 

@@ -8,7 +8,7 @@ from matplotlib.text import Text
 
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import best_curves
-from fcorun.reports.pictures.layout import render_figure, style_context
+from fcorun.reports.pictures.layout import render_formats, style_context
 from fcorun.reports.pictures.picture import Picture
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of
 
@@ -32,7 +32,7 @@ def draw_checked(draw, *arguments, style: str = "paper") -> Any:
         if figure is not None:
             figure.draw_without_rendering()
             assert not misplaced_texts(figure)
-            assert render_figure(figure).startswith(b"\x89PNG")
+            assert render_formats(figure, ["png"])["png"].startswith(b"\x89PNG")
     return figure
 
 

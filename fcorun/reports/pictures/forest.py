@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, render_figure, shorten_name, style_context
+from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, render_formats, shorten_name, style_context
 from fcorun.reports.pictures.picture import Picture
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
 from fcorun.results.models.inference_table import InferenceTable, format_p, order_by_p_value
@@ -26,8 +26,8 @@ def make_files(table: InferenceTable, sentences: Sequence[str], style: str = "pa
     files: dict[str, str | bytes] = {INTERVALS_FILE: table.to_csv()}
     files[INTERVALS_TEXT] = "".join(f"{sentence}\n" for sentence in sentences)
     with style_context(style):
-        figure = draw_forest(table)
-        return files | {f"inference.{ending}": render_figure(figure, ending) for ending in ("png", "pdf")}
+        contents = render_formats(draw_forest(table), ("png", "pdf"))
+    return files | {f"inference.{format}": content for format, content in contents.items()}
 
 
 def draw_forest(table: InferenceTable) -> Any:

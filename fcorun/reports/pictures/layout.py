@@ -291,17 +291,11 @@ def add_legend_above(ax: Any, columns: int, **options: Any) -> None:
         text.set_parse_math(False)
 
 
-def render_figure(figure: Any, format: str = "png") -> bytes:
-    """Return a figure as the content of a file, cropped to what is drawn.
-
-    The first file lays the figure out, and further ones have the same places. SVG has its texts as texts, and is the
-    same each time.
-    """
-    return render_formats(figure, [format])[format]
-
-
 def render_formats(figure: Any, formats: Sequence[str]) -> dict[str, bytes]:
-    """Return the contents of the files of a figure by format, as ``render_figure``; what is drawn is measured once."""
+    """Return the contents of the files of a figure by format, cropped to what is drawn, which is measured once.
+
+    SVG has its texts as texts, and is the same each time.
+    """
     renderer = figure.canvas.get_renderer()
     layout = figure.get_layout_engine()
     if layout is not None:
