@@ -115,7 +115,7 @@ def add_technical_sections(
     coefficients = models.coefficient_blocks([(record.folder.name, record)], with_intervals=False)
     is_collapsed = not model.has_coefficients_by_class
     page.add_section("coefficients", "Coefficients as trained", *coefficients, collapsed=is_collapsed)
-    page.add_section("all-scores", "All scores", performance.all_scores(model), collapsed=True)
+    page.add_section("all-scores", "All scores", elements.csv_table(model.held_out_scores, "scores"), collapsed=True)
     rounds = [elements.paragraph(runs.describe_runs([record], table))]
     if model.selection:
         rounds.append(elements.paragraph(studies.describe_selection(model.selection, record.folder.name)))

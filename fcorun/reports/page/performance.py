@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fcorun.base.errors import FEW_EVENTS, describe_few_events
-from fcorun.reports.page.elements import collapsible, csv_table, html_table, paragraph, parse_float
+from fcorun.reports.page.elements import collapsible, html_table, paragraph, parse_float
 from fcorun.reports.page.models import curve_pictures
 from fcorun.reports.page.table_model import HELD_OUT_SETS, FittedTableModel
 from fcorun.reports.pictures.forest import format_interval
@@ -203,8 +203,3 @@ def client_scores(model: FittedTableModel, names: Sequence[str] = ()) -> str:
     caption = f"By {model.client_word}, {HELD_OUT_SETS[first[0]]}. {warning}"
     table = html_table(headers, lines, caption=caption, numbers=range(1, len(headers)))
     return collapsible(f"Scores of {len(rows)} clients", table) if len(rows) > _MAX_CLIENTS else table
-
-
-def all_scores(model: FittedTableModel) -> str:
-    """Return all scores as numbers, by set, model and client."""
-    return csv_table(model.held_out_scores, "scores")

@@ -14,7 +14,6 @@ from fcorun.reports.page.models import curve_pictures
 
 CLAIMS_CSV = "claims.csv"  # in the folder of a figure
 STUDY_FILES = (CLAIMS_CSV, SELECTION_FILE, STABILITY_FILE, PERMUTATION_FILE)
-FIGURE_JSON = FIGURE.name
 _MAX_LINES = 40  # coefficients or features in a chart
 _CLAIM_COLUMNS = ("holds", "algo", "says", "measured", "wanted", "test", "note")
 _THRESHOLDS = "The thresholds of claims are fcorun's own choice, unless the text above says that the paper prints them."

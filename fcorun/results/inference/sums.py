@@ -340,14 +340,13 @@ def score_rows_or_clusters(
 def row_shares(objective: LinearModel, theta: np.ndarray, rows: ModelRows) -> np.ndarray:
     """Return how much each row counts in the gradient, and in the Hessian, (2, n). Call under enable_x64."""
     prediction = rows.x @ theta + rows.offset
-    return np.asarray(_row_shares(objective, prediction, rows.y, rows.weight, rows.client))
+    return np.asarray(_call(objective, "row_shares", (prediction, rows.y, rows.weight, rows.client)))
 
 
-@partial(jax.jit, static_argnames="objective")
-def _row_shares(
-    objective: LinearModel, prediction: jax.Array, y: jax.Array, weight: jax.Array, client: jax.Array | None
-) -> jax.Array:
-    return objective.row_shares(prediction, y, weight, client)
+@partial(jax.jit, static_argnums=(0, 1))
+def _call(objective: LinearModel, method: str, arguments: tuple) -> jax.Array:
+    """Return what a method of an objective returns, compiled."""
+    return getattr(objective, method)(*arguments)
 
 
 def model_based_scores(sums: DerivativeSums, n_rows: int) -> SquaredScores:
@@ -422,16 +421,9 @@ def derivatives_in_prediction(
     prediction = jnp.asarray(rows.x @ theta + rows.offset)
     y = jnp.asarray(rows.y)
     if objective.client_intercepts:
-        prediction = _add_client_intercepts(objective, prediction, y, rows.weight, rows.client)
+        prediction = _call(objective, "add_client_intercepts", (prediction, y, rows.weight, rows.client))
     loss, slope, curvature = _differentiate(objective.with_known_intercepts, prediction, y)
     return np.asarray(loss), np.asarray(slope), np.asarray(curvature)
-
-
-@partial(jax.jit, static_argnames="objective")
-def _add_client_intercepts(
-    objective: LinearModel, prediction: jax.Array, y: jax.Array, weight: jax.Array, client: jax.Array | None
-) -> jax.Array:
-    return objective.add_client_intercepts(prediction, y, weight, client)
 
 
 @partial(jax.jit, static_argnames="objective")

@@ -89,11 +89,6 @@ def find_finite_intercepts(experiment: PreparedExperiment, data: FederatedData, 
     return np.asarray(fit_intercepts(experiment, data, solution).finite)
 
 
-def explain_infinite_intercepts(experiment: PreparedExperiment, data: FederatedData, solution: Arrays) -> str:
-    """Return a clause on the clients without a finite intercept; empty if each has one."""
-    return name_infinite_intercepts(data, find_finite_intercepts(experiment, data, solution))
-
-
 def name_infinite_intercepts(data: FederatedData, finite: np.ndarray) -> str:
     """Return a clause that names the clients whose intercept is not ``finite``, (M,); empty if each is."""
     if finite.all():
@@ -143,7 +138,7 @@ def warn_intercepts(experiment: PreparedExperiment, data: FederatedData, solutio
     sentences = []
     if data.train.stays_at_sites:
         sentences.append("each client's intercept is at its site alone, in the record that the site keeps")
-    if clause := explain_infinite_intercepts(experiment, data, solution):
+    if clause := name_infinite_intercepts(data, find_finite_intercepts(experiment, data, solution)):
         sentences.append(
             f"{clause}: their rows tell nothing about the coefficients, and "
             "predictions for them take the mean of the other clients' intercepts"

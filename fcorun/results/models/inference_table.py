@@ -35,7 +35,7 @@ from fcorun.results.models.client_intercepts import (
 )
 from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.models.inference import MIN_COUNT, Inference, least_clusters
-from fcorun.results.models.inference_problem import InferenceProblem, feature_scaling
+from fcorun.results.models.inference_problem import feature_scaling
 from fcorun.results.models.intercept_test import warn_of_client_differences
 from fcorun.results.models.multiple_imputation import explain_no_imputation
 
@@ -161,8 +161,7 @@ def build_table(inference: Inference) -> InferenceTable:
             trained_p_values[terms] = p_values[terms]  # whatever the units
             is_tested[terms[1:]] = False
             is_tested[terms[0]] &= np.isfinite(p_values[terms[0]])
-            tested = _name_tested_terms(curve, names, [problem.feature_names[k] for k in parameters.numbers[terms]])
-            joint_tests[parameters.numbers[terms]] = _describe_joint_test(inference, tested, p_values[terms])
+            joint_tests[parameters.numbers[terms]] = _describe_joint_test(inference, curve, names, terms, p_values)
     p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
     trained_intercept_is_centred = feature_scaling(problem.data) is not None
     has_standardized = (is_feature | trained_intercept_is_centred) & (deviation > 0)
@@ -206,19 +205,18 @@ def build_table(inference: Inference) -> InferenceTable:
     )
 
 
-def _name_tested_terms(curve: str, names: list[str], tested: list[str]) -> str:
-    """Return a phrase on the terms of a curve with these names that a joint test is of."""
-    if len(tested) == len(names):
-        return f"all {len(names)} terms of {curve}"
-    return f"terms of {curve}: {', '.join(tested)}"
+def _describe_joint_test(
+    inference: Inference, curve: str, names: list[str], terms: np.ndarray, p_values: np.ndarray
+) -> str:
+    """Return what stands after the method of a curve's terms: of what their p values are, or why they are nan.
 
-
-def _describe_joint_test(inference: Inference, tested: str, p_values: np.ndarray) -> str:
-    """Return what stands after the method of a curve's terms: of what their p values (k,) are, or why they are nan.
-
-    ``tested`` says of which terms they are.
+    ``names`` are those of all terms, and ``terms`` the positions of the tested ones among the parameters.
     """
-    if np.isfinite(p_values).all():
+    tested = f"all {len(names)} terms of {curve}"
+    if len(terms) < len(names):
+        numbers = inference.parameters.numbers[terms]
+        tested = f"terms of {curve}: {', '.join(inference.problem.feature_names[k] for k in numbers)}"
+    if np.isfinite(p_values[terms]).all():
         return f"; p value of {tested}"
     clusters = "rows" if inference.n_clusters is None else f"{inference.n_clusters} clusters"
     return f"; no p value: {clusters} do not determine the covariance of {tested}"
@@ -398,7 +396,8 @@ def find_warnings(inference: Inference) -> list[str]:
         )
     weights = problem.theta[: problem.n_features]
     sentences.append(warn_of_client_differences(problem.experiment, problem.data, {"weights": weights}))
-    sentences.append(_warn_of_infinite_intercepts(problem))
+    if clause := name_infinite_intercepts(problem.data, problem.has_intercept_of_client):
+        sentences.append(f"{clause}: these rows tell nothing about the coefficients, and are not counted here")
     sentences.append(warn_of_small_clients(problem.experiment.objective, problem.data))
     sentences += [
         _warn_of_constants(inference),
@@ -425,12 +424,6 @@ def find_warnings(inference: Inference) -> list[str]:
             )
     sentences += [inference.imputed_groups, _warn_of_filled_gaps(inference)]
     return list(filter(None, sentences))
-
-
-def _warn_of_infinite_intercepts(problem: InferenceProblem) -> str:
-    """Return a warning that names the clients without a finite intercept, whose rows are left out."""
-    clause = name_infinite_intercepts(problem.data, problem.has_intercept_of_client)
-    return clause and f"{clause}: these rows tell nothing about the coefficients, and are not counted here"
 
 
 def _warn_of_constants(inference: Inference) -> str:

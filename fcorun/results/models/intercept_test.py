@@ -69,20 +69,14 @@ def warn_of_client_differences(
         name = f"F {test.statistic:.4g}"
         degrees += f" and {test.residual_degrees:.0f}"
     p_value = "p below 0.001" if test.p_value < 0.001 else f"p {test.p_value:.3f}"
-    return word(f"the clients' intercepts differ ({name} with {degrees} degrees of freedom, {p_value}), and one "
-                f"intercept moves such differences into the coefficients: `{_options_of_own_intercepts(experiment)}` "
-                "gives each client its own")  # fmt: skip
-
-
-def _options_of_own_intercepts(experiment: PreparedExperiment) -> str:
-    """Return the options that give each client of this run an intercept: such fits take all rows, and one model."""
-    algo = experiment.algo
-    options = ["objective.client_intercepts=true"]
+    options = "objective.client_intercepts=true"  # such fits take all rows, and one model
     if experiment.settings.batch_size is not None:
-        options.append("batch_size=null")
-    if algo.traits.local_fits or algo.has_personal_models:
-        options.append("algo=newton")
-    return " ".join(options)
+        options += " batch_size=null"
+    if experiment.algo.traits.local_fits or experiment.algo.has_personal_models:
+        options += " algo=newton"
+    return word(f"the clients' intercepts differ ({name} with {degrees} degrees of freedom, {p_value}), and one "
+                f"intercept moves such differences into the coefficients: `{options}` "
+                "gives each client its own")  # fmt: skip
 
 
 def compare_intercepts(

@@ -309,23 +309,17 @@ def find_meta_warnings(table: MetaAnalysisTable) -> list[str]:
     elif 1 < n_clients <= _FEW_CLIENTS:
         sentences.append(f"{n_clients} clients hardly tell whether they differ, since Q has little power, and "
                          "intervals of fixed effects hold only if they do not")  # fmt: skip
-    sentences += _warn_small_clients(clients)
+    n_estimates = (~np.isnan(clients.standard_errors)).sum(axis=1)
+    is_small = (n_estimates > 0) & (clients.client_rows - n_estimates < _FEW_DEGREES)
+    if is_small.any():
+        named = abbreviate([clients.clients[m] for m in np.flatnonzero(is_small)])
+        sentences.append(f"{named}: a client with fewer than {_FEW_DEGREES} rows more than estimates knows its "
+                         "variances poorly, and the weights and the normal intervals take them as known: intervals "
+                         "are too narrow, and p values too small")  # fmt: skip
     if clients.ridge:
         sentences.append(word(f"`algo.ridge={clients.ridge:g}` shrinks the clients' estimates, and no interval here "
                               "corrects that"))  # fmt: skip
     return sentences
-
-
-def _warn_small_clients(clients: ClientEstimates) -> list[str]:
-    """Return a sentence that names clients with few rows beyond their estimates: normal intervals are too narrow."""
-    n_estimates = (~np.isnan(clients.standard_errors)).sum(axis=1)
-    is_small = (n_estimates > 0) & (clients.client_rows - n_estimates < _FEW_DEGREES)
-    if not is_small.any():
-        return []
-    named = [clients.clients[m] for m in np.flatnonzero(is_small)]
-    return [f"{abbreviate(named)}: a client with fewer than {_FEW_DEGREES} rows more than estimates knows its "
-            "variances poorly, and the weights and the normal intervals take them as known: intervals are too narrow, "
-            "and p values too small"]  # fmt: skip
 
 
 @dataclass(frozen=True)
