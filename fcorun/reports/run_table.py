@@ -479,14 +479,13 @@ def average_evaluations(runs: Sequence[list[dict[str, float]]]) -> list[dict[str
     return averaged
 
 
-def seed_band(values: Any, axis: int = 0) -> tuple[Any, Any, Any]:
-    """Return the low end, the median and the high end over seeds along ``axis``.
+def seed_band(values: Any) -> tuple[Any, Any, Any]:
+    """Return the low end, the median and the high end over seeds, the first axis.
 
     The ends are the least and the largest value of fewer than ten seeds, else the 10 % and 90 % quantiles.
     """
-    many = np.shape(values)[axis] >= MIN_SEEDS_FOR_QUANTILES
-    levels = (0.1, 0.5, 0.9) if many else (0.0, 0.5, 1.0)
-    low, median, high = np.quantile(values, levels, axis=axis)
+    levels = (0.1, 0.5, 0.9) if len(values) >= MIN_SEEDS_FOR_QUANTILES else (0.0, 0.5, 1.0)
+    low, median, high = np.quantile(values, levels, axis=0)
     return low, median, high
 
 

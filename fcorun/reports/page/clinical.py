@@ -20,11 +20,7 @@ _RULES = {
 }
 _PENALTIES = {"l1": "lasso, l1", "elastic_net": "elastic net", "group_lasso": "group lasso"}
 _METRICS = {"val_loss": "loss on the rows left out", "val_auc": "AUC on the rows left out"}
-_SOURCES = (
-    "TRIPOD: Collins et al., BMJ 2015;350:g7594. TRIPOD+AI: Collins et al., BMJ 2024;385:e078378. The list says where "
-    "an item is found; whether it is complete is for its authors to judge."
-)
-_ELSEWHERE = "not on this page"
+_SOURCES = "TRIPOD: Collins et al., BMJ 2015;350:g7594. TRIPOD+AI: Collins et al., BMJ 2024;385:e078378."
 _WITH_INTERVALS, _BY_CLIENT = "23a", "23b"  # items of TRIPOD+AI
 # item of TRIPOD, of TRIPOD+AI, what it asks for, and the section with the item ("" for none)
 _ITEMS = (
@@ -145,14 +141,15 @@ def tripod_table(sections: dict[str, str], *, has_intervals: bool, has_clients: 
         sections: the headings of the page's sections by their ids.
         has_intervals, has_clients: whether the section on performance has intervals, and scores by client.
     """
-    rows = []
-    for old, new, item, section in _ITEMS:
-        place = _ELSEWHERE
+    items = []
+    for *cells, section in _ITEMS:
+        new = cells[1]
+        place = ""
         if section in sections and (new != _BY_CLIENT or has_clients):
             suffix = ", without intervals" if new == _WITH_INTERVALS and not has_intervals else ""
             place = elements.link_to_section(section, sections[section], suffix)
-        rows.append([old, new, item, place])
-    return elements.html_table(["TRIPOD", "TRIPOD+AI", "item", "place"], rows, caption=_SOURCES)
+        items.append((cells, place))
+    return elements.items_table(["TRIPOD", "TRIPOD+AI", "item"], items, _SOURCES)
 
 
 def build_short_page(folders: Sequence[Path], records: Sequence[Record]) -> str:

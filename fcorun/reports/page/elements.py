@@ -153,33 +153,37 @@ def html_table(
     name: str = "",
     caption: str = "",
     numbers: Sequence[int] = (),
+    keys: Sequence[str] = (),
 ) -> Markup:
     """Return a table, "" without rows.
 
-    A table with a name is sorted by its headers. Text columns ``numbers`` are aligned as numbers.
+    A table with a name is sorted by its headers. Text columns ``numbers`` are aligned as numbers. With ``keys``, by
+    which the address of the page names the columns, rows have the numbers of runs, which the script looks up.
     """
     rows = [*rows]
     if not rows:
         return Markup("")
     columns = []
-    for i, header in enumerate(headers):
+    for i, (header, key) in enumerate(zip(headers, keys or headers, strict=True)):
         present = [row[i] for row in rows if row[i] is not None and row[i] != ""]
         is_number = i in numbers or (bool(present) and all(isinstance(value, (int, float)) for value in present))
-        columns.append(Header(header, is_number, header if name else None))
+        columns.append(Header(header, is_number, key if name else None))
     cells = []
     for row in rows:
         cells.append([table_cell(value, column.is_number) for value, column in zip(row, columns, strict=True)])
-    return _element("table", columns, cells, name, caption)
+    return _element("table", columns, cells, name, caption, numbers_rows=bool(keys))
 
 
-def facts_table(rows: Iterable[tuple[str, Any]], caption: str = "") -> Markup:
+def facts_table(rows: Iterable[tuple[str, Any]]) -> Markup:
     """Return a table of names and values, without headers."""
-    return _element("table", [], [[table_cell(name), table_cell(value)] for name, value in rows], "", caption)
+    return _element("table", [], [[table_cell(name), table_cell(value)] for name, value in rows], "", "")
 
 
-def numbered_table(headers: Sequence[Header], rows: Iterable[Sequence[Any]], name: str, caption: str) -> Markup:
-    """Return a table whose rows have the numbers of runs, which the script of the page looks up."""
-    return _element("table", headers, [list(map(table_cell, row)) for row in rows], name, caption, numbers_rows=True)
+def items_table(headers: Sequence[str], items: Iterable[tuple[Sequence[str], Markup | str]], source: str) -> Markup:
+    """Return the items of a reporting list, each with the link to its place on the page, or "" for none."""
+    rows = [[*cells, place or "not on this page"] for cells, place in items]
+    caption = f"{source} The list says where an item is found; whether it is complete is for its authors to judge."
+    return html_table([*headers, "place"], rows, caption=caption)
 
 
 def from_rich_table(table: RichTable) -> Markup:

@@ -74,7 +74,7 @@ def finding_sentence(model: FittedTableModel) -> str:
     return f"{text}; those with the largest coefficients{units} are {largest}." if largest else f"{text}."
 
 
-def finding_blocks(model: FittedTableModel, max_rows: int = _MAX_ROWS) -> list[str]:
+def finding_blocks(model: FittedTableModel) -> list[str]:
     """Return the warnings and a sentence on the features, and unless there are several classes, the table of features.
 
     The table has a forest plot if there are intervals.
@@ -86,9 +86,9 @@ def finding_blocks(model: FittedTableModel, max_rows: int = _MAX_ROWS) -> list[s
     if not model.intervals:
         reading = elements.bullet_list(reading_sentences(model))
         no_intervals = elements.paragraph(missing_intervals_sentence(model))
-        return [*blocks, finding_table(model, max_rows), *pictures, no_intervals, reading]
+        return [*blocks, finding_table(model, _MAX_ROWS), *pictures, no_intervals, reading]
     coefficients = elements.collapsible("The coefficients of the model, with its intercept", finding_table(model))
-    return [*blocks, *_interval_blocks(model, max_rows), coefficients, *pictures]
+    return [*blocks, *_interval_blocks(model), coefficients, *pictures]
 
 
 def reading_sentences(model: FittedTableModel) -> list[str]:
@@ -141,14 +141,14 @@ def reading_sentences(model: FittedTableModel) -> list[str]:
     return sentences
 
 
-def _interval_blocks(model: FittedTableModel, max_rows: int) -> list[str]:
+def _interval_blocks(model: FittedTableModel) -> list[str]:
     """Return the table of intervals by feature, the forest plot, and sentences about them."""
     curves = model.encoding.curve_of_feature
     rows = _rows_of_columns([row for row in model.intervals if not is_intercept(row["feature"])], curves)
     shown = rows
-    if len(rows) > max_rows:
+    if len(rows) > _MAX_ROWS:
         smallest = sorted(rows, key=lambda row: (math.isnan(parse_float(row["p_value"])), parse_float(row["p_value"])))
-        shown_features = {row["feature"] for row in smallest[:max_rows]}
+        shown_features = {row["feature"] for row in smallest[:_MAX_ROWS]}
         shown = [row for row in rows if row["feature"] in shown_features]
     sentences = [hide_row_numbers(line) for line in read_lines(model.record.folder / INTERVALS_TEXT)]
     level = next((line.partition(" intervals")[0].rpartition(", ")[2] for line in sentences), "")

@@ -5,11 +5,7 @@ from collections.abc import Sequence
 from fcorun.base.records.record import Record
 from fcorun.reports.page import elements
 
-_SOURCE = (
-    "COBIDAS: Nichols et al., Nature Neuroscience 2017;20:299-303. The list says where an item is found; whether it is "
-    "complete is for its authors to judge."
-)
-_ELSEWHERE = "not on this page"
+_SOURCE = "COBIDAS: Nichols et al., Nature Neuroscience 2017;20:299-303."
 _PERMUTATION, _MAP = "permutation", "coefficients"  # beginnings of the names of sections
 # what an item asks for, and the beginning of the names of the sections with it ("" for none)
 _ITEMS = (
@@ -39,13 +35,13 @@ def are_of_images(records: Sequence[Record]) -> bool:
 def arrange_sections(page: elements.Page) -> None:
     """Put the tests against chance first, then the map of a single model, and add the list of items last."""
     page.sections.sort(key=_rank)  # stable
-    rows = []
+    items = []
     for item, beginning in _ITEMS:
         found = [section for section in page.sections if beginning and section.name.startswith(beginning)]
         links = [elements.link_to_section(section.name, section.heading, "") for section in found]
-        rows.append([item, links[0] if links else _ELSEWHERE])
-    items = elements.html_table(["item", "place"], rows, caption=_SOURCE)
-    page.add_section("cobidas", "Where the items of COBIDAS are", items, collapsed=True)
+        items.append(([item], links[0] if links else ""))
+    table = elements.items_table(["item"], items, _SOURCE)
+    page.add_section("cobidas", "Where the items of COBIDAS are", table, collapsed=True)
 
 
 def _rank(section: elements.PageSection) -> int:

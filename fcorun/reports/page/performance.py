@@ -171,19 +171,14 @@ def score_names(brief: bool = False, without: Sequence[str] = ()) -> list[str]:
 
 def _label(model: FittedTableModel, name: str) -> str:
     """Return the label of a score; those that need a threshold between the classes name the threshold."""
-    label, score = _long_label(name), find_score(name)
-    shared = (model.summary.get("threshold") or {}).get("shared")
-    needs_threshold = score is not None and score.needs_threshold and model.task.has_two_classes
-    if needs_threshold and isinstance(shared, float):
-        label += f" (threshold {shared:.3g})"
-    return label
-
-
-def _long_label(name: str) -> str:
     score = find_score(name)
     if score is None:
         return _COUNTS.get(name, name.replace("_", " "))
-    return score.long_label or score.label
+    label = score.long_label or score.label
+    shared = (model.summary.get("threshold") or {}).get("shared")
+    if score.needs_threshold and model.task.has_two_classes and isinstance(shared, float):
+        label += f" (threshold {shared:.3g})"
+    return label
 
 
 def client_scores(model: FittedTableModel, names: Sequence[str] = ()) -> str:
@@ -195,7 +190,7 @@ def client_scores(model: FittedTableModel, names: Sequence[str] = ()) -> str:
     rows = [row for row in by_client if (row["set"], row["model"]) == first]
     names = _choose_names(names or score_names(), rows) or _names(rows)[:_FEW_SCORES]
     names = [name for name in names if any(format_score(row, name) for row in rows)]
-    headers = [model.client_word, *(_long_label(name).partition(" (")[0] for name in names)]
+    headers = [model.client_word, *(_label(model, name).partition(" (")[0] for name in names)]
     lines = [[row["client"], *(format_score(row, name) for name in names)] for row in rows]
     events = {str(row["client"]): int(row["events"]) for row in rows if row.get("events")}
     few = describe_few_events(events)

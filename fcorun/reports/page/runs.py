@@ -9,7 +9,7 @@ from fcorun.base.cohorts import read_participation
 from fcorun.base.metrics import structure_metrics
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.build_table import load_configs
-from fcorun.reports.page.elements import Header, facts_table, html_table, numbered_table, screen_or_paper
+from fcorun.reports.page.elements import facts_table, html_table, screen_or_paper
 from fcorun.reports.problem_values import OPEN
 from fcorun.reports.run_table import RunTable, format_number, is_number
 from fcorun.reports.sweep_report import STATUSES, best_marks_caption, describe_end, metric_header
@@ -46,7 +46,7 @@ def describe_runs(records: Sequence[Record], runs: RunTable) -> str:
             parts.append(f"{section} {_join(names)}")
     if with_rounds:
         parts.append(f"{_join(list(dict.fromkeys(config['rounds'] for config in with_rounds)))} rounds")
-        cohorts = list(dict.fromkeys(_name_cohort(config.get("clients_per_round")) for config in with_rounds))
+        cohorts = list(dict.fromkeys(_name_size(config.get("clients_per_round")) for config in with_rounds))
         parts.append("all clients in each" if cohorts == ["all"] else f"{_join(cohorts)} clients a round")
     text = ", ".join(parts) + "."
     varied = []
@@ -54,7 +54,7 @@ def describe_runs(records: Sequence[Record], runs: RunTable) -> str:
         problems = runs.read_problems([key], [[run] for run in range(len(runs))])
         values = [value for (value,) in problems if value is not OPEN]
         if key in ("clients_per_round", "batch_size"):
-            values = [_name_all(size) for size in values]
+            values = ["all" if size is None else size for size in values]
         distinct = list(dict.fromkeys(value for value in values if value is not None))
         text_of_values = f"{len(distinct)} values"
         if len(distinct) <= _MAX_VALUES:
@@ -77,15 +77,12 @@ def title_runs(records: Sequence[Record], runs: RunTable) -> str:
     return f"{algorithms or 'Runs'} on {names_of('data.name', 'data sets') or 'unknown data'}"
 
 
-def _name_cohort(value: Any) -> Any:
+def _name_size(cohort: Any) -> Any:
     """Return the number of clients of a round, "all", or "about 10 % of the", which "clients a round" follows."""
-    participation = read_participation(value)
-    return _name_all(value) if participation is None else f"about {100 * participation:.3g} % of the"
-
-
-def _name_all(size: Any) -> Any:
-    """Return the size of a cohort or of a minibatch, "all" for null."""
-    return "all" if size is None else size
+    participation = read_participation(cohort)
+    if participation is not None:
+        return f"about {100 * participation:.3g} % of the"
+    return "all" if cohort is None else cohort
 
 
 def _join(values: Sequence[Any]) -> str:
@@ -165,8 +162,7 @@ def runs_table(runs: RunTable, metric: str) -> str:
     metric_headers = [" ".join(metric_header(runs, name).split()) for name in metrics]
     headers = ["best", *settings, *metric_headers, *costs, "folder", "reason"]
     caption = best_marks_caption(runs, metric, metrics, has_ties="=" in marks.values()) + "."
-    columns = [Header(header, key=key) for key, header in zip(keys, headers, strict=True)]
-    return numbered_table(columns, lines, "runs", caption)
+    return html_table(headers, lines, "runs", caption, keys=keys)
 
 
 def configuration_table(records: Sequence[Record], comments: Mapping[str, str]) -> str:

@@ -59,11 +59,7 @@ def draw_forest(table: InferenceTable) -> Any:
         _write(ax, heading, (end, None), style="italic" if heading == "p" else "normal")
         for text, y in zip(texts, positions, strict=True):
             _write(ax, text, (end, y))
-    ax.set_yticks(positions, names, parse_math=False)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
-    ax.grid(False, axis="y")
-    ax.set_ylim(-0.7, len(rows) - 0.3)
+    _name_rows(ax, positions, names)
     name = table.ratio_name or "coefficient"
     class_suffix = f" of '{table.outcome}'" if table.outcome else ""
     is_per_unit = _is_per_unit(table, [row for row in rows if table.method[row] != _REFERENCE])
@@ -87,9 +83,7 @@ def _draw_intervals(ax: Any, table: InferenceTable, rows: list[int], positions: 
         per_deviation = getattr(table, f"{name}_standardized")[rows]
         unscaled.append(np.where(is_per_unit, getattr(table, name)[rows], per_deviation))
     limits = axis_limits(unscaled, bool(table.ratio_name))
-    with np.errstate(over="ignore"):
-        intervals = [np.exp(each) for each in unscaled] if table.ratio_name else unscaled
-    draw_lines(ax, intervals, positions, limits=limits, ratio=table.ratio_name)
+    draw_lines(ax, _to_ratios(table, unscaled), positions, limits=limits, ratio=table.ratio_name)
 
 
 def draw_lines(
@@ -133,14 +127,19 @@ def draw_lines(
         ax.locator_params(axis="x", nbins=5)
 
 
-def _read_intervals(table: InferenceTable, rows: list[int], kind: str) -> list[np.ndarray]:
-    """Return lower ends, estimates and upper ends as ratios where the model has these.
-
-    They are per unit of a feature with the ``kind`` "", and per standard deviation with "_standardized".
-    """
-    values = [getattr(table, f"{name}{kind}")[rows] for name in ("low", "estimate", "high")]
+def _to_ratios(table: InferenceTable, intervals: list[np.ndarray]) -> list[np.ndarray]:
+    """Return lower ends, estimates and upper ends as ratios where the model has these."""
     with np.errstate(over="ignore"):
-        return [np.exp(each) for each in values] if table.ratio_name else values
+        return [np.exp(values) for values in intervals] if table.ratio_name else intervals
+
+
+def _name_rows(ax: Any, positions: np.ndarray, names: Sequence[str]) -> None:
+    """Name the rows of a panel, from the top down."""
+    ax.set_yticks(positions, names, parse_math=False)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.grid(False, axis="y")
+    ax.set_ylim(-0.7, len(names) - 0.3)
 
 
 def axis_limits(intervals: list[np.ndarray], is_ratio: bool) -> tuple[float, float]:
@@ -185,7 +184,8 @@ def _text_columns(table: InferenceTable, rows: list[int]) -> list[list[str]]:
     columns = []
     for unit, kind in (("SD", "_standardized"), ("unit", "")):
         if unit == "SD" or np.isfinite(table.estimate[rows]).any():
-            low, middle, high = _read_intervals(table, rows, kind)
+            values = [getattr(table, f"{end}{kind}")[rows] for end in ("low", "estimate", "high")]
+            low, middle, high = _to_ratios(table, values)
             texts = [format_interval(*numbers, null) for numbers in zip(low, middle, high, strict=True)]
             if unit == "SD":
                 texts = ["" if hidden else text for text, hidden in zip(texts, _is_per_unit(table, rows), strict=True)]
@@ -260,10 +260,7 @@ def _draw_meta_analysis(table: MetaAnalysisTable) -> Any:
             np.append(of_clients, table.estimate[row]),
             np.append(of_clients + half[clients, row], table.high[row]),
         ]
-        intervals = unscaled
-        if table.ratio_name:
-            with np.errstate(over="ignore"):
-                intervals = [np.exp(values) for values in unscaled]
+        intervals = _to_ratios(table, unscaled)
         limits = axis_limits(unscaled, bool(table.ratio_name))
         sizes = 2 + 4 * np.append(np.sqrt(table.weights[clients, row]), 0.5)
         draw_lines(ax, intervals, positions, limits=limits, ratio=table.ratio_name, sizes=sizes)
@@ -277,11 +274,7 @@ def _draw_meta_analysis(table: MetaAnalysisTable) -> Any:
         for text, y in zip(texts, positions, strict=True):
             _write(ax, text, (end, y))
         ax.axhline(0.5, color="0.8", linewidth=pt(0.5))
-        ax.set_yticks(positions, [*names, f"{table.clients.effects} effects"], parse_math=False)
-        ax.tick_params(axis="y", length=0)
-        ax.spines["left"].set_visible(False)
-        ax.grid(False, axis="y")
-        ax.set_ylim(-0.7, len(names) + 0.7)
+        _name_rows(ax, positions, [*names, f"{table.clients.effects} effects"])
         name = shorten_name(table.display_names[row], _MAX_NAME)
         variation = f"I² {table.i2[row]:.0%}, τ² {table.tau2[row]:.2g}, p of Q {format_p(table.q_p_value[row])}"
         ax.set_title(f"{name}: p {format_p(table.p_value[row])}; {variation}", parse_math=False)
