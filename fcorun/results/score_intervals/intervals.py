@@ -383,22 +383,6 @@ class Tabulation:
         by_client = [text + abbreviate([*self._clients.get(kind, ())]) for kind, text in beginnings.items()]
         return [*self._sentences, *(text for text in by_client if text not in beginnings.values())]
 
-    def tabulate_beside(
-        self, rows: HeldOutRows, reference: HeldOutRows | None
-    ) -> tuple["Tabulation", list[IntervalRow], list[IntervalRow]]:
-        """Return this tabulation, the intervals of a model, and those of its differences to a reference, if any.
-
-        Another process that computes these returns the tabulation with their warnings, for ``add_warnings_of``.
-        """
-        differences = [] if reference is None else self.tabulate([rows, reference])
-        return self, self.tabulate([rows]), differences
-
-    def add_warnings_of(self, other: "Tabulation") -> None:
-        """Add the warnings of a tabulation of other models."""
-        self._sentences |= other._sentences
-        for kind, clients in other._clients.items():
-            self._clients.setdefault(kind, {}).update(clients)
-
     def warn(self, sentence: str) -> None:
         """Add a warning unless it is empty or known."""
         if sentence:

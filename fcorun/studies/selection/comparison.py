@@ -24,7 +24,6 @@ from fcorun.experiment.configuration.compose import override_key
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
-from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.forest import axis_limits, draw_lines
 from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, shorten_name, style_context
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows, match_rows, read_held_out_rows
@@ -553,17 +552,13 @@ def compare_rows(
     """Return the scores of all candidates on the same rows, with differences to the shared model, and warnings."""
     shared = rows[SHARED]
     tabulation = Tabulation("rows" if shared.group is None else "groups", options.score_options, seed)
-    waits = {}
+    table = []
     for name, candidate in rows.items():
         other_folds = name == NEW_CLIENT
         candidate, reference, _ = match_rows(replace(candidate, fold=None) if other_folds else candidate, shared)
-        waits[name] = draw_later(tabulation.tabulate_beside, candidate, None if name == SHARED else reference)
-    table = []
-    for name, wait in waits.items():
-        of_candidate, intervals, of_differences = wait()
-        tabulation.add_warnings_of(of_candidate)
+        of_differences = [] if name == SHARED else tabulation.tabulate([candidate, reference])
         differences = {(row.client, row.score): row for row in of_differences if row.method == BOOTSTRAP}
-        for row in intervals:
+        for row in tabulation.tabulate([candidate]):
             is_rank_of_means = name == MEAN and all_scores()[row.score].ranks_rows  # which differ by fold alone
             if row.method == BOOTSTRAP and not is_rank_of_means:
                 table.append(ComparisonRow(name, row, differences.get((row.client, row.score))))

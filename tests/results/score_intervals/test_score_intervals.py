@@ -1,7 +1,6 @@
 """Intervals of scores: weighted scores, bootstrap samples, DeLong's covariance, pairs of records, foreign files."""
 
 import json
-import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,19 +150,6 @@ def test_rows_and_events_of_each_client_are_counted():
     few = [client for client in "abcd" if least[client] < FEW]
     sentence = next(text for text in tabulation.sentences() if text.startswith("intervals may cover less"))
     assert sentence.endswith(abbreviate(few))
-
-
-def test_warnings_of_models_that_other_processes_tabulate_are_those_of_one_tabulation():
-    models = [draw_rows("binary", n=80), draw_rows("binary", n=30)]
-    alone = Tabulation("rows", ScoreOptions(samples=200), 0)
-    joined = Tabulation("rows", ScoreOptions(samples=200), 0)
-    for rows in models:
-        elsewhere, intervals, differences = pickle.loads(pickle.dumps(joined)).tabulate_beside(rows, rows)
-        joined.add_warnings_of(elsewhere)
-        assert [str(row) for row in differences] == [str(row) for row in alone.tabulate([rows, rows])]
-        assert [str(row) for row in intervals] == [str(row) for row in alone.tabulate([rows])]
-    assert joined.sentences() == alone.sentences()
-    assert len(alone.sentences()) > 1
 
 
 def test_a_sample_draws_whole_groups_of_each_segment():
