@@ -155,8 +155,8 @@ def test_best_points_against_bytes():
     records = [fake_record("a"), fake_record("b", fake_config("fedmid"), fake_rows(rounds=4000, every=1000))]
     records.append(fake_record("c", fake_config("centralized"), fake_rows(0.5, rounds=700, silent=True)))
     for ax in draw_best_points(records, x_axes=["bytes"]).axes:
-        assert [line.get_xdata()[-1] for line in ax.lines[:2]] == pytest.approx([0.64, 64.0])
-        assert ax.get_xlabel() == "communication, up and down (kB)"
+        assert [line.get_xdata()[-1] for line in ax.lines[:2]] == pytest.approx([640, 64_000])
+        assert ax.get_xlabel() == "communication, up and down"
         assert len(set(ax.lines[2].get_ydata())) == 1  # the baseline's solution, as against rounds
 
 
@@ -178,19 +178,6 @@ def test_seeds_are_matched_by_round_and_placed_at_their_median():
 
 
 @pytest.mark.slow
-def test_bands_are_in_the_unit_of_the_axis():
-    ax = draw_best_points(fake_grid("s", client=(0.1,), server=(1.0,)), x_axes=["bytes"]).axes[0]
-    records = [
-        fake_record(f"t/{seed}", fake_config(seed=seed), fake_rows(1.0 + seed, rounds=4000, every=1000))
-        for seed in range(3)
-    ]
-    wide = draw_best_points(records, x_axes=["bytes"]).axes[0]
-    for one, most in ((ax, 640), (wide, 64)):
-        assert [band.get_datalim(one.transData).x1 for band in one.collections] == [most] * len(one.collections)
-    assert (ax.get_xlabel()[-3:], wide.get_xlabel()[-4:]) == ("(B)", "(kB)")
-
-
-@pytest.mark.slow
 def test_a_column_for_each_x():
     records = [
         fake_record("a", table=fake_rows(grads=10**6)),
@@ -201,16 +188,15 @@ def test_a_column_for_each_x():
     below = [ax.get_xlabel().replace("\n", " ") for ax in figure.axes]
     assert below[:4] == [""] * 4
     assert below[4:] == [
-        *("communication round", "communication, up and down (B)"),
-        *("gradient evaluations (10$^6$ examples)", "time (s)"),
+        *("communication round", "communication, up and down"),
+        *("gradient evaluations (examples)", "time (s)"),
     ]
     y_labels = [ax.get_ylabel() for ax in figure.axes]
     assert [bool(label) for label in y_labels] == [True, False, False, False] * 2
     for i, (ax, x) in enumerate(zip(figure.axes, xs * 2, strict=True)):
         assert ax.get_shared_y_axes().joined(ax, figure.axes[i // 4 * 4])
         assert ax.get_shared_x_axes().joined(ax, figure.axes[4 + i % 4])
-        factor = {"grad_evals": 1e6}.get(x, 1)
-        assert ax.lines[0].get_xdata()[-1] * factor == pytest.approx(x_values(fake_rows(grads=10**6), x, "a")[-1])
+        assert ax.lines[0].get_xdata()[-1] == pytest.approx(x_values(fake_rows(grads=10**6), x, "a")[-1])
     assert figure.axes[0].get_xlim() != figure.axes[1].get_xlim()
 
 

@@ -1,6 +1,7 @@
 """The curves of the best point of each algorithm: metrics against rounds, bytes, evaluations or time."""
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -208,33 +209,24 @@ def draw(content: BestCurves) -> Any:
     count an x axis.
     """
     curves, x_axes, table = content.curves, content.x_axes, content.table
-    units = {}
-    for x in x_axes:
-        values = []
-        for curve in curves:
-            if not curve.is_level:
-                for rows in curve.runs:
-                    values += layout.x_values(rows, x, curve.plain_label)
-        units[x] = layout.choose_unit(x, max(values, default=0), table.metrics)
     panels = [(name, x) for name in content.metrics for x in x_axes]
     is_matrix = len(x_axes) > 1
     across = len(x_axes) if is_matrix else layout.count_panel_columns(len(panels))
-    is_narrow = len(x_axes) > 3  # units go to a second line
     figure, axes = layout.make_figure(len(panels), across, height=1.65 if across > 1 else 2.0, is_matrix=is_matrix)
     notes = list(content.notes)
     for ax, (name, x) in zip(axes, panels, strict=True):
-        factor, label = units[x]
-        values = [value for curve in curves for value in _draw_curve(ax, curve, name, x, factor)]
+        values = [value for curve in curves for value in _draw_curve(ax, curve, name, x)]
         metric = table.metrics[name]
         layout.set_y_scale(ax, values if metric.log else [], metric.bounded)
         if layout.end_lines_at_rounding(ax):
             notes.append("curves end at rounding errors")
-        ax.set_xlabel(label.replace(" (", "\n(") if is_narrow else label)
+        layout.set_x_axis(ax, x, table.metrics)
+        if len(x_axes) > 3:  # narrow panels
+            ax.set_xlabel(textwrap.fill(ax.get_xlabel(), 20))
         layout.set_y_label(ax, table.axis_label(name))
         if is_matrix:
             ax.label_outer()
         ax.margins(x=0.02)
-        layout.set_x_ticks(ax, x)
     _add_curve_legend(figure, axes, replace(content, notes=list(dict.fromkeys(notes))))
     return figure
 
@@ -285,7 +277,7 @@ def find_hidden_curves(axes: Sequence[Any]) -> dict[str, str]:
     return hidden
 
 
-def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list[float]:
+def _draw_curve(ax: Any, curve: Curve, name: str, x: str) -> list[float]:
     """Draw a curve of a metric, and return the values that the y axis must include.
 
     Clients without personal models have the shared one. Clients that send nothing have no shared model to draw.
@@ -304,9 +296,9 @@ def _draw_curve(ax: Any, curve: Curve, name: str, x: str, factor: float) -> list
     for rows in runs:
         values.append([_metric_of(row, name) for row in rows])
     low, median, high = seed_band(np.array(values))
-    ax.plot(xs / factor, median, label=label, **curve.style.line_kwargs)
+    ax.plot(xs, median, label=label, **curve.style.line_kwargs)
     if len(curve.runs) > 1 and not curve.has_equal_seeds:
-        ax.fill_between(xs / factor, low, high, color=curve.style.colour, alpha=0.2, linewidth=0)
+        ax.fill_between(xs, low, high, color=curve.style.colour, alpha=0.2, linewidth=0)
     return [*low, *high]
 
 

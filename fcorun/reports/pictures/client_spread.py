@@ -50,8 +50,7 @@ def draw(view: ClientView) -> Any:
         metric = view.metrics[name]
         layout.set_y_scale(ax, values.ravel().tolist() if metric.log else [], bounded=metric.bounded)
         layout.add_legend_above(ax, 2)
-        ax.set_xlabel("rounds")
-        layout.set_x_ticks(ax, "rounds")
+        layout.set_x_axis(ax, "rounds")
         layout.set_y_label(ax, metric.axis_label(None))
     return figure
 

@@ -33,16 +33,16 @@ _X_LABELS = 0.45
 FORMATS = ("png", "pdf", "svg")
 _PAD = 0.03  # inches around the content of a picture, on paper
 
-_LABELS = {
+X_LABELS = {
     "rounds": "communication round",
     "iterations": "iteration",  # of a baseline, which has no rounds
-    "bytes": "communication, up and down ({}B)",
-    "grad_evals": "gradient evaluations ({}examples)",
+    "bytes": "communication, up and down",
+    "grad_evals": "gradient evaluations (examples)",
     "seconds": "time (s)",
     "simulated_seconds": "simulated time (s)",
 }
 _INTEGER_AXES = ("rounds", "iterations")
-_PREFIXES = {"bytes": ("", "k", "M", "G", "T"), "grad_evals": ("", "10$^3$ ", "10$^6$ ", "10$^9$ ", "10$^{12}$ ")}
+_UNITS = {"bytes": "B", "grad_evals": ""}  # of axes whose ticks have prefixes, such as k and M
 
 
 @dataclass(frozen=True)
@@ -344,22 +344,13 @@ def median_x_values(runs: Sequence[Sequence[dict[str, float]]], x: str, run: str
     return np.maximum.accumulate(np.nanmedian([x_values(rows, x, run) for rows in runs], axis=0))
 
 
-def choose_unit(x: str, largest: float, metrics: MetricCatalogue = CATALOGUE) -> tuple[float, str]:
-    """Return the factor to divide values up to ``largest`` by for short tick labels, and the label of the axis.
+def set_x_axis(ax: Any, x: str, metrics: MetricCatalogue = CATALOGUE) -> None:
+    """Label an x axis, with ticks that fit side by side; an axis that is a metric has the label of ``metrics``."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    An axis that is a metric has the label of ``metrics``.
-    """
-    if x not in _LABELS:
-        return 1.0, metrics[x].axis_label(None)
-    prefixes = _PREFIXES.get(x, ("",))
-    power = max(i for i in range(len(prefixes)) if i == 0 or largest >= 1000**i)
-    return 1000.0**power, _LABELS[x].format(prefixes[power])
-
-
-def set_x_ticks(ax: Any, x: str) -> None:
-    """Set ticks of an x axis that fit side by side, whole numbers for rounds."""
-    from matplotlib.ticker import MaxNLocator
-
+    ax.set_xlabel(X_LABELS[x] if x in X_LABELS else metrics[x].axis_label(None))
+    if x in _UNITS:
+        ax.xaxis.set_major_formatter(EngFormatter(_UNITS[x]))
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], integer=x in _INTEGER_AXES, min_n_ticks=1))
 
 

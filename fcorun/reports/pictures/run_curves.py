@@ -50,7 +50,6 @@ def draw(view: RunView) -> Any:
     if is_baseline and not rows[-1].get(x):
         x = "iterations"
     xs = layout.x_values(rows, x, view.label)
-    factor, x_label = layout.choose_unit(x, max(xs, default=0), metrics)
     panels = choose_run_panels(list(rows[-1]) if rows else ["objective", "train_loss"], view.cutoff, metrics)
     across = layout.count_panel_columns(len(panels))
     figure, axes = layout.make_figure(len(panels), across, height=1.65 if across > 1 else 2.0, title=[view.label])
@@ -59,22 +58,15 @@ def draw(view: RunView) -> Any:
             values = [row[name] for row in rows]
             has_one_value = sum(map(math.isfinite, values)) == 1  # which no line shows
             marker = "." if has_one_value else ""
-            ax.plot(
-                [value / factor for value in xs],
-                values,
-                **layout.curve_style(i).line_kwargs,
-                marker=marker,
-                label=label,
-            )
+            ax.plot(xs, values, **layout.curve_style(i).line_kwargs, marker=marker, label=label)
         log_values = [row[name] for row in rows for name in labels if metrics[name].log]
         layout.set_y_scale(ax, log_values, bounded=any(metrics[name].bounded for name in labels))
         layout.end_lines_at_rounding(ax)
         ax.margins(x=0.02)
         if len(labels) > 1:
             layout.add_legend_above(ax, 2)
-        ax.set_xlabel(x_label.replace(" (", "\n("))
+        layout.set_x_axis(ax, x, metrics)
         layout.set_y_label(ax, y_label)
-        layout.set_x_ticks(ax, x)
     return figure
 
 

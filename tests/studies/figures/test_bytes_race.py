@@ -45,7 +45,7 @@ def test_each_variant_is_a_curve_of_its_method_and_a_method_of_one_round_a_mark_
     assert [line.get_linestyle() for line in top[0].lines] == ["None", "None", "-", ":"]
     assert top[1].lines[2].get_linestyle() == "-."  # no compressor of the paper
     np.testing.assert_allclose(top[1].lines[2].get_ydata(), [1e-1, 1e-13])  # ends at the first rounding error
-    np.testing.assert_allclose(top[1].lines[2].get_xdata(), [1, 2])  # kB
+    np.testing.assert_allclose(top[1].lines[2].get_xdata(), [1000, 2000])
 
 
 def test_bytes_that_differ_by_seed_are_a_median():

@@ -101,9 +101,9 @@ def test_panels_of_the_picture(records):
     assert local[1].get_xdata()[0] == pytest.approx(expected)
     assert len(middle.collections) == 3
     assert len({line.get_color() for line in right.lines}) == 3
-    tree = max(right.lines[-1].get_xdata()) * 1000
+    tree = max(right.lines[-1].get_xdata())
     assert tree == 6 * (2 * 6 + 2 * 2) * 9 * 4  # rounds, clients and edges both ways, parameters, bytes
-    assert right.get_xlabel() == "communication, up and down\n(kB)"
+    assert right.get_xlabel() == "communication, up and down"
     seeds = [record.config["data"]["seed"] for record in records]
     assert {row["algo"] for row in personalised.check_margins(runs, seeds, {})} == {"pfedmac_sh"}
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.metrics import PERSONAL_PREFIX
-from fcorun.reports.pictures.layout import DASHES, choose_unit, make_figure, median_x_values, pt
+from fcorun.reports.pictures.layout import DASHES, X_LABELS, make_figure, median_x_values, pt
 from fcorun.reports.repetitions import pair_replicates
 from fcorun.reports.run_table import RunTable, align_seeds, describe_band, seed_band
 from fcorun.studies.figures.figure_inputs import FigureInputs
@@ -65,7 +65,7 @@ def draw_accuracies(inputs: FigureInputs) -> Any:
 
 def _draw_accuracy_against_bytes(inputs: FigureInputs, ax: Any, n_seeds: int) -> None:
     """Draw the median accuracy over seeds of each algorithm against the bytes sent."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
     lines = {}
     for algo in inputs.algorithms:
@@ -75,7 +75,6 @@ def _draw_accuracy_against_bytes(inputs: FigureInputs, ax: Any, n_seeds: int) ->
         for rows in runs:
             accuracies.append([row[ACCURACY] if ACCURACY in row else row["val_accuracy"] for row in rows])
         lines[algo] = median_x_values(runs, "bytes", algo), np.median(accuracies, axis=0)
-    factor, label = choose_unit("bytes", max(sent[-1] for sent, _ in lines.values()))
     for i, (algo, (sent, values)) in enumerate(lines.items()):
         style = inputs.line_styles[algo]
         if not sent[-1]:
@@ -84,12 +83,12 @@ def _draw_accuracy_against_bytes(inputs: FigureInputs, ax: Any, n_seeds: int) ->
                         xycoords=("axes fraction", "data"), textcoords="offset points", zorder=10,
                         bbox={"facecolor": "white", "alpha": 0.85, "linewidth": 0, "pad": 0.5})  # fmt: skip
             continue
-        ax.plot(sent[1:] / factor, values[1:], color=style.colour, linestyle=DASHES[0], linewidth=pt(0.9),
+        ax.plot(sent[1:], values[1:], color=style.colour, linestyle=DASHES[0], linewidth=pt(0.9),
                 marker=style.marker, markevery=(i % 4, 6), markersize=pt(2.5))  # fmt: skip
-    ax.set(xscale="log", xlabel=label.replace(" (", "\n("), ylabel="validation accuracy")
+    ax.set(xscale="log", xlabel=X_LABELS["bytes"], ylabel="validation accuracy")
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_major_formatter(EngFormatter("B"))
     ax.set_title("at the best rates" + (", median over seeds" if n_seeds > 1 else ""), pad=pt(3))
 
 

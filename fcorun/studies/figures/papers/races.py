@@ -13,8 +13,8 @@ from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE, COUNTERS
 from fcorun.reports.pictures.layout import (
     COLOURS,
+    X_LABELS,
     add_legend,
-    choose_unit,
     count_panel_columns,
     curve_style,
     make_figure,
@@ -40,10 +40,11 @@ _DASHES = {"": "-", "plain": "-", "topk": "--", "qsgd": "--", "topk_sparse": ":"
 
 def draw_costs(inputs: FigureInputs) -> Any:
     """Draw the first panel's metric against rounds and bytes, and the second one's against bytes."""
+    from matplotlib.ticker import EngFormatter
+
     gap, error = inputs.figure.panels
     curves = curves_by_algorithm(inputs, inputs.figure.panels)
     figure, axes = make_figure(3, 3, height=1.9)
-    factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
     handles = {}
     for algo, curve in curves.items():
         style = inputs.line_styles[algo]
@@ -54,14 +55,15 @@ def draw_costs(inputs: FigureInputs) -> Any:
         line |= {"markevery": 1 if n_rounds <= _SHORT else n_rounds // 8}
         if n_rounds == 1:
             line |= {"markersize": pt(4.5), "zorder": 5}
-        sent = shown["bytes"] / factor
         axes[0].plot(shown["rounds"], shown[gap], **line)
-        axes[1].plot(sent, shown[gap], **line)
-        (handles[inputs.title(algo)],) = axes[2].plot(sent, shown[error], **line)
+        axes[1].plot(shown["bytes"], shown[gap], **line)
+        (handles[inputs.title(algo)],) = axes[2].plot(shown["bytes"], shown[error], **line)
     for ax, metric in zip(axes, (gap, gap, error), strict=True):
         scale = "linear" if metric == error else "log"
-        ax.set(xscale="log", yscale=scale, xlabel=label, ylabel=inputs.tuned.axis_label(metric))
-    axes[0].set_xlabel("communication round")
+        ax.set(xscale="log", yscale=scale, xlabel=X_LABELS["bytes"], ylabel=inputs.tuned.axis_label(metric))
+        if ax is not axes[0]:
+            ax.xaxis.set_major_formatter(EngFormatter("B"))
+    axes[0].set_xlabel(X_LABELS["rounds"])
     n_seeds = inputs.tuned.frame.groupby("algo").size().max()
     if n_seeds > 1:
         axes[0].set_title(f"median over {n_seeds} {inputs.tuned.seed_kind}", pad=pt(3))
@@ -178,9 +180,10 @@ def draw_bytes(inputs: FigureInputs) -> Any:
     Methods of no column, such as Newton's, which sends matrices, are black, in each column; a method of one round, or
     of one evaluation, is a mark.
     """
+    from matplotlib.ticker import EngFormatter
+
     gap, score = inputs.figure.panels
     curves = curves_by_algorithm(inputs, inputs.figure.panels)
-    factor, label = choose_unit("bytes", max(curve["bytes"][-1] for curve in curves.values()))
     figure, axes = make_figure(6, 3, height=1.6)
     for i, ax in enumerate(axes[1:], 1):
         ax.sharex(axes[0])
@@ -206,17 +209,18 @@ def draw_bytes(inputs: FigureInputs) -> Any:
             else:
                 continue
             curve = end_at_floor(curves[algo], gap)
-            top.plot(curve["bytes"] / factor, curve[gap], linewidth=pt(1), **style)
-            bottom.plot(curve["bytes"] / factor, curve[score], linewidth=pt(1), **style)
+            top.plot(curve["bytes"], curve[gap], linewidth=pt(1), **style)
+            bottom.plot(curve["bytes"], curve[score], linewidth=pt(1), **style)
         top.set_title(kind, pad=pt(3))
         top.set(yscale="log")
         bottom.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.3))
     for i, ax in enumerate(axes):
         ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(EngFormatter("B"))
         ax.tick_params(labelleft=i % 3 == 0, labelbottom=i >= 3)
     axes[0].set_ylabel(inputs.tuned.axis_label(gap))
     axes[3].set_ylabel(inputs.tuned.axis_label(score))
-    axes[4].set_xlabel(label)
+    axes[4].set_xlabel(X_LABELS["bytes"])
     return figure
 
 
