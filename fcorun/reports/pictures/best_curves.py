@@ -24,6 +24,7 @@ from fcorun.reports.run_table import (
     seeds_agree,
 )
 from fcorun.reports.unfinished import describe_shares_above
+from fcorun.results.models.coefficients import personal_only
 
 _SYMBOLS = {
     "algo.client_lr": "$\\eta_c$",
@@ -65,12 +66,6 @@ class Curve:
         metric = next(name for name in names if name in last)
         evaluations = zip(*self.runs, strict=False)
         return all(seeds_agree([row[metric] for row in rows]) for rows in evaluations)
-
-    @property
-    def personal_only(self) -> bool:
-        """True if clients train personal models and send nothing."""
-        last = self.runs[0][-1]
-        return not last["bytes_up"] and any(name.startswith(PERSONAL_PREFIX) for name in last)
 
 
 @dataclass(frozen=True)
@@ -282,7 +277,7 @@ def _draw_curve(ax: Any, curve: Curve, name: str, x: str) -> list[float]:
 
     Clients without personal models have the shared one. Clients that send nothing have no shared model to draw.
     """
-    if curve.personal_only and not name.startswith(PERSONAL_PREFIX):
+    if personal_only(curve.runs[0]) and not name.startswith(PERSONAL_PREFIX):
         return []
     label = layout.legend_name(curve.label)
     if curve.is_level:
