@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -54,7 +53,8 @@ def cap_runs(runs: RunTable, records: Sequence[Record], cap: float, metric: str)
             continue
         rows_of_runs = [records[run].rows for run in measured]
         aligned = align_seeds(rows_of_runs)
-        sent = np.fmax.accumulate(_read_column(aligned, "bytes_up"), axis=1)  # a run that has ended sends no more
+        sent = np.array([[row["bytes_up"] for row in rows] for rows in aligned], float)
+        sent = np.fmax.accumulate(sent, axis=1)  # a run that has ended sends no more
         together = sent.sum(0)
         within = int(np.flatnonzero(together <= cap).max(initial=0))
         if together[-1] == 0:
@@ -89,8 +89,3 @@ def cap_runs(runs: RunTable, records: Sequence[Record], cap: float, metric: str)
     for algo, most in below.items():
         remarks.append(f"{algo}: ended at {most:,.0f} bytes at most, below the cap: more rounds could use the rest")
     return replace(runs, frame=frame, cap=cap, tail_rounds=None, has_stopped=False), remarks
-
-
-def _read_column(runs: Sequence[Sequence[dict[str, float]]], name: str) -> Any:
-    """Return a column of aligned evaluations as an array (runs, evaluations)."""
-    return np.array([[row[name] for row in rows] for rows in runs], float)

@@ -70,13 +70,11 @@ class MetricOverNumbers:
         view: the runs.
         points: all points, rows of ``RunTable.fold_seeds``.
         panels: the panels, of which maps come first.
-        limits: the ends of the colour scale of maps.
     """
 
     view: ProblemView
     points: DataFrame
     panels: Sequence[Panel]
-    limits: tuple[float, float]
 
     @property
     def keys(self) -> list[str]:
@@ -111,8 +109,7 @@ def collect_numbers(view: ProblemView) -> MetricOverNumbers | None:
         elif keys and algorithm.done:
             lines.setdefault(keys[0], []).append(algorithm)
     panels = [*maps, *(Panel([key], algorithms) for key, algorithms in lines.items())]
-    limits = colour_range(np.array(_values_of(maps)), view.higher_is_better)
-    return MetricOverNumbers(view, points, panels, limits) if panels else None
+    return MetricOverNumbers(view, points, panels) if panels else None
 
 
 def _distinct_numbers(column: Any) -> list[float]:
@@ -142,10 +139,6 @@ def best_by_rates(points: DataFrame, algo: str, higher_is_better: bool, keys: Se
 def _rate_values(row: Mapping[str, Any], keys: Sequence[str]) -> RateValues:
     """Return the numbers of ``keys``, None for "auto" and for an empty cell."""
     return tuple(row[key] if is_number(row[key]) else None for key in keys)
-
-
-def _values_of(maps: Sequence[Panel]) -> list[float]:
-    return [row["metric"] for panel in maps for points in panel.algorithms for row in points.done.values()]
 
 
 def colour_range(values: np.ndarray, higher_is_better: bool) -> tuple[float, float]:
@@ -179,10 +172,11 @@ def draw(content: MetricOverNumbers) -> Any:
     from matplotlib.colors import LogNorm, Normalize
 
     view = content.view
-    low, high = content.limits
+    maps = [panel for panel in content.panels if panel.is_map]
+    values = [row["metric"] for panel in maps for points in panel.algorithms for row in points.done.values()]
+    low, high = colour_range(np.array(values), view.higher_is_better)
     norm = LogNorm(low, high) if low > 0 and high > 100 * low else Normalize(low, high)
     colours = ScalarMappable(norm, "viridis" if view.higher_is_better else "viridis_r")  # bright colours are better
-    maps = [panel for panel in content.panels if panel.is_map]
     count = len(content.panels)
     figure, axes = layout.make_figure(count, 2 if count == 4 else min(count, 3), height=2.0)
     entries: dict[str, Any] = {}
@@ -197,7 +191,7 @@ def draw(content: MetricOverNumbers) -> Any:
             entries |= layout.collect_entries([ax])
         ax.set_xlabel(_axis_label(panel.keys[0]))
     if maps:
-        extend = "max" if max(_values_of(maps)) > high else "neither"
+        extend = "max" if max(values) > high else "neither"
         bar = figure.colorbar(colours, ax=axes[: len(maps)], aspect=30, label=_metric_label(view), extend=extend)
         bar.ax.grid(False)
     _add_number_legend(figure, content, entries)
