@@ -22,7 +22,7 @@ from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import Obstacles, SiteOptions
 from fcorun.sites.site.site import Site
-from fcorun.sites.tables.ledger import Ledger, LedgerEntry
+from fcorun.sites.tables.ledger import Ledger, LedgerEntry, PlanInLedger
 from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading, list_read_columns
 from fcorun.sites.tables.planned_table import read_planned_table
 from fcorun.sites.tables.table_agreement import check_curve
@@ -299,11 +299,11 @@ def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name:
     state = state_folder(folder, plan)
     ledger = Ledger(accepted.policy.ledger_folder)
     entry, columns = _prepare_entry(plan, unmasked.table, accepted, folder)
-    at_ledger = (entry, columns, accepted.policy.min_rows, max(lock_seconds, _LEDGER_SECONDS))
-    unmasked.settle_fills = lambda agreed: ledger.settle_fills(agreed, *at_ledger)
+    wait_seconds = max(lock_seconds, _LEDGER_SECONDS)
+    unmasked.in_ledger = PlanInLedger(ledger, entry, columns, accepted.policy.min_rows, lock_seconds=wait_seconds)
     durable = DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
     try:
-        ledger.enter(*at_ledger)
+        unmasked.in_ledger.enter()
     except BaseException:
         durable.close()
         raise

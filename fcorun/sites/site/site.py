@@ -1,7 +1,7 @@
 """A site: what it answers to the server, from the rows of its owner, as the plan and its policy say."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from fcorun.base.records.record import SITE_SELECTION_FOLDER
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import sum_in_order
+from fcorun.data.tables.columns import SplineColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.engine.remote.certificate import CertificateSums
 from fcorun.engine.remote.leaves import name_leaves
@@ -37,10 +38,12 @@ from fcorun.sites.site.site_batch import SharedPrograms, SiteBatch, resolve_numb
 from fcorun.sites.site.site_folds import SiteFolds
 from fcorun.sites.site.site_results import FoldPredictions, check_result, read_result, write_result
 from fcorun.sites.tables.fold_encoding import place_rows
+from fcorun.sites.tables.ledger import PlanInLedger
 from fcorun.sites.tables.planned_table import check_targets_of_site, read_planned_table
 from fcorun.sites.tables.table_agreement import (
     Agreement,
     check_agreement,
+    check_curves_together,
     check_gaps,
     encode_table,
     list_curve_parts,
@@ -69,8 +72,7 @@ class Site:
         points: the numbers of the runs that the server has started.
         personal: the personal models of the last result, as ``SiteBatch.personal_models`` returns those of a run.
         programs: the programs that the site has compiled, which sites of one process share in a trial.
-        settle_fills: returns what fills gaps at the site, from what is agreed, by column, as the owner's ledger says;
-            None: what is agreed.
+        in_ledger: the plan in the owner's ledger, which says what fills gaps here; None: what is agreed.
     """
 
     plan: Plan
@@ -80,7 +82,7 @@ class Site:
     points: list[dict] = field(default_factory=list)
     personal: dict[str, np.ndarray] | None = None
     programs: SharedPrograms = field(default_factory=SharedPrograms, repr=False)
-    settle_fills: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    in_ledger: PlanInLedger | None = None
 
     def __post_init__(self):
         self.policy.check_plan(self.plan)
@@ -98,7 +100,7 @@ class Site:
         self._interval_sums: IntervalSums | None = None
         self._score_sums: ScoreSums | None = None
         self._scored: Message | None = None  # the request of these sums
-        self._fills: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None  # agreed, and the site's own
+        self._settled: tuple[Any, Mapping[str, Any]] | None = None  # agreed fills and knots, and the site's own fills
 
     @cached_property
     def table(self) -> SiteTable:
@@ -164,21 +166,27 @@ class Site:
     def own_encoding(self, agreement: Agreement) -> Encoding:
         """Return the agreed encoding with the fills of this site: few gaps keep those of earlier plans.
 
-        Raises UserError if the agreement does not fit the table, and for a fill that this plan does not have.
+        Raises UserError if the agreement does not fit the table, for a fill that this plan does not have, and for knots
+        that tell few rows together with those of earlier plans.
         """
         agreed = {}
         for column in agreement.encoding.columns:
             gap_counts = self.table.gap_counts.get(column.name)
             if column.fill is not None and gap_counts is not None and gap_counts.any():
                 agreed[column.name] = column.fill
-        if self.settle_fills is None or not agreed:
+        curves = [column for column in agreement.encoding.columns if isinstance(column, SplineColumn)]
+        knots = {column.name: list(column.knots) for column in curves}
+        if self.in_ledger is None or not (agreed or knots):
             return agreement.encoding
         check_agreement(self.table, agreement)
-        if self._fills is None or self._fills[0] != agreed:
-            self._fills = agreed, self.settle_fills(agreed)
+        if self._settled is None or self._settled[0] != (agreed, knots):
+            earlier = self.in_ledger.list_knots() if curves else {}
+            for column in curves:
+                check_curves_together(self.table, column, earlier.get(column.name, set()))
+            self._settled = (agreed, knots), self.in_ledger.settle(agreed, knots)
         columns = []
         for column in agreement.encoding.columns:
-            fill = self._fills[1].get(column.name, column.fill)
+            fill = self._settled[1].get(column.name, column.fill)
             if column.has_levels and fill is not None and fill not in column.levels:
                 raise UserError(f"an earlier plan filled the few gaps of '{column.name}' at this site by a level that "
                                 f"this plan does not have: add '{column.name}' to data.ignore of the plan")  # fmt: skip

@@ -13,7 +13,8 @@ old row is in no set of the new plan.
 
 Gaps. What fills the gaps of a column follows from the rows of all sites, and so changes with the partners: two plans
 that fill the gaps of the same rows by two numbers tell the sums over these rows. So the gaps of few rows of a cell keep
-what filled them first.
+what filled them first. Knots of splines change likewise, and the ledger lists them: the features of two plans together
+are those of a spline with the knots of both.
 
 Nothing is compared between two folders that have answered one plan from different files, unless most rows of these are
 equal: they hold different patients.
@@ -81,6 +82,7 @@ class LedgerEntry:
         overlap: whether the owner gave away rows that earlier plans and this one tell apart.
         agreed: what all sites agreed on to fill the gaps of each column that has some; none before they did.
         fills: what fills these gaps at the site.
+        knots: the knots of each column with a spline.
         tokens: the tokens of columns that no earlier entry on the same reading has, (N,) by column.
     """
 
@@ -95,6 +97,7 @@ class LedgerEntry:
     overlap: bool = False
     agreed: Mapping[str, Any] = field(default_factory=dict)
     fills: Mapping[str, Any] = field(default_factory=dict)
+    knots: Mapping[str, Sequence[float]] = field(default_factory=dict)
     tokens: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def has_same_sets(self, other: "LedgerEntry") -> bool:
@@ -110,12 +113,14 @@ class LedgerEntry:
 
     def describe(self) -> list[str]:
         """Return the entry as lines to read."""
-        if self.fills:
+        if self.fills or self.knots:
             fills = []
             for name, fill in self.fills.items():
                 kept = "" if fill == self.agreed[name] else f", kept in place of {self.agreed[name]}"
                 fills.append(f"'{name}' by {fill}{kept}")
-            return [f"{self.accepted} plan {self.plan[:16]} fills gaps of {', '.join(fills)}"]
+            lines = [f"fills gaps of {', '.join(fills)}"] if fills else []
+            lines += [f"has knots of '{name}' at {', '.join(map(str, knots))}" for name, knots in self.knots.items()]
+            return [f"{self.accepted} plan {self.plan[:16]} {line}" for line in lines]
         sizes = np.bincount(self.labels, minlength=len(self.sets) + 1).tolist()
         overlap = ", with overlap=allow" if self.overlap else ""
         return [
@@ -127,7 +132,7 @@ class LedgerEntry:
 
     def to_bytes(self) -> bytes:
         """Return the content of the file of the entry."""
-        names = ("plan", "title", "accepted", "folder", "file", "reading", "overlap", "agreed", "fills")
+        names = ("plan", "title", "accepted", "folder", "file", "reading", "overlap", "agreed", "fills", "knots")
         header: dict[str, Any] = {name: getattr(self, name) for name in names}
         header |= {"sets": [asdict(released) for released in self.sets], "columns": list(self.tokens)}
         tokens = {f"{_TOKENS}{k}": column for k, column in enumerate(self.tokens.values())}
@@ -209,28 +214,41 @@ class Ledger:
                 check_differences(describe_differences([*entries, entry], min_rows))
             self._write(entry)
 
-    def settle_fills(
-        self, agreed: Mapping[str, Any], entry: LedgerEntry, columns: Mapping[str, Any], min_rows: int, seconds: float
+    def settle(
+        self, entry: LedgerEntry, columns: Mapping[str, Any], min_rows: int, lock_seconds: float
     ) -> Mapping[str, Any]:
         """Return what fills the gaps of each column at the site, and write it before an answer depends on it.
 
-        Args:
-            agreed: what all sites agreed on to fill them, by column.
-            entry, columns, min_rows: as ``enter`` has them.
-            seconds: the longest wait for another process.
+        The entry has what all sites agreed on. The arguments are those of ``enter``.
         """
-        with self._locked(seconds):
+        with self._locked(lock_seconds):
             entries = self.read()
             for earlier in reversed(entries):
-                if earlier.has_same_sets(entry) and earlier.agreed == agreed:
+                is_settled = earlier.agreed == entry.agreed and earlier.knots == entry.knots
+                if is_settled and earlier.has_same_sets(entry):
                     return earlier.fills
             secret = self._open_secret(entries)
             tokens = make_tokens(secret, columns, _list_known_columns(entries, entry.reading))
-            entry = replace(entry, agreed=agreed, tokens=tokens)
-            gap_tokens = {name: gap_token(secret, name) for name in agreed}
+            entry = replace(entry, tokens=tokens)
+            gap_tokens = {name: gap_token(secret, name) for name in entry.agreed}
             entry = replace(entry, fills=keep_fills([*entries, entry], gap_tokens, min_rows))
             self._write(entry)
             return entry.fills
+
+    def list_knots(self, entry: LedgerEntry) -> dict[str, set[float]]:
+        """Return all knots of each column in plans that have rows of the entry, which is in the ledger."""
+        entries = self.read()
+        labels = _identify_rows(entries)[0]
+        is_used = np.zeros(len(labels), bool)
+        for plan, other in enumerate(entries):
+            if other.has_same_sets(entry):
+                is_used |= labels[:, plan] != IN_NO_SET
+        knots: dict[str, set[float]] = {}
+        for plan, other in enumerate(entries):
+            if (is_used & (labels[:, plan] != IN_NO_SET)).any():
+                for name, of_plan in other.knots.items():
+                    knots.setdefault(name, set()).update(of_plan)
+        return knots
 
     def _write(self, entry: LedgerEntry) -> None:
         """Write an entry after all others. Call under the lock."""
@@ -284,6 +302,38 @@ class Ledger:
             raise OwnerError(f"{path}, the secret of the ledger, cannot be read ({error}): restore it from a copy, or "
                              f"move {self.folder} away, which forgets all plans that your sites have answered",
                              _BROKEN) from error  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PlanInLedger:
+    """A plan that a site answers, in the owner's ledger.
+
+    Attributes:
+        ledger: the ledger.
+        entry: the plan, without what all sites agree on.
+        columns: the columns that the plan reads, by name.
+        min_rows: the least number of rows of a cell.
+        lock_seconds: the longest wait for another process.
+    """
+
+    ledger: Ledger
+    entry: LedgerEntry
+    columns: Mapping[str, Any]
+    min_rows: int
+    lock_seconds: float
+
+    def enter(self) -> None:
+        """Write the plan to the ledger, as ``Ledger.enter`` does."""
+        self.ledger.enter(self.entry, self.columns, self.min_rows, self.lock_seconds)
+
+    def list_knots(self) -> dict[str, set[float]]:
+        """Return all knots of each column in plans with rows of this one; none if the owner gives rows away."""
+        return {} if self.entry.overlap else self.ledger.list_knots(self.entry)
+
+    def settle(self, agreed: Mapping[str, Any], knots: Mapping[str, Sequence[float]]) -> Mapping[str, Any]:
+        """Return what fills the gaps of each column at the site, from the agreed fills and knots."""
+        entry = replace(self.entry, agreed=agreed, knots=knots)
+        return self.ledger.settle(entry, self.columns, self.min_rows, self.lock_seconds)
 
 
 def check_differences(sentences: Sequence[str]) -> None:

@@ -6,7 +6,8 @@ sentence of the checks quotes a cell, since the server sees them all.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -263,6 +264,21 @@ def check_curve(table: SiteTable, column: SplineColumn) -> None:
                             f"than {least} equal rows, the least that policy.min_cell allows: give fewer knots in "
                             "data.splines of the plan, fewer folds, hold out other rows, or leave "
                             f"'{column.name}' out of it")  # fmt: skip
+
+
+def check_curves_together(table: SiteTable, column: SplineColumn, earlier: Collection[float]) -> None:
+    """Raise UserError for knots that tell few rows with those of earlier plans, whose features a server may combine."""
+    knots = tuple(sorted({*column.knots, *earlier}))
+    if knots == column.knots:
+        return
+    try:
+        check_curve(table, replace(column, knots=knots, n_knots=len(knots)))
+    except UserError as error:
+        name = column.name
+        raise UserError(f"this site has answered plans with other knots of '{name}', and the splines of all of them "
+                        f"together would tell few rows: leave '{name}' out of data.splines of the plan, plan with the "
+                        "sites of an earlier plan alone, or have the site's owner give the rows away by overlap=allow "
+                        "with fcorun site accept") from error  # fmt: skip
 
 
 def list_curve_parts(table: SiteTable, encoding: Encoding) -> list[tuple[str, np.ndarray]]:
