@@ -54,6 +54,7 @@ def test_each_site_has_a_record_that_predicts_and_reports(tmp_path, fcorun):
         assert code == 0, errors
         assert "the record has no ranges of its rows: unusual values are not flagged" in errors
         predictions.append(pd.read_csv("predicted.csv"))
+    assert predictions[0].pop("visit").tolist() == pd.read_csv("b.csv")["visit"].tolist()  # of data.keep
     pd.testing.assert_frame_equal(*predictions)
     code, _, errors = fcorun("report", str(folder))
     assert code == 0, errors
