@@ -68,8 +68,11 @@ class NotebookCode:
         source = find_source(definition)
         self.definitions[name] = ""  # a function may refer to itself
         namespace = vars(sys.modules[definition.__module__])
-        for used in _global_names(source):
-            if used in namespace and used not in self.definitions:
+        tree = ast.parse(dedent(source))
+        read = names_read_by(tree.body)  # a name may also be that of a local variable
+        for used in dict.fromkeys(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)):
+            is_global = used in read and used in namespace and not hasattr(builtins, used)
+            if is_global and used not in self.definitions:
                 self._add_global(used, namespace[used], name)
         del self.definitions[name]  # to come after the names that it refers to
         self.definitions[name] = "\n".join([source, *bound_values])
@@ -188,14 +191,6 @@ def _some_code(definition: Any) -> CodeType | None:
         if isinstance(function, FunctionType) and linecache.getlines(function.__code__.co_filename):
             return function.__code__
     return None
-
-
-def _global_names(source: str) -> list[str]:
-    """Return the global names that a source reads and that are no built-in ones, in their order."""
-    tree = ast.parse(dedent(source))
-    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    read = names_read_by(tree.body)  # a name may also be that of a local variable
-    return [name for name in dict.fromkeys(names) if name in read and not hasattr(builtins, name)]
 
 
 def _is_plain(value: Any) -> bool:

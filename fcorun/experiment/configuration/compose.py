@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import MISSING, Field, fields
 from functools import lru_cache
@@ -204,19 +204,14 @@ def compose_config(overrides: Sequence[str], with_hydra: bool = True) -> DictCon
     Raises UserError with the sentence that the command would print.
     """
     try:
-        with initialize_hydra():
+        version: Any = {"version_base": "1.3"} if HYDRA_1_3 else {}
+        with hydra.initialize_config_dir(packaged_config_dir(), job_name="main", **version):
             return compose_with_defaults(
                 normalize_overrides(overrides),
                 lambda current: hydra.compose("config", current, return_hydra_config=with_hydra),
             )
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise UserError(describe_hydra_error(error)) from error
-
-
-def initialize_hydra() -> AbstractContextManager[None]:
-    """Return a context in which Hydra composes fcorun's configuration files."""
-    version: Any = {"version_base": "1.3"} if HYDRA_1_3 else {}
-    return hydra.initialize_config_dir(packaged_config_dir(), job_name="main", **version)
 
 
 def compose_with_defaults(overrides: Sequence[str], compose: Callable[[list[str]], Any]) -> Any:

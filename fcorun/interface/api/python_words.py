@@ -64,15 +64,6 @@ class PythonNames:
     has_sections: bool = False
 
     @classmethod
-    def of_data(cls, data: object) -> "PythonNames":
-        """Return the names for an experiment with these data; of several data sets, those of the first one."""
-        from fcorun.data.datasets.in_memory import InMemoryTable
-
-        if isinstance(data, (list, tuple)) and data:
-            data = data[0]
-        return cls.of_rows(isinstance(data, InMemoryTable), getattr(data, "target", None))
-
-    @classmethod
     def of_rows(cls, is_in_memory: bool, target: object) -> "PythonNames":
         """Return the names for a data set with this target; arrays have none."""
         if not is_in_memory:
@@ -187,10 +178,15 @@ def python_words(
 
 
 def names_of_experiment(experiment: object) -> PythonNames:
-    """Return the names for an Experiment, and for a function without one."""
+    """Return the names for an Experiment, and for a function without one; of several data sets, those of the first."""
+    from fcorun.data.datasets.in_memory import InMemoryTable
+
     if getattr(experiment, "defaults", None) is not None:  # the program has a configuration
         return PythonNames(has_sections=True)
-    return PythonNames.of_data(getattr(experiment, "data", None))
+    data = getattr(experiment, "data", None)
+    if isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return PythonNames.of_rows(isinstance(data, InMemoryTable), getattr(data, "target", None))
 
 
 def names_of_record(record: "Record") -> PythonNames:
