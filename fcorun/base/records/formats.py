@@ -11,6 +11,7 @@ import math
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -155,60 +156,43 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises OSError, and yaml.YAMLError as ``parse_yaml`` does.
     """
     content = read_regular_file(path, _MAX_YAML)
-    values = _parse_plain_lines(content)
+    values = _parse_blocks(content)
     return parse_yaml(content, str(path)) if values is None else values
 
 
 # A configuration has a hundred lines, which libyaml and its checks read in a millisecond; a sweep has thousands of such
-# files, in which most lines are the same.
+# files, in which most root keys and sections are the same.
 
-_PLAIN_LINE = re.compile(r"(  )?([a-z][a-z_0-9]*):(?: (\S.*))?")
-_NO_TEXT = ("null", "true", "false", "yes", "no", "on", "off")  # what YAML reads such a key as
+_BLOCK_START = re.compile(r"(?m)^(?=[A-Za-z])")  # of a root key, with the lines of its section
+_OTHER_START = re.compile(r"(?m)^(---|\.\.\.|%)")  # of documents and directives, which blocks would hide
 
 
-def _parse_plain_lines(content: bytes) -> dict[str, Any] | None:
-    """Return a configuration of lines KEY: VALUE, and sections of such lines; None for anything else.
+def _parse_blocks(content: bytes) -> dict[str, Any] | None:
+    """Return the values of ``parse_yaml``, which reads each different root key with its value once.
 
-    The values are those of ``parse_yaml``, which reads each different line once.
+    Returns None for what has to be read as a whole, or has an error.
     """
     values: dict[str, Any] = {}
-    holder = values
-    try:
-        lines = content.decode().removesuffix("\n").split("\n")
-    except UnicodeDecodeError:
+    if len(content) > _MAX_KEYS:  # so that it has fewer keys, and the cache stays small
         return None
-    for number, line in enumerate(lines):
-        match = _PLAIN_LINE.fullmatch(line)
-        if match is None:
+    try:
+        text = content.decode()
+        head, *blocks = _BLOCK_START.split(text)
+        if _parse_block(head) or _OTHER_START.search(text):
             return None
-        indent, key, text = match.groups()
-        if not indent:
-            holder = values
-        elif holder is values:
-            return None
-        if key in holder or key in _NO_TEXT or number > _MAX_KEYS:
-            return None
-        if text is not None:
-            value = _parse_value(text)
-            if value is None:
+        for block in blocks:
+            part = _parse_block(block)
+            if not part or part.keys() & values.keys():
                 return None
-            holder[key] = value[0]
-        elif indent:
-            return None
-        else:
-            holder[key] = holder = {}
-    return None if {} in values.values() else values
+            values |= deepcopy(part)
+    except (UnicodeDecodeError, yaml.YAMLError):
+        return None
+    return values
 
 
 @functools.lru_cache(maxsize=4096)
-def _parse_value(text: str) -> tuple[Any] | None:
-    """Return the value of a line as the only item of a tuple; None if it is a list, a mapping or no YAML."""
-    try:
-        values = parse_yaml(f"key: {text}", "")
-    except yaml.YAMLError:
-        return None
-    is_one_value = len(values) == 1 and not isinstance(values["key"], (list, dict))
-    return (values["key"],) if is_one_value else None
+def _parse_block(text: str) -> dict[str, Any]:
+    return parse_yaml(text, "")
 
 
 def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:
