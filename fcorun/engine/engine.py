@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.base.system.machine import compile_program
 from fcorun.engine.clients import Devices
 from fcorun.engine.device_rows import DeviceRows
 from fcorun.engine.federation import Federation, Numbers
@@ -269,7 +268,7 @@ class CompiledPrograms:
         with self.lock:
             if key not in self.compiled:
                 before = time.perf_counter()
-                self.compiled[key] = compile_program(function, *arguments)
+                self.compiled[key] = jax.jit(function).lower(*arguments).compile()
                 self.compile_seconds += time.perf_counter() - before
             return self.compiled[key]
 

@@ -14,7 +14,7 @@ import platform
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -154,28 +154,6 @@ def compute_policy() -> ComputePolicy:
     import jax
 
     return _CPU_POLICY if jax.default_backend() == "cpu" else _GPU_POLICY
-
-
-_compiler_options: dict[str, str | bool] = {}  # of the programs that this process compiles
-
-
-def compile_quickly() -> None:
-    """Let this process optimize programs little: those of checks take longer to compile than they run."""
-    import jax
-
-    jax.config.update("jax_disable_most_optimizations", True)
-    # the emitters of fusions take more than half of the time to compile
-    options: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False}
-    with contextlib.suppress(jax.errors.JaxRuntimeError):  # of a release of XLA without the option
-        jax.jit(lambda: 0).lower().compile(compiler_options=options)
-        _compiler_options.update(options)
-
-
-def compile_program(function: Callable, *arguments: Any) -> Callable:
-    """Return the program of a function of arrays for arguments of these shapes."""
-    import jax
-
-    return jax.jit(function).lower(*arguments).compile(compiler_options=_compiler_options or None)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from fcorun.base.records.record import Record
-from fcorun.base.system.machine import compile_program, use_precision
+from fcorun.base.system.machine import use_precision
 from fcorun.data.tasks import find_task
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.experiment.build import build_engine, load_data, resolve_auto
@@ -126,7 +126,7 @@ def compute_once(function: Callable, *arguments: Any) -> Any:
 
     Operations one by one would be compiled one by one.
     """
-    results = compile_program(lambda: function(*arguments))()
+    results = jax.jit(lambda: function(*arguments))()
     jax.effects_barrier()
     return results
 

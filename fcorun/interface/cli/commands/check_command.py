@@ -18,10 +18,12 @@ def run(argv: Sequence[str]) -> int:
     help_text = "what to check, as algo=NAME, and values of its keys, as algo.client_lr=0.01"
     parser.add_argument("overrides", nargs="+", metavar="KEY=VALUE", help=help_text)
     arguments = parser.parse_args(argv)
-    from fcorun.base.system.machine import compile_quickly, set_up_jax
+    import jax
+
+    from fcorun.base.system.machine import set_up_jax
 
     set_up_jax(devices=2)
-    compile_quickly()
+    jax.config.update("jax_disable_most_optimizations", True)  # these programs take longer to compile than they run
     from fcorun.interface.checks.plugins import check
 
     out = Terminal()
