@@ -184,6 +184,23 @@ def first_line(error: BaseException) -> str:
     return " ".join(lines[: 2 if lines[0].endswith(":") else 1])
 
 
+def check_type(value: object, types: type | tuple[type, ...], argument: str, advice: str) -> None:
+    """Raise UserError, which ends with ``advice``, for an argument of another type."""
+    if not isinstance(value, types):
+        raise UserError(f"{argument} is {describe_type(value)}: {advice}")
+
+
+def describe_type(value: object) -> str:
+    """Return the type of a value in words.
+
+    >>> describe_type(3), describe_type(None), describe_type(int)
+    ('of type int', 'None', 'the class int')
+    """
+    if value is None:
+        return "None"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
+
+
 def suggest_name(name: object, valid: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown name: the nearest valid name, and all valid names.
 

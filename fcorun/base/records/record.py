@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import filelock
 
-from fcorun.base.errors import UserError, describe_error
+from fcorun.base.errors import UserError, check_type, describe_error
 from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records import contents, formats, tables
 from fcorun.base.system.files import append_line, remove_path, write_atomically
@@ -105,8 +105,7 @@ class Record:
     folder: Path
 
     def __post_init__(self):
-        if not isinstance(self.folder, (str, os.PathLike)):
-            raise UserError(f"the folder of a record is of type {type(self.folder).__name__}: give a path")
+        check_type(self.folder, (str, os.PathLike), "the folder of a record", "give a path")
         object.__setattr__(self, "folder", Path(self.folder))
 
     @property
@@ -320,8 +319,7 @@ def load_records(*roots: str | Path) -> list[Record]:
     Raises UserError for a folder that does not exist.
     """
     for root in roots:
-        if not isinstance(root, (str, os.PathLike)):
-            raise UserError(f"a folder is of type {type(root).__name__}: give each folder as a path of its own")
+        check_type(root, (str, os.PathLike), "a folder", "give each folder as a path of its own")
         if not Path(root).is_dir():
             raise UserError(f"there is no folder {root}; give one that holds records")
     folders = {path.parent for root in roots for path in Path(root).rglob("status.json")}

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import yaml
 from yaml.reader import ReaderError
 
 from fcorun.base.config import SECTIONS
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, check_type
 from fcorun.base.records.formats import describe_yaml_error, yaml_text
 from fcorun.base.system.files import cache_dir, write_atomically
 from fcorun.base.trust import find_plugin_packages
@@ -45,10 +46,7 @@ def use_config_dir(config_dir: str | Path | None) -> Iterator[None]:
 
     Raises UserError if the folder does not exist.
     """
-    if not isinstance(config_dir, (str, Path, type(None))):
-        raise UserError(
-            f"config_dir is of type {type(config_dir).__name__}: give the folder of your configuration files"
-        )
+    check_type(config_dir, (str, Path, NoneType), "config_dir", "give the folder of your configuration files")
     if config_dir is not None and (not config_dir or not Path(config_dir).is_dir()):
         raise UserError(f"config-dir {config_dir}: there is no such folder; give that of your configuration files")
     token = _USER_CONFIG_DIR.set(Path(config_dir).absolute() if config_dir is not None else None)

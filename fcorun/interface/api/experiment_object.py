@@ -22,7 +22,7 @@ from fcorun.base.config import (
     to_plain_value,
     type_hints,
 )
-from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.errors import UserError, describe_type, suggest_name
 from fcorun.base.records.formats import flatten
 from fcorun.base.trust import class_path, public_path
 from fcorun.data.datasets.dataset import Dataset
@@ -44,7 +44,6 @@ from fcorun.interface.api.python_words import (
     check_folder,
     check_list,
     check_watcher,
-    describe_type,
     name_key,
     name_keys,
     names_of_configuration,

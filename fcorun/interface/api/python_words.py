@@ -13,7 +13,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from fcorun.base.config import SECTIONS, Settings, type_hints
-from fcorun.base.errors import UserError, is_command, words_of
+from fcorun.base.errors import UserError, check_type, describe_type, is_command, words_of
 from fcorun.base.override_text import format_literal
 
 if TYPE_CHECKING:
@@ -206,12 +206,6 @@ def names_of_configuration(_: object) -> PythonNames:
 # Checks of the arguments that every function of the Python interface takes alike.
 
 
-def check_type(value: object, types: type | tuple[type, ...], argument: str, advice: str) -> None:
-    """Raise UserError, which ends with ``advice``, for an argument of another type."""
-    if not isinstance(value, types):
-        raise UserError(f"{argument} is {describe_type(value)}: {advice}")
-
-
 def check_folder(folder: object, argument: str = "folder") -> None:
     """Raise UserError for a folder that is neither a path nor None."""
     check_type(folder, (str, os.PathLike, NoneType), argument, "give a path, a text or a pathlib.Path")
@@ -245,17 +239,6 @@ def check_axes(axes: object) -> None:
         check_list(values, f"axes[{name!r}]", "give a list of values")
         if not len(values):
             raise UserError(f"axes[{name!r}] has no values: give at least one")
-
-
-def describe_type(value: object) -> str:
-    """Return the type of a value in words.
-
-    >>> describe_type(3), describe_type(None), describe_type(int)
-    ('of type int', 'None', 'the class int')
-    """
-    if value is None:
-        return "None"
-    return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
 
 
 def name_key(path: str) -> str:

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fcorun.base.config import check_folder_name, check_plugin, to_plain_value
-from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.errors import UserError, describe_type, suggest_name
 from fcorun.data.datasets.in_memory import InMemoryTable, MemoryRows
 from fcorun.data.datasets.table import ArrayOptions, FrameOptions
 from fcorun.data.tables.cells import names_as_text
 from fcorun.data.tasks import Binary, Multiclass, Regression, Survival
-from fcorun.interface.api.python_words import COLUMN_ARGUMENTS, PythonNames, describe_type, python_words
+from fcorun.interface.api.python_words import COLUMN_ARGUMENTS, PythonNames, python_words
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fcorun.base.config import CurveAxis, build
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, check_type, describe_type
 from fcorun.base.metrics import from_summaries
 from fcorun.base.records import record
 from fcorun.base.records.record import Record
@@ -25,8 +25,6 @@ from fcorun.data.tables.parsed_table import FileOptions, mask_codes
 from fcorun.interface.api.progress import ExperimentWarning
 from fcorun.interface.api.python_words import (
     check_folder,
-    check_type,
-    describe_type,
     names_of_configuration,
     names_of_record,
     python_words,
