@@ -361,7 +361,7 @@ def read_dataframe(
             clients = pd.Series(arrays["client"]) if "client" in arrays else None
         else:
             text_columns = [name for name in (client, *keep) if name is not None and name not in (kinds or {})]
-            table = _read_new_columns(file, ending, path, text_columns, kinds or {}, options)
+            table = _read_new_columns(file, ending, path, text_columns, kinds=kinds or {}, options=options)
             frame = table.frame
             if warnings is not None:
                 warnings += [f"{path}: {warning}" for warning in table.warnings]

@@ -110,7 +110,8 @@ def draw_lines(
     if sizes is None:
         sizes = np.full(len(middle), 3.6)
     drawn = colours or np.where((low > null) | (high < null), COLOURS[0], "0.45").tolist()
-    for y, left, point, right, size, colour in zip(positions, low, middle, high, sizes, drawn, strict=True):
+    rows = np.column_stack([positions, *intervals, sizes])
+    for (y, left, point, right, size), colour in zip(rows, drawn, strict=True):
         if np.isnan(point):
             continue
         ax.plot([max(left, smallest), min(right, largest)], [y, y], color=colour, linewidth=pt(1.1), zorder=2)

@@ -181,9 +181,8 @@ def reproduce(
     """
     figure, _ = load_figure(name, _select_own(overrides))
     fast_overrides = figure.fast if fast else []
-    all_overrides = [*fast_overrides, *overrides]
-    figure, config = load_figure(name, _select_own(all_overrides))
-    choice = f"experiment={name}"
+    arguments = [f"experiment={name}", *fast_overrides, *overrides]
+    figure, config = load_figure(name, _select_own(arguments))
     data = build_plugin("data", config["data"])
     if not config["dry_run"]:
         data.fetch()
@@ -204,14 +203,14 @@ def reproduce(
     if stamp:
         figure = remove_notes(figure)
     records_folder = out / f"{figure.runs or name}{suffix}"
-    other_algorithms = any(re.match(r"\+*(algo(\.name)?=|hydra\.sweeper\.)", text) for text in all_overrides)
+    other_algorithms = any(re.match(r"\+*(algo(\.name)?=|hydra\.sweeper\.)", text) for text in arguments)
 
     def check(experiments: Sequence[PreparedExperiment]) -> None:
         check_runs(figure, other_algorithms, experiments)
         if not config["dry_run"]:  # the figure's file says them all: one may have been taken out of it
             forget_conditions(records_folder / "runs")
 
-    inputs = _run_figure(sweep, figure, config["metric"], records_folder, [choice, *all_overrides], check=check)
+    inputs = _run_figure(sweep, figure, config["metric"], records_folder, arguments, check=check)
     pictures = _draw(inputs, " ".join(stamp), config["style"])
 
     rows: list[dict[str, Any]] = []
