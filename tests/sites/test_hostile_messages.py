@@ -340,7 +340,7 @@ class Forging(InProcessConnections):
             forged = forge_answer(sign_answer(answers["b"], message, "b"), self.rng)
             if forged.name == "refusal":
                 raise SiteRefusal(f"site 'b': {forged.about.get('sentence', 'a refusal of a site that cheats')}")
-            arrived = forged.deliver("site 'b'")
+            arrived = Message.from_bytes(forged.to_bytes(), "site 'b'")
             check_sender(arrived, "b")
             if arrived.name != request.name:
                 raise UserError(f"site 'b' answered another request than '{request.name}'")

@@ -81,40 +81,11 @@ def test_a_message_arrives_as_it_was_sent(message):
     assert read.to_bytes() == message.to_bytes()
 
 
-DESCRIPTION = Message("describe", {"columns": ["ä"]}, {"x": np.ones((2, 3)).T})
-
-
-@pytest.mark.parametrize("message", [REQUEST, ANSWER, DESCRIPTION])
-def test_a_delivered_message_is_that_of_the_bytes_and_is_counted_like_them(message):
-    delivered = message.deliver("the server")
-    assert delivered.to_bytes() == message.to_bytes()
-    assert delivered.n_bytes == len(message.to_bytes())
-    for name, array in delivered.arrays.items():
-        assert not np.shares_memory(array, message.arrays[name])
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        Message("another message"),
-        Message("round", {"a": np.ones(2)}),
-        Message("round", {"a": float("nan")}),
-        Message("round", {}, {"a": np.array(["text"])}),
-        Message("round", {}, {"a": np.array([{}])}),
-    ],
-)
-def test_what_is_no_message_is_not_delivered(message):
-    with pytest.raises(UserError, match="the server sent what is no message of fcorun"):
-        message.deliver("the server")
-
-
 def test_too_many_names_are_refused_by_the_sender():
     message = Message("describe", {"levels": "x" * 2**21})
     sentence = "the names and small values of the message 'describe' take 2,097,"
     with fails(sentence, "leave columns with many levels out"):
         message.to_bytes()
-    with fails(f"site 'north': {sentence}"):
-        message.deliver("site 'north'")
 
 
 def archive_with_header(text: str) -> bytes:

@@ -40,7 +40,7 @@ def check_declaration(case: MessageCase) -> None:
     """Require a declaration: a name, a class's description in words, a bound that masks can have."""
     kind = case.kind
     try:
-        Message(kind.name).deliver("the check")
+        Message.from_bytes(Message(kind.name).to_bytes(), "the check")
     except UserError as error:
         raise Violation(f"name={kind.name!r} is none of a message: {error}") from error
     require(bool(type(kind).__doc__), f"'{kind.name}' says in no words what it is: give it a docstring")

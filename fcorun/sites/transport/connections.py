@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
 from fcorun.base.system.files import write_atomically
 from fcorun.data.rows.site_rows import AwayRule
-from fcorun.sites.transport.delivery import AnsweringSite, check_sender, digest_of, sign_answer
+from fcorun.sites.transport.delivery import AnsweringSite, digest_of, read_answer, sign_answer
 from fcorun.sites.transport.messages import NEW_RUN, Message, SiteLost, SiteRefusal, number_request
 
 ALL_SITES = "all sites"  # stands for the name of a site where an answer is the sum over all sites
@@ -124,7 +124,7 @@ class ConnectionsWrapper(Connections):
 
 @dataclass
 class InProcessConnections(Connections):
-    """Connections to sites in this process, whose messages are checked and counted as on the way to another machine.
+    """Connections to sites in this process, whose messages are bytes as on the way to another machine.
 
     Attributes:
         site_by_name: the sites by name.
@@ -145,21 +145,19 @@ class InProcessConnections(Connections):
     def send(self, request: Request) -> dict[str, Message]:
         """Have the sites answer one after the other, as ``Connections.send`` says."""
         asked = self.list_addressees(request)
-        message = self.address(request).deliver("the server")
+        message = Message.from_bytes(self.address(request).to_bytes(), "the server")
         answers = {}
         lost = None
         for site in asked:
             try:
-                answer = sign_answer(self.site_by_name[site].answer(message), message, site)
+                content = sign_answer(self.site_by_name[site].answer(message), message, site).to_bytes()
             except SiteLost as error:
                 lost = error
                 continue
             except UserError as error:
                 raise SiteRefusal(f"site '{site}': {error}") from error
-            arrived = answer.deliver(f"site '{site}'")
-            check_sender(arrived, site)
-            self.bytes_sent[site] = self.bytes_sent.get(site, 0) + answer.n_bytes
-            answers[site] = replace(arrived, envelope=None, site=None)
+            answers[site] = read_answer(content, site, message)
+            self.bytes_sent[site] = self.bytes_sent.get(site, 0) + len(content)
         if lost is not None and not (request.away and request.away.suffices(len(answers), len(asked))):
             raise lost
         self.next_number += 1

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -104,12 +104,6 @@ class Message:
     envelope: Envelope | None = None
     site: str | None = None
 
-    @property
-    def n_bytes(self) -> int:
-        """Return the length of ``to_bytes``, which follows from the header and the arrays' names, shapes and dtypes."""
-        layout = tuple((name, array.shape, array.dtype.str) for name, array in self.arrays.items())
-        return _count_bytes(len(self._header), layout)
-
     def to_bytes(self) -> bytes:
         """Return the message as bytes, which are made once. Raises UserError for a header that is too large."""
         return self._content
@@ -138,19 +132,8 @@ class Message:
                 raise ValueError("its header is no text")
             return cls._from_parts(header.tobytes(), arrays)
         except Exception as error:  # foreign bytes make the readers of archives and arrays raise errors of any kind
-            raise _refuse(sender, error) from error
-
-    def deliver(self, sender: str) -> "Message":
-        """Return what ``from_bytes`` returns for ``to_bytes``, with the same checks, but without making the bytes.
-
-        Raises UserError, which names the sender.
-        """
-        try:
-            return self._from_parts(self._header, {name: np.array(array) for name, array in self.arrays.items()})
-        except UserError as error:  # the header is too large
-            raise UserError(f"{sender}: {error}") from error
-        except Exception as error:
-            raise _refuse(sender, error) from error
+            problem = f"{sender} sent what is no message of fcorun ({str(error)[:200]})"
+            raise UserError(f"{problem}: use the same version of fcorun at the server and at all sites") from error
 
     @classmethod
     def _from_parts(cls, header: bytes, arrays: dict[str, np.ndarray]) -> "Message":
@@ -201,15 +184,3 @@ def _read_float(text: str) -> float:
 
 _ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True)
 _DECODER = json.JSONDecoder(parse_constant=_refuse_number, parse_float=_read_float)
-
-
-def _refuse(sender: str, error: Exception) -> UserError:
-    return UserError(f"{sender} sent what is no message of fcorun ({str(error)[:200]}): use the same version of fcorun "
-                     "at the server and at all sites")  # fmt: skip
-
-
-@lru_cache(maxsize=1000)
-def _count_bytes(header_length: int, layout: tuple[tuple[str, tuple[int, ...], str], ...]) -> int:
-    """Return the number of bytes of a message with a header of this length and arrays (name, shape, dtype)."""
-    arrays = {name: np.zeros(shape, dtype) for name, shape, dtype in layout}
-    return len(npz_bytes({_HEADER: np.zeros(header_length, np.uint8), **arrays}))
