@@ -16,7 +16,6 @@ from fcorun.sites.plan.planned_study import PlannedIntervals
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.site_study import run_plan
-from fcorun.sites.server.trial import share_programs
 from fcorun.sites.site.acceptance import open_checked_site
 from fcorun.sites.site.request_checks import FewRowsError
 from fcorun.sites.site.site import Site
@@ -56,7 +55,6 @@ def plan_of(*words: str) -> Plan:
 
 def sites_of(plan: Plan, policy: Policy) -> dict[str, Site]:
     sites = {name: Site(plan, SiteOptions(f"{name}.csv"), policy) for name in NAMES}
-    share_programs(sites)
     return sites
 
 

@@ -17,7 +17,6 @@ from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.site_study import run_plan
-from fcorun.sites.server.trial import share_programs
 from fcorun.sites.site.acceptance import open_checked_site
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.connections import InProcessConnections
@@ -135,7 +134,6 @@ def try_hostile(hostile: HostilePlan, change: Callable[[pd.DataFrame], pd.DataFr
     except UserError as error:
         return Outcome("accept", str(error))
     connections, at, sentence = Wiretap(sites), "", ""
-    share_programs(sites)
     try:
         with TemporaryDirectory(dir=".") as folder:
             run_plan(plan, connections, Path(folder) / "out")

@@ -27,7 +27,7 @@ from fcorun.sites.plan.plan import Plan
 from fcorun.sites.server.site_intervals import compare_intervals
 from fcorun.sites.server.site_study import END_MARK, run_plan
 from fcorun.sites.site.site import Site
-from fcorun.sites.site.site_batch import SharedPrograms, resolve_numbers
+from fcorun.sites.site.site_batch import resolve_numbers
 from fcorun.sites.tables.fold_encoding import pool_cells
 from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_rows import SiteTable
@@ -117,7 +117,6 @@ def try_plan(
     mark = folder / END_MARK
     if mark.exists() and mark.read_text(encoding="utf-8") == plan.digest:
         raise finished
-    programs = share_programs(sites)
     starts = RecordedStarts(mask_sites(sites) if plan.is_masked else sites, plan.digest[:16])
     record = run_plan(plan, starts, folder, watch, log, marks_end=False)
     if not starts.points:
@@ -129,7 +128,7 @@ def try_plan(
     if plan.select is not None:
         comparison = replace(_compare_selections(plan, sites, data, starts, folder), recoded=recoded)
     else:
-        pairs = _pair_models(plan, sites, data, record, programs)
+        pairs = _pair_models(plan, sites, data, record)
         models = (np.concatenate([np.ravel(values) for values in model]) for model in zip(*pairs, strict=True))
         comparison = Comparison(
             all(np.array_equal(pooled, of_sites, equal_nan=True) for pooled, of_sites in pairs),
@@ -189,7 +188,7 @@ class RecordedStarts(InProcessConnections):
 
 
 def _pair_models(
-    plan: Plan, sites: Mapping[str, Site], data: FederatedData, record: FittedRecord, programs: SharedPrograms
+    plan: Plan, sites: Mapping[str, Site], data: FederatedData, record: FittedRecord
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return pairs of parameters of the last models of a run: on the rows in one place, ``data``, and of the trial."""
     points = next(iter(sites.values())).points
@@ -200,7 +199,6 @@ def _pair_models(
         problem = replace(engine.federation.problem, curvature=(bounds["least"], bounds["most"]))
         engine = replace(engine, federation=replace(engine.federation, problem=problem))
     with use_precision(engine.federation.precision):
-        programs.share_shapes(engine.federation)
         for last in RunFollower(engine, [], points).follow():
             if last.round == record.summary["round"]:
                 break
@@ -267,14 +265,6 @@ def relative_difference(one: np.ndarray, two: np.ndarray) -> float:
     if not np.isfinite(values).all():
         return np.nan
     return float(np.abs(values[0] - values[1]).max() / (np.abs(values).max() or 1.0))
-
-
-def share_programs(sites: Mapping[str, Site]) -> SharedPrograms:
-    """Have the sites of a trial share the programs that they compile, and return these."""
-    programs = SharedPrograms()
-    for site in sites.values():
-        site.programs = programs
-    return programs
 
 
 def mask_sites(sites: Mapping[str, Site]) -> "dict[str, MaskedSite]":

@@ -34,7 +34,7 @@ from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
 from fcorun.sites.site.interval_sums import IntervalSums
 from fcorun.sites.site.request_checks import FewRowsRule, RequestCounts, check_last_model, check_model
 from fcorun.sites.site.score_sums import ScoreSums, threshold_of
-from fcorun.sites.site.site_batch import SharedPrograms, SiteBatch, resolve_numbers
+from fcorun.sites.site.site_batch import SiteBatch, resolve_numbers
 from fcorun.sites.site.site_folds import SiteFolds
 from fcorun.sites.site.site_results import FoldPredictions, check_result, read_result, write_result
 from fcorun.sites.tables.fold_encoding import place_rows
@@ -71,7 +71,6 @@ class Site:
         result_folder: the folder in which the site keeps the result of a run; None: the result is not kept.
         points: the numbers of the runs that the server has started.
         personal: the personal models of the last result, as ``SiteBatch.personal_models`` returns those of a run.
-        programs: the programs that the site has compiled, which sites of one process share in a trial.
         in_ledger: the plan in the owner's ledger, which says what fills gaps here; None: what is agreed.
     """
 
@@ -81,7 +80,6 @@ class Site:
     result_folder: Path | None = None
     points: list[dict] = field(default_factory=list)
     personal: dict[str, np.ndarray] | None = None
-    programs: SharedPrograms = field(default_factory=SharedPrograms, repr=False)
     in_ledger: PlanInLedger | None = None
 
     def __post_init__(self):
@@ -288,7 +286,6 @@ class Site:
             numbers,
             experiment.settings.seed,
             self.few_rows_rule,
-            shared_programs=self.programs,
             may_miss_rounds=self.plan.shared_options.away_rule is not None,
             has_fold=select is not None and self.counts.subset in select.folds_by_name,
         )

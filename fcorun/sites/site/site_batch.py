@@ -1,10 +1,6 @@
-"""A site's part of a batch of runs: the states of its clients, its programs, and its answers to the server.
+"""A site's part of a batch of runs: the states of its clients, its programs, and its answers to the server."""
 
-The sites of a process, as in a trial, share programs: each is traced and compiled once for equal shapes.
-"""
-
-import pickle
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,13 +12,12 @@ from fcorun.base.errors import UserError
 from fcorun.base.records.record import TRAIN
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.engine.device_rows import client_row_table
-from fcorun.engine.engine import CompiledPrograms, Engine
+from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.certificate import SCALE, CertificateSums
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.personal_models import PERSONAL, SitePersonalModels, split_broadcast
 from fcorun.engine.remote.programs import RemotePrograms, RowsByClient, count_sent_runs
-from fcorun.engine.round import MessageShapes
 from fcorun.engine.schedule import DrawsAhead
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import PyTree
@@ -33,85 +28,6 @@ from fcorun.sites.transport.messages import NEW_RUN
 
 Answer = Callable[..., Any]
 Arrays = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class SitePrograms:
-    """The programs of a site's part of a batch of runs. Rows, numbers and states of clients are their arguments.
-
-    Attributes:
-        federation: the federation of the first site that uses them.
-        n_runs: the number of runs, G.
-        compiled: the programs of an engine.
-    """
-
-    federation: Federation
-    n_runs: int
-    compiled: CompiledPrograms = field(default_factory=CompiledPrograms)
-
-    @cached_property
-    def answers(self) -> list[Answer]:
-        """The programs of a round, one for each exchange."""
-        n_sent = count_sent_runs(self.federation.algorithm, self.n_runs)
-        n_exchanges = len(self.federation.shapes.uploads)
-        programs = [RemotePrograms(self.federation, n_sent, exchange) for exchange in range(n_exchanges)]
-        return [jax.jit(lambda *arguments, p=p: p.answer(*arguments)) for p in programs]
-
-    @cached_property
-    def solution_sums(self) -> Answer:
-        """The program of an evaluation."""
-        programs = RemotePrograms(self.federation, self.n_runs)
-        return jax.jit(lambda *arguments: programs.solution_sums(*arguments))
-
-
-@dataclass(frozen=True)
-class SharedPrograms:
-    """The programs of the sites of one plan in this process.
-
-    Attributes:
-        programs: the programs, by all that their traces read besides their arguments.
-        shapes: the shapes of messages, by the numbers of rows of all clients.
-    """
-
-    programs: dict[Hashable, SitePrograms] = field(default_factory=dict)
-    shapes: dict[bytes, MessageShapes] = field(default_factory=dict)
-
-    def attach(self, engine: Engine, n_runs: int) -> tuple[Engine, SitePrograms]:
-        """Return a site's engine for ``n_runs`` runs and its programs, both with what an equal site has compiled."""
-        self.share_shapes(engine.federation)
-        federation = engine.federation
-        schedule = federation.schedule
-        evaluation = federation.evaluation
-        rows = federation.data.train
-        assert isinstance(rows, SiteRows)
-        constants = (  # all that traces of the programs read besides their arguments
-            n_runs,
-            federation.problem,
-            federation.algorithm,
-            (federation.uplink, federation.downlink, federation.links, federation.topology),
-            (federation.precision, federation.frozen, federation.clients_at_once, federation.w0),
-            (schedule.sizes, schedule.starts, schedule.client_weights, schedule.clients_per_round),
-            (schedule.batch_size, schedule.local_epochs, schedule.local_steps),
-            (schedule.client_weighting, schedule.times),
-            (evaluation.client_weighting, evaluation.cutoff, evaluation.gap),
-            (rows.local_numbers, rows.n_initial_states, rows.curvature, federation.data.n_clients),
-        )
-        key: Hashable
-        try:
-            key = pickle.dumps(constants)  # compared with others', and never read
-        except (pickle.PicklingError, TypeError, AttributeError):  # of a class that was made within a function
-            key = object()
-        if key not in self.programs:
-            self.programs[key] = SitePrograms(engine.federation, n_runs)
-        programs = self.programs[key]
-        return replace(engine, programs=programs.compiled), programs
-
-    def share_shapes(self, federation: Federation) -> None:
-        """Have a federation of the plan take the shapes of messages from the first one on the same clients."""
-        key = np.asarray(federation.schedule.sizes, np.int64).tobytes()
-        if key not in self.shapes:
-            self.shapes[key] = federation.shapes
-        vars(federation)["shapes"] = self.shapes[key]  # which are not traced again
 
 
 def resolve_numbers(experiment: PreparedExperiment, numbers: Numbers) -> PreparedExperiment:
@@ -131,7 +47,6 @@ class SiteBatch:
         engine: an engine whose data are the site's: its rows are ``SiteRows``.
         points: the numbers of each run.
         seed: the seed of all runs.
-        shared_programs: the programs that sites of the same plan in this process have compiled.
         rule: the rule on few rows, which each answer keeps.
         may_miss_rounds: whether the server may have gone on without the site, so that a later round is asked for.
         has_fold: whether the validation rows are those that a fold of a selection holds out, whose sums are differences
@@ -145,7 +60,6 @@ class SiteBatch:
     points: Sequence[Numbers]
     seed: int
     rule: FewRowsRule
-    shared_programs: SharedPrograms = field(default_factory=SharedPrograms)
     may_miss_rounds: bool = False
     has_fold: bool = False
     clients: PyTree = field(init=False)
@@ -153,7 +67,6 @@ class SiteBatch:
     next_exchange: tuple[int, int] = field(init=False)
 
     def __post_init__(self):
-        self.engine, self._programs = self.shared_programs.attach(self.engine, len(self.points))
         self._schedule = self.federation.schedule.with_seed(self.seed)
         self._draws = DrawsAhead(self._schedule, self.rows.has_client)
         sent_points = self.points[: self.n_sent_runs]
@@ -184,6 +97,19 @@ class SiteBatch:
     def n_sent_runs(self) -> int:
         """The number of runs whose messages the site computes: the first one where all runs have one upload."""
         return count_sent_runs(self.federation.algorithm, len(self.points))
+
+    @cached_property
+    def _answer_programs(self) -> list[Answer]:
+        """The programs of a round, one for each exchange. Rows, numbers and states of clients are their arguments."""
+        n_exchanges = len(self.federation.shapes.uploads)
+        programs = [RemotePrograms(self.federation, self.n_sent_runs, exchange) for exchange in range(n_exchanges)]
+        return [jax.jit(lambda *arguments, p=p: p.answer(*arguments)) for p in programs]
+
+    @cached_property
+    def _solution_program(self) -> Answer:
+        """The program of an evaluation."""
+        programs = RemotePrograms(self.federation, len(self.points))
+        return jax.jit(lambda *arguments: programs.solution_sums(*arguments))
 
     @cached_property
     def _held_out(self) -> RowsByClient | None:
@@ -234,7 +160,7 @@ class SiteBatch:
         draws = self._draws.draw(number)
         rows, _ = federation.arrays
         arguments = (self._sent_numbers, self.clients, rows, draws, broadcast, self._held_out)
-        mean, clients, (work, shares) = self._programs.answers[exchange](*arguments)
+        mean, clients, (work, shares) = self._answer_programs[exchange](*arguments)
         leaves, self.withholds = name_leaves(mean), False
         few = self.rule.find(shares[0], draws.weights / draws.weights.sum())
         if len(shares) > 1:  # those among the rows that a fold holds out
@@ -263,7 +189,7 @@ class SiteBatch:
         rows, extra = self.federation.arrays
         assert rows is not None
         arguments = (self._numbers, dict(solution), rows.x, rows.y, extra, self._client_of_row)
-        sums, shares = self._programs.solution_sums(*arguments)
+        sums, shares = self._solution_program(*arguments)
         for split, of_split in shares.items():
             rule = self.rule if split == TRAIN else self.rule.of_losses
             rule.check(Evaluate.name, of_split, split=split)
