@@ -132,23 +132,6 @@ def sum_masks(key: X25519PrivateKey, others: Iterable[str], context: bytes, leng
     return total
 
 
-def flatten(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the entries of arrays of uint64 in the order of their names."""
-    return np.concatenate([np.zeros(0, np.uint64), *(arrays[name].ravel() for name in sorted(arrays))])
-
-
-def unflatten(entries: np.ndarray, like: Mapping[str, np.ndarray]) -> Arrays:
-    """Return the arrays of ``flatten``, with the names and shapes of ``like``."""
-    arrays = {}
-    start = 0
-    for name in sorted(like):
-        size = like[name].size
-        shape = like[name].shape
-        arrays[name] = entries[start : start + size].reshape(shape)
-        start += size
-    return arrays
-
-
 @dataclass
 class MaskedSite:
     """A site whose numbers are masked in the answers that the plan lists.
@@ -231,8 +214,12 @@ class MaskedSite:
             steps[name] = to_fixed_point(values, bound, factor, answer.name)
             dtypes[name] = values.dtype.name
         others = [entry[_KEY] for entry in self._sites.values() if entry[_KEY] != public_key_of(self.key)]
-        entries = flatten(steps)
-        masked = unflatten(entries + sum_masks(self.key, others, context, len(entries)), steps)
+        masks = sum_masks(self.key, others, context, sum(values.size for values in steps.values()))
+        masked = {}
+        for name in sorted(steps):
+            values = steps[name]
+            masked[name] = (values.ravel() + masks[: values.size]).reshape(values.shape)
+            masks = masks[values.size :]
         return Message(answer.name, {_DTYPES: dtypes}, masked)
 
     # -- keys
