@@ -56,6 +56,7 @@ RESULT_FILES = (
 _PERSONAL, _SCALING, _BY_CLIENT = "personal.npz", "scaling.npz", "coefficients_by_client.csv"  # the site's own
 _FOR_PREDICTIONS = {"features", "feature_names", "task", "classes", "class_type", "scale", "standardized", "limits"}
 MAX_RESULT_BYTES = 2**28
+_PREDICTIONS = "its predictions"
 _log = logging.getLogger(__name__)
 
 
@@ -179,7 +180,7 @@ def write_result(
     if data.target_task.has_events and experiment.has_shared_model:
         hazards = baseline_hazards(experiment.objective, data, dict(model))
     predictions = predict_held_out(experiment, data, model, personal, threshold)
-    try:
+    with _writing("the result"):
         folder.mkdir(parents=True, exist_ok=True)
         site_files = (_PERSONAL, _SCALING, _BY_CLIENT, BASELINE_HAZARD_FILE, PREDICTIONS_FILE)
         for name in (_STATUS, *RESULT_FILES, _CONFIG, *site_files):
@@ -200,9 +201,6 @@ def write_result(
         record = FittedRecord(folder)
         if record.personal and not no_coefficients_reason(record):
             write_atomically(folder / _BY_CLIENT, format_by_client(*load_client_coefficients(record)))
-    except OSError as error:
-        raise UserError(f"the site cannot keep the result ({error.strerror}): see that its folder can be written"
-                        ) from error  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -227,7 +225,7 @@ class FoldPredictions:
     def begin_subset(self, name: str) -> None:
         """Remove the predictions of an earlier selection if the subset is the first one."""
         if name == next(iter(self._folds)):
-            with _writing():
+            with _writing(_PREDICTIONS):
                 remove_path(self.folder)
 
     def keep(self, name: str, site_data: FederatedData, batch: SiteBatch, evaluated: Message) -> None:
@@ -261,7 +259,7 @@ class FoldPredictions:
                 output, has_model = predict_personal(experiment.objective, site_data, of_run, rows, client)
                 if has_model.all():
                     outputs.setdefault(PERSONAL, []).append(output)
-        with _writing():
+        with _writing(_PREDICTIONS):
             self.folder.mkdir(parents=True, exist_ok=True)
             stacked = {model: np.stack(of_model) for model, of_model in outputs.items()}
             write_atomically(self._file(name), npz_bytes(stacked))
@@ -293,7 +291,7 @@ class FoldPredictions:
         if not rows:
             return
         predictions = join_folds(self.plan.experiment.objective, folds.site_data, rows, outputs)
-        with _writing():
+        with _writing(_PREDICTIONS):
             if predictions:
                 write_atomically(self.folder / PREDICTIONS_FILE, predictions_csv(predictions))
             for name in self._folds:
@@ -301,10 +299,10 @@ class FoldPredictions:
 
 
 @contextmanager
-def _writing() -> Iterator[None]:
-    """Turn an error of the file system into a UserError."""
+def _writing(what: str) -> Iterator[None]:
+    """Turn an error of the file system into a UserError, which says what is not kept."""
     try:
         yield
     except OSError as error:
-        raise UserError(f"the site cannot keep its predictions ({error.strerror}): see that its folder can be written"
+        raise UserError(f"the site cannot keep {what} ({error.strerror}): see that its folder can be written"
                         ) from error  # fmt: skip
