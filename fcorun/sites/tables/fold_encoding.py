@@ -28,6 +28,7 @@ from fcorun.data.tables.columns.column import ColumnDescription, ColumnFit, Hist
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.sites.plan.site_options import FILLS, HISTOGRAM_BINS, INFORMATIVE
+from fcorun.sites.tables.fold_rules import have_few
 from fcorun.sites.tables.table_agreement import Agreement, check_gaps, encode_table
 from fcorun.sites.tables.table_description import bin_edges, center_cells, find_bins, find_cells, merge_small_cells
 from fcorun.sites.tables.table_rows import SiteTable
@@ -188,26 +189,20 @@ def _join_cells(by_fold: Int[np.ndarray, "C K"], min_cell: int) -> Int[np.ndarra
     joined: list[np.ndarray] = []
     lengths: list[int] = []
     for counts in by_fold:
-        if joined and not _has_enough(joined[-1], min_cell):
+        if joined and have_few(joined[-1], min_cell).any():
             joined[-1] = joined[-1] + counts
             lengths[-1] += 1
         else:
             joined.append(counts)
             lengths.append(1)
-    while len(joined) > 1 and not _has_enough(joined[-1], min_cell):
+    while len(joined) > 1 and have_few(joined[-1], min_cell).any():
         last = joined.pop()
         length = lengths.pop()
         joined[-1] = joined[-1] + last
         lengths[-1] += length
-    if not _has_enough(joined[-1], min_cell):
+    if have_few(joined[-1], min_cell).any():
         return np.full(len(by_fold), -1)
     return np.repeat(np.arange(len(lengths)), lengths)
-
-
-def _has_enough(by_fold: Int[np.ndarray, " K"], min_cell: int) -> bool:
-    """Return whether each fold, and all rows outside of it, have no row or at least ``min_cell``."""
-    counts = np.concatenate([by_fold, by_fold.sum() - by_fold])
-    return bool(((counts == 0) | (counts >= min_cell)).all())
 
 
 def learnt_columns(encoding: Encoding, missing: MissingPolicy) -> tuple[Column, ...]:
@@ -278,8 +273,7 @@ class FoldCells:
                 counts = np.zeros((len(site_data.clients), int(fold.max(initial=0)) + 1), int)
                 has_gap = learnt.find_gaps(column)
                 np.add.at(counts, (client[has_gap], fold[has_gap]), 1)
-                cells_of_gaps = np.concatenate([counts, counts.sum(axis=1, keepdims=True) - counts])
-                if ((cells_of_gaps > 0) & (cells_of_gaps < least)).any():
+                if have_few(counts, least).any():
                     few.add(column.name)
         histograms = {}
         if table.options.missing == "median":

@@ -14,10 +14,10 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import Rows
-from fcorun.data.tables.cells import is_missing, to_level_names
+from fcorun.data.tables.cells import is_missing
 from fcorun.data.tables.encoding import Encoding
 from fcorun.sites.plan.plan import Plan
-from fcorun.sites.plan.site_options import OTHER, Obstacles, OwnTableError
+from fcorun.sites.plan.site_options import Obstacles, OwnTableError
 from fcorun.sites.tables.table_rows import SiteTable, make_few_rows_error
 from fcorun.studies.selection.folds import assign_folds
 
@@ -87,8 +87,8 @@ class _Cell(NamedTuple):
 
 
 def have_few(counts: np.ndarray, least: int) -> np.ndarray:
-    """Return where the counts in folds, (C, K), or those in all other folds, are fewer than ``least``, but some."""
-    rest = counts.sum(axis=1, keepdims=True) - counts
+    """Return where the counts in folds, (..., K), or those in all other folds, are fewer than ``least``, but some."""
+    rest = counts.sum(axis=-1, keepdims=True) - counts
     return ((counts > 0) & (counts < least)) | ((rest > 0) & (rest < least))
 
 
@@ -100,7 +100,7 @@ def check_filled_levels(table: SiteTable, encoding: Encoding, fold: np.ndarray, 
     for column in encoding.columns:
         if column.has_levels and column.fill is not None:
             values = table.columns[column.name]
-            rows = is_missing(values) | (_code_levels(table, column.name) == column.fill)
+            rows = is_missing(values) | (table.code_levels(column.name) == column.fill)
             cell = _Cell("a level", f"level '{column.fill}'", rows, "min_cell")
             for error in _find_few(table, column.name, iter([cell]), fold, n_folds):
                 raise error
@@ -138,17 +138,9 @@ def _list_cells(table: SiteTable, name: str) -> Iterator[_Cell]:
         yield _Cell("gaps", "rows with a gap", has_gap, "min_rows")
     if name not in table.level_counts or name in table.rarer_counts:
         return
-    levels = _code_levels(table, name)
+    levels = table.code_levels(name)
     for level in sorted(table.coded_levels(name)):
         yield _Cell("a level", f"level '{level}'", levels == level, "min_cell")
-
-
-def _code_levels(table: SiteTable, name: str) -> np.ndarray:
-    """Return the level of each row, (N,), where rare ones are ``OTHER``; None of a gap."""
-    levels = to_level_names(table.columns[name])
-    if name in table.level_counts:
-        levels[np.isin(levels, list(table.rare_levels(name)))] = OTHER
-    return levels
 
 
 def draw_row_folds(plan: Plan, table: SiteTable) -> np.ndarray | None:

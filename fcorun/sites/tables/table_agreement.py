@@ -15,7 +15,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.rows.rows import sum_columns_by_client
-from fcorun.data.tables.cells import coerce_numbers, to_level_names
+from fcorun.data.tables.cells import coerce_numbers
 from fcorun.data.tables.columns import Column, LevelColumn, SplineColumn
 from fcorun.data.tables.encoding import Encoding, join_remarks
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero, standardize_per_client
@@ -344,9 +344,7 @@ def encode_table(table: SiteTable, agreement: Agreement, encoding: Encoding | No
     encoding = agreement.encoding if encoding is None else encoding
     frame = table.rows.frame.copy()
     for name in [column.name for column in agreement.encoding.columns if column.has_levels]:
-        names = to_level_names(frame[name])
-        if name in table.level_counts:
-            names[np.isin(names, list(table.rare_levels(name)))] = OTHER
+        names = table.code_levels(name)
         for mask in table.masks[1:]:
             names[mask & np.isin(names, list(table.held_out_levels(name, mask)))] = OTHER
         frame[name] = names

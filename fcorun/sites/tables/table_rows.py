@@ -162,6 +162,13 @@ class SiteTable:
         rare = self.rare_levels(name) if name in self.level_counts else set()
         return set(self.level_counts.get(name, ())) - rare | ({OTHER} if rare else set())
 
+    def code_levels(self, name: str) -> np.ndarray:
+        """Return the level of each row, (N,), where rare ones are ``OTHER``; None of a gap."""
+        levels = to_level_names(self.columns[name])
+        if name in self.level_counts:
+            levels[np.isin(levels, list(self.rare_levels(name)))] = OTHER
+        return levels
+
     @cached_property
     def gap_counts(self) -> dict[str, np.ndarray]:
         """Return the training, validation and test rows of each client with a gap in each column, (M, 3) by column."""
