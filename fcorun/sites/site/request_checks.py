@@ -114,16 +114,6 @@ class RequestCounts:
             return None
         return self.plan.select.subsets[self.counts[Subset.name] - 1]
 
-    def limits(self) -> dict[str, int]:
-        """Return the largest number of requests of each message that are counted.
-
-        In a selection, those of runs are the limits of the present subset.
-        """
-        limits = {}
-        for kind in self.plan.kinds.values():
-            limits |= kind.limits(self.plan, self.subset)
-        return limits
-
     def count(self, request: Message) -> None:
         """Count a request. Raises UserError if the plan does not have so many, or has subsets in another order."""
         kind = self.plan.kinds.get(request.name)

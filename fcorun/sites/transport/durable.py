@@ -107,7 +107,8 @@ class DurableSite:
         if request.envelope is None:
             raise UserError("the server's request has no number")
         digest = digest_of(request.to_bytes())
-        if self._last is not None and self._last.is_at(request.envelope):
+        place = request.envelope.run, request.envelope.number
+        if self._last is not None and (self._last.envelope.run, self._last.envelope.number) == place:
             if digest != self._last.digest:
                 raise UserError(f"the server sent another request number {request.envelope.number} of this run before: "
                                 "each request is answered once")  # fmt: skip
@@ -205,10 +206,6 @@ class _LastAnswer:
     runs: int
     answer: bytes
     state: dict[str, np.ndarray]
-
-    def is_at(self, envelope: Envelope) -> bool:
-        """Return whether a request has the run and the number of this answer."""
-        return (self.envelope.run, self.envelope.number) == (envelope.run, envelope.number)
 
     def write(self, path: Path) -> None:
         header: dict[str, Any] = {name: getattr(self, name) for name in ("name", "digest", "rows", "runs")}
