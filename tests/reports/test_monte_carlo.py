@@ -1,5 +1,6 @@
 """Means over replicates, their Monte Carlo errors and paired differences; and runs compared at equal bytes."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,23 @@ def test_the_best_point_is_that_of_the_best_mean(capsys):
         assert capsys.readouterr().out.count(sentence) == count
     (method,) = estimate_methods(runs, "train_loss")
     assert method.point["algo.client_lr"] == runs.best_points("train_loss")["algo.client_lr"].item() == 0.2
+
+
+def test_data_without_the_metric_have_means_of_their_own(capsys):
+    """A metric that nobody measured on some data is no lost replicate there."""
+    for seed in range(3):
+        for algo in ("feddualavg", "fedmid"):
+            fake_record(f"s/{algo}-{seed}", fake_config(algo, seed=seed), fake_rows(1.0 + seed))
+            settings = fake_config(algo, "digits", seed=seed, data__classes=10)
+            fake_record(f"s/digits-{algo}-{seed}", settings, fake_rows(1.0, val_accuracy=0.5 + seed / 10))
+    assert main(["results", "s", "--errors", "--metric", "val_accuracy"]) == 0
+    out = capsys.readouterr().out
+    assert "lasso: by " in out
+    assert "digits: by val_accuracy\n" in out
+    lines = [line.split() for line in out.splitlines() if re.match("feddualavg +[^- ]", line)]
+    assert [line[-2:] for line in lines] == 2 * [["3", "320"]]  # replicates, none of them lost
+    assert "without a finite value" not in out
+    assert "not that by the median" not in out
 
 
 def test_a_point_with_few_replicates_is_not_best_by_luck(capsys):

@@ -71,6 +71,7 @@ def test_curves_go_to_a_file(call, name):
     [
         (["results"], "required: DIR"),
         (["results", "s", "--curves"], "give --out curves.parquet, too"),
+        (["results", "s", "--curves", "--out", "c.csv", "--cap", "bytes=100"], "writes all evaluations"),
         (["results", "nowhere"], "there is no folder nowhere"),
         (["results", "empty"], "empty holds no records"),
         (["results", "s", "--metric", "f2"], "metric=f2 was not measured"),

@@ -63,6 +63,8 @@ def run(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     if arguments.curves and arguments.out is None:
         raise UserError("--curves writes the evaluations of the runs to a file: give --out curves.parquet, too")
+    if arguments.curves and arguments.cap is not None:
+        raise UserError("--curves writes all evaluations, with the bytes of each: leave out --cap, which compares ends")
     check_output_file(arguments.out, list(TABLE_WRITERS if arguments.curves else _WRITERS), arguments.force)
     out = Terminal()
     root = arguments.folders[0] if len(arguments.folders) == 1 else None
@@ -75,8 +77,10 @@ def run(argv: Sequence[str]) -> int:
     cap_remarks: list[str] = []
     if cap is not None:
         runs, cap_remarks = cap_runs(runs, records, cap, metric)
-    if arguments.errors:
-        _print_means(runs, metric, out)
+    for part, part_metric, title in _group_by_metric(runs, metric) if arguments.errors else ():
+        if title:
+            out.print(title)
+        _print_means(part, part_metric, out)
     groups = group_problems(runs.read_problems(runs.condition_keys, [[run] for run in range(len(runs))]))
     tables = zip(format_problems([*groups], digits=15), groups.values(), strict=True)
     for texts, positions in () if arguments.errors else tables:
@@ -159,8 +163,9 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
     shown = [name for name in (metric, *_SIMULATION_METRICS, *structure_metrics(metric)) if name in runs.tail_metrics]
     shown = list(dict.fromkeys(shown))
     methods = estimate_methods(runs, metric, shown)
-    problems = [key for key in runs.problem_keys(metric) if runs.frame[key].nunique(dropna=False) > 1]
-    keys = [key for key in runs.varied_keys if key not in SEED_KEYS and key not in problems]
+    varied = [name for name in runs.frame if runs.frame[name].nunique(dropna=False) > 1]
+    problems = [key for key in runs.problem_keys(metric) if key in varied]
+    keys = [key for key in runs.varied_keys if key in varied and key not in (*SEED_KEYS, *problems)]
     headers = [
         *(key_header(runs, key) for key in (*problems, "algo", *keys)),
         *(metric_header(runs, name) for name in shown),
@@ -207,7 +212,7 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
     best_rows = {tuple(row["rows"]) for row in runs.best_points(metric).to_dict("records")}
     others = []
     for method in methods:
-        if method.point["status"] == "done" and tuple(method.point["rows"]) not in best_rows:
+        if method.values and method.point["status"] == "done" and tuple(method.point["rows"]) not in best_rows:
             others.append(method.point["algo"])
     if others:
         out.print(f"{', '.join(dict.fromkeys(others))}: the best point by the mean over replicates, shown above, is "
