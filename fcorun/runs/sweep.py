@@ -218,11 +218,12 @@ def claim(folder: Path, points: Sequence[SweepPoint], options: SweepOptions) -> 
         algos += [point.experiment.names["algo"] for point in points if point.experiment]
         runs = [os.path.relpath(point.folder, folder) for point in points]
         report_settings = {name: getattr(options, name) for name in REPORT_KEYS}
-        conditions = read_own_settings(folder).conditions
+        earlier = read_own_settings(folder)
+        conditions = earlier.conditions
         if options.conditions is not None:  # [] forgets those of earlier sweeps
             conditions = tuple(dict.fromkeys((*conditions, *options.conditions))) if options.conditions else ()
         joined = {"algos": tuple(dict.fromkeys(algos)), "runs": tuple(dict.fromkeys(runs)), "conditions": conditions}
-        settings = SweepSettings(**report_settings, **joined)
+        settings = SweepSettings(**report_settings, **joined, pictures=earlier.pictures)
         save_settings(folder, settings)
     except OSError as error:
         raise UserError(f"`out={folder}` cannot be written ({error.strerror}); choose another") from error

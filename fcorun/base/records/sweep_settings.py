@@ -25,6 +25,7 @@ class SweepSettings:
         algos: the algorithms that were ever run in the folder, in the order that gives each its line style.
         runs: the folders of the points of the last sweep, relative to the sweep's folder, in their order.
         conditions: the keys among whose values no point is chosen, ``hydra.sweeper.conditions``.
+        pictures: the names of the files with the sweep's pictures.
     """
 
     metric: str | None = None
@@ -34,6 +35,7 @@ class SweepSettings:
     runs: tuple[str, ...] = ()
     style: str | None = None
     conditions: tuple[str, ...] = ()
+    pictures: tuple[str, ...] = ()
 
     def with_overrides(self, **overrides: object) -> "SweepSettings":
         """Return these settings with the overrides that are not None."""

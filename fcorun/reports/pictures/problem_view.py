@@ -1,8 +1,9 @@
 """The runs on one problem, which pictures are of: how they are shown, and the files of the pictures of a sweep."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from fcorun.base.config import IDENTITY_SECTIONS
 from fcorun.base.records.record import FINISHED_STATUSES, Record
+from fcorun.base.records.sweep_settings import SETTINGS_FILE, read_own_settings, save_settings
 from fcorun.base.system.files import write_atomically
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.layout import CurveStyle, curve_style, escape_dollars
@@ -91,7 +93,8 @@ def draw_sweep(
 ) -> list[Path]:
     """Draw the pictures of a sweep into ``folder``, and return the files.
 
-    Deletes earlier pictures of the same names first: none stays where there is nothing to draw, or drawing fails.
+    Deletes earlier pictures of the same format first, those that the settings of the sweep name: none stays of a
+    problem that is gone, where there is nothing to draw, or where drawing fails.
 
     rates.png: the metric over client and server learning rate, if at least one varies. best.png: the best point of
     each algorithm against ``x``. structure.png: density or rank against quality. Of several problems
@@ -125,16 +128,19 @@ def draw_sweep(
             if path in drawings:  # names that differ in other characters alone, or further on
                 path = path.with_stem(f"{path.stem}-{len(drawings)}")
             drawings[path] = draw_later(picture.render, view, [format], style)
-    for path in drawings:  # of earlier runs, before any drawing can fail
+    settings = read_own_settings(folder)
+    earlier = [name for name in settings.pictures if Path(name).name == name and name.endswith(f".{format}")]
+    earlier += [f"{picture.name}.{format}" for picture in find_pictures(ProblemView)]
+    for path in (*drawings, *(folder / name for name in earlier)):  # before any drawing can fail
         path.unlink(missing_ok=True)
     written = []
     for path, wait in drawings.items():
         for content in wait().values():
             write_atomically(path, content)
             written.append(path)
-    if len(problems) > 1:
-        for picture in find_pictures(ProblemView):
-            (folder / f"{picture.name}.{format}").unlink(missing_ok=True)
+    if (folder / SETTINGS_FILE).exists():
+        others = [name for name in settings.pictures if name not in earlier]
+        save_settings(folder, replace(settings, pictures=(*others, *(path.name for path in written))))
     return written
 
 
@@ -151,9 +157,14 @@ def group_by_problem(
     varied = [key for key in table.problem_keys(metric) if shown[key].nunique(dropna=False) > 1]
     runs = np.flatnonzero(is_shown).tolist()
     groups = group_problems(table.read_problems(varied, [[run] for run in runs]))
+    last_parts = Counter(key.rpartition(".")[2] for key in varied)
+    short_names = {}
+    for key in varied:
+        last = key.rpartition(".")[2]
+        short_names[key] = last if last_parts[last] == 1 else key
     problems = {}
     for texts, positions in zip(format_problems([*groups], digits=15), groups.values(), strict=True):
         named = [(key, text) for key, text in zip(varied, texts, strict=True) if text]
-        parts = [text if key in IDENTITY_SECTIONS else f"{key.rpartition('.')[2]}={text}" for key, text in named]
+        parts = [text if key in IDENTITY_SECTIONS else f"{short_names[key]}={text}" for key, text in named]
         problems[" ".join(parts)] = [runs[position] for position in positions]
     return problems
