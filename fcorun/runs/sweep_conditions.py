@@ -24,5 +24,6 @@ def check_conditions(conditions: Sequence[str], jobs: Sequence[Mapping[str, Any]
             raise UserError(f"`hydra.sweeper.conditions`: `{key}` is chosen within each condition, as all keys of the "
                             "algorithm are, and algorithms have rows of their own: leave it out")  # fmt: skip
         if len({str(job[key]) for job in jobs if key in job}) < 2:
+            others = ",".join(str(other) for other in conditions if other != key)
             raise UserError(f"`hydra.sweeper.conditions`: `{key}` is no axis of the sweep: give it several values, or "
-                            "leave it out")  # fmt: skip
+                            f"leave it out: `hydra.sweeper.conditions=[{others}]`")  # fmt: skip

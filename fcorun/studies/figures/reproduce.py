@@ -204,13 +204,9 @@ def reproduce(
         figure = remove_notes(figure)
     records_folder = out / f"{figure.runs or name}{suffix}"
     other_algorithms = any(re.match(r"\+*(algo(\.name)?=|hydra\.sweeper\.)", text) for text in arguments)
-
-    def check(experiments: Sequence[PreparedExperiment]) -> None:
-        check_runs(figure, other_algorithms, experiments)
-        if not config["dry_run"]:  # the figure's file says them all: one may have been taken out of it
-            forget_conditions(records_folder / "runs")
-
-    inputs = _run_figure(sweep, figure, config["metric"], records_folder, arguments, check=check)
+    check = partial(check_runs, figure, other_algorithms)
+    is_dry = config["dry_run"]
+    inputs = _run_figure(sweep, figure, config["metric"], records_folder, arguments, check=check, is_dry=is_dry)
     pictures = _draw(inputs, " ".join(stamp), config["style"])
 
     rows: list[dict[str, Any]] = []
@@ -263,10 +259,12 @@ def _run_figure(
     overrides: Sequence[str],
     *,
     check: Callable[[Sequence[PreparedExperiment]], None] | None = None,
+    is_dry: bool = False,
 ) -> FigureInputs:
     """Run the grid in ``folder``/runs, and its best points with further seeds in ``folder``/seeds.
 
     ``check`` receives the experiments of the grid before any is run, unless one of them cannot be prepared.
+    Raises UserError if no run came to an end; if ``is_dry``, once the grid is listed.
     """
     overrides_of: dict[Path, str] = {}  # by the folder of a point of the grid
 
@@ -275,7 +273,12 @@ def _run_figure(
         experiments = [point.experiment for point in points if point.experiment]
         if check is not None and len(experiments) == len(points):
             check(experiments)
+        if not is_dry:  # the figure's file says all conditions: one may have been taken out of it
+            forget_conditions(folder / "runs")
 
+    if is_dry:
+        _start_sweep(partial(sweep, check=see), folder / "runs", overrides)
+        raise UserError("`dry_run=true` lists the runs, and draws nothing")
     grid = _run_sweep(partial(sweep, check=see), folder / "runs", overrides)
     grid_records = [Record(folder / "runs" / name) for name in grid.frame["folder"]]
     metric = grid.resolve_metric(metric)
@@ -319,10 +322,7 @@ def _run_figure(
 def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> RunTable:
     """Run a sweep like the command line, and return the table of its points. Raises UserError if nothing was run."""
     started = time.time()
-    quoted_folder = str(folder).replace("'", "\\'")
-    # a figure has one page, beside its picture; fcorun plot draws the pictures of the sweep
-    without_page = [text for text in overrides if override_key(text) != "report"]
-    sweep([*without_page, "report=false", "hydra.launcher.pictures=false", f"hydra.sweep.dir='{quoted_folder}'"])
+    _start_sweep(sweep, folder, overrides)
     results = folder / "results.csv"
     if not results.exists() or results.stat().st_mtime < started - 1:
         raise UserError(f"the runs of {folder} are missing, for the reasons above")
@@ -331,6 +331,14 @@ def _run_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> Ru
     records = [Record(folder / name) for name in settings.runs]
     records = [record for record in records if record.status]
     return build_table(records, settings.tail_rounds, root=folder, conditions=settings.conditions)
+
+
+def _start_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> None:
+    """Start a sweep like the command line."""
+    quoted_folder = str(folder).replace("'", "\\'")
+    # a figure has one page, beside its picture; fcorun plot draws the pictures of the sweep
+    without_page = [text for text in overrides if override_key(text) != "report"]
+    sweep([*without_page, "report=false", "hydra.launcher.pictures=false", f"hydra.sweep.dir='{quoted_folder}'"])
 
 
 def _list_seed_jobs(figure: Figure, overrides: str, records: Sequence[Record]) -> list[str]:

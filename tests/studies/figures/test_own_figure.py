@@ -302,3 +302,13 @@ def test_the_file_of_today_says_the_conditions_and_the_claims():
     ]
     assert make("", claims) == ["small"]
     assert make("", "[]") == []
+
+
+def test_a_dry_figure_lists_its_runs_and_says_so(capsys):
+    write("experiment/own.yaml", "defaults: [override /data: lasso_16]\nfigure: {title: Mine, panels: [objective]}\n")
+    given = [*SMALL[:-1], "verbose=true", "algo=fedavg,fedmid", "dry_run=true"]
+    main(["figure", "own", *given, "out=here", "--config-dir", "myconf"])
+    out = capsys.readouterr().out
+    assert "2 to run" in out
+    assert "own: not made: dry_run=true lists the runs, and draws nothing\n" in out
+    assert not Path("here").exists()
