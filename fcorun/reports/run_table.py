@@ -21,7 +21,7 @@ from fcorun.base.metrics import (
     global_name,
     structure_metrics,
 )
-from fcorun.reports.problem_values import OPEN
+from fcorun.reports.problem_values import OPEN, format_problems
 from fcorun.reports.repetitions import Replicate, group_repetitions
 
 DATA_SEED_KEYS = ("data.split_seed", "data.seed")  # with another value a run has other rows
@@ -216,6 +216,17 @@ class RunTable:
                 cells = zip(problems, points[key].tolist(), strict=True)
                 named[key] = ["null" if value is None else cell for (value,), cell in cells]
         return points.assign(**named)
+
+    def tell_points_apart(self, points: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
+        """Return the problem of each best point, " (clients_per_round=null)"; "" for the only one of its algorithm."""
+        keys = [key for key in self.problem_keys(metric) if self.frame[key].nunique(dropna=False) > 1]
+        texts = format_problems(self.read_problems(keys, [point["runs"] for point in points]), digits=15)
+        points_of = Counter(point["algo"] for point in points)
+        problems = []
+        for point, values in zip(points, texts, strict=True):
+            parts = [f"{key}={text}" for key, text in zip(keys, values, strict=True) if text]
+            problems.append(f" ({', '.join(parts)})" if parts and points_of[point["algo"]] > 1 else "")
+        return problems
 
     @property
     def shown_frame(self) -> DataFrame:
@@ -529,16 +540,20 @@ def format_number(value: Any, digits: int = 4) -> str:
 
 @dataclass(frozen=True)
 class GridEdge:
-    """A key of an algorithm's best point whose value is the largest (or smallest) tried."""
+    """A key of an algorithm's best point whose value is the largest (or smallest) tried.
+
+    ``problem`` tells the point from other best points of the algorithm, as ``RunTable.tell_points_apart``.
+    """
 
     algo: str
+    problem: str
     key: str
     value: float
     is_largest: bool
 
     def __str__(self) -> str:
         tried, beyond = ("largest", "larger") if self.is_largest else ("smallest", "smaller")
-        return f"{self.algo}: best {self.key}={self.value:g} is the {tried} tried: try {beyond}"
+        return f"{self.algo}{self.problem}: best {self.key}={self.value:g} is the {tried} tried: try {beyond}"
 
 
 def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
@@ -551,7 +566,9 @@ def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
     problem_keys = table.problem_keys(metric)
     groups = table.fold_seeds(metric).groupby(["algo", *problem_keys], sort=False, dropna=False)
     edges = []
-    for row, (_, group) in zip(table.best_points(metric).to_dict("records"), groups, strict=True):
+    best_points = table.best_points(metric).to_dict("records")
+    problems = table.tell_points_apart(best_points, metric)
+    for row, problem, (_, group) in zip(best_points, problems, groups, strict=True):
         if not row["seeds"]:
             continue
         group = group[group["status"].isin(("done", "diverged"))]
@@ -570,7 +587,7 @@ def find_grid_edges(table: RunTable, metric: str) -> list[GridEdge]:
             if len(tried) < 2 or len(best_values) < len(best):
                 continue
             if set(best_values) == {tried[-1]}:
-                edges.append(GridEdge(row["algo"], key, tried[-1], True))
+                edges.append(GridEdge(row["algo"], problem, key, tried[-1], True))
             elif set(best_values) == {tried[0]} and tried[0] != 0 and not (is_count and tried[0] <= 1):
-                edges.append(GridEdge(row["algo"], key, tried[0], False))
+                edges.append(GridEdge(row["algo"], problem, key, tried[0], False))
     return edges

@@ -169,15 +169,17 @@ def _warn_other_points(runs: RunTable, metric: str) -> list[str]:
     groups = runs.fold_seeds(metric).groupby(["algo", *runs.problem_keys(metric)], sort=False, dropna=False)
     within_band = []
     with_fewer = []
-    for best, (_, points) in zip(runs.best_points(metric).to_dict("records"), groups, strict=True):
+    best_points = runs.best_points(metric).to_dict("records")
+    problems = runs.tell_points_apart(best_points, metric)
+    for best, problem, (_, points) in zip(best_points, problems, groups, strict=True):
         done = points[points["status"] == "done"]
         best_or_tied = {tuple(rows) for rows in (best["rows"], *best["tied"])}
         is_within = ~done["rows"].map(tuple).isin(best_or_tied) & done["metric"].between(best["low"], best["high"])
         if is_within.any():
-            within_band.append(f"{is_within.sum()} of {best['algo']}")
+            within_band.append(f"{is_within.sum()} of {best['algo']}{problem}")
         has_fewer = done["done"] < best["done"]
         if has_fewer.any():
-            with_fewer.append(f"{has_fewer.sum()} of {best['algo']}")
+            with_fewer.append(f"{has_fewer.sum()} of {best['algo']}{problem}")
     lines = []
     if within_band:
         lines.append("other points with medians within the best one's band over seeds, so that noise may decide: "

@@ -1,6 +1,6 @@
 """Best points that had not come to the optimum, or to rest, when their runs ended."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fcorun.base.metrics import MORE_ROUNDS_ADVICE
@@ -37,14 +37,14 @@ def warn_unfinished(runs: RunTable, metric: str) -> list[str]:
     return lines
 
 
-def describe_shares_above(runs: RunTable, rows: Iterable[Mapping[str, Any]]) -> str:
+def describe_shares_above(runs: RunTable, rows: Sequence[Mapping[str, Any]], metric: str) -> str:
     """Return the best points, ``rows``, that ended above the optimum, by how much, for a caption; "" for none."""
     above = runs.column("above")
     far = []
-    for row in rows:
+    for row, problem in zip(rows, runs.tell_points_apart(rows, metric), strict=True):
         shares = [share for share in above[list(row["rows"])] if share > 0]
         if shares:
-            far.append(f"{runs.algo_title(row['algo'])} {_format_shares(shares)}")
+            far.append(f"{runs.algo_title(row['algo'])}{problem} {_format_shares(shares)}")
     return f"ended above the optimum: {', '.join(far)}" if far else ""
 
 

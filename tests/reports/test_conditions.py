@@ -19,7 +19,8 @@ from fcorun.reports.monte_carlo import estimate_methods, estimate_pairs
 from fcorun.reports.page.build_page import collect_curves
 from fcorun.reports.page.runs import describe_runs
 from fcorun.reports.paired_tests import compare_pairs
-from fcorun.reports.pictures.problem_view import curve_styles_of, group_by_problem
+from fcorun.reports.pictures.best_curves import collect_curves as collect_best_curves
+from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of, draw_sweep, group_by_problem
 from fcorun.reports.run_table import find_grid_edges, format_number
 from fcorun.reports.sweep_report import best_point_notes, build_best_table
 from fcorun.runs.sweep import SweepOptions, claim
@@ -58,6 +59,13 @@ def test_each_condition_has_its_own_best_rate_and_no_advice_is_about_it(sweep, c
     chosen = best[best["algo"] != "centralized"].set_index(["algo", COHORT])["algo.client_lr"].to_dict()
     assert chosen == {(algo, cohort): rate for algo in ("feddualavg", "fedmid") for cohort, rate in BEST_RATE.items()}
     assert {edge.key for edge in find_grid_edges(runs, "objective")} == {"algo.client_lr"}
+    edges = {(str(edge).partition(":")[0], edge.is_largest) for edge in find_grid_edges(runs, "objective")}
+    expected = [(algo, cohort) for algo in ("feddualavg", "fedmid") for cohort in BEST_RATE]
+    assert edges == {(f"{algo} ({COHORT}={cohort})", cohort == 8) for algo, cohort in expected}
+    view = ProblemView(runs, load_records(sweep), "objective", curve_styles_of(runs))
+    curves = collect_best_curves(view)
+    labels = [curve.label for curve in (curves.curves if curves else ()) if curve.label.startswith("fedmid")]
+    assert [("uparrow" in label, "downarrow" in label) for label in labels] == [(False, True), (True, False)]
     assert any("clients_per_round: conditions, within each" in note for note in best_point_notes(runs, "objective"))
     chosen_among = table_of(sweep)  # as an axis of choice the cohort is advised on
     assert COHORT in {edge.key for edge in find_grid_edges(chosen_among, "objective")}
@@ -233,6 +241,44 @@ def test_tables_in_files_and_the_page_tell_null_from_a_condition_that_does_not_m
     baseline = next(curve for curve in curves["runs"] if curve["algo"] == "centralized")
     assert baseline["problems"] == [0, 1]
     assert {re.sub("seed=., ", "", curve["name"]) for curve in curves["runs"]} >= {f"feddualavg, {COHORT}=null"}
+
+
+def test_a_picture_and_notes_name_the_condition_null():
+    records = sweep_over(COHORT, (None, 4))
+    optimum = fake_record("s/b", fake_config("centralized"), fake_rows(0.1, silent=True)).folder / "summary.json"
+    optimum.write_text(json.dumps(json.loads(optimum.read_text()) | {"certificate": {"certified": True}}))
+    records = load_records("s")
+    runs = build_table(records, conditions=[COHORT])
+    curves = collect_best_curves(ProblemView(runs, records, "objective", curve_styles_of(runs)))
+    assert curves is not None
+    labels = [curve.label for curve in curves.curves if curve.label.startswith("feddualavg")]
+    assert sorted(labels) == ["feddualavg: clients_per_round = 4", "feddualavg: clients_per_round = null"]
+    (note,) = [note for note in curves.notes if note.startswith("ended above the optimum")]
+    for cohort in ("null", "4"):
+        assert f"feddualavg ({COHORT}={cohort}) " in note
+
+
+def test_pictures_of_conditions_go_with_them():
+    """A picture of the user's stays, whatever its name."""
+    records = sweep_over(COHORT, (4, 8, 2))
+    Path("s/best-of-mine.png").touch()
+    expected = {(COHORT,): [f"best-{COHORT}={cohort}.png" for cohort in (2, 4, 8)], (): ["best.png"]}
+    for conditions in [(COHORT,), (), (COHORT,)]:
+        draw_sweep(Path("s"), records, build_table(records, conditions=conditions), "objective")
+        found = sorted(path.name for path in Path("s").glob("best*.png"))
+        assert found == sorted([*expected[conditions], "best-of-mine.png"])
+    two = [record for record in records if record.flat_config[COHORT] != 2]
+    draw_sweep(Path("s"), two, build_table(two, conditions=[COHORT]), "objective")
+    assert not Path("s/best-clients_per_round=2.png").exists()
+
+
+def test_problems_are_named_by_whole_keys_where_their_last_parts_are_the_same():
+    for liars in (0.0, 0.2):
+        for bound in (1, 2):
+            sections = {"faults": {"name": "f", "liars": liars}, "aggregate": {"name": "krum", "liars": bound}}
+            fake_record(f"s/{liars}-{bound}", fake_config(**sections), fake_rows(1.0))
+    runs = build_table(load_records("s"), conditions=["faults.liars", "aggregate.liars"])
+    assert "faults.liars=0.2 aggregate.liars=1" in group_by_problem(runs, "objective")
 
 
 def test_the_page_varies_no_cohort_that_nobody_ran():

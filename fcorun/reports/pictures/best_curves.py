@@ -123,7 +123,7 @@ def collect_curves(view: ProblemView) -> BestCurves | None:
     unlike = best.unlike_rounds(view.metric)
     if unlike and "rounds" in view.x_axes:
         notes.append(f"a round of {', '.join(map(view.algo_title, unlike))} is one upload: see x=bytes")
-    if far := describe_shares_above(view.table, rows):
+    if far := describe_shares_above(view.table, rows, view.metric):
         notes.append(layout.escape_dollars(far))
     measured = list(dict.fromkeys(name for curve in curves for name in curve.runs[0][-1]))
     panels = _choose_measured_panels(view, best, measured)
@@ -184,12 +184,17 @@ def _format_settings(view: ProblemView, row: dict[str, Any], edges: Sequence[Gri
     Values at the edge of the grid have a mark.
     """
     varied = view.list_settings(row["algo"])
-    marks = {edge.key: _LARGEST if edge.is_largest else _SMALLEST for edge in edges if edge.algo == row["algo"]}
+    marks = {}
+    for edge in edges:
+        if edge.algo == row["algo"] and edge.value == row.get(edge.key):  # not of its best point on another problem
+            marks[edge.key] = _LARGEST if edge.is_largest else _SMALLEST
     settings = {}
     for key in view.table.varied_keys:
         if key not in varied and key not in _LEARNING_RATES:
             continue
         value = row[key]
+        if key in view.table.conditions and view.table.read_problems([key], [row["runs"]]) == [(None,)]:
+            value = "null"
         if value != value or (value is None and key not in varied):
             continue
         text = f"{value:g}" if isinstance(value, float) else layout.escape_dollars(str(value))

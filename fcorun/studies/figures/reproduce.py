@@ -361,7 +361,7 @@ def _describe_best_points(inputs: FigureInputs) -> str:
     """Return sentences for a caption: the metric that chose the best points, and the edges of the grid at them."""
     keys: dict[str, list[str]] = {}
     for edge in inputs.grid_view.grid_edges():
-        keys.setdefault(edge.algo, []).append(f"{edge.key}={edge.value:g}")
+        keys.setdefault(f"{edge.algo}{edge.problem}", []).append(f"{edge.key}={edge.value:g}")
     text = f"Best by {inputs.metric}."
     if keys:
         listed = "; ".join(f"{algo} ({', '.join(dict.fromkeys(values))})" for algo, values in keys.items())
