@@ -181,6 +181,7 @@ class BatchContext:
         earlier_compile_seconds: the time that earlier runs of the same engine spent compiling.
         stop: set to make the threads save a checkpoint and end.
         uses_idle_cores: whether jobs that a batch hands back may run on other cores.
+        keeps_places: whether no job is handed back, since it would have another place in a smaller program.
     """
 
     engine: Engine
@@ -190,6 +191,7 @@ class BatchContext:
     earlier_compile_seconds: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
     uses_idle_cores: bool = False
+    keeps_places: bool = False
 
 
 def run_with_oom_retry(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
@@ -229,7 +231,7 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
         points = repeat_last([job.experiment.numbers() for job in jobs], width)
         seeds = repeat_last([job.experiment.settings.seed for job in jobs], width)
         start = _resume(engine, jobs, points)
-        paths = [job.run_folder.client_states_path for job in jobs]
+        paths = [None if job.end_status else job.run_folder.client_states_path for job in jobs]
         files = engine.open_client_states(points, seeds, paths, start.round)
         client_states = files and repeat_last(files, width)  # None if the states are in the checkpoints
         progress, last_checkpoint = Progress(), time.perf_counter()
@@ -283,7 +285,7 @@ def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: i
     share_saved = 1 - alive / width
     if context.uses_idle_cores and context.cores.has_idle() and alive >= _MIN_RUNS_TO_SPLIT:
         share_saved = max(share_saved, 0.5)  # the idle core takes half of the runs
-    if n_jobs == 1 or alive == 0 or share_saved < 0.5:
+    if context.keeps_places or n_jobs == 1 or alive == 0 or share_saved < 0.5:
         return False
     return share_saved * seconds_left > context.engine.programs.estimated_recompile_seconds
 

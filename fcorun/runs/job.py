@@ -388,6 +388,30 @@ class Job(RunHistory):
                 self.run_folder.mark_failed(error, self.label)
 
 
+class Placeholder(Job):
+    """The place of a job that is over in a program: the state of a job that runs is computed there, for nobody."""
+
+    def fail(self, error: BaseException) -> None:
+        """Do nothing: the record is another job's."""
+
+
+def take_places(group: Sequence[Job], running: Sequence[Job]) -> list[Job]:
+    """Return the jobs of a group in their order, with a placeholder for each that is not among ``running``.
+
+    A baseline and a run with ``imputations`` are computed alone, and need no places.
+    """
+    first = running[0]
+    if not isinstance(first.experiment.algo, Algorithm) or first.experiment.settings.imputations:
+        return list(running)
+    places: list[Job] = []
+    for job in group:
+        is_running = any(job is other for other in running)
+        places.append(
+            job if is_running else Placeholder(job.experiment, first.run_folder, end_status="reused", stopped=True)
+        )
+    return places
+
+
 @dataclass
 class Progress:
     """The progress of the runs of a batch, written to their folders: to run.log, and to status.json.

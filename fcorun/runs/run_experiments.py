@@ -25,7 +25,7 @@ from fcorun.experiment.tracker import NoTracker, call_tracker
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
-from fcorun.runs.job import Job, Watcher
+from fcorun.runs.job import Job, Watcher, take_places
 from fcorun.runs.several_hosts import build_on_all_hosts, load_on_all_hosts
 from fcorun.runs.shared_cores import SharedCores
 from fcorun.runs.tracked_runs import TrackedRuns
@@ -74,11 +74,13 @@ def run_experiments(
     return [FittedRecord(path) for path in paths]
 
 
-def run_jobs(jobs: list[Job], watch: Watcher, cores: SharedCores | None = None) -> None:
-    """Run jobs that differ in numbers only. Sets the ``end_status`` and ``error`` of each.
+def run_jobs(jobs: list[Job], watch: Watcher, cores: SharedCores | None = None, keeps_places: bool = False) -> None:
+    """Run jobs that differ in numbers only and are not over. Sets the ``end_status`` and ``error`` of each.
 
     Args:
         cores: those that the jobs share with others, which run in other threads; None: all of the machine.
+        keeps_places: whether each job has its place in the programs whatever other jobs are over, so that the last
+            digits of its numbers do not depend on them; programs do not become smaller then when jobs end early.
 
     Raises UserError if no job could be started: bad data, a folder that cannot be written or holds another run.
     """
@@ -95,10 +97,12 @@ def run_jobs(jobs: list[Job], watch: Watcher, cores: SharedCores | None = None) 
     if isinstance(first.algo, Baseline):
         first.algo.select_rows(data.train.offsets)  # refuses a client that does not exist, before any file is written
     with defer_interruption():
-        _claim_and_run(jobs, data, watch, start, cores)
+        _claim_and_run(jobs, data, watch, start, cores, keeps_places=keeps_places)
 
 
-def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: float, cores: SharedCores) -> None:
+def _claim_and_run(
+    jobs: list[Job], data: FederatedData, watch: Watcher, start: float, cores: SharedCores, keeps_places: bool
+) -> None:
     """Claim the folders of jobs, run those that are not finished, and release the folders."""
     settings = jobs[0].experiment.settings
     if not all(isinstance(job.experiment.tracker, NoTracker) for job in jobs):
@@ -107,6 +111,8 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
     try:
         for job in jobs:
             check_interrupted()
+            if job.end_status:
+                continue
             state = job.run_folder.claim(settings.force, job.label)
             if state == "finished":
                 from fcorun.runs.finish import has_other_threshold, rescore
@@ -135,7 +141,7 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
             watch.on_start(job, data, rounds_done)
             job.setup_seconds = time.perf_counter() - start
         for same_round in jobs_by_round.values():
-            execute(same_round, data, watch, cores)
+            execute(take_places(jobs, same_round) if keeps_places else same_round, data, watch, cores, keeps_places)
     except BaseException as error:
         unfinished = [job for job in claimed if not job.end_status and not job.adopt_finished_record()]
         for job in unfinished:
@@ -154,7 +160,7 @@ def _claim_and_run(jobs: list[Job], data: FederatedData, watch: Watcher, start: 
                     call_tracker(job.experiment.tracker.log, FittedRecord(job.run_folder.path), folder=job.run_folder)
 
 
-def execute(jobs: list[Job], data: FederatedData, watch: Watcher, cores: SharedCores) -> None:
+def execute(jobs: list[Job], data: FederatedData, watch: Watcher, cores: SharedCores, keeps_places: bool) -> None:
     """Run jobs that differ in numbers only and start from the same round."""
     if jobs[0].experiment.settings.imputations:
         from fcorun.runs.pooled_fits import run_imputed
@@ -165,7 +171,7 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher, cores: SharedC
         return
     with cores.set_up:
         jobs = [job for job in jobs if _resolve(job, data, watch)]
-    if not jobs:
+    if all(job.end_status for job in jobs):
         return
     if isinstance(jobs[0].experiment.algo, Baseline):
         from fcorun.runs.pooled_fits import run_baseline
@@ -176,6 +182,9 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher, cores: SharedC
         return
     with cores.set_up:
         context, batches, n_threads = _set_up_batches(jobs, data, watch, cores)
+    if keeps_places:
+        context = replace(context, keeps_places=True)
+        batches = [batch for batch in batches if not all(job.end_status for job in batch)]
     if len(batches) > 1:
         _run_in_threads(context, batches, n_threads)
         return
@@ -273,7 +282,7 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
         return False
     job.resolved_values = resolved_values | (algo_values or {}) or None
     job.add_reason(algo.describe_auto(job.resolved_values or {}))
-    if not job.experiment.settings.reference:
+    if not job.experiment.settings.reference or job.end_status:
         return True
     from fcorun.experiment.optimum import compute_optimum
 
