@@ -240,7 +240,8 @@ def test_files_of_the_folder_do_not_run():
     Path("own/algo").mkdir(parents=True)
     Path("own/algo/mine.yaml").write_text("name: mine\nclass: mine_too.FedAvg\nclient_lr: 0.001\nserver_lr: 1.0\n")
     sweep = ["-m", "--config-dir", "own", "algo=fedadam,mine", "data=lasso_16", "rounds=1", "hydra.sweep.dir=s"]
-    command = [sys.executable, "-m", "fcorun", *sweep, "hydra.launcher.executor=joblib"]
+    sweep += ["hydra.launcher.executor=dask", "hydra.launcher.dask={jobs: 1}"]
+    command = [sys.executable, "-m", "fcorun", *sweep]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [found.status["status"] for found in load_records("s")] == ["done", "done"]

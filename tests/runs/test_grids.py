@@ -15,7 +15,8 @@ from fcorun.experiment.prepare import prepare
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.runs import finish, pooled_fits, run_experiments
-from fcorun.runs.sweep import SweepOptions, SweepPoint, find_existing, record_failure
+from fcorun.runs.sweep import SweepOptions, find_existing
+from fcorun.runs.sweep_point import SweepPoint, record_failure
 
 # ---------------------------------------------------------------- grids
 

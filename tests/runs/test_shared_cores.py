@@ -7,7 +7,8 @@ import pytest
 from sweeps import run_sweep_command
 
 from fcorun import load_records
-from fcorun.runs import shared_cores, sweep
+from fcorun.runs import shared_cores, sweep_point
+from fcorun.runs.executors import inline
 from fcorun.runs.shared_cores import SharedCores
 
 
@@ -43,10 +44,10 @@ def test_a_batch_that_fails_gives_its_cores_back():
 
 def test_groups_side_by_side_leave_the_records_of_groups_one_by_one(monkeypatch):
     axes = ("algo=feddualavg,fedmid", "rounds=4", "hydra.launcher.pictures=false", "report=false")
-    monkeypatch.setattr(sweep, "SharedCores", lambda: SharedCores(2))
+    monkeypatch.setattr(inline, "SharedCores", lambda: SharedCores(2))
     files = []
     for folder, at_once in (("one_by_one", 1), ("side_by_side", 2)):
-        meeting, run_jobs = threading.Barrier(at_once), sweep.run_jobs
+        meeting, run_jobs = threading.Barrier(at_once), sweep_point.run_jobs
 
         def run_when_all_are_there(*arguments, meeting=meeting, run_jobs=run_jobs):
             meeting.wait(60)
@@ -54,7 +55,7 @@ def test_groups_side_by_side_leave_the_records_of_groups_one_by_one(monkeypatch)
 
         with monkeypatch.context() as patch:
             patch.setattr(shared_cores, "_CALLS_AT_ONCE", at_once)
-            patch.setattr(sweep, "run_jobs", run_when_all_are_there)
+            patch.setattr(sweep_point, "run_jobs", run_when_all_are_there)
             assert run_sweep_command(*axes, f"hydra.sweep.dir={folder}") == 0
         records = load_records(folder)
         assert len(records) == 2

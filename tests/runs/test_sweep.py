@@ -4,7 +4,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,10 +18,10 @@ from fcorun.experiment.build import check_metric_measured
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
 from fcorun.interface.cli.main import main as fcorun
-from fcorun.runs import batch, sweep
+from fcorun.runs import batch
 from fcorun.runs import run_experiments as run_module
+from fcorun.runs.executors.submitit import _wait
 from fcorun.runs.job import Watcher
-from fcorun.runs.sweep import _wait
 
 
 @pytest.mark.slow
@@ -231,27 +230,13 @@ def test_runs_go_on_in_smaller_programs_when_the_others_have_diverged(batches, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ["joblib", "submitit"])
-def test_other_processes_leave_the_same_records(executor):
-    pytest.importorskip(executor)
-    local = ("hydra.launcher.submitit={cluster: local, timeout_min: 5}",) if executor == "submitit" else ()
+def test_jobs_of_submitit_leave_the_same_records():
+    pytest.importorskip("submitit")
+    elsewhere = ("hydra.launcher.executor=submitit", "hydra.launcher.submitit={cluster: local, timeout_min: 5}")
     assert run_sweep_command(*RATES, "hydra.sweep.dir=here") == 0
-    assert run_sweep_command(*RATES, "hydra.sweep.dir=there", f"hydra.launcher.executor={executor}", *local) == 0
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=there", *elsewhere) == 0
     assert_same_results(read_results("here"), read_results("there"))
-    assert run_sweep_command(*RATES, "hydra.sweep.dir=there", f"hydra.launcher.executor={executor}", *local) == 0
-
-
-def test_a_killed_process_fails_the_points_that_have_not_ended():
-    pytest.importorskip("joblib")
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    def results():
-        yield [("done", "")]
-        raise TerminatedWorkerError("SIGKILL(-9)")
-
-    groups: Any = [["a"], ["b", "c"], ["d"]]
-    statuses = [[status for status, _ in group] for group in sweep._fail_after_a_kill(results(), groups)]
-    assert statuses == [["done"], ["failed", "failed"], ["failed"]]
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=there", *elsewhere) == 0
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Sweeps: what fails, diverges, is interrupted, killed or run twice at once loses nothing that is done."""
 
 import random
+import shutil
 import signal
 import time
 from contextlib import nullcontext
@@ -11,11 +12,13 @@ from helpers import SMALL
 from sweeps import RATES, assert_same_results, read_results, run_sweep_command
 from warm_processes import start_command
 
-from fcorun import UserError, load_records
+from fcorun import UserError, compose, load_records
+from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli import console
-from fcorun.runs import sweep
+from fcorun.runs.executors.executor import LauncherOptions, PackedWork, list_results
+from fcorun.runs.executors.submitit import SubmititExecutor
 from fcorun.runs.job import SweepWatcher
-from fcorun.runs.sweep import SweepOptions, SweepPoint
+from fcorun.runs.sweep_point import SweepPoint, run_group
 
 
 @pytest.mark.slow
@@ -95,11 +98,11 @@ def test_fail_fast_cancels_the_jobs_of_a_cluster(monkeypatch):
             return jobs[-1]
 
     monkeypatch.setattr(submitit, "AutoExecutor", Executor)
-    monkeypatch.setattr(sweep._Task, "of_group", lambda group, n_cores: (group[0].overrides, n_cores))
+    monkeypatch.setattr(PackedWork, "of_group", lambda group, n_cores: (group[0].overrides, n_cores))
     groups = [[SweepPoint.from_error(error, "s", UserError("of before"))] for error in ("", "broken", "", "")]
     for fail_fast, cancelled in ((True, [False, False, True, True]), (False, [False] * 4)):
         jobs.clear()
-        sweep.run_with_submitit(groups, SweepOptions(fail_fast=fail_fast), SweepWatcher())
+        SubmititExecutor(LauncherOptions(), fail_fast).run(groups, SweepWatcher())
         assert [job.cancelled for job in jobs] == cancelled
         assert {job.n_cores for job in jobs} == {None}  # a job has its own cores, and not those of this machine
 
@@ -108,8 +111,35 @@ def test_a_lost_host_fails_only_the_points_that_had_not_ended():
     group = [SweepPoint.from_error(name, "s", UserError("of before")) for name in ("done", "broken", "open")]
     for point, status, error in zip(group, ("done", "failed", ""), (None, UserError("own"), None), strict=True):
         point.end_status, point.error = status, error
-    results = sweep._results(group, UserError("a host is lost"))
+    results = list_results(group, UserError("a host is lost"))
     assert results == [("done", ""), ("failed", "own"), ("failed", "a host is lost")]
+
+
+@pytest.mark.slow
+def test_points_keep_their_places_to_the_last_bit_whatever_others_have_ended():
+    class Interrupting(SweepWatcher):
+        def on_evaluation(self, job, row):
+            if row["round"] == 20:
+                raise KeyboardInterrupt
+
+    def make_group(folder):
+        group = []
+        for rate in (1e-3, 2e-3, 3e-3, 4e-3, 5e-3):
+            experiment = prepare(compose([*SMALL, "algo=fedadam", f"algo.client_lr={rate}", "rounds=40"]))
+            group.append(SweepPoint(str(rate), Path(folder) / str(rate), experiment))
+        return group
+
+    unbroken = make_group("unbroken")
+    run_group(unbroken, SweepWatcher(), keeps_places=True)
+    shutil.copytree("unbroken/0.001", "broken/0.001")  # is over; the others end in the middle
+    with pytest.raises(KeyboardInterrupt):
+        run_group(make_group("broken"), Interrupting(), keeps_places=True)
+    Path("broken/0.004/.checkpoint.npz").unlink()  # begins anew
+    broken = make_group("broken")
+    run_group(broken, SweepWatcher(), keeps_places=True)
+    assert [point.end_status for point in broken] == ["reused", *["done"] * 4]
+    for point, other in zip(broken, unbroken, strict=True):
+        assert (point.folder / "solution.npz").read_bytes() == (other.folder / "solution.npz").read_bytes()
 
 
 @pytest.mark.slow
@@ -159,24 +189,24 @@ LONG = ("algo=feddualavg,fedmid", *RATES, "rounds=160", "checkpoint_every=0.02",
 
 
 @pytest.mark.slow
-def test_killed_sweeps_end_as_an_undisturbed_one():
+def test_processes_that_share_a_sweep_and_are_killed_leave_an_undisturbed_one():
     dice = random.Random(0)
-    for _ in range(2):
+    processes = [start_command(["-m", *SMALL, *LONG, "hydra.launcher.batch=2"]) for _ in range(3)]
+    for killed in processes[:2]:
         begun = time.time()
-        process = start_command(["-m", *SMALL, *LONG])
         while not [path for path in Path("s").rglob(".checkpoint.npz") if path.stat().st_mtime > begun]:
-            assert process.poll() is None
+            assert killed.poll() is None
             time.sleep(0.01)
         time.sleep(dice.uniform(0, 0.1))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL  # it was on its way
-        for record in load_records("s") if Path("s").exists() else []:
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate()
+        assert killed.returncode == -signal.SIGKILL  # it was on its way
+        for record in load_records("s"):
             if record.finished:
                 assert max(record.metrics["round"]) == 160
-    rarely_saved = (*LONG, "checkpoint_every=60")
-    assert run_sweep_command(*rarely_saved) == 0
-    assert run_sweep_command(*rarely_saved, "hydra.sweep.dir=t") == 0
+    output, _ = processes[2].communicate(timeout=240)
+    assert processes[2].returncode == 0, output
+    assert run_sweep_command(*LONG, "checkpoint_every=60", "hydra.sweep.dir=t") == 0
     ours, theirs = read_results("s"), read_results("t")
     assert set(ours["status"]) == {"done"}
     assert len(ours) == 12

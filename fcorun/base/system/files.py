@@ -64,6 +64,11 @@ def is_interrupted() -> bool:
     return _STATE.noted
 
 
+def set_interrupted(noted: bool) -> None:
+    """Note an interruption of this process as a signal does, or forget one that has been noted."""
+    _STATE.noted = noted
+
+
 def wait_for_first(running: set[Future]) -> tuple[set[Future], set[Future]]:
     """Wait until at least one future is done; return the done futures and the others. Raises KeyboardInterrupt."""
     while True:

@@ -486,8 +486,8 @@ def describe_hydra_error(error: BaseException) -> str:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         if group:
             sentence = f"there is no {group}={name}: {suggest_name(name, error.options or [])}"
-            if group == "hydra/launcher" and name.startswith(("joblib", "submitit")):
-                sentence += f"; give hydra.launcher.executor={name.partition('_')[0]}"
+            if group == "hydra/launcher" and name.startswith(("dask", "joblib", "submitit")):
+                sentence += f"; give hydra.launcher.executor={'submitit' if name.startswith('submitit') else 'dask'}"
             return sentence
         return str(error).splitlines()[0]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

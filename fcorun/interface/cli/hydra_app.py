@@ -293,6 +293,7 @@ def run_points(
     from fcorun.base.system.machine import require_single_host, set_up_jax
     from fcorun.interface.cli.console import SweepConsole
     from fcorun.reports.page.write import write_report
+    from fcorun.runs.executors.executor import check_launcher
     from fcorun.runs.sweep import SweepOptions, run_sweep, tail_value
     from fcorun.studies.selection.replicate_strengths import choose_strengths
 
@@ -300,7 +301,7 @@ def run_points(
     option_names = [field.name for field in dataclasses.fields(SweepOptions)]
     root_values = {name: config[name] for name in option_names if name in keys_outside_identity()}
     launcher_values: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
-    build(SweepOptions, launcher_values, "hydra.launcher")  # names a wrong key as it was given
+    check_launcher(launcher_values)
     conditions: Any = OmegaConf.to_container(OmegaConf.create({"keys": config.hydra.sweeper.get("conditions")}))
     options = build(SweepOptions, root_values | launcher_values | {"conditions": conditions["keys"]})
     hosts: Any = OmegaConf.to_container(config.hosts, resolve=True) if config.get("hosts") else None

@@ -195,7 +195,7 @@ def test_a_variable_of_the_environment_gives_a_number(monkeypatch):
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("hydra/launcher=joblib", "give hydra.launcher.executor=joblib"),
+        ("hydra/launcher=joblib", "give hydra.launcher.executor=dask"),
         ("+note=first try", "title=TEXT is a text of yours"),
         ("tracker.uri=./mlruns", "give a database file, `?tracker.uri=sqlite:///mlruns.db"),
     ],

@@ -17,7 +17,7 @@ def test_a_signal_interrupts_the_sweep_and_the_figure_like_ctrl_c(kind, monkeypa
         os.kill(os.getpid(), kind)
         time.sleep(20)
 
-    monkeypatch.setattr("fcorun.runs.sweep.run_jobs", interrupted)
+    monkeypatch.setattr("fcorun.runs.sweep_point.run_jobs", interrupted)
     before = signal.default_int_handler if kind == signal.SIGINT else lambda *_: None  # nohup ignores some
     outer = signal.signal(kind, before)
     try:

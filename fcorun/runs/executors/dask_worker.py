@@ -1,0 +1,88 @@
+"""The part of a worker of Dask, in its one thread: groups of points, and parts of studies.
+
+This module is imported where Dask is installed.
+"""
+
+import pickle
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from distributed import Worker, WorkerPlugin, get_worker
+from threadpoolctl import threadpool_limits
+
+from fcorun.base.errors import UserError
+from fcorun.base.system.files import set_interrupted
+from fcorun.runs.executors.executor import LauncherOptions, PackedWork, PointResult, list_results
+from fcorun.runs.executors.inline import InlineExecutor
+from fcorun.runs.job import SweepWatcher
+
+_running_probes: list[Path] = []  # none, or that of the task that this worker runs
+
+
+class LocalWorker(WorkerPlugin):
+    """A worker on the machine of the command, whose terminal sends Ctrl-C to both: the command alone acts on it."""
+
+    def setup(self, worker: Worker) -> None:
+        """Ignore Ctrl-C."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class _PlacedExecutor(InlineExecutor):
+    """The executor of one group, in which each point keeps its place."""
+
+    keeps_places = True
+
+
+def run_group(task: PackedWork, probe: Path) -> list[PointResult]:
+    """Run the group of points of a task; return the result of each. Raises UserError as ``serving``."""
+    with serving(probe):
+        group = task.start()
+        _PlacedExecutor(LauncherOptions()).run([group], SweepWatcher())
+        return list_results(group)
+    return []  # interrupted: checkpoints are saved
+
+
+def compute_part(item: Any, probe: Path) -> Any:
+    """Return the result for one item of the work in the file ``probe``. Raises UserError as ``serving``."""
+    with serving(probe):
+        return _read_work(probe)(item)
+
+
+@lru_cache(maxsize=1)  # the next item is one of the same work
+def _read_work(probe: Path) -> Callable[[Any], Any]:
+    return pickle.loads(probe.read_bytes()).start()
+
+
+@contextmanager
+def serving(probe: Path) -> Iterator[None]:
+    """Compute on one core within the context, until the command interrupts.
+
+    Args:
+        probe: a file that exists while the command waits for this worker.
+
+    Raises UserError if this worker has several threads, or does not see the probe.
+    """
+    worker = get_worker()
+    if worker.state.nthreads > 1:
+        raise UserError(f"the Dask worker {worker.address} has {worker.state.nthreads} threads, which would share one "
+                        "folder and one JAX: start `dask worker` with `--nthreads 1 --nworkers N`")  # fmt: skip
+    if not probe.exists():
+        raise UserError(f"the Dask worker {worker.address} does not see the files of {probe.parent}: give `out=DIR` in "
+                        "a folder that all workers share")  # fmt: skip
+    set_interrupted(False)
+    _running_probes.append(probe)
+    try:
+        with suppress(KeyboardInterrupt), threadpool_limits(1):  # of ``interrupt_task``
+            yield
+    finally:
+        _running_probes.clear()
+
+
+def interrupt_task(probe: Path) -> None:
+    """Have the task with this probe, if this worker runs it, save checkpoints and end."""
+    if probe in _running_probes:
+        set_interrupted(True)

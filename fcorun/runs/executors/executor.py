@@ -1,0 +1,147 @@
+"""The contract of executors, and groups of points as tasks for other processes."""
+
+import os
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from fcorun.base.config import Count, build, import_classes
+from fcorun.base.errors import RemoteError, UserError, describe_error
+from fcorun.base.system.machine import set_up_jax
+from fcorun.base.trust import class_path
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.runs.job import SweepWatcher
+from fcorun.runs.sweep_point import PointGroups, SweepPoint
+
+PointResult = tuple[str, str]  # the end status of a point, and its error in words
+
+
+@dataclass(frozen=True)
+class LauncherOptions:
+    """The keys of hydra.launcher: see conf/hydra/launcher/fcorun.yaml."""
+
+    executor: Literal["inline", "dask", "submitit"] = "inline"
+    batch: Count | None = None
+    pictures: bool = True
+    address: str | None = None
+    dask: dict | None = None
+    submitit: dict | None = None
+
+
+def check_launcher(values: Mapping[str, Any]) -> None:
+    """Raise UserError for keys of hydra.launcher that are not valid."""
+    if values.get("executor") == "joblib":
+        raise UserError("`hydra.launcher.executor=joblib` is no more: give `hydra.launcher.executor=dask`, whose "
+                        "workers are processes of this machine, as many as it has cores")  # fmt: skip
+    build(LauncherOptions, values, "hydra.launcher")  # names a wrong key as it was given
+
+
+@dataclass
+class Executor(ABC):
+    """The place where the groups of a sweep are computed.
+
+    Attributes:
+        fail_fast: whether the first failure ends the sweep.
+        keeps_places: whether groups are made of all points, finished or not, and each point keeps its place in the
+            program of its group, so that numbers do not depend on what is finished, to the last bit.
+        opened: what ``close`` closes.
+    """
+
+    options: LauncherOptions
+    fail_fast: bool = False
+    opened: ExitStack = field(default_factory=ExitStack)
+    keeps_places: ClassVar[bool] = False
+
+    @abstractmethod
+    def start(self, experiments: Sequence[PreparedExperiment], show: Callable[[str], None]) -> None:
+        """Prepare to run these experiments, before any file is written. Raises UserError."""
+
+    def largest_group(self, n_points: int) -> int:
+        """Return how many of ``n_points`` points that differ in numbers and seed only are computed together at most."""
+        return self.options.batch or n_points
+
+    @abstractmethod
+    def run(self, groups: PointGroups, watch: SweepWatcher) -> None:
+        """Run the points of groups that are not over. Sets the ``end_status`` and ``error`` of each."""
+
+    def close(self) -> None:
+        """Give back what ``start`` has taken."""
+        self.opened.close()
+
+
+@dataclass(frozen=True)
+class PackedWork:
+    """Work for another process, which imports the plug-ins' classes before it unpickles the content.
+
+    Attributes:
+        folder: the current folder of the process that made the task.
+        config: the configuration of an experiment, which names the classes.
+        content: the pickled work, such as a group of points.
+        n_cores: the number of cores that the process may use; None: all.
+    """
+
+    folder: str
+    config: dict[str, Any]
+    content: bytes
+    n_cores: int | None
+
+    @classmethod
+    def of_group(cls, group: list[SweepPoint], n_cores: int | None) -> "PackedWork":
+        """Return the task of a group."""
+        experiment = group[0].experiment
+        assert experiment is not None
+        return cls.of_content(group, experiment, n_cores)
+
+    @classmethod
+    def of_content(cls, content: Any, experiment: PreparedExperiment, n_cores: int | None) -> "PackedWork":
+        """Return a task with this content, whose classes ``experiment`` names."""
+        config = experiment.config | {"tracker": {"class": class_path(type(experiment.tracker))}}
+        return cls(os.getcwd(), config, pickle.dumps(content), n_cores)
+
+    def start(self) -> Any:
+        """Prepare this process for the work, and return the content."""
+        if self.n_cores is not None:
+            os.environ["FCORUN_CORES"] = str(self.n_cores)
+        set_up_jax()
+        os.chdir(self.folder)
+        import_classes(self.config)
+        return pickle.loads(self.content)
+
+
+def list_results(group: list[SweepPoint], failure: BaseException | None = None) -> list[PointResult]:
+    """Return the result of each point; those that have not ended have failed by ``failure``."""
+    results = []
+    for point in group:
+        error = point.error if point.end_status else failure
+        results.append((point.end_status or "failed", describe_error(error) if error else ""))
+    return results
+
+
+def take_results(group: list[SweepPoint], results: Sequence[PointResult], watch: SweepWatcher) -> None:
+    """Set the ``end_status`` and ``error`` of each point of a group that another process has computed."""
+    for point, (end_status, error_text) in zip(group, results, strict=True):
+        point.end_status = end_status
+        point.error = RemoteError(error_text) if error_text else None
+        if point.folder_state != "finished":
+            watch.on_point_end(point)
+
+
+def has_failed(groups: Iterable[list[SweepPoint]]) -> bool:
+    """Return whether a point of these groups ended by an error."""
+    return any(point.error is not None for group in groups for point in group)
+
+
+@contextmanager
+def without_current_folder() -> Iterator[None]:
+    """Keep the current folder out of the ``sys.path`` of processes that are started by Python's -m."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONSAFEPATH"]
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before

@@ -1,0 +1,138 @@
+"""Sweeps on workers of Dask: records to the last bit, whatever workers are lost, and refusals."""
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from helpers import SMALL
+from sweeps import RATES, assert_same_results, read_results, run_sweep_command
+
+from fcorun import UserError, compose, load_records
+from fcorun.runs.executors import dask
+from fcorun.runs.executors.executor import LauncherOptions
+from fcorun.studies.selection.permutation import PermutationOptions
+from fcorun.studies.selection.permute import plan_permutations
+from fcorun.studies.selection.select import plan_selection
+from fcorun.studies.selection.selection_result import SelectOptions
+
+pytest.importorskip("distributed")
+
+SWEEP = ("algo=feddualavg,fedmid", *RATES, "rounds=160", "checkpoint_every=0.02", "report=false")
+
+
+def start_sweep(folder: str, n_workers: int, *overrides: str) -> subprocess.Popen:
+    dask = ("hydra.launcher.executor=dask", f"hydra.launcher.dask={{jobs: {n_workers}}}")
+    overrides = (*SMALL, *SWEEP, *dask, f"hydra.sweep.dir={folder}", *overrides)
+    command = [sys.executable, "-m", "fcorun", "-m", *overrides]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def find_workers(sweep: subprocess.Popen) -> list[psutil.Process]:
+    """Return the processes of a sweep that have begun to compute: those that hold a record's lock."""
+    holders = []
+    for process in psutil.Process(sweep.pid).children(recursive=True):
+        try:
+            if any(Path(file.path).name == ".lock" for file in process.open_files()):
+                holders.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return holders
+
+
+@pytest.mark.slow
+def test_killed_workers_leave_the_records_of_an_undisturbed_sweep_to_the_last_bit():
+    dice = random.Random(0)
+    killed = 0
+    with start_sweep("killed", 2) as sweep:
+        while sweep.poll() is None and killed < 3:
+            time.sleep(dice.uniform(0, 0.3))
+            for worker in find_workers(sweep)[:1]:
+                worker.kill()
+                killed += 1
+        output, _ = sweep.communicate(timeout=300)
+    assert sweep.returncode == 0, output
+    assert killed == 3
+    with start_sweep("undisturbed", 1) as sweep:
+        output, _ = sweep.communicate(timeout=300)
+    assert sweep.returncode == 0, output
+    records = load_records("killed")
+    assert len(records) == 12
+    for record in records:
+        other = Path("undisturbed") / record.folder.name
+        assert (record.folder / "solution.npz").read_bytes() == (other / "solution.npz").read_bytes()
+    assert read_results("killed").equals(read_results("undisturbed"))
+    assert run_sweep_command(*SWEEP, "hydra.sweep.dir=inline") == 0
+    assert_same_results(read_results("killed"), read_results("inline"))
+    assert not list(Path().rglob(".dask-*"))
+
+
+@pytest.mark.slow
+def test_fits_of_studies_by_a_worker_are_those_of_this_process():
+    config = compose([*SMALL, "algo=centralized", "tail_rounds=1"])
+    options = SelectOptions(folds=3, points=3)
+
+    def run_studies(folder):
+        plan_selection(config, options, f"{folder}/select").run()
+        plan_permutations(config, PermutationOptions(n=25, folds=3, points=3), f"{folder}/permute").run()
+
+    run_studies("here")
+    executor = dask.DaskExecutor(LauncherOptions(executor="dask", dask={"jobs": 1}))
+    executor.start([], lambda line: None)
+    token = dask.study_workers.set(executor)
+    try:
+        run_studies("there")
+    finally:
+        dask.study_workers.reset(token)
+        executor.close()
+    files = [path.relative_to("here") for path in Path("here").glob("*/fits/*.npz")]
+    assert len(files) > 4
+    for file in files:
+        assert (Path("here") / file).read_bytes() == (Path("there") / file).read_bytes()
+    assert not list(Path().rglob(".dask-*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("hydra.launcher.address=tcp://127.0.0.1:9", "address=tcp://127.0.0.1:9: no Dask scheduler answers there"),
+        ("hydra.launcher.address=nowhere", "address=nowhere: no Dask scheduler answers there"),
+        ("hydra.launcher.dask={cluster: slurm}", "cluster=slurm needs dask-jobqueue: pip install dask-jobqueue"),
+        ("hydra.launcher.dask={cluster: kubernetes}", "kubernetes needs dask-kubernetes: pip install dask-kubernetes"),
+        (
+            "hydra.launcher.dask={cluster: ssh}",
+            "cluster=ssh is not a choice: (valid: local, slurm",
+        ),
+        ("hydra.launcher.dask={cores: 8}", "hydra.launcher.dask.cores is of a cluster: name one"),
+        ("hydra.launcher.dask={jobs: 0}", "hydra.launcher.dask.jobs=0 must be"),
+    ],
+)
+def test_clusters_that_cannot_be_had_are_refused_before_any_file_is_written(options, sentence, monkeypatch, capsys):
+    monkeypatch.setattr(dask, "_SECONDS_TO_CONNECT", 0.2)
+    for module in ("dask_jobqueue", "dask_kubernetes"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert run_sweep_command("algo.client_lr=1e-3,2e-3", "hydra.launcher.executor=dask", options, "out=s") == 2
+    assert sentence in capsys.readouterr().err
+    assert not Path("s").exists()
+
+
+def test_dask_is_an_extra(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert run_sweep_command("algo.client_lr=1e-3,2e-3", "hydra.launcher.executor=dask") == 2
+    assert "hydra.launcher.executor=dask needs Dask: pip install 'fcorun[dask]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("n_threads", "sentence"), [(1, "does not see the files of .*s: give out=DIR"), (2, "has 2 threads")]
+)
+def test_a_worker_that_cannot_serve_says_why(n_threads, sentence, monkeypatch):
+    from fcorun.runs.executors import dask_worker
+
+    worker = SimpleNamespace(address="tcp://10.0.0.2:1", state=SimpleNamespace(nthreads=n_threads))
+    monkeypatch.setattr(dask_worker, "get_worker", lambda: worker)
+    with pytest.raises(UserError, match=sentence), dask_worker.serving(Path("s/.dask-1")):
+        pass
