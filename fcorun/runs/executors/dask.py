@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _OPTION = "hydra.launcher.dask"
 _JOB_QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "sge": "SGECluster", "lsf": "LSFCluster"}
+_PROBE = ".dask-"  # the beginning of the name of a file
 _LOOPBACK = "127.0.0.1:0"  # any free port
 _LOST_WORKERS = 10  # that a group may have before it fails: it may be what uses up their memory
 _SECONDS_TO_CONNECT = 10
@@ -89,6 +90,7 @@ class DaskExecutor(Executor):
 
         Args:
             experiment: names the classes of the work's objects.
+            folder: one that this process alone uses.
 
         Raises the error of a worker, and KeyboardInterrupt if a signal was noted.
         """
@@ -96,6 +98,8 @@ class DaskExecutor(Executor):
 
         from fcorun.runs.executors.dask_worker import compute_part
 
+        for left_over in folder.glob(f"{_PROBE}*"):  # with the data of a study that was killed; this one has the folder
+            left_over.unlink()
         task = PackedWork.of_content(work, experiment, n_cores=1)
         with self._submit(compute_part, items, folder, pickle.dumps(task)) as futures:
             while futures:
@@ -119,7 +123,7 @@ class DaskExecutor(Executor):
         from fcorun.runs.executors.dask_worker import interrupt_task
 
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder.absolute() / f".dask-{secrets.token_hex(8)}"
+        probe = folder.absolute() / f"{_PROBE}{secrets.token_hex(8)}"
         write_atomically(probe, content, private=True)
         futures: list[Future] = []
         try:

@@ -176,6 +176,9 @@ class PathFitter:
     _shared: dict = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
+    def __reduce__(self):  # without what belongs to this process
+        return PathFitter, (self.experiment, self.data, self.path, self.max_client_rows)
+
     def fit(self, make_subsets: Sequence[Callable[[], RowSubset]], on_fit: Callable[[int, PathFit], None]) -> None:
         """Run the path on each subset, made just before it is run; call ``on_fit`` with its position and its fit."""
         one_thread = self.experiment.settings.debug or not compute_policy().threaded_batches
@@ -190,7 +193,7 @@ class PathFitter:
             try:
                 fits = deque()
                 for make in make_subsets:
-                    fits.append(pool.submit(copy_context().run, lambda make=make: self._fit(make())))
+                    fits.append(pool.submit(copy_context().run, lambda make=make: self.fit_subset(make())))
                 for i in range(len(make_subsets)):
                     wait_for_first({fit := fits.popleft()})  # popped, so that its models are freed after on_fit
                     on_fit(i, fit.result())
@@ -203,7 +206,8 @@ class PathFitter:
     def _is_baseline(self) -> bool:
         return isinstance(self.experiment.algo, Baseline)
 
-    def _fit(self, subset: RowSubset) -> PathFit:
+    def fit_subset(self, subset: RowSubset) -> PathFit:
+        """Run the path on a subset, in this thread."""
         experiment = replace(self.experiment, data=SubsetDataset(self.experiment.fingerprint, subset))
         if self.path.adaptive is not None:
             factors: Any = self.path.adaptive.compute(experiment, subset.data)
@@ -391,6 +395,21 @@ class PathFitter:
                 end_state = "done" if iterate.certified else "not certified"
                 start = iterate.w
             yield iterate.w, end_state
+
+
+@dataclass
+class SubsetFits:
+    """The fits of a fitter as work for other processes: maps the name of a subset to its fit.
+
+    Attributes:
+        take_subset: maps a name to the rows.
+    """
+
+    fitter: PathFitter
+    take_subset: Callable[[str], RowSubset]
+
+    def __call__(self, name: str) -> PathFit:
+        return self.fitter.fit_subset(self.take_subset(name))
 
 
 def complete_subset(experiment: PreparedExperiment, subset: RowSubset) -> Iterator[RowSubset]:

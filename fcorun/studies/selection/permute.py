@@ -1,8 +1,9 @@
 """``fcorun permute``: the cross-validation of permuted targets, in chunks that are not computed again."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,6 +28,7 @@ from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem.problem import Batch
 from fcorun.methods.problem.solver import gather_rows, make_strength_max
 from fcorun.reports.pictures.layout import make_figure, pt, style_context
+from fcorun.runs.executors.dask import study_workers
 from fcorun.studies.selection.folds import (
     SubsetMasks,
     assign_folds,
@@ -219,26 +221,33 @@ class PermutationPlan:
 
     def _compute_chunks(self, missing: Sequence[range], tables: dict[range, np.ndarray], log: Log) -> None:
         """Add the statistics of the missing chunks to ``tables``, and save each."""
-        if DirectFits.applies_to(self.study):
-            fits = DirectFits(self.study)
-            threads = available_cores()
-            blas_threads = 1
+        workers = study_workers.get()
+        work = PermutedChunks(self)
+        if workers is not None:
+            computed = workers.compute_parts(work, missing, self.study.experiment, self.study.folder)
         else:
-            fits = PathFits(self.study)
-            threads = 1  # the fits of a selection have threads of their own
-            blas_threads = None
-            self._estimate(fits, sum(map(len, missing)), log)
+            if isinstance(work.fits, PathFits):
+                self._estimate(work.fits, sum(map(len, missing)), log)
+            computed = self._compute_in_threads(work, missing)
         began = time.monotonic()
-        with defer_interruption(), threadpool_limits(blas_threads), ThreadPoolExecutor(threads) as pool:
-            futures = [pool.submit(copy_context().run, self.compute_chunk, fits, chunk) for chunk in missing]
+        with closing(computed):
+            for i, (chunk, table) in enumerate(zip(missing, computed, strict=True), start=1):
+                tables[chunk] = table
+                write_atomically(self.chunk_file(chunk), npz_bytes({"table": table}))
+                if i % max(len(missing) // 10, 1) == 0 and i < len(missing):
+                    left = (time.monotonic() - began) / i * (len(missing) - i) / 60
+                    log(f"{chunk.stop:,} of {self.n + 1:,} fits, about {left:.1f} min left")
+
+    def _compute_in_threads(self, work: "PermutedChunks", chunks: Sequence[range]) -> Generator[np.ndarray, None, None]:
+        """Yield the statistics of chunks."""
+        is_direct = isinstance(work.fits, DirectFits)  # the fits of a selection have threads of their own
+        threads = available_cores() if is_direct else 1
+        with defer_interruption(), threadpool_limits(1 if is_direct else None), ThreadPoolExecutor(threads) as pool:
+            futures = [pool.submit(copy_context().run, work, chunk) for chunk in chunks]
             try:
-                for i, (chunk, future) in enumerate(zip(missing, futures, strict=True), start=1):
+                for future in futures:
                     wait_for_first({future})
-                    tables[chunk] = future.result()
-                    write_atomically(self.chunk_file(chunk), npz_bytes({"table": tables[chunk]}))
-                    if i % max(len(missing) // 10, 1) == 0 and i < len(missing):
-                        left = (time.monotonic() - began) / i * (len(missing) - i) / 60
-                        log(f"{chunk.stop:,} of {self.n + 1:,} fits, about {left:.1f} min left")
+                    yield future.result()
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -298,6 +307,22 @@ class PermutationPlan:
         minutes = (time.monotonic() - began) * n_missing / 60
         name = self.study.experiment.names["algo"]
         log(word(f"`algo={name}` is run for each permutation: about {minutes:.2g} min"))
+
+
+@dataclass
+class PermutedChunks:
+    """The fits of a permutation test as work for threads or workers: maps a chunk to its statistics, (k, S)."""
+
+    plan: PermutationPlan
+
+    @cached_property
+    def fits(self) -> DirectFits | PathFits:
+        """The fits, which all chunks share."""
+        study = self.plan.study
+        return DirectFits(study) if DirectFits.applies_to(study) else PathFits(study)
+
+    def __call__(self, chunk: range) -> Float[np.ndarray, "k S"]:
+        return self.plan.compute_chunk(self.fits, chunk)
 
 
 def plan_permutations(

@@ -44,9 +44,10 @@ from fcorun.methods.problem import solver
 from fcorun.reports.pictures.layout import render_formats
 from fcorun.results.scores.score import scores_of_task
 from fcorun.runs.batch import check_devices
+from fcorun.runs.executors.dask import study_workers
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
-from fcorun.studies.selection.fitting import PathFit, PathFitter, find_runs, keeps_held_out
+from fcorun.studies.selection.fitting import PathFit, PathFitter, SubsetFits, find_runs, keeps_held_out
 from fcorun.studies.selection.folds import SubsetMasks, count_rows, marks_whole_clients
 from fcorun.studies.selection.path import RegularizationPath, find_path_parameter
 
@@ -296,14 +297,17 @@ class Study:
         programs: dict[str, CompiledPrograms] | None = None,
     ) -> None:
         """Run the path on these subsets; call ``on_fit`` with the position of each among ``names`` and its fit.
-
         ``programs`` keeps the compiled programs for other studies of the same shapes.
         """
         first_rows = self.data.train.offsets[:-1]  # of each client
         row_counts = [np.add.reduceat(subset.train, first_rows, dtype=np.int64) for subset in self.subsets.values()]
-        most_rows = np.max(row_counts, axis=0)
         programs = {} if programs is None else programs
-        fitter = PathFitter(self.experiment, self.data, self.path, most_rows, programs)
+        fitter = PathFitter(self.experiment, self.data, self.path, np.max(row_counts, axis=0), programs)
+        if workers := study_workers.get():
+            work = SubsetFits(fitter, self.take_subset)
+            for i, fit in enumerate(workers.compute_parts(work, names, self.experiment, self.folder)):
+                on_fit(i, fit)
+            return
         fitter.fit([partial(self.take_subset, name) for name in names], on_fit)
 
     def begin_refit(self) -> None:

@@ -1,6 +1,7 @@
 """The common steps of fcorun select, stability, permute and compare, from their arguments to the exit code."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -38,7 +39,8 @@ def run_study(
     set_up_jax()
     options_class, plan_study = import_kind()
     warn_overridden()
-    options, overrides, out = split_options(options_class, arguments.overrides)
+    launcher_values, given = split_launcher(arguments.overrides)
+    options, overrides, out = split_options(options_class, given)
     config = compose(overrides)
     require_single_host(f"fcorun {name}", config["hosts"])
     show = Terminal(config.get("verbose", True) is not False).print
@@ -49,13 +51,59 @@ def run_study(
         for line in plan.describe_progress():
             show(line)
         return 0
-    result = plan.run(show)
+    with run_by(launcher_values, show):
+        result = plan.run(show)
     report_lines = []
     if has_page and config.get("report") is not False:
         report_lines = html_report.write_report(result.folder)
     for line in (*result.describe(), *warn_of_formulas(sorted(result.folder.glob("*.csv"))), *report_lines):
         show(line)
     return 0 if result.is_complete else 1
+
+
+def split_launcher(given: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Split KEY=VALUE texts into the values of hydra.launcher, and the others. Raises UserError."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    prefix = "hydra.launcher."
+    values = {}
+    others = []
+    for text in given:
+        if not text.startswith(prefix):
+            others.append(text)
+            continue
+        try:
+            override = OverridesParser.create().parse_override(text.removeprefix(prefix))
+        except HydraException as error:
+            raise UserError(f"{text} cannot be read: give one value") from error
+        values[override.key_or_group] = override.value()
+    return values, others
+
+
+@contextmanager
+def run_by(launcher_values: dict[str, Any], show: Callable[[str], None]) -> Iterator[None]:
+    """Have the fits of a study computed where ``hydra.launcher`` says, within the context. Raises UserError."""
+    from fcorun.runs.executors.dask import DaskExecutor, study_workers
+    from fcorun.runs.executors.executor import LauncherOptions, check_launcher
+
+    check_launcher(launcher_values)
+    options: LauncherOptions = build(LauncherOptions, launcher_values)
+    if options.executor == "inline":
+        yield
+        return
+    if options.executor != "dask":
+        raise UserError(
+            f"`hydra.launcher.executor={options.executor}` is of sweeps: give `hydra.launcher.executor=dask`"
+        )
+    executor = DaskExecutor(options)
+    executor.start([], show)
+    token = study_workers.set(executor)
+    try:
+        yield
+    finally:
+        study_workers.reset(token)
+        executor.close()
 
 
 def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list[str], str | None]:
