@@ -189,7 +189,7 @@ def test_a_column_for_each_x():
     assert below[:4] == [""] * 4
     assert below[4:] == [
         *("communication round", "communication, up and down"),
-        *("gradient evaluations (examples)", "time (s)"),
+        *("gradients (examples)", "time (s)"),
     ]
     y_labels = [ax.get_ylabel() for ax in figure.axes]
     assert [bool(label) for label in y_labels] == [True, False, False, False] * 2

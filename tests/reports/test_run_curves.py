@@ -123,14 +123,14 @@ def test_large_numbers_have_prefixes(x, tick):
     [
         (fake_rows(), "rounds", "communication round", [0, 10, 20, 30, 40]),
         (fake_rows(), "bytes", "communication, up and down", [0, 160, 320, 480, 640]),
-        (fake_rows(grads=100), "grad_evals", "gradient evaluations (examples)", [0, 1000, 2000, 3000, 4000]),
+        (fake_rows(grads=100), "grad_evals", "gradients (examples)", [0, 1000, 2000, 3000, 4000]),
         (fake_rows(silent=True), "rounds", "iteration", [0, 10, 20, 30, 40]),
         (fake_rows(silent=True), "bytes", "iteration", [0, 10, 20, 30, 40]),
         (fake_rows(silent=True), "grad_evals", "iteration", [0, 10, 20, 30, 40]),
-        (fake_rows(silent=True, grads=2), "grad_evals", "gradient evaluations (examples)", [0, 20, 40, 60, 80]),
+        (fake_rows(silent=True, grads=2), "grad_evals", "gradients (examples)", [0, 20, 40, 60, 80]),
         (fake_rows(silent=True), "seconds", "time (s)", [0, 1, 2, 3, 4]),
         (fake_rows()[:1], "bytes", "communication, up and down", [0]),
-        ([], "grad_evals", "gradient evaluations (examples)", []),
+        ([], "grad_evals", "gradients (examples)", []),
     ],
 )
 def test_curves_against(table, x, label, places):

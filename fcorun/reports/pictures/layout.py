@@ -37,7 +37,7 @@ X_LABELS = {
     "rounds": "communication round",
     "iterations": "iteration",  # of a baseline, which has no rounds
     "bytes": "communication, up and down",
-    "grad_evals": "gradient evaluations (examples)",
+    "grad_evals": "gradients (examples)",
     "seconds": "time (s)",
     "simulated_seconds": "simulated time (s)",
 }

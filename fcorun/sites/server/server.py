@@ -40,7 +40,7 @@ Descriptions = Mapping[str, Description]
 
 @dataclass(frozen=True)
 class AgreedTables:
-    """What the server knows of the tables of all sites.
+    """The agreement of all sites on their tables, and whose each client is.
 
     Attributes:
         agreement: what all sites have agreed on.

@@ -283,7 +283,7 @@ def test_a_figure_draws_a_baseline_under_each_cohort_and_without_one():
 
 
 def test_the_file_of_today_says_the_conditions_and_the_claims():
-    """What an earlier version of the file said changes nothing: a figure is the same as one made afresh."""
+    """An earlier version of the file changes nothing: a figure is the same as one made afresh."""
     claims = "[{says: small, algo: feddualavg, metric: objective, below: [1e9]}]"
     given = [text for text in SMALL if not text.startswith("clients_per_round")]
 
