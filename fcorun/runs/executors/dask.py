@@ -187,6 +187,7 @@ def start_cluster(options: Mapping[str, Any]) -> "Iterator[Client]":
     kind = options.pop("cluster", "local")
     settings = {
         "distributed.scheduler.allowed-failures": _LOST_WORKERS,
+        "distributed.deploy.lost-worker-timeout": "2s",
         "distributed.dashboard.link": "{scheme}://127.0.0.1:{port}/status",
     }
     with without_current_folder(), config.set(settings), ExitStack() as opened:
@@ -213,7 +214,7 @@ def _start_local(options: dict[str, Any]) -> Any:
     if options:
         raise UserError(f"`{_OPTION}.{min(options)}` is of a cluster: name one, `{_OPTION}.cluster=slurm`, or give "
                         f"`{_OPTION}={{jobs: {n_workers}}}` for workers on this machine")  # fmt: skip
-    return LocalCluster(
+    cluster = LocalCluster(
         n_workers=n_workers,
         threads_per_worker=1,
         processes=True,
@@ -223,6 +224,8 @@ def _start_local(options: dict[str, Any]) -> Any:
         memory_limit=0,  # the key ``memory`` limits what runs take
         silence_logs=logging.CRITICAL,
     )
+    cluster.adapt(minimum=n_workers, maximum=n_workers)  # a worker that is lost while it starts is replaced, too
+    return cluster
 
 
 def _start_in_queue(kind: str, options: dict[str, Any]) -> Any:
