@@ -1,5 +1,6 @@
 """fcorun results, on records written without a run."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -150,3 +151,22 @@ def test_a_long_table_is_cut_with_the_way_to_see_all(capsys, monkeypatch):
     assert main(["results", "runs", "--all", "--out", "all.csv"]) == 0
     assert capsys.readouterr().out.count("done") == 8
     assert Path("all.csv").read_text().count("\n") == 9
+
+
+def test_a_table_is_printed_anew_while_a_run_goes_on(capsys, monkeypatch):
+    record = fake_record("runs/a", status="running")
+    (record.folder / "status.json").write_text(json.dumps(record.status | {"status": "running", "host": "another"}))
+    waits = []
+
+    def end_the_run(seconds):
+        waits.append(seconds)
+        shutil.rmtree("runs/a")
+        fake_record("runs/a")
+
+    monkeypatch.setattr("time.sleep", end_the_run)
+    assert main(["results", "runs", "--follow"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("running") < out.index("done")
+    assert len(waits) == 1
+    assert main(["results", "runs", "--follow", "--out", "all.csv"]) == 2
+    assert "leave one of them out" in capsys.readouterr().err

@@ -1,11 +1,15 @@
 """fcorun results: a table of records."""
 
+import argparse
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import structure_metrics
 from fcorun.base.records.formats import frame_csv, frame_parquet
+from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import load_settings
 from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import (
@@ -37,6 +41,8 @@ from fcorun.reports.sweep_report import (
     warn_unmeasured,
 )
 
+_LEAST_SECONDS = 3.0  # between two tables of --follow
+_TIMES_LONGER = 15.0  # than it takes to make a table, the time to the next one is
 _MAX_PRINTED = 200  # runs of a table
 _SIMULATION_METRICS = ("support_f1", "recovery_error")  # against the truth, beside the metric by which points compare
 _WRITERS = {
@@ -60,13 +66,27 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--cap", metavar="bytes=NUMBER", help=help_text)
     help_text = "write each evaluation of each run to FILE (.csv, .parquet), in place of a row for each run"
     parser.add_argument("--curves", action="store_true", help=help_text)
+    parser.add_argument("--follow", action="store_true", help="print the table anew while a run goes on")
     arguments = parser.parse_args(argv)
     if arguments.curves and arguments.out is None:
         raise UserError("--curves writes the evaluations of the runs to a file: give --out curves.parquet, too")
     if arguments.curves and arguments.cap is not None:
         raise UserError("--curves writes all evaluations, with the bytes of each: leave out --cap, which compares ends")
+    if arguments.follow and arguments.out is not None:
+        raise UserError("--follow prints while runs go on, and --out writes once: leave one of them out")
     check_output_file(arguments.out, list(TABLE_WRITERS if arguments.curves else _WRITERS), arguments.force)
     out = Terminal()
+    while True:
+        began = time.monotonic()
+        runs = _show(arguments, out)
+        if not arguments.follow or not (runs.frame["status"] == "running").any():
+            return 0
+        time.sleep(max(_LEAST_SECONDS, _TIMES_LONGER * (time.monotonic() - began)))
+        out.clear()
+
+
+def _show(arguments: argparse.Namespace, out: Terminal) -> RunTable:
+    """Print the tables that are asked for, write the file, and return the table of the runs."""
     root = arguments.folders[0] if len(arguments.folders) == 1 else None
     settings = load_settings(*arguments.folders)
     settings = settings.with_overrides(metric=arguments.metric, tail_rounds=arguments.tail_rounds)
@@ -115,20 +135,23 @@ def run(argv: Sequence[str]) -> int:
             out.print(f"{key} divides the same rows again: such repetitions are not independent, and p is too small, "
                       "or an error")  # fmt: skip
     if arguments.out is not None:
-        if arguments.curves:
-            curves = join_curves(runs, records)
-            content = f"{len(curves):,} evaluations of {len(runs)} runs"
-            table = TABLE_WRITERS[arguments.out.suffix](curves)
-        else:
-            content = f"{len(runs)} runs, {len(runs.frame.columns)} columns"
-            table = _WRITERS[arguments.out.suffix](runs, metric)
-        write_atomically(arguments.out, table)
-        for line in warn_of_formulas([arguments.out]):
-            out.print(line)
-        if arguments.out.suffix == ".tex":
-            content = "the best points"
-        out.print(f"{arguments.out}: {content}")
-    return 0
+        _write(arguments.out, runs, records if arguments.curves else None, metric, out)
+    return runs
+
+
+def _write(path: Path, runs: RunTable, records: Sequence[Record] | None, metric: str, out: Terminal) -> None:
+    """Write the runs, or the evaluations of ``records``, to a file."""
+    if records is not None:
+        curves = join_curves(runs, records)
+        content = f"{len(curves):,} evaluations of {len(runs)} runs"
+        table = TABLE_WRITERS[path.suffix](curves)
+    else:
+        content = "the best points" if path.suffix == ".tex" else f"{len(runs)} runs, {len(runs.frame.columns)} columns"
+        table = _WRITERS[path.suffix](runs, metric)
+    write_atomically(path, table)
+    for line in warn_of_formulas([path]):
+        out.print(line)
+    out.print(f"{path}: {content}")
 
 
 def _group_by_metric(runs: RunTable, metric: str) -> list[tuple[RunTable, str, str]]:
