@@ -287,7 +287,8 @@ def describe(inference: Inference, table: InferenceTable) -> list[str]:
     if held_out:
         options = [f"data.{name}" if given.get(name) is None else f"data.{name}={given[name]}" for name in held_out]
         lines.append(f"{sum(held_out.values()):,} rows are held out ({', '.join(options)}) and not used")
-    if n_weightless := splits["train"].n_rows - inference.n_rows:
+    weight = splits["train"].weight
+    if weight is not None and not splits["train"].stays_at_sites and (n_weightless := int((weight == 0).sum())):
         lines.append(f"{n_weightless:,} rows of weight 0 take no part")
     if inference.gap_counts:
         largest = int(np.nanargmax(table.missing_information))

@@ -121,9 +121,8 @@ class Exchanges:
         n_kept = self.n_rows - self.n_exchanged
         if n_kept <= _FEW_KEPT * self.n_rows:
             return []
-        return [f"{n_kept:,} of {self.n_rows:,} rows keep their targets, so that permuted scores are above those of "
-                "chance and the test hardly finds a signal: where rows of a group have one target, take one row "
-                "of each group"]  # fmt: skip
+        return [f"{100 * n_kept / self.n_rows:.0f} % of the rows keep their targets: permuted scores may be above those "
+                "of chance, and the test may miss a signal"]  # fmt: skip
 
     def warn_few(self, y: Shaped[np.ndarray, " N"], n: int) -> list[str]:
         """Return a warning if the targets have fewer different arrangements than ``n`` permutations."""

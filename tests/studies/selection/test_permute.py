@@ -208,7 +208,7 @@ def test_few_arrangements_are_said():
     assert planned.sentences[-1].startswith("12 of 36 rows exchange their targets, as 6 whole groups; the others have")
     assert planned.warnings[1].startswith("the targets have 8 different arrangements only")
     (kept,) = plan("reg=none", "data.group=g", "data.fold=null", folds=2, n=7).warnings
-    assert kept.startswith("24 of 36 rows keep their targets")
+    assert kept.startswith("67 % of the rows keep their targets")
 
 
 def test_accuracy_of_a_rare_class_is_said_to_mislead_and_is_not_told_first():
@@ -327,5 +327,5 @@ def test_the_page_of_a_selection_tells_of_each_of_its_tests_all_that_they_say():
         in few
     )
     assert "12 of 36 rows exchange" in few
-    assert "24 of 36 rows keep their targets, so that permuted scores are above those of chance" in few
+    assert "67 % of the rows keep their targets: permuted scores may be above those of chance" in few
     assert "the targets have 8 different arrangements only" in few
