@@ -211,7 +211,7 @@ def test_a_finished_record_is_no_result_of_messages_in_another_folder(tmp_path):
     check_messages_of_record(plan, out, connections)
     (out / "status.json").write_text('{"status": "done"}')
     for name in ("describe", "end"):  # killed before the end of the run, and after
-        with fails(f"out={out} holds a finished run", "give out=ANOTHER"):
+        with fails(f"out={out} holds the finished run of this plan", "seed=NUMBER", "another out="):
             check_messages_of_record(plan, out, connections)
         with pytest.raises(SiteLost):
             connections.ask(name)
