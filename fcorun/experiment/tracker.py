@@ -2,10 +2,11 @@
 
 import os
 import sys
+import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.records.record import Record, RunFolder
 
 Row = Mapping[str, float]  # an evaluation, as in metrics.csv
+_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,22 @@ class Tracker(PluginBase, ABC):
         The record has its configuration and status. A tracker without this method gets complete records alone.
         """
 
+    def on_failure(self, record: Record) -> None:
+        """End what ``on_evaluation`` began for a run that failed or was interrupted. If it goes on, it begins anew."""
+
     @abstractmethod
     def log(self, record: Record) -> None:
         """Send a complete record: configuration, rows, summary, status, files."""
 
 
 def call_tracker(method: Callable[..., None], *arguments: Any, folder: RunFolder) -> bool:
-    """Call a method of a tracker; write a failure into the run.log of the record, and return whether it succeeded."""
+    """Call a method of a tracker; write a failure into the run.log of the record, and return whether it succeeded.
+
+    One thread at a time calls trackers, some of which have one current run in a process.
+    """
     try:
-        method(*arguments)
+        with _LOCK:
+            method(*arguments)
     except Exception as error:
         text = "".join(traceback.format_exception(error)).rstrip()
         folder.log(f"the tracker failed\n{text}")
@@ -84,6 +93,45 @@ def flat_parameters(record: Record) -> dict[str, str | float | int | bool]:
 Scalar = tuple[str, float, int, float]  # name, value, round and time, in seconds since 1970
 
 
+@dataclass
+class OpenRun:
+    """A run of a tracker's service that goes on: the service's object or identifier of it, and the rounds it has."""
+
+    run: Any
+    rounds: set[int] = field(default_factory=set)
+
+    def take_new(self, record: Record, rows: Sequence[Row] = ()) -> list[Row]:
+        """Return the evaluations that the service lacks, those of the record first, and count them as sent."""
+        new = []
+        for row in [*record.rows, *rows]:
+            if int(row["round"]) not in self.rounds:
+                self.rounds.add(int(row["round"]))
+                new.append(row)
+        return new
+
+
+class OpenRuns:
+    """The runs of a service that this process has begun, by the folder and the identity of their records."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[Path, str], OpenRun] = {}
+
+    def open(self, record: Record, begin: Callable[[], Any]) -> OpenRun:
+        """Return the run of a record, which ``begin`` begins if there is none."""
+        key = _key(record)
+        if key not in self._runs:
+            self._runs[key] = OpenRun(begin())
+        return self._runs[key]
+
+    def close(self, record: Record) -> OpenRun | None:
+        """Return the run of a record, if there is one, and forget it."""
+        return self._runs.pop(_key(record), None)
+
+
+def _key(record: Record) -> tuple[Path, str]:
+    return record.folder.resolve(), str(record.status["identity"])
+
+
 def metrics_of(row: Row) -> dict[str, float]:
     """Return the metrics of an evaluation, without its round."""
     return {name: value for name, value in row.items() if name != "round"}
@@ -96,26 +144,16 @@ def scalars_of_rows(rows: Sequence[Row], now: float) -> Iterator[Scalar]:
             yield name, value, int(row["round"]), now - rows[-1]["seconds"] + row["seconds"]
 
 
-def iterate_scalars(record: Record) -> Iterator[Scalar]:
-    """Yield every metric of a complete record, then final and tail averages."""
-    rows = record.rows
-    now = os.path.getmtime(record.folder / "metrics.csv")
-    yield from scalars_of_rows(rows, now)
+def final_scalars(record: Record) -> Iterator[Scalar]:
+    """Yield the final values and tail averages of a complete record."""
     for kind in ("final", "tail"):
         for name, value in record.summary[kind].items():
-            yield f"{kind}_{name}", value, int(rows[-1]["round"]), now
+            yield f"{kind}_{name}", value, int(record.rows[-1]["round"]), end_time(record)
 
 
-def is_new(scalar: Scalar, last_round: int) -> bool:
-    """Return whether a scalar of a complete record was not yet sent, where evaluations were up to ``last_round``."""
-    name, _, step, _ = scalar
-    return step > last_round or name.startswith(("final_", "tail_"))
-
-
-@cache
-def sent_rounds(tracker: Tracker, folder: Path) -> set[int]:
-    """Return the rounds of a run that this process has sent to a tracker, which adds to them."""
-    return set()
+def end_time(record: Record) -> float:
+    """Return when the last evaluation of a complete record was written, in seconds since 1970."""
+    return os.path.getmtime(record.folder / "metrics.csv")
 
 
 @dataclass(frozen=True)

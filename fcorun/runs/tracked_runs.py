@@ -35,6 +35,8 @@ class TrackedRuns(Watcher):
     def on_end(self, job: Job) -> None:
         with self.lock:
             self.waiting.pop(job.run_folder.path, None)  # the record has them all
+        if job.end_status in ("failed", "interrupted"):
+            call_tracker(job.experiment.tracker.on_failure, Record(job.run_folder.path), folder=job.run_folder)
         self.watch.on_end(job)
 
     def on_evaluation(self, job: Job, row: dict[str, float]) -> None:

@@ -17,11 +17,13 @@ from fcorun.base.errors import UserError
 from fcorun.base.records.record import RECORD_FILES, Record
 from fcorun.base.system.files import cache_dir
 from fcorun.experiment.tracker import (
+    OpenRun,
+    OpenRuns,
     Scalar,
     Tracker,
+    end_time,
+    final_scalars,
     flat_parameters,
-    is_new,
-    iterate_scalars,
     run_name,
     scalars_of_rows,
 )
@@ -30,14 +32,14 @@ _SQLITE = "sqlite:///"
 _METRICS_PER_CALL = 1000  # the maximum of MLflow
 _PARAMS_PER_CALL = 100
 _LONGEST = 5000  # letters of a value, of which MLflow takes 6000 of a parameter and 8000 of a tag
-_ROUND = "last round"  # the tag of a run that goes on
+_OPEN = OpenRuns()
 
 
 @dataclass(frozen=True)
 class MLflow(Tracker):
     """An MLflow run for each record: parameters, metrics against the round, status as tags, files as artifacts.
 
-    Long values are cut. A run that was killed goes on in the same run of MLflow.
+    Long values are cut. A run that goes on after it was interrupted is another run of MLflow.
 
     Attributes:
         uri: a database file, sqlite:///FILE, with the artifacts in mlartifacts/ in the same folder; or a server,
@@ -56,40 +58,58 @@ class MLflow(Tracker):
                             f"`tracker.uri={_SQLITE}{Path(self.uri).name}.db`, or http://HOST")  # fmt: skip
 
     def on_evaluation(self, record, rows):
-        client, run_id, _ = self._find_run(record)
-        _log_metrics(client, run_id, scalars_of_rows(rows, time.time()))
-        client.set_tag(run_id, _ROUND, str(int(rows[-1]["round"])))
+        client, open_run = self._open_run(record)
+        _log_metrics(client, open_run.run, scalars_of_rows(open_run.take_new(record, rows), time.time()))
 
     def log(self, record):
-        client, run_id, last_round = self._find_run(record)
-        _log_metrics(client, run_id, (scalar for scalar in iterate_scalars(record) if is_new(scalar, last_round)))
-        from mlflow.entities import RunTag
-
-        status = {key: str(record.status.get(key, "")) for key in ("status", "reason", "label", "identity")}
-        client.log_batch(run_id, tags=[RunTag(key, value[:_LONGEST]) for key, value in status.items()])
+        client, open_run = self._open_run(record)
+        rows = open_run.take_new(record)
+        _log_metrics(client, open_run.run, scalars_of_rows(rows, end_time(record)))
+        _log_metrics(client, open_run.run, final_scalars(record))
         for name in RECORD_FILES:
             path = record.folder / name
             if path.is_dir():
-                client.log_artifacts(run_id, str(path), path.name)
+                client.log_artifacts(open_run.run, str(path), path.name)
             elif path.exists():
-                client.log_artifact(run_id, str(path))
-        client.set_terminated(run_id)
+                client.log_artifact(open_run.run, str(path))
+        self._end(record, "FINISHED")
 
-    def _find_run(self, record: Record) -> tuple[Any, str, int]:
-        """Return MLflow's client, the run of a record that goes on, and its last round; -1 for a new run."""
+    def on_failure(self, record):
+        self._end(record, "FAILED")
+
+    def _end(self, record: Record, status: str) -> None:
+        open_run = _OPEN.close(record)
+        if open_run is None:
+            return
+        from mlflow.entities import RunTag
+
+        client, _ = _open(self.uri, self.experiment)
+        tags = {key: str(record.status.get(key, "")) for key in ("status", "reason", "label")}
+        client.log_batch(open_run.run, tags=[RunTag(key, value[:_LONGEST]) for key, value in tags.items()])
+        client.set_terminated(open_run.run, status)
+
+    def _open_run(self, record: Record) -> tuple[Any, OpenRun]:
+        """Return MLflow's client, and the run of a record by its identifier."""
         client, experiment_id = _open(self.uri, self.experiment)
-        from mlflow.entities import Param, RunTag
+        return client, _OPEN.open(record, lambda: _begin_run(client, experiment_id, record))
 
-        folder = str(record.folder.resolve())
-        going_on = f"attributes.status = 'RUNNING' and tags.folder = '{folder}'"
-        if "'" not in folder and (found := client.search_runs([experiment_id], going_on)):
-            return client, found[0].info.run_id, int(found[0].data.tags.get(_ROUND, -1))
-        run_id = client.create_run(experiment_id, run_name=run_name(record)).info.run_id
-        client.log_batch(run_id, tags=[RunTag("folder", folder)])
-        params = [Param(key, str(value)[:_LONGEST]) for key, value in flat_parameters(record).items()]
-        for i in range(0, len(params), _PARAMS_PER_CALL):
-            client.log_batch(run_id, params=params[i : i + _PARAMS_PER_CALL])
-        return client, run_id, -1
+
+def _begin_run(client: Any, experiment_id: str, record: Record) -> str:
+    """Begin a run of MLflow with the configuration of a record, and end those of a process that was killed."""
+    from mlflow.entities import Param, RunTag
+
+    tags = {"identity": str(record.status["identity"]), "folder": str(record.folder.resolve())}
+    for run in client.search_runs(
+        [experiment_id], f"attributes.status = 'RUNNING' and tags.identity = '{tags['identity']}'"
+    ):
+        if run.data.tags.get("folder") == tags["folder"]:
+            client.set_terminated(run.info.run_id, "KILLED")
+    run_id = client.create_run(experiment_id, run_name=run_name(record)).info.run_id
+    client.log_batch(run_id, tags=[RunTag(key, value[:_LONGEST]) for key, value in tags.items()])
+    params = [Param(key, str(value)[:_LONGEST]) for key, value in flat_parameters(record).items()]
+    for i in range(0, len(params), _PARAMS_PER_CALL):
+        client.log_batch(run_id, params=params[i : i + _PARAMS_PER_CALL])
+    return run_id
 
 
 def _log_metrics(client: Any, run_id: str, scalars: Iterable[Scalar]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fcorun.base.config import PathOption
 from fcorun.base.records.record import Record
-from fcorun.experiment.tracker import Tracker, flat_parameters, iterate_scalars, run_name, scalars_of_rows
+from fcorun.experiment.tracker import Tracker, end_time, final_scalars, flat_parameters, run_name, scalars_of_rows
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TensorBoard(Tracker):
             event_file.unlink()
         status = record.status
         with SummaryWriter(str(log_dir)) as writer:
-            for name, value, step, now in iterate_scalars(record):
+            for name, value, step, now in [*scalars_of_rows(record.rows, end_time(record)), *final_scalars(record)]:
                 writer.add_scalar(name, value, step, walltime=now)
             final = {f"final_{name}": value for name, value in record.summary["final"].items()}
             events: Any = writer.file_writer

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from fcorun.base.config import PathOption
-from fcorun.experiment.tracker import Tracker, flat_parameters, metrics_of, run_name, sent_rounds
+from fcorun.experiment.tracker import OpenRuns, Tracker, flat_parameters, metrics_of, run_name
+
+_OPEN = OpenRuns()
 
 
 @dataclass(frozen=True)
 class Trackio(Tracker):
     """A run of Trackio for each record, in a database of this machine: configuration, and metrics against the round.
 
-    A run that is computed again, or goes on after it was killed, is another run of the same name.
+    A run that is computed again, or goes on after it was interrupted, is another run of the same name.
 
     Attributes:
         folder: the folder of the database.
@@ -29,22 +31,24 @@ class Trackio(Tracker):
     def on_evaluation(self, record, rows):
         os.environ["TRACKIO_DIR"] = os.path.abspath(self.folder)
         trackio = import_module("trackio")
-
-        sent = sent_rounds(self, record.folder)
+        open_run = _OPEN.open(record, lambda: None)
+        begins = not open_run.rounds
+        new = open_run.take_new(record, rows)
         with redirect_stdout(io.StringIO()):  # it prints how to show the dashboard
             run = trackio.init(
                 project=self.project,
                 name=run_name(record),
                 config=flat_parameters(record),
-                resume="allow" if sent else "never",
+                resume="never" if begins else "allow",
                 embed=False,
             )
-            for row in rows:
+            for row in new:
                 run.log(metrics_of(row), step=int(row["round"]))
-                sent.add(int(row["round"]))
             run.finish()
 
     def log(self, record):
-        sent = sent_rounds(self, record.folder)
-        self.on_evaluation(record, [row for row in record.rows if int(row["round"]) not in sent])
-        sent.clear()
+        self.on_evaluation(record, [])
+        _OPEN.close(record)
+
+    def on_failure(self, record):
+        _OPEN.close(record)

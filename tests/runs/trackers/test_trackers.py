@@ -1,5 +1,7 @@
 """Trackers receive each complete record once, do not change a run's identity, and cannot damage a record."""
 
+import json
+import shutil
 import struct
 import sys
 from contextlib import nullcontext
@@ -13,6 +15,7 @@ import pytest
 from helpers import choice_names, small
 
 from fcorun import UserError, run, run_grid
+from fcorun.base.records.record import Record
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.tracker import NoTracker, run_name
 
@@ -98,6 +101,22 @@ def test_evaluations_are_sent_while_a_run_goes_on(configure, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+def test_mlflow_ends_the_runs_that_fail_and_those_of_a_process_that_was_killed(tmp_path):
+    pytest.importorskip("mlflow", reason="pip install 'fcorun[mlflow]' to test it")
+    from fcorun.runs.trackers import mlflow
+
+    record, tracker = fake_records.fake_record("runs/a"), mlflow.MLflow(f"sqlite:///{tmp_path}/a.db")
+    tracker.on_evaluation(record, record.rows[:2])
+    mlflow._OPEN.close(record)  # the process was killed
+    tracker.on_evaluation(record, record.rows[:2])
+    tracker.on_failure(record)
+    tracker.log(record)
+    client, experiment_id = mlflow._open(tracker.uri, tracker.experiment)
+    assert sorted(run.info.status for run in client.search_runs([experiment_id])) == ["FAILED", "FINISHED", "KILLED"]
+
+
+@pytest.mark.slow
 def test_trackers_take_a_small_share_of_the_time(configure, monkeypatch):
     monkeypatch.setattr("fcorun.runs.tracked_runs._FIRST_SECONDS", 0.0)
     monkeypatch.setattr("fcorun.runs.tracked_runs._SHARE", 1e-9)
@@ -118,7 +137,7 @@ def test_each_evaluation_is_sent_once_and_then_the_run_ends(name, class_name, mo
         def log(values, step):
             sent.append((options["name"], step, values["objective"]))
 
-        return SimpleNamespace(log=log, finish=lambda: ended.append(options["name"]), summary={})
+        return SimpleNamespace(log=log, finish=lambda exit_code=0: ended.append(options["name"]), summary={})
 
     monkeypatch.setitem(sys.modules, name, SimpleNamespace(init=init, Settings=dict))
     monkeypatch.setenv("TRACKIO_DIR", "")
@@ -131,6 +150,15 @@ def test_each_evaluation_is_sent_once_and_then_the_run_ends(name, class_name, mo
         of_record = [(step, value) for label, step, value in sent if label == run_name(record)]
         assert of_record == [(row["round"], row["objective"]) for row in record.rows]
         assert ended[-1] == run_name(record)
+    other = fake_records.fake_record("others", fake_records.fake_config("fedprox"))
+    tracker.on_evaluation(other, other.rows[:2])
+    tracker.on_failure(other)
+    sent.clear()
+    shutil.rmtree("others")  # another run in the same folder has nothing of the one before
+    other = fake_records.fake_record("others", fake_records.fake_config("fedavg"))
+    (other.folder / "status.json").write_text(json.dumps(other.status | {"identity": "f" * 64}))
+    tracker.log(Record(other.folder))
+    assert [step for _, step, _ in sent] == [row["round"] for row in other.rows]
 
 
 @pytest.mark.slow
