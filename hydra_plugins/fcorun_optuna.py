@@ -137,13 +137,18 @@ class OptunaSweeper(FcorunSweeper):
             return jobs_of_trials
 
         add_points(_finished(study))  # those of an earlier search, or of other processes
-        while trials := _ask(study, options, axes):
+        n_failed = 0  # trials that may succeed when the command is given again
+        while trials := _ask(study, options, axes, n_failed):
             jobs_of_trials = add_points(trials)
             if dry_run:
                 break  # later points depend on results
             self.launcher.run_points(list(points.values()), without_report=True)
             values = dict(zip(points, self._objective_values(study, list(points.values()), axes), strict=True))
             for trial, jobs in zip(trials, jobs_of_trials, strict=True):
+                if any(points[run_of_job[job]].error is not None for job in jobs):
+                    _give_up(study, trial)
+                    n_failed += 1
+                    continue
                 trial_values = [values[run_of_job[job]] for job in jobs]
                 study.tell(trial, inf if inf in trial_values else median(trial_values))
             failed = [point.error is not None for point in points.values()]
@@ -276,20 +281,21 @@ def _alone(storage: str | None) -> Iterator[None]:
                         "file") from error  # fmt: skip
 
 
-def _ask(study: Any, options: SearchOptions, axes: list[SearchAxis]) -> list:
+def _ask(study: Any, options: SearchOptions, axes: list[SearchAxis], n_failed: int) -> list:
     """Return the next trials of a study, at most a batch, so that all processes together make ``n_trials``.
 
-    The trials of a process that was killed are given up.
+    The trials of a process that was killed are made anew. ``n_failed`` of this process are counted, too.
     """
     from optuna.trial import TrialState
 
     with _alone(options.storage):
-        n_trials = len(_finished(study))
+        n_trials = len(_finished(study)) + n_failed
         for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
             if _is_running(trial.user_attrs.get("process")):
                 n_trials += 1
             else:
-                study.tell(trial.number, state=TrialState.FAIL)
+                _give_up(study, trial)
+                study.enqueue_trial(trial.params)
         if (
             options.storage is not None
         ):  # processes propose other points, and one that goes on those of an unbroken search
@@ -299,6 +305,13 @@ def _ask(study: Any, options: SearchOptions, axes: list[SearchAxis]) -> list:
             trial.set_user_attr("process", [platform.node(), os.getpid(), psutil.Process().create_time()])
             trial.set_user_attr("overrides", [axis.suggest_override(trial) for axis in axes])
     return trials
+
+
+def _give_up(study: Any, trial: Any) -> None:
+    """End a trial without a value."""
+    from optuna.trial import TrialState
+
+    study.tell(trial.number, state=TrialState.FAIL)
 
 
 def _finished(study: Any) -> list:
