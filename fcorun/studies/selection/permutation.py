@@ -121,8 +121,9 @@ class Exchanges:
         n_kept = self.n_rows - self.n_exchanged
         if n_kept <= _FEW_KEPT * self.n_rows:
             return []
-        return [f"{100 * n_kept / self.n_rows:.0f} % of the rows keep their targets: permuted scores may be above those "
-                "of chance, and the test may miss a signal"]  # fmt: skip
+        share = f"{100 * n_kept / self.n_rows:.0f} %"
+        return [f"{share} of the rows keep their targets: permuted scores may be above those of chance, and the test "
+                "may miss a signal"]  # fmt: skip
 
     def warn_few(self, y: Shaped[np.ndarray, " N"], n: int) -> list[str]:
         """Return a warning if the targets have fewer different arrangements than ``n`` permutations."""

@@ -73,17 +73,21 @@ def test_only_who_knows_the_token_sees_the_page(server):
     with urlopen(Request(address(server), headers={"Accept-Encoding": "gzip"})) as answer:
         assert answer.headers["Cache-Control"] == "no-store"
         assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+    with urlopen(Request(address(server).rstrip("/"), headers={"Host": f"localhost:{server.server_port}"})) as answer:
+        assert answer.url == address(server)
     elsewhere = {"Host": f"somewhere.example:{server.server_port}"}
     refused = [
         Request(f"http://127.0.0.1:{server.server_port}/"),
         Request(f"http://127.0.0.1:{server.server_port}/{server.token[:-1]}x/"),
         Request(address(server, "../etc/passwd")),
         Request(address(server, "status.json")),
-        Request(address(server), headers=elsewhere),
     ]
     for request in refused:
         with pytest.raises(HTTPError, match="404"):
             urlopen(request)
+    with pytest.raises(HTTPError, match="421") as caught:
+        urlopen(Request(address(server), headers=elsewhere))
+    assert f"Open http://127.0.0.1:{server.server_port}/" in caught.value.read().decode()
     with pytest.raises(HTTPError, match="501"):  # nothing can be changed
         urlopen(Request(address(server), data=b"x", method="POST"))
     assert server.server_address[0] == "127.0.0.1"

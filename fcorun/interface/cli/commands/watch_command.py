@@ -61,17 +61,24 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "fcorun", ""
 
     def do_GET(self) -> None:
-        own = f"{_HOST}:{self.server.server_port}"
-        place = f"/{self.server.token}/"
-        if self.headers.get("Host") != own or not secrets.compare_digest(
-            self.path[: len(place)].encode(), place.encode()
-        ):
-            self.send_error(404)  # also for a page of elsewhere whose name leads to this machine
-        elif self.path == place:
+        place = f"/{self.server.token}"
+        path = self.path.rstrip("/")
+        if not secrets.compare_digest(path[: len(place)].encode(), place.encode()):
+            self.send_error(404)
+        elif self.headers.get("Host") not in (f"{name}:{self.server.server_port}" for name in (_HOST, "localhost")):
+            # a page of elsewhere whose name leads to this machine, or a tunnel with another port
+            address = f"http://{_HOST}:{self.server.server_port}{place}/"
+            self.send_error(421, explain=f"Open {address} : also a tunnel has this name and port at its near end")
+        elif path == place and not self.path.endswith("/"):
+            self.send_response(301)
+            self.send_header("Location", f"{place}/")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif path == place:
             with self.server.lock:
                 content = self.server.page.read()
             self._send(gzip.compress(content.encode(), 1), "text/html; charset=utf-8", "no-store")
-        elif self.path == f"{place}plotly.js":
+        elif path == f"{place}/plotly.js":
             self._send(_pack_plotly(), "text/javascript", "max-age=86400")
         else:
             self.send_error(404)
