@@ -46,12 +46,16 @@ class SiteOptions:
     def __post_init__(self):
         _ = self.file_options()  # raises the error of an unknown encoding
 
+    @property
+    def own_names(self) -> dict[str, str]:
+        """The name of each renamed column in the file, by its shared name."""
+        return {shared: name for name, shared in (self.rename or {}).items()}
+
     def file_options(self, missing: str = "refuse") -> FileOptions:
         """Return how the file is read, by a plan with ``data.missing``. Columns may have their shared names."""
         na = self.na
         if isinstance(na, dict):
-            own_names = {shared: site_name for site_name, shared in (self.rename or {}).items()}
-            na = {own_names.get(name, name): codes for name, codes in na.items()}
+            na = {self.own_names.get(name, name): codes for name, codes in na.items()}
         return FileOptions(na, self.encoding, self.sheet, na_is_missing=missing != "refuse")
 
     def for_predictions(self) -> dict[str, Any]:

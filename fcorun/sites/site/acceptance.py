@@ -300,7 +300,14 @@ def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name:
     ledger = Ledger(accepted.policy.ledger_folder)
     entry, columns = _prepare_entry(plan, unmasked.table, accepted, folder)
     wait_seconds = max(lock_seconds, _LEDGER_SECONDS)
-    unmasked.in_ledger = PlanInLedger(ledger, entry, columns, accepted.policy.min_rows, lock_seconds=wait_seconds)
+    unmasked.in_ledger = PlanInLedger(
+        ledger,
+        entry,
+        columns,
+        rename=accepted.options.rename or {},
+        min_rows=accepted.policy.min_rows,
+        lock_seconds=wait_seconds,
+    )
     durable = DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
     try:
         unmasked.in_ledger.enter()

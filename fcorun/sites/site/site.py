@@ -162,7 +162,7 @@ class Site:
         return sum_in_order(sums)[None] if self.plan.is_masked else sums
 
     def own_encoding(self, agreement: Agreement) -> Encoding:
-        """Return the agreed encoding with the fills of this site: few gaps keep those of earlier plans.
+        """Return the agreed encoding with the fills of this site: gaps keep those of earlier plans.
 
         Raises UserError if the agreement does not fit the table, for a fill that this plan does not have, and for knots
         that tell few rows together with those of earlier plans.
@@ -186,7 +186,7 @@ class Site:
         for column in agreement.encoding.columns:
             fill = self._settled[1].get(column.name, column.fill)
             if column.has_levels and fill is not None and fill not in column.levels:
-                raise UserError(f"an earlier plan filled the few gaps of '{column.name}' at this site by a level that "
+                raise UserError(f"an earlier plan filled gaps of '{column.name}' at this site by a level that "
                                 f"this plan does not have: add '{column.name}' to data.ignore of the plan")  # fmt: skip
             columns.append(replace(column, fill=fill))
             check_gaps(self.table, columns[-1])

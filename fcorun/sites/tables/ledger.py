@@ -4,17 +4,17 @@ Two honest plans whose sets differ by one row hand over this row, as the differe
 plan only if each *cell*, the rows that lie in the same released sets of all plans, is empty or has ``policy.min_rows``
 rows. A plan is refused for the cells that it makes; smaller cells that were there before are no reason.
 
-Identity of rows. The ledger knows the files that plans have read, each by the digest of its bytes and of the names that
-``data.rename`` gives its columns. Rows of one file are known by their place. A row of another file is the same row if
-its cells are equal in all columns that plans have read of both files, ``policy.row_id`` among them; where several rows
-are equal, those in equal sets are paired first. Each file is compared with the files that were read after it, the one
-of the newest plan first, and its rows without an equal are rows of their own. So a mended cell makes a new row, and the
-old row is in no set of the new plan.
+Identity of rows. The ledger knows the files that plans have read, each by the digest of its bytes. Columns have the
+names of the owner's file, whatever plans call them. Rows of one file are known by their place. A row of another file is
+the same row if its cells are equal in all columns that plans have read of both files, ``policy.row_id`` among them;
+where several rows are equal, those in equal sets are paired first. Each file is compared with the files that were read
+after it, the one of the newest plan first, and its rows without an equal are rows of their own. So a mended cell makes
+a new row, and the old row is in no set of the new plan.
 
 Gaps. What fills the gaps of a column follows from the rows of all sites, and so changes with the partners: two plans
-that fill the gaps of the same rows by two numbers tell the sums over these rows. So the gaps of few rows of a cell keep
-what filled them first. Knots of splines change likewise, and the ledger lists them: the features of two plans together
-are those of a spline with the knots of both.
+that fill the gaps of the same rows by two numbers tell the sums over these rows, and two columns whose gaps differ by
+one row tell this row. So gaps keep what filled them first, however many they are. Knots of splines change likewise, and
+the ledger lists them: the features of two plans together are those of a spline with the knots of both.
 
 Nothing is compared between two folders that have answered one plan from different files, unless most rows of these are
 equal: they hold different patients.
@@ -62,8 +62,10 @@ _CURES = (
     "data.validation and data.test, or a column data.split) and give the same file, or give these rows away by "
     "overlap=allow with fcorun site accept"
 )
-_TWO_FILLS = "plans that this site has answered filled the gaps of few rows of '{}' by two values: "
-_TWO_FILLS_CURE = "add '{0}' to data.ignore of the plan, or have the owner of the site give the rows away"
+_TWO_FILLS = (
+    "plans that this site has answered filled gaps of '{0}' by two values: add '{0}' to data.ignore of the plan, or "
+    "have the owner of the site give the rows with a gap away"
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class LedgerEntry:
         accepted: the day on which the owner accepted the plan.
         folder: the folder of the site; "" if it is not known.
         file: the file of the rows.
-        reading: the digest of the file and of the names of its columns.
+        reading: the digest of the file.
         sets: the released sets that are not empty.
         labels: the set of each row of the file, from 1, or ``IN_NO_SET``, (N,).
         overlap: whether the owner gave away rows that earlier plans and this one tell apart.
@@ -185,7 +187,7 @@ class Ledger:
 
         Args:
             entry: the plan. If its folder is not known, the folder of the last plan with the same file counts.
-            columns: the columns that the plan reads, by name.
+            columns: the columns that the plan reads, by their names in the file.
         """
         entries = self.read()
         if not entries:
@@ -215,11 +217,12 @@ class Ledger:
             self._write(entry)
 
     def settle(
-        self, entry: LedgerEntry, columns: Mapping[str, Any], min_rows: int, lock_seconds: float
+        self, entry: LedgerEntry, columns: Mapping[str, Any], rename: Mapping[str, str], lock_seconds: float
     ) -> Mapping[str, Any]:
         """Return what fills the gaps of each column at the site, and write it before an answer depends on it.
 
-        The entry has what all sites agreed on. The arguments are those of ``enter``.
+        The entry has what all sites agreed on. ``rename`` has the names of columns in the plan by those in the file.
+        The other arguments are those of ``enter``.
         """
         with self._locked(lock_seconds):
             entries = self.read()
@@ -231,7 +234,7 @@ class Ledger:
             tokens = make_tokens(secret, columns, _list_known_columns(entries, entry.reading))
             entry = replace(entry, tokens=tokens)
             gap_tokens = {name: gap_token(secret, name) for name in entry.agreed}
-            entry = replace(entry, fills=keep_fills([*entries, entry], gap_tokens, min_rows))
+            entry = replace(entry, fills=keep_fills([*entries, entry], gap_tokens, rename))
             self._write(entry)
             return entry.fills
 
@@ -311,7 +314,8 @@ class PlanInLedger:
     Attributes:
         ledger: the ledger.
         entry: the plan, without what all sites agree on.
-        columns: the columns that the plan reads, by name.
+        columns: the columns that the plan reads, by their names in the file.
+        rename: the names of columns in the plan by those in the file, where they differ.
         min_rows: the least number of rows of a cell.
         lock_seconds: the longest wait for another process.
     """
@@ -319,6 +323,7 @@ class PlanInLedger:
     ledger: Ledger
     entry: LedgerEntry
     columns: Mapping[str, Any]
+    rename: Mapping[str, str]
     min_rows: int
     lock_seconds: float
 
@@ -328,12 +333,18 @@ class PlanInLedger:
 
     def list_knots(self) -> dict[str, set[float]]:
         """Return all knots of each column in plans with rows of this one; none if the owner gives rows away."""
-        return {} if self.entry.overlap else self.ledger.list_knots(self.entry)
+        return {} if self.entry.overlap else _rename(self.ledger.list_knots(self.entry), self.rename)
 
     def settle(self, agreed: Mapping[str, Any], knots: Mapping[str, Sequence[float]]) -> Mapping[str, Any]:
         """Return what fills the gaps of each column at the site, from the agreed fills and knots."""
-        entry = replace(self.entry, agreed=agreed, knots=knots)
-        return self.ledger.settle(entry, self.columns, self.min_rows, self.lock_seconds)
+        own_names = {shared: name for name, shared in self.rename.items()}
+        entry = replace(self.entry, agreed=_rename(agreed, own_names), knots=_rename(knots, own_names))
+        return _rename(self.ledger.settle(entry, self.columns, self.rename, self.lock_seconds), self.rename)
+
+
+def _rename(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return values of columns by other names of some columns."""
+    return {names.get(name, name): value for name, value in values.items()}
 
 
 def check_differences(sentences: Sequence[str]) -> None:
@@ -514,21 +525,19 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
 
 
 def keep_fills(
-    entries: Sequence[LedgerEntry], gap_tokens: Mapping[str, np.uint64], min_rows: int
+    entries: Sequence[LedgerEntry], gap_tokens: Mapping[str, np.uint64], rename: Mapping[str, str]
 ) -> dict[str, float | str]:
-    """Return what fills the gaps of each column in the last plan: what is agreed, or what filled them before.
-
-    Gaps keep the value that filled them in an earlier plan if fewer than ``min_rows`` rows of a cell have them.
+    """Return what fills the gaps of each column in the last plan: what filled some of them before, or what is agreed.
 
     Args:
         entries: the plans, the oldest first. The last one has agreed fills.
         gap_tokens: the token of a gap in each column.
+        rename: the names of columns in the last plan by those in the file, where they differ.
 
-    Raises OwnerError if such gaps of a column had two values, unless the last plan has ``overlap``.
+    Raises OwnerError if gaps of a column had two values, unless the last plan has ``overlap``.
     """
     *earlier, newest = entries
     labels, numbers = _identify_rows(entries)
-    cells = _number_cells(labels)
     fills = dict(newest.agreed)
     for name, token in gap_tokens.items():
         has_gap = np.zeros(len(labels), bool)
@@ -540,13 +549,12 @@ def keep_fills(
         for plan, entry in enumerate(earlier):
             if name in entry.fills:
                 known[has_gap & (labels[:, plan] != IN_NO_SET)] = entry.fills[name]
-        in_small_cell = has_gap & (np.bincount(cells, has_gap)[cells] < min_rows)
-        kept = set(known[in_small_cell]) - {None}
+        kept = set(known) - {None}
         if len(kept) == 1:
             fills[name] = kept.pop()
         elif kept and not newest.overlap:
-            problem, cure = _TWO_FILLS.format(name), _TWO_FILLS_CURE.format(name)
-            raise OwnerError(f"{problem}{cure}, by overlap=allow with fcorun site accept", f"{problem}{cure}")
+            public = _TWO_FILLS.format(rename.get(name, name))
+            raise OwnerError(f"{public}, by overlap=allow with fcorun site accept", public)
     return fills
 
 

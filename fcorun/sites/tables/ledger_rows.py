@@ -73,7 +73,7 @@ def divide_rows(plan: Plan, table: SiteTable) -> tuple[tuple[ReleasedSet, ...], 
 
 
 def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None) -> dict[str, Any]:
-    """Return the columns of a site's table that a plan reads, each of N cells, by their shared names.
+    """Return the columns of a site's table that a plan reads, each of N cells, by their names in the file.
 
     The cells are those of the file: a value that is rare in one plan, and hidden there, may not be so in the next.
 
@@ -94,6 +94,7 @@ def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None
     if shared.event is not None:
         y = np.abs(y)  # the sign is the event
     columns[shared.target] = pd.Series(y)
+    columns = {options.own_names.get(name, name): column for name, column in columns.items()}
     if row_id is not None:
         file = find_file(options.path)
         where = f"data.path={options.path}"
@@ -110,11 +111,11 @@ def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None
 
 
 def identify_reading(data: str, options: SiteOptions) -> str:
-    """Return a digest of a file, whose own digest is ``data``, as it is read, with the shared names of its columns.
+    """Return a digest of a file, whose own digest is ``data``, as it is read.
 
     Equal readings have the same rows in the same order.
     """
-    reading: list[Any] = [data, sorted((options.rename or {}).items())]
+    reading: list[Any] = [data]
     if options.file_options() != FileOptions():
         reading.append([options.na, options.encoding, options.sheet])
     return hashlib.sha256(json.dumps(reading).encode()).hexdigest()

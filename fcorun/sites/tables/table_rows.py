@@ -394,7 +394,7 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles, options: FileOptions) -
     """Return the table of a site with the shared names of its columns."""
     where = f"data.path={site.path}"
     rename = site.rename or {}
-    own_names = {shared: site_name for site_name, shared in rename.items()}
+    own_names = site.own_names
     file = find_file(site.path)
     ending = detect_ending(file, where)
     if ending not in NAMED_COLUMN_ENDINGS:
@@ -420,7 +420,7 @@ def _read_renamed(site: SiteOptions, roles: ColumnRoles, options: FileOptions) -
 
 def _find_forbidden(columns: Sequence[str | None], site: SiteOptions, policy: Policy) -> Iterator[UserError]:
     """Yield an error for each used column that the policy does not allow."""
-    own_names = {shared: site_name for site_name, shared in (site.rename or {}).items()}
+    own_names = site.own_names
     for name in dict.fromkeys(columns):
         if name is None or policy.columns is None or own_names.get(name, name) in policy.columns:
             continue
