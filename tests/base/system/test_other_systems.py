@@ -16,7 +16,7 @@ SCRIPT = """
 import importlib, os, pkgutil, signal, sys
 import filelock, h5py, hydra, jax, matplotlib.pyplot, multiprocessing.connection, nilearn, nilearn.maskers, numpy
 import pandas, platformdirs, pooch, psutil, pyarrow.parquet, rich.progress, sklearn.metrics, threadpoolctl
-import concurrent.futures.thread, http.client, tarfile, tempfile
+import concurrent.futures.thread, distributed, http.client, tarfile, tempfile
 
 for name in ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"):
     sys.modules[name] = None
