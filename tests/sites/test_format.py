@@ -21,7 +21,7 @@ from fcorun.sites.transport.messages import REFUSAL, Envelope, Message
 from fcorun.studies.selection.selection_result import SelectOptions
 
 # the format of plans, and the fingerprint of all messages in this format
-PINNED = (4, "613d209f8d64474c299835f7dfae9067602ac77be804588180b6b4880a354fa1")
+PINNED = (5, "613d209f8d64474c299835f7dfae9067602ac77be804588180b6b4880a354fa1")
 
 BINARY = ("data=sites", "data.target=died", "data.task=binary", "data.positive=1", "data.standardize=pooled")
 BINARY += ("data.missing=mean", "precision=float64", "rounds=2", "eval_every=2")

@@ -128,10 +128,8 @@ def test_a_value_that_is_rare_no_more_makes_no_other_row(table):
     assert len(entries()) == 2
 
 
-def rows_of_first_site(
-    plan: Plan, names: str, fold_fill: float | None = None, rename: dict[str, str] | None = None
-) -> np.ndarray:
-    """Return the training rows from which the first of some sites computes, (N, d), in a fold with its agreed fill."""
+def rows_of_first_site(plan: Plan, names: str, rename: dict[str, str] | None = None) -> np.ndarray:
+    """Return the training rows from which the first of some sites computes, (N, d), in a selection those of a fold."""
     sites = {}
     for name in names:
         options = SiteOptions(f"{name}.csv", rename=rename)
@@ -142,9 +140,9 @@ def rows_of_first_site(
     for durable in sites.values():
         durable.close()
     site = sites["a"].site
-    if fold_fill is None:
+    if plan.select is None:
         return site.own_data.train.x
-    return site.folds.cells.encode({"fills": np.array([50, fold_fill, 0]), "informative": np.ones(5, bool)})
+    return site.folds.cells.encode({"fills": np.zeros(1), "informative": np.ones(3, bool)})
 
 
 def write_three_sites(table, n_gaps: int) -> None:
@@ -188,11 +186,12 @@ def test_knots_of_many_plans_may_not_tell_few_rows_together(table):
             rows_of_first_site(plan, "ab")
 
 
-def test_few_gaps_of_a_fold_keep_their_fill_in_all_plans(table):
+def test_gaps_of_a_fold_keep_their_fill_in_all_plans(table):
     options = ("data.standardize=per_client", "data.validation=0", "data.missing=mean")
-    write_three_sites(table, n_gaps=15)
-    x = rows_of_first_site(selection_of(*options), "ab", 25.0)
-    np.testing.assert_array_equal(rows_of_first_site(selection_of(*options, "seed=1"), "abc", 26.0), x)
+    write_three_sites(table, n_gaps=60)  # many of each fold
+    x = rows_of_first_site(selection_of(*options), "ab")
+    np.testing.assert_array_equal(rows_of_first_site(selection_of(*options, "seed=1"), "abc"), x)
+    assert x[7:67, 1] == pytest.approx(x[7, 1])
 
 
 def test_gaps_that_two_plans_filled_otherwise_are_refused_in_a_third(table):

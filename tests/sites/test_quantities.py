@@ -60,7 +60,7 @@ def test_masked_sums_are_of_all_clients_together():
     from fcorun.sites.plan.plan import Plan
     from fcorun.studies.selection.selection_result import SelectOptions
 
-    experiment = plan_of("algo=fedmid", "algo.client_lr=0.1", "reg=l2", "data.missing=mean").experiment
+    experiment = plan_of("algo=fedmid", "algo.client_lr=0.1", "reg=l2", "data.missing=indicator").experiment
     options = SelectOptions(points=3, folds=2, range=[0.1, 1.0])
     sizes = {}
     for name, bounds in (("plain", None), ("masked", {})):

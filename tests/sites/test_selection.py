@@ -25,6 +25,7 @@ from fcorun.sites.plan.site_options import OwnTableError
 from fcorun.sites.server.server import Server
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.server.trial import try_plan
+from fcorun.sites.tables.fold_encoding import learnt_columns
 from fcorun.sites.tables.fold_rules import check_filled_levels
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.durable import DurableSite
@@ -111,6 +112,13 @@ def test_a_selection_over_sites_is_that_of_the_pooled_rows(overrides, options, m
         site.options = replace(site.options, keep=None if MARKED[0] in overrides else ["half"])
     run_plan(plan, InProcessConnections({name: sites[name] for name in TWO}), "sites")
     pooled_overrides = [text for text in overrides if not text.startswith("data.fold_names")]
+    if "data.missing=mean" in overrides:  # sites have one fill in all folds
+        pooled_overrides.remove("data.missing=mean")
+        columns = not_none(sites[TWO[0]].own_data.features.encoding).columns
+        for name in TWO:
+            pd.read_csv(f"{name}.csv").fillna({column.name: column.fill for column in columns}).to_csv(
+                f"{name}.csv", index=False
+            )
     if MARKED[0] not in overrides:
         pooled_overrides.append("data.keep=[half]")
     pooled = select_pooled(*pooled_overrides, options=options, metric=metric)
@@ -242,19 +250,20 @@ def test_marked_folds_have_the_names_of_the_plan_and_rows_enough():
 
 def test_a_site_refuses_fills_that_mark_rows_or_are_none():
     make_gaps()
-    plan = selection_of("algo=gram", "data.missing=mean", "reg.strength=0.1")
+    plan = selection_of("algo=newton", "data.missing=indicator", "reg.strength=0.1")
     site = sites_of(plan, Policy(alone="allow", min_rows=2, min_cell=1))["a"]
     connections = InProcessConnections({"a": site})
     Server(plan, connections).load()
     connections.ask("folds")
     told = connections.ask("fold_values", about={"subset": "fold1"})["a"].arrays
-    age, bmi = (told["sums"] / told["values"])[0]
-    fits = {"fills": np.array([age, bmi, 0.0]), "informative": np.ones(5, bool)}
+    (age,) = (told["sums"] / told["values"])[0]
+    columns = learnt_columns(not_none(site.own_data.features.encoding))
+    assert [column.name for column in columns] == ["age", "ward"]
+    fits = {"informative": np.ones(sum(len(column.features) for column in columns), bool)}
     assert 40 < age < 60
-    assert told["levels"].sum() == (not_none(site.own_data.train.row)[site.folds.fold != 0] % 2 == 0).sum()
     for fills, words in (
-        ([age + 100, bmi, 0.0], "few rows of this site have"),
-        ([age, bmi, 9.0], "does not fit the plan"),
+        ([age + 1000, -1.0], "fills gaps of 'age' otherwise than data.missing=indicator"),
+        ([age, 9.0], "does not fit the plan"),
     ):
         with fails(words):
             connections.ask("fold_sums", fits | {"fills": np.array(fills)}, {"subset": "fold1"})
@@ -263,15 +272,17 @@ def test_a_site_refuses_fills_that_mark_rows_or_are_none():
 @pytest.mark.slow
 def test_all_requests_of_a_fold_have_the_same_fills():
     make_gaps()
-    plan = selection_of("algo=gram", "data.missing=mean", "reg.strength=0.1")
+    plan = selection_of("algo=newton", "data.missing=indicator", "reg.strength=0.1")
     site = sites_of(plan, Policy(alone="allow", min_rows=2, min_cell=1))["a"]
     connections = InProcessConnections({"a": site})
     Server(plan, connections).load()
     connections.ask("folds")
-    fits = {"fills": np.array([50.0, 25.0, 0.0]), "informative": np.ones(5, bool)}
+    columns = learnt_columns(not_none(site.own_data.features.encoding))
+    n_features = sum(len(column.features) for column in columns)
+    fits = {"fills": np.array([50.0, -1.0]), "informative": np.ones(n_features, bool)}
     connections.ask("fold_sums", fits, {"subset": "fold1"})
     site.load_state(site.save_state())
-    forged = fits | {"fills": np.array([50.5, 25.0, 0.0])}
+    forged = fits | {"fills": np.array([50.5, -1.0])}
     for name in ("fold_sums", "subset"):
         with fails(f"another encoding of the columns with '{name}' than with 'fold_sums'"):
             connections.ask(name, forged, {"subset": "fold1"})
@@ -509,7 +520,7 @@ def test_the_level_that_fills_gaps_is_in_no_or_many_rows_of_a_fold(gaps):
         check_filled_levels(table, encoding, np.where(np.arange(60) < 48, fold, 1), 3)
 
 
-def test_few_gaps_of_a_fold_count_as_the_level_that_fills_them():
+def test_gaps_of_a_fold_count_as_the_level_that_fills_them():
     rows = pd.read_csv("a.csv")
     ward = rows["ward"].mask(np.arange(len(rows)) % 4 == 1, "z")  # the last level is the most frequent
     rows.assign(ward=ward.mask(np.arange(len(rows)) % 14 == 0)).to_csv("a.csv", index=False)
@@ -520,10 +531,11 @@ def test_few_gaps_of_a_fold_count_as_the_level_that_fills_them():
     connections.ask("folds")
     told = connections.ask("fold_values", about={"subset": "fold1"})["a"].arrays
     assert told["levels"].sum() == (site.folds.fold != 0).sum()  # as if there were no gaps
-    fills = {"fills": np.array([50.0, 25.0, 0.0]), "informative": np.ones(5, bool)}
+    fills = {"fills": np.array([0.0]), "informative": np.ones(3, bool)}
     (ward,) = (column for column in not_none(site.own_data.features.encoding).columns if column.name == "ward")
     assert ward.levels[-1] == ward.fill
-    for other in (0.0, -1.0):  # another level, and none
-        fills["fills"][2] = other
-        with fails("would tell the few rows with a gap"):
-            connections.ask("fold_sums", fills, {"subset": "fold1"})
+    sums = []
+    for level in (ward.levels.index(ward.fill), 0, -1):  # the fill of all rows, another level, and none
+        fills["fills"][0] = level
+        sums.append(not_none(site.folds.cells).encode(fills).sum(axis=0))
+    np.testing.assert_array_equal(sums, [sums[0]] * 3)

@@ -107,14 +107,14 @@ class SiteStudy(Study):
         encoding = self.data.features.encoding
         train = self._rows
         assert isinstance(options, Sites)
-        columns = () if encoding is None else learnt_columns(encoding, options.missing)
+        columns = () if encoding is None else learnt_columns(encoding)
         if not columns:
             return {}
         total: dict[str, np.ndarray] = {}
         for site, answer in self.connections.ask("fold_values", about={"subset": name}).items():
             clients = np.flatnonzero(np.array(train.site_of_client) == site)
             of_all = site == ALL_SITES
-            shapes = count_shapes(columns, options.missing, 1 if of_all else len(clients))
+            shapes = count_shapes(columns, 1 if of_all else len(clients))
             dtypes = {key: np.float64 if key == "sums" else np.int64 for key in shapes}
             sent = {key: (array.shape, array.dtype) for key, array in answer.arrays.items()}
             are_counts = all((array >= 0).all() for key, array in answer.arrays.items() if key != "sums")
@@ -126,7 +126,7 @@ class SiteStudy(Study):
                     by_client[clients] = array
                 else:
                     total[key] = total.get(key, 0) + array
-        return fit_fold(columns, options, total)
+        return fit_fold(columns, options.missing, total)
 
     def _describe_fold(self, k: int) -> FederatedData:
         """Return what the server knows of the rows that the fold ``k`` leaves, with its held-out rows to validate."""

@@ -76,7 +76,7 @@ class SiteFolds:
             site_data,
             data,
             fold,
-            cells=FoldCells.read(table, agreement, encoding, site_data, fold),
+            cells=FoldCells.read(table, agreement, encoding, site_data),
         )
         for rows_by_client in (*folds.counts.held_out.T.tolist(), *folds.counts.train.T.tolist()):
             features = site_data.train.x.shape[1]
@@ -109,16 +109,14 @@ class SiteFolds:
         return {**self.counts.to_arrays(), "classes": class_counts > 0}
 
     def count_values(self, request: Message) -> dict[str, np.ndarray]:
-        """Return the counts and sums of a fold's training rows that determine fills of gaps and known levels."""
+        """Return the counts and sums of a fold's training rows that determine levels, and fills beside indicators."""
         _, k = self._find(request)
         if k is None or self.cells is None:
             raise ValueError("no fold with columns to learn")
         arrays = self.cells.count(self.fold != k)
         if self.plan.is_masked:
-            if "sums" in arrays:
-                arrays["sums"] = sum_in_order(arrays["sums"])[None]
-            if "values" in arrays:
-                arrays["values"] = arrays["values"].sum(0, keepdims=True)
+            arrays["sums"] = sum_in_order(arrays["sums"])[None]
+            arrays["values"] = arrays["values"].sum(0, keepdims=True)
         return arrays
 
     def _encode(self, request: Message) -> np.ndarray:

@@ -1,18 +1,14 @@
-"""The knowledge of folds at the server and at sites: numbers of rows, and imputed values and levels of one fold.
+"""The knowledge of folds at the server and at sites: numbers of rows, and levels of one fold, and gaps with indicators.
 
-Values and levels are fitted from the sites' counts, and but for medians equal to a pooled fit. A site describes each
-column by the rows that the fold trains on, as ``fcorun.data.tables.columns`` describes it: sums and numbers of values,
-or their histogram; counts of levels; and numbers of gaps that have an indicator. The server returns the fill of each
-column, and which of its features tell anything.
-
-The server has the histogram of all training rows. The difference of that one and the histogram of the rows that a fold
-leaves counts the rows of the fold. Therefore the cells of all rows are joined, until each has no row or ``min_cell``
-rows in every fold, and outside of it.
+These are fitted from the sites' counts, as a pooled fit does. A site describes each learnt column by the rows that the
+fold trains on, as ``fcorun.data.tables.columns`` describes it: counts of levels, and, of a column with an indicator of
+gaps, sums and numbers of values and numbers of gaps. The server returns the fill of each of these columns, and which of
+its features tell anything.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -20,17 +16,14 @@ from jaxtyping import Bool, Float, Int
 
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.sites import Sites
 from fcorun.data.rows.rows import Rows
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.columns import Column, MissingPolicy
-from fcorun.data.tables.columns.column import ColumnDescription, ColumnFit, Histogram
+from fcorun.data.tables.columns.column import ColumnDescription, ColumnFit
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
-from fcorun.sites.plan.site_options import FILLS, HISTOGRAM_BINS, INFORMATIVE
-from fcorun.sites.tables.fold_rules import have_few
+from fcorun.sites.plan.site_options import FILLS, INFORMATIVE
 from fcorun.sites.tables.table_agreement import Agreement, check_gaps, encode_table
-from fcorun.sites.tables.table_description import bin_edges, center_cells, find_bins, find_cells, merge_small_cells
 from fcorun.sites.tables.table_rows import SiteTable
 
 _NO_FILL = -1.0  # of levels whose gaps are not filled
@@ -140,74 +133,13 @@ def place_rows(site_data: FederatedData, names: list[str], rows: np.ndarray, wei
     )
 
 
-@dataclass(frozen=True, eq=False)
-class FoldHistogram:
-    """The joined cells of a column of N training rows, in B bins.
+def learnt_columns(encoding: Encoding) -> tuple[Column, ...]:
+    """Return the columns whose features depend on the rows that are trained on.
 
-    Attributes:
-        all_rows: the histogram of all rows, in cells at their middles, as the description of the table has it, (B,).
-        cell_of_bin: the number of the joined cell of each bin, (B,); -1 where there is none.
-        cell_of_row: the number of the joined cell of each row, (N,); -1 of a row without a value.
+    A gap without an indicator is filled, by one value in all folds: sums of two folds, or of two plans, with different
+    fills would tell the rows with a gap.
     """
-
-    all_rows: Int[np.ndarray, " B"]
-    cell_of_bin: Int[np.ndarray, " B"]
-    cell_of_row: Int[np.ndarray, " N"]
-
-    @classmethod
-    def join(
-        cls, bins: Int[np.ndarray, " N"], fold: Int[np.ndarray, " N"], n_bins: int, min_cell: int
-    ) -> "FoldHistogram":
-        """Join the cells of rows in these bins, -1 of a row without a value, for the folds that hold them out."""
-        has_value = bins >= 0
-        counts = np.bincount(bins[has_value], minlength=n_bins)
-        all_rows = center_cells(counts, min_cell)
-        if not all_rows.any():
-            return cls(all_rows, np.full(n_bins, -1), np.full(len(bins), -1))
-        described = find_cells(merge_small_cells(counts, min_cell))
-        by_fold = np.zeros((described[-1] + 1, int(fold.max(initial=0)) + 1), int)
-        np.add.at(by_fold, (described[bins[has_value]], fold[has_value]), 1)
-        cell_of_bin = _join_cells(by_fold, min_cell)[described]
-        return cls(all_rows, cell_of_bin, np.where(has_value, cell_of_bin[bins], -1))
-
-    def count(self, selected: Bool[np.ndarray, " N"]) -> Int[np.ndarray, " B"]:
-        """Return the counts of selected rows: those of a joined cell are spread over its bins as all rows are."""
-        counts = np.zeros(len(self.all_rows), np.int64)
-        cells = self.cell_of_row[selected]
-        for cell in np.unique(cells[cells >= 0]).tolist():
-            of_cell = self.cell_of_bin == cell
-            running = np.cumsum(self.all_rows[of_cell])
-            counts[of_cell] = np.diff(running * int((cells == cell).sum()) // running[-1], prepend=0)
-        return counts
-
-
-def _join_cells(by_fold: Int[np.ndarray, "C K"], min_cell: int) -> Int[np.ndarray, " C"]:
-    """Return the number of the joined cell of each of C cells with these rows in each fold, (C,); -1 without any.
-
-    Neighbours are joined until there are enough rows; what is left at the end joins the cells before.
-    """
-    joined: list[np.ndarray] = []
-    lengths: list[int] = []
-    for counts in by_fold:
-        if joined and have_few(joined[-1], min_cell).any():
-            joined[-1] = joined[-1] + counts
-            lengths[-1] += 1
-        else:
-            joined.append(counts)
-            lengths.append(1)
-    while len(joined) > 1 and have_few(joined[-1], min_cell).any():
-        last = joined.pop()
-        length = lengths.pop()
-        joined[-1] = joined[-1] + last
-        lengths[-1] += length
-    if have_few(joined[-1], min_cell).any():
-        return np.full(len(by_fold), -1)
-    return np.repeat(np.arange(len(lengths)), lengths)
-
-
-def learnt_columns(encoding: Encoding, missing: MissingPolicy) -> tuple[Column, ...]:
-    """Return the columns whose features depend on the rows that are trained on."""
-    return tuple(column for column in encoding.columns if column.has_levels or missing != "refuse")
+    return tuple(column for column in encoding.columns if column.has_levels or column.indicator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,36 +149,22 @@ class FoldCells:
     Attributes:
         table: the site's table.
         site_data: the site's rows by themselves.
-        cells: the cells, which no rows have taught a fit.
-        few_gaps: the columns with a gap in fewer than ``min_cell`` rows, of numbers ``min_rows``, of a client in a
-            fold, or outside, and those in ``kept``. These rows have the number or the level that fills the gaps of all
-            rows in each fold: sums of two folds, or of two plans, with different fills would differ by these rows, and
-            counts of levels would tell how few they are.
-        kept: the columns whose gaps keep the fill of an earlier plan.
-        histograms: the histograms of the columns of numbers, for medians.
+        cells: the cells, which no rows have taught a fit. Gaps without an indicator are filled.
     """
 
     table: SiteTable
     site_data: FederatedData
     cells: TrainingCells
-    few_gaps: frozenset[str] = frozenset()
-    kept: frozenset[str] = frozenset()
-    histograms: Mapping[str, FoldHistogram] = field(default_factory=dict)
 
     @classmethod
     def read(
-        cls,
-        table: SiteTable,
-        agreement: Agreement,
-        encoding: Encoding,
-        site_data: FederatedData,
-        fold: Int[np.ndarray, " N"],
+        cls, table: SiteTable, agreement: Agreement, encoding: Encoding, site_data: FederatedData
     ) -> "FoldCells | None":
         """Return the cells of the training rows, held out in these folds; None without learnt columns.
 
-        The site's own ``encoding`` has its fills of few gaps.
+        The site's own ``encoding`` has its fills.
         """
-        columns = learnt_columns(encoding, table.options.missing)
+        columns = learnt_columns(encoding)
         if not columns:
             return None
         rows = site_data.train.row
@@ -259,29 +177,14 @@ class FoldCells:
         position = 0
         for column in encoding.columns:
             if column in columns:
-                has_gap = gaps[column.name][rows] if column.name in gaps else np.zeros(len(x), bool)
+                has_gap = np.zeros(len(x), bool)
+                if column.name in gaps and (column.indicator or column.fill is None):
+                    has_gap = gaps[column.name][rows]
                 first_feature[column.name] = position
                 cells[column.name] = column.read_cells(x[:, position : position + len(column.features)], has_gap)
             position += len(column.features)
         learnt = TrainingCells(columns, first_feature, cells, client, missing=table.options.missing, fits={})
-        agreed = {column.name: column.fill for column in agreement.encoding.columns}
-        kept = frozenset(column.name for column in columns if column.fill != agreed[column.name])
-        few = set(kept)
-        for column in columns:
-            least = table.policy.min_rows if column.has_numbers else table.policy.min_cell
-            if not column.indicator and column.fill is not None:
-                counts = np.zeros((len(site_data.clients), int(fold.max(initial=0)) + 1), int)
-                has_gap = learnt.find_gaps(column)
-                np.add.at(counts, (client[has_gap], fold[has_gap]), 1)
-                if have_few(counts, least).any():
-                    few.add(column.name)
-        histograms = {}
-        if table.options.missing == "median":
-            for column in columns:
-                if column.has_numbers:
-                    bins = find_bins(table, cells[column.name], column.name)
-                    histograms[column.name] = FoldHistogram.join(bins, fold, HISTOGRAM_BINS, table.policy.min_cell)
-        return cls(table, site_data, learnt, few_gaps=frozenset(few), kept=kept, histograms=histograms)
+        return cls(table, site_data, learnt)
 
     def count(self, selected: Bool[np.ndarray, " N"]) -> Arrays:
         """Return the counts and sums of the selected rows; sums and numbers of values for each client, (M, k)."""
@@ -292,26 +195,18 @@ class FoldCells:
         gaps = []
         sums = []
         counts = []
-        histograms = []
         for column in self.cells.columns:
             cells = self.cells.cells[column.name][selected]
             has_gap = column.find_gaps(cells)
-            if column.has_numbers and missing == "median":
-                histograms.append(self.histograms[column.name].count(selected))
-            elif column.has_numbers:
+            if column.has_numbers:
                 of_clients = column.describe_cells(cells, client, missing).sums
                 sums.append([of_clients.get(m, 0.0) for m in range(n_clients)])
                 counts.append(np.bincount(client[~has_gap], minlength=n_clients))
             if column.has_levels:
-                if column.name in self.few_gaps:
-                    cells = np.where(has_gap, column.levels.index(str(column.fill)), cells)
-                    has_gap = np.zeros_like(has_gap)
                 of_levels = column.describe_cells(cells, client, missing).level_counts
                 levels.append(np.array([of_levels[level] for level in column.levels]))
             gaps.append(int(has_gap.sum()) if column.indicator else 0)
         arrays = {"levels": np.concatenate(levels).astype(np.int64), "gaps": np.array(gaps, np.int64)}
-        if missing == "median":
-            return arrays | {"histograms": np.array(histograms, np.int64).reshape(-1, HISTOGRAM_BINS)}
         by_client = {"sums": np.array(sums, np.float64), "values": np.array(counts, np.int64)}
         return arrays | {name: values.reshape(len(sums), n_clients).T for name, values in by_client.items()}
 
@@ -334,17 +229,11 @@ class FoldCells:
             is_informative = tuple(of_column.tolist())
             if column.has_numbers:
                 check_gaps(self.table, replace(column, fill=fill))
-                fits[column.name] = ColumnFit(column.fill if column.name in self.few_gaps else fill, is_informative)
+                fits[column.name] = ColumnFit(fill, is_informative)
                 continue
             if fill != _NO_FILL and fill not in range(len(column.levels)):
                 raise ValueError("no level")
             level = None if fill == _NO_FILL else column.levels[int(fill)]
-            if column.name in self.kept:
-                level = column.fill
-            if column.name in self.few_gaps and level != column.fill:
-                raise UserError(f"the server fills gaps of '{column.name}' in a fold by another level than in all "
-                                "rows, which would tell the few rows with a gap: plan fewer folds, another "
-                                f"data.missing, or data.ignore=[{column.name}]")  # fmt: skip
             fits[column.name] = ColumnFit(level, is_informative)
         return self.cells.encode_rows(self.site_data.train.x, fits, self.site_data.features.standardized)
 
@@ -363,17 +252,15 @@ def pool_cells(parts: Sequence[FoldCells], clients: Sequence[str]) -> TrainingCe
     return replace(pooled, fits=pooled.fit(np.ones(len(client), bool)))
 
 
-def count_shapes(columns: tuple[Column, ...], missing: MissingPolicy, n_clients: int) -> dict[str, tuple[int, ...]]:
+def count_shapes(columns: tuple[Column, ...], n_clients: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the arrays of ``FoldCells.count`` for a site with so many clients with training rows."""
     n_numbers = sum(column.has_numbers for column in columns)
     n_levels = sum(len(column.levels) for column in columns if column.has_levels)
     shapes: dict[str, tuple[int, ...]] = {"levels": (n_levels,), "gaps": (len(columns),)}
-    if missing == "median":
-        return shapes | {"histograms": (n_numbers, HISTOGRAM_BINS)}
     return shapes | dict.fromkeys(("sums", "values"), (n_clients, n_numbers))
 
 
-def fit_fold(columns: tuple[Column, ...], options: Sites, counts: Arrays) -> Arrays:
+def fit_fold(columns: tuple[Column, ...], missing: MissingPolicy, counts: Arrays) -> Arrays:
     """Return the fills and the features that tell anything, from the counts of all sites.
 
     Args:
@@ -384,11 +271,11 @@ def fit_fold(columns: tuple[Column, ...], options: Sites, counts: Arrays) -> Arr
     """
     fills = []
     informative = []
-    for column, description in zip(columns, _read_counts(columns, options, counts), strict=True):
+    for column, description in zip(columns, _read_counts(columns, counts), strict=True):
         if not description.n_values:
             raise UserError(f"column '{column.name}' has no value in the rows that are left in a fold: "
                             f"data.ignore=[{column.name}] leaves it out, and fewer folds may help")  # fmt: skip
-        fit = column.fit_part(description, options.missing)
+        fit = column.fit_part(description, missing)
         if fit.fill is None:
             fills.append(_NO_FILL)
         else:
@@ -397,7 +284,7 @@ def fit_fold(columns: tuple[Column, ...], options: Sites, counts: Arrays) -> Arr
     return {FILLS: np.array(fills, np.float64), INFORMATIVE: np.array(informative, bool)}
 
 
-def _read_counts(columns: tuple[Column, ...], options: Sites, counts: Arrays) -> Iterator[ColumnDescription]:
+def _read_counts(columns: tuple[Column, ...], counts: Arrays) -> Iterator[ColumnDescription]:
     """Yield the description of each column that the counts of ``fit_fold`` are."""
     number = 0
     level = 0
@@ -406,10 +293,6 @@ def _read_counts(columns: tuple[Column, ...], options: Sites, counts: Arrays) ->
             level_counts = Counter(dict(zip(column.levels, counts["levels"][level:].tolist(), strict=False)))
             level += len(column.levels)
             yield ColumnDescription(n_gaps > 0, level_counts.total(), level_counts=level_counts)
-        elif options.missing == "median":
-            histogram = Histogram(bin_edges(options.ranges, column.name), counts["histograms"][number])
-            number += 1
-            yield ColumnDescription(n_gaps > 0, int(histogram.counts.sum()), histogram=histogram)
         else:
             sums = dict(enumerate(counts["sums"][:, number].tolist()))
             n_values = int(counts["values"][:, number].sum())

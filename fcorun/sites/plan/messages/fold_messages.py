@@ -46,7 +46,7 @@ class _FoldMessage(MessageKind):
 
 
 class FoldValues(_FoldMessage):
-    """The counts and sums of a fold's training rows that determine fills of gaps and known levels."""
+    """The counts and sums of a fold's training rows that determine known levels, and fills beside indicators."""
 
     name = "fold_values"
 
@@ -55,13 +55,12 @@ class FoldValues(_FoldMessage):
             return []
         size = "1 for each level and each column"
         content = "over the training rows of each fold, counts of the levels of columns, and of gaps"
-        missing = study.shared_options.missing
-        if missing != "refuse":
-            fill_size, fill_content = describe_fills(missing, by_client=not study.is_masked)
+        if study.shared_options.missing == "indicator":
+            fill_size, fill_content = describe_fills("indicator", by_client=not study.is_masked)
             size += f", and {fill_size}"
             content += f"; {fill_content}"
-        times = f"once for each of {study.select.n_folds} folds, if a column has levels or data.missing fills gaps"
-        return [self.quantity(size, times, content, "fills and levels by training rows alone")]
+        times = f"once for each of {study.select.n_folds} folds, if a column has levels or an indicator of gaps"
+        return [self.quantity(size, times, content, "levels, and fills beside indicators, by training rows alone")]
 
     def answer(self, site: "Site", request: Message) -> Message:
         return Message(self.name, arrays=site.folds.count_values(request))
