@@ -93,7 +93,7 @@ def test_tables_and_pictures_have_the_metrics(records):
     (line,) = ax.lines
     assert line.get_xdata().tolist() == [row["worked_seconds"] for row in best_record.rows]
     figure = draw(RunView(best_record.rows, "a run", 1e-4, "worked_seconds", runs.metrics))
-    assert {ax.get_xlabel() for ax in figure.axes} == {"time of work\n(s)"}
+    assert {ax.get_xlabel() for ax in figure.axes} == {"time of work (s)"}
     assert {"consensus", "worked_seconds"} <= set(runs.metrics)
     styles = curve_styles_of(runs)
     curves = collect_curves(records, runs, {"": [0, 1]}, styles, metric="consensus", best=[0])
