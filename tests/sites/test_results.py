@@ -208,9 +208,11 @@ def test_codes_of_missing_values_of_a_site_are_gaps_in_rows_to_predict(tmp_path,
 def test_a_site_predicts_rows_with_the_names_of_its_own_file(tmp_path, fcorun):
     """A column that the file calls 'bmi' is another one than the feature of that name."""
     rows = pd.read_csv("b.csv")
-    own_names = {"age": "alter", "bmi": "bmi_now", "bmi_before": "bmi"}
+    own_names = {"age": "alter", "bmi": "bmi_now", "bmi_before": "bmi", "cost": "kosten"}
+    own_names |= {"visit": "visit_number", "hospital": "klinik"}
     rows["bmi_before"] = np.round(rows["bmi"] + 10, 2)
     rows["visit"] = [f"00{k}" for k in range(len(rows))]
+    rows["hospital"] = "01"
     rows.rename(columns=own_names).to_csv("b.csv", index=False)
     plan = plan_of("algo=gram", "rounds=1", "data.only=[age,bmi]")
     sites = sites_of(plan)
@@ -230,6 +232,20 @@ def test_a_site_predicts_rows_with_the_names_of_its_own_file(tmp_path, fcorun):
     with pytest.warns(ExperimentWarning):
         of_frame = RunRecord(tmp_path / "kept").predict(pd.read_csv("own_names.csv"))
     np.testing.assert_allclose(of_frame["prediction"], predictions[0]["prediction"], rtol=1e-12)
+    own_words = ("--keep", "visit_number", "--keep", "alter", "--client", "klinik")
+    shared_words = ("--keep", "visit", "--keep", "age", "--client", "hospital")
+    typed = []
+    for words in (own_words, shared_words):
+        command = ("predict", "kept", "own_names.csv", *words, "--out", "predicted.csv", "--force")
+        code, _, errors = fcorun(*command)
+        assert code == 0, errors
+        typed.append(pd.read_csv("predicted.csv", dtype=str))
+    pd.testing.assert_frame_equal(*typed)
+    assert typed[0].loc[1, ["client", "visit", "age"]].tolist() == ["01", "001", str(rows["age"][1])]
+    pd.read_csv("own_names.csv").assign(cost=7).to_csv("two_costs.csv", index=False)  # the target is not read
+    code, _, errors = fcorun("predict", "kept", "two_costs.csv", "--out", "predicted.csv", "--force")
+    assert code == 0, errors
+    np.testing.assert_array_equal(pd.read_csv("predicted.csv")["prediction"], predictions[0]["prediction"])
     rows.assign(alter=1, bmi_now=2).to_csv("both.csv", index=False)
     code, _, errors = fcorun("predict", "kept", "both.csv")
     assert (code, "delete one of the two columns" in errors) == (2, True), errors

@@ -31,6 +31,7 @@ class FileOptions:
         rename: the names of columns in a record by those in the file of the site that keeps the record.
         optional: the options that say nothing about a file without such columns, codes or sheets: for new rows those
             of the record's own file.
+        also_read: the columns that predictions read beside features, by their names in the record.
     """
 
     na: Codes = None
@@ -39,6 +40,7 @@ class FileOptions:
     na_is_missing: bool = False
     rename: dict[str, str] | None = None
     optional: tuple[str, ...] = ()
+    also_read: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.encoding is not None and not is_character_encoding(self.encoding):
@@ -59,7 +61,8 @@ class FileOptions:
             "na_is_missing": record_data.get("missing", "refuse") != "refuse",
         }
         optional = tuple(values.keys() - given.keys())
-        return replace(build(cls, values | given, "data"), optional=optional)
+        also_read = (record_data.get("client"), record_data.get("offset"), *(record_data.get("keep") or ()))
+        return replace(build(cls, values | given, "data"), optional=optional, also_read=also_read)
 
     def codes_by_column(self, columns: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
         """Return the codes of missing values of each column; ``names`` are columns of names, of clients for example.
@@ -78,17 +81,23 @@ class FileOptions:
     def find_renamed(self, columns: Sequence[str], features: Collection[str], where: str) -> dict[str, str]:
         """Return the new names of these columns of new rows; none unless they have all the site's names of features.
 
-        Raises UserError, which begins with ``where``, for a new name that another column has.
+        Raises UserError, which begins with ``where``, for a new name that another column has, if predictions read it.
         """
         rename = self.rename or {}
         if not all(name in columns for name, shared in rename.items() if shared in features):
             return {}
         renamed = {name: shared for name, shared in rename.items() if name in columns}
-        for name, shared in renamed.items():
-            if shared in columns and shared not in renamed:
+        doubled = {name: shared for name, shared in renamed.items() if shared in columns and shared not in renamed}
+        for name, shared in doubled.items():
+            if shared in features or shared in self.also_read or name in renamed.values():
                 raise UserError(f"{where}: the site's file has '{name}' in place of '{shared}', and these rows have "
                                 "both: delete one of the two columns")  # fmt: skip
-        return renamed
+        return {name: shared for name, shared in renamed.items() if name not in doubled}
+
+    def find_column(self, name: str, columns: Collection[str]) -> str:
+        """Return a column of new rows, as they were read, from its name in the record or in the site's own file."""
+        shared = (self.rename or {}).get(name, name)
+        return shared if shared in columns and name not in columns else name
 
 
 def is_character_encoding(name: str) -> bool:

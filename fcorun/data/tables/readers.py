@@ -334,11 +334,12 @@ def read_dataframe(
 
     Args:
         path: the file. The columns of .npz, HDF5 and LIBSVM files are numbered from 0.
-        client: the column of clients of a file with named columns. Of .npz and HDF5 files it is the array client.
+        client: the column of clients of a file with named columns, by its name in the record or in the site's own file.
+            Of .npz and HDF5 files it is the array client.
         n_features: the least number of columns of a LIBSVM file, whose lines leave zeros out.
         kinds: the kinds of the record's columns: tokens such as NA are gaps among numbers, and levels among text, which
             is read as it is written.
-        keep: columns whose text is read as it is written, unless ``kinds`` has them.
+        keep: columns whose text is read as it is written, unless ``kinds`` has them, by one of these names.
         first_index: the index of the first feature of a LIBSVM file, 0 or 1; None: 1 unless some index is 0.
         warnings: a list to which warnings on how the file was read are appended.
         options: how the file is read, with named columns.
@@ -360,12 +361,15 @@ def read_dataframe(
             frame = pd.DataFrame(arrays["x"])
             clients = pd.Series(arrays["client"]) if "client" in arrays else None
         else:
-            text_columns = [name for name in (client, *keep) if name is not None and name not in (kinds or {})]
+            rename = options.rename or {}
+            named = [{name, rename.get(name, name)} for name in (client, *keep) if name is not None]
+            text_columns = [name for names in named if names.isdisjoint(kinds or ()) for name in names]
             table = _read_new_columns(file, ending, path, text_columns, kinds=kinds or {}, options=options)
             frame = table.frame
             if warnings is not None:
                 warnings += [f"{path}: {warning}" for warning in table.warnings]
-            clients = frame.pop(client) if client in frame else None
+            client_column = None if client is None else options.find_column(client, frame)
+            clients = frame.pop(client_column) if client_column in frame else None
     if not len(frame):
         raise UserError(f"{path}: the file has no rows; give one with data")
     if clients is None:

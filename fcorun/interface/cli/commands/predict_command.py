@@ -72,6 +72,7 @@ def run(argv: Sequence[str]) -> int:
     data = record.summary_or_empty.get("data", {})
     kinds = read_columns(str(record.folder))
     keep = arguments.keep or record.config["data"].get("keep") or []
+    options = FileOptions.for_new_rows(record.config["data"], **given)
     file_warnings: list[str] = []
     frame, clients = read_dataframe(
         arguments.rows,
@@ -81,8 +82,9 @@ def run(argv: Sequence[str]) -> int:
         keep,
         first_index=data.get("first_index"),
         warnings=file_warnings,
-        options=FileOptions.for_new_rows(record.config["data"], **given),
+        options=options,
     )
+    arguments.keep = [options.find_column(name, frame) for name in arguments.keep]
     _check_columns(arguments, frame, clients is not None, client_column)
     with words_of(word_with_dashes("at", "baseline")):
         predictions, warnings = predict(
