@@ -116,7 +116,7 @@ class OpenRuns:
     def __init__(self) -> None:
         self._runs: dict[tuple[Path, str], OpenRun] = {}
 
-    def open(self, record: Record, begin: Callable[[], Any]) -> OpenRun:
+    def find_or_begin(self, record: Record, begin: Callable[[], Any]) -> OpenRun:
         """Return the run of a record, which ``begin`` begins if there is none."""
         key = _key(record)
         if key not in self._runs:

@@ -91,7 +91,7 @@ class MLflow(Tracker):
     def _open_run(self, record: Record) -> tuple[Any, OpenRun]:
         """Return MLflow's client, and the run of a record by its identifier."""
         client, experiment_id = _open(self.uri, self.experiment)
-        return client, _OPEN.open(record, lambda: _begin_run(client, experiment_id, record))
+        return client, _OPEN.find_or_begin(record, lambda: _begin_run(client, experiment_id, record))
 
 
 def _begin_run(client: Any, experiment_id: str, record: Record) -> str:

@@ -31,7 +31,7 @@ class Trackio(Tracker):
     def on_evaluation(self, record, rows):
         os.environ["TRACKIO_DIR"] = os.path.abspath(self.folder)
         trackio = import_module("trackio")
-        open_run = _OPEN.open(record, lambda: None)
+        open_run = _OPEN.find_or_begin(record, lambda: None)
         begins = not open_run.rounds
         new = open_run.take_new(record, rows)
         with redirect_stdout(io.StringIO()):  # it prints how to show the dashboard

@@ -29,7 +29,7 @@ class WeightsAndBiases(Tracker):
     pip_extra = "wandb"
 
     def on_evaluation(self, record, rows):
-        open_run = _OPEN.open(record, lambda: self._begin(record))
+        open_run = _OPEN.find_or_begin(record, lambda: self._begin(record))
         for row in open_run.take_new(record, rows):
             open_run.run.log(metrics_of(row), step=int(row["round"]))
 
