@@ -65,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.rstrip("/")
         if not secrets.compare_digest(path[: len(place)].encode(), place.encode()):
             self.send_error(404)
-        elif self.headers.get("Host") not in (f"{name}:{self.server.server_port}" for name in (_HOST, "localhost")):
+        elif self.headers.get("Host", "") not in [f"{name}:{self.server.server_port}" for name in (_HOST, "localhost")]:
             # a page of elsewhere whose name leads to this machine, or a tunnel with another port
             address = f"http://{_HOST}:{self.server.server_port}{place}/"
             self.send_error(421, explain=f"Open {address} : also a tunnel has this name and port at its near end")
