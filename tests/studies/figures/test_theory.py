@@ -125,7 +125,7 @@ def test_the_first_of_one_client_rate_is_not_measured(monkeypatch):
 
 
 def test_the_largest_client_rate_is_that_of_all_runs(monkeypatch):
-    """One that diverged never comes to the gap; where a run failed, nothing is decided."""
+    """A diverged run never comes to the gap, and a failed run decides nothing."""
     gaps = {1e-3: [1.0, 1.0], 1e-2: [1.0, 0.05]}
     records = [fake_record(str(rate), fake_config(algo__client_lr=rate)) for rate in gaps]
     fastest = [(record, np.array([1.0, 2.0]), np.array(gaps[record.config["algo"]["client_lr"]]), {})
