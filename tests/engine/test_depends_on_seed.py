@@ -10,7 +10,7 @@ from fcorun.engine.engine import depends_on_seed
 from fcorun.methods.algorithms import Algorithm
 
 WHOLE = ("clients_per_round=null", "batch_size=null")
-TOSSES = ("proxskip", "tamuna", "mixture", "fedpd", "fedprox_sgd", "diana")
+TOSSES = ("proxskip", "tamuna", "mixture", "fedpd", "diana")
 ALGORITHMS = [name for name in choice_names("algo") if issubclass(plugin_class("algo", name), Algorithm)]
 CLASSES = ("data=heterogeneous", "algo.client_lr=0.03", "data.features=8", "data.clients=4", "data.samples=20")
 
@@ -19,7 +19,7 @@ CLASSES = ("data=heterogeneous", "algo.client_lr=0.03", "data.features=8", "data
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_who_tosses_coins(algo):
     """With all clients and whole data, those whose clients ask for chances are taken to depend on the seed (FedPD does
-    if it skips, FedProx if there are stragglers); nobody else."""
+    if it skips); nobody else."""
     engine = engine_of(small_for(algo, *WHOLE))
     with use_precision(engine.federation.precision):
         assert depends_on_seed(engine.federation) == (algo in TOSSES)

@@ -43,7 +43,6 @@ RATED = [
     "fedexp",
     "fedlin",
     "fednova",
-    "fedprox_sgd",
     "fedyogi",
     "fsvrg",
     "local",

@@ -45,7 +45,6 @@ from .fednmap import FedCanon as FedCanon
 from .fednmap import FedNMap as FedNMap
 from .fedopt import FedDualOpt as FedDualOpt
 from .fedopt import FedOpt as FedOpt
-from .fedprox_sgd import FedProxSGD as FedProxSGD
 from .fedsplit import FedSplit as FedSplit
 from .fedsplit import FedSplitAccelerated as FedSplitAccelerated
 from .gossip import NIDS as NIDS

@@ -4,6 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import jax
+import jax.numpy as jnp
+
 from fcorun.base.config import AUTO, AutoPositive, Count, Fraction, NonNegative, Positive
 from fcorun.base.errors import UserError
 from fcorun.methods.algorithms.algorithm import Algorithm, LocalData, ProblemConstants, Traits
@@ -54,11 +57,15 @@ def balanced_prox_step(constants: ProblemConstants, ridge: float = 0.0) -> float
 
 @dataclass(frozen=True)
 class FedProx(ProximalAlgorithm):
-    """FedProx, without minibatches. Ignores psi.
+    """FedProx, by the proxes of the clients' losses or by minibatch steps on the same functions. Ignores psi.
 
-    The fixed point is the optimum of the mean of the clients' Moreau envelopes, not that of their losses: equation
-    (7) of Pathak and Wainwright (NeurIPS 2020). An ``extrapolation`` above 1 makes FedExProx with a constant parameter
-    (Li, Acharya and Richtarik 2024, arXiv 2405.13766), which has the same fixed point.
+    With the exact proxes of all clients, the fixed point is the optimum of the mean of the clients' Moreau envelopes,
+    not that of their losses: equation (7) of Pathak and Wainwright (NeurIPS 2020). An ``extrapolation`` above 1 makes
+    FedExProx with a constant parameter (Li, Acharya and Richtarik 2024, arXiv 2405.13766), which has the same fixed
+    point.
+
+    ``solver="sgd"`` takes the minibatch steps of the paper's experiments. A client is then a straggler with probability
+    ``stragglers``, anew in each round, and its number of steps is uniform from 1 to that of the others.
     """
 
     source = "algorithm 2 of @li2020"
@@ -66,20 +73,52 @@ class FedProx(ProximalAlgorithm):
     mu: AutoPositive = AUTO
     gamma: Fraction = 0.0
     extrapolation: Annotated[Positive, "default outside identity"] = 1.0
-
-    traits = Traits(psi_sides=(), proximal=True, deterministic=True)
+    solver: Literal["exact", "gradient", "accelerated", "newton", "sgd"] = "exact"
+    inner_lr: Annotated[AutoPositive, "default outside identity"] = AUTO
+    stragglers: Annotated[Fraction, "default outside identity"] = 0.0
 
     def __post_init__(self):
-        if self.solver == "exact" and isinstance(self.gamma, float) and self.gamma:
+        if self.solver in ("exact", "sgd") and isinstance(self.gamma, float) and self.gamma:
             raise UserError(f"`algo.gamma={self.gamma}` needs a solver that can stop early: give "
                             "`algo.solver=gradient`, accelerated or newton")  # fmt: skip
+        for name, default in (("inner_lr", AUTO), ("stragglers", 0.0)):
+            value = getattr(self, name)
+            if self.solver != "sgd" and isinstance(value, float) and value != default:
+                raise UserError(f"`algo.{name}={value:g}` needs `algo.solver=sgd`: give that too, or leave {name} out")
+
+    @property
+    def traits(self):
+        takes_all_rows = self.solver != "sgd"
+        return Traits(psi_sides=(), proximal=takes_all_rows, deterministic=takes_all_rows)
+
+    @property
+    def works_in_row_span(self):
+        return self.solver != "sgd" and super().works_in_row_span
+
+    @property
+    def auto_fields(self):
+        return [name for name in super().auto_fields if name != "inner_lr" or self.solver == "sgd"]
 
     def auto(self, constants):
-        return {"mu": 1 / balanced_prox_step(constants)}
+        mu = 1 / balanced_prox_step(constants) if isinstance(self.mu, str) else self.mu
+        return {"mu": mu, "inner_lr": 1 / (constants.smoothness + mu)}
 
     def local(self, problem, server, client, data):
-        x = self.prox(problem, data, server, 1 / self.mu, self.gamma)  # line 5
+        if self.solver == "sgd":
+            x = self.minibatch_steps(problem, data, server)
+        else:
+            x = self.prox(problem, data, server, 1 / self.mu, self.gamma)  # line 5
         return x - server, client
+
+    def minibatch_steps(self, problem: Problem, data: LocalData, start: Vector) -> Vector:
+        """Return the end of a client's minibatch steps on f + mu / 2 ||. - start||^2."""
+
+        def step(x, batch):
+            return x - self.inner_lr * (problem.gradient(x, batch) + self.mu * (x - start))
+
+        lot, share = jax.random.uniform(data.key, (2,), start.dtype)
+        fewer = 1 + jnp.floor(share * data.n_steps).astype(jnp.int32)
+        return data.steps(step, start, jnp.where(lot < self.stragglers, fewer, data.n_steps))
 
     def server(self, problem, server, mean):
         return server + self.extrapolation * mean  # line 7, if the extrapolation is 1

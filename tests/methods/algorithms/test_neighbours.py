@@ -55,8 +55,8 @@ CASES = {
             **{"radius": 0.6, "stage_rounds": 4, "shrink": 0.7},
         ),
     ),
-    "fedprox_sgd algo.mu=0.5": (
-        (LR, *STEPS),
+    "fedprox algo.solver=sgd algo.mu=0.5": (
+        ("algo.inner_lr=0.02", *STEPS),
         lambda q: box(q, "fedprox_steps", lr=0.02, mu=0.5, steps=np.full((15, 4), 4)),
     ),
 }
@@ -119,7 +119,7 @@ def test_agnostic_learning_lowers_the_worst_loss(tmp_path):
 @pytest.mark.slow
 def test_stragglers_take_fewer_steps(tmp_path):
     """With all clients stragglers, the steps are uniform from 1 to 4: the mean move is between that of 1 and of 4."""
-    options = ("algo=fedprox_sgd", "algo.mu=0.5", LR, "reg=none", "rounds=1")
+    options = ("algo=fedprox", "algo.solver=sgd", "algo.mu=0.5", "algo.inner_lr=0.02", "reg=none", "rounds=1")
     ends = {}
     for name, steps, share in (("one", 1, 0.0), ("some", 4, 1.0), ("all", 4, 0.0)):
         config = ragged(tmp_path, *options, "local_epochs=null", f"local_steps={steps}", f"algo.stragglers={share}",

@@ -24,7 +24,7 @@ hydra:
     also:
       - algo=ef21 uplink=identity algo.step=0.01
       - algo=fedavg algo.name=own algo.title="Mine, it's 'new'" topology=tree topology.edges=2 algo.client_lr=0.01
-      - algo=fedprox_sgd algo.name=fedprox algo.client_lr=0.01,0.02 reg.factors={0:0,1:2}
+      - algo=fedprox algo.solver=sgd algo.inner_lr=0.01,0.02 reg.factors={0:0,1:2}
       - algo=centralized
 figure: {title: Mine, panels: [train_loss], seeds: [0, 3], seeded: SEEDED}
 """
