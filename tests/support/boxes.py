@@ -247,8 +247,11 @@ def fast_fedda(H, c, p, start, rounds, gamma, mu, steps, psi_prox=no_prox):
     return out
 
 
-def zhang(H, c, p, start, rounds, eta, eta_g, steps, psi_prox=no_prox):
-    """Run composite federated learning with heterogeneous data (Zhang, Hu and Johansson), with full gradients."""
+def zhang(H, c, p, start, rounds, eta, eta_g, steps, psi_prox=no_prox, combine=None):
+    """Run composite federated learning with heterogeneous data (Zhang, Hu and Johansson), with full gradients.
+
+    ``combine`` makes one point of the clients' points, by default their mean.
+    """
     total = eta * eta_g * steps
     xbar, x, correction, out = start, psi_prox(start, total), np.zeros_like(c), []
     for _ in range(rounds):
@@ -260,7 +263,7 @@ def zhang(H, c, p, start, rounds, eta, eta_g, steps, psi_prox=no_prox):
                 gradients[i] += g / steps
                 dual[i] -= eta * (g + correction[i])
                 z = psi_prox(dual[i], (k + 1) * eta)
-        xbar = x + eta_g * (p @ dual - x)
+        xbar = x + eta_g * ((combine(dual) if combine else p @ dual) - x)
         correction = (x - xbar) / total - gradients
         x = psi_prox(xbar, total)
         out.append(x)

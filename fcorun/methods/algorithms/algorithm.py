@@ -56,9 +56,11 @@ class Traits:
         robust_to_uneven_steps: True if clients of more local steps do not weigh more in the fixed point.
         hessian: "linear model" if clients send Hessians, which only linear models of not too many parameters have;
             "constant" if the method is right only for least squares, whose Hessian does not depend on w; "" if neither.
-        uploads: the meaning of an upload, which decides how a client may compress it: "updates" of the server's model;
-            "increments" of clients' states, whose sum the server keeps, so that nothing of them may be lost; "points"
-            or gradients, which do not vanish at the optimum; or "exact", numbers that must not be compressed.
+        uploads: the meaning of an upload, which decides how a client may compress it, and whether other rules than the
+            mean may combine uploads: "updates" of the server's model; "increments" of clients' states, whose sum the
+            server keeps, so that nothing of them may be lost; "points" or gradients, which do not vanish at the
+            optimum; "changes" of a point of the server, which neither vanish there nor may be compressed; or "exact",
+            other numbers that must not be compressed.
         feedback: the ``uplink.feedback`` that the method consists of; "" leaves the choice to the user.
         growing_broadcasts: True if broadcasts grow with the rounds, and compressed ones never become exact.
         local_fits: True if each client fits its own loss, without psi, by the Hessian of a linear model. Without a
@@ -84,7 +86,7 @@ class Traits:
     exact_with_one_step: Literal["smooth", "composite", ""] = ""
     robust_to_uneven_steps: bool = False
     hessian: Literal["linear model", "constant", ""] = ""
-    uploads: Literal["updates", "increments", "points", "exact"] = "updates"
+    uploads: Literal["updates", "increments", "points", "changes", "exact"] = "updates"
     feedback: Literal["ef21", "diana", ""] = ""
     growing_broadcasts: bool = False
     local_fits: bool = False
@@ -95,6 +97,11 @@ class Traits:
     def __post_init__(self):
         for name, hint in type_hints(Traits).items():
             check_value(getattr(self, name), hint, f"traits.{name}")
+
+    @property
+    def needs_whole_messages(self) -> bool:
+        """True if no message of the method may be compressed."""
+        return bool(self.hessian) or self.uploads in ("changes", "exact")
 
     @property
     def why_means_only(self) -> str:
@@ -110,6 +117,7 @@ class Traits:
             "updates": "",
             "increments": "adds up the mean increments of its clients' states",
             "points": "sends points or gradients, of which another rule than the mean makes another method",
+            "changes": "",
             "exact": "sends messages of which the mean alone has a meaning",
         }[self.uploads]
 

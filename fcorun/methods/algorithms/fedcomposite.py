@@ -15,7 +15,9 @@ class FedComposite(Algorithm):
 
     Clients decouple gradient and prox steps, and correct their drift without further communication. The first point P_0
     is w_0 itself instead of its prox, since the number K of local steps is not yet known. All clients should take
-    equally many steps. Comments name the vectors of the paper, with eta~ = eta eta_g K.
+    equally many steps: K eta is then the same in each upload, and so in a combination of honest uploads by any rule.
+    Uploads are changes from P_r, at which all clients start. Comments name the vectors of the paper, with
+    eta~ = eta eta_g K.
     """
 
     source = "@zhang2024"
@@ -23,7 +25,7 @@ class FedComposite(Algorithm):
     client_lr: AutoPositive = AUTO
     server_lr: Positive = 1.0
 
-    traits = Traits(needs_convex_psi=True, partial=False, exact="composite", uploads="exact")
+    traits = Traits(needs_convex_psi=True, partial=False, exact="composite", uploads="changes")
 
     @classmethod
     def suggest_for(cls, conditions):
@@ -64,10 +66,10 @@ class FedComposite(Algorithm):
     def local(self, problem, server, client, data):
         start, dual, gradients, elapsed = self.corrected_steps(problem, server, client, data)
         new_client = {"prox": start, "gradients": gradients, "total_step": self.server_lr * elapsed}
-        return {"dual": dual, "elapsed": elapsed}, new_client
+        return {"dual": dual - start, "elapsed": elapsed}, new_client
 
     def server(self, problem, server, mean):
-        x = server["prox"] + self.server_lr * (mean["dual"] - server["prox"])  # x_(r+1)
+        x = server["prox"] + self.server_lr * mean["dual"]  # x_(r+1)
         return {"x": x, "prox": problem.prox(x, self.server_lr * mean["elapsed"])}
 
     def output(self, problem, server):

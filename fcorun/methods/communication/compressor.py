@@ -92,7 +92,7 @@ class Compressor(Channel):
             )
         if traits.feedback and self.feedback != traits.feedback:
             raise UserError(f"`algo={algo}` defines what clients remember: leave `uplink.feedback` out")
-        if traits.hessian or traits.uploads == "exact":
+        if traits.needs_whole_messages:
             raise UserError(f"`algo={algo}` needs uploads as they are, without any loss: leave `uplink={name}` out")
         if traits.uploads == "points" and self.feedback in ("none", "ef"):
             raise UserError(
@@ -120,7 +120,7 @@ class Compressor(Channel):
         if settings.clients_per_round is not None:
             raise UserError(f"{name} needs all clients in every round, because a client that misses a message knows "
                             "another broadcast than the server thinks: give `clients_per_round=null`")  # fmt: skip
-        if traits.hessian or traits.uploads == "exact":
+        if traits.needs_whole_messages:
             raise UserError(f"`algo={algo}` needs the server's point without any loss: leave {name} out")
         self.check_counted_broadcasts(plugins["algo"], names)
         if not isinstance(plugins["mirror"], Euclidean):

@@ -186,7 +186,7 @@ def exact_with_compression():
     for name in choice_names("algo"):
         traits = traits_of(name)
         has_server = traits.hierarchy != "graph"
-        if has_server and traits.exact and traits.uploads != "exact" and not (traits.hessian or traits.feedback):
+        if has_server and traits.exact and not (traits.needs_whole_messages or traits.feedback):
             pairs.append((name, "ef" if traits.uploads == "increments" else "ef21"))
     return pairs
 

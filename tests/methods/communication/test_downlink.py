@@ -213,7 +213,7 @@ EXACT = [name for name in EXACT if traits_of(name).hierarchy != "graph"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in EXACT if traits_of(name).uploads != "exact"])
+@pytest.mark.parametrize("name", [name for name in EXACT if not traits_of(name).needs_whole_messages])
 def test_what_is_exact_stays_exact_with_a_compressed_downlink(name):
     overrides = (*RATES.get(name, ()), "downlink=topk", "downlink.fraction=0.7")
     check_reaches_optimum(AlgorithmCase(name, overrides))
