@@ -232,7 +232,7 @@ def run_sweep(
     watch.on_sweep_end()
     if without_report:
         return 0
-    code = _report(points, folder, options, watch)
+    code = _report(points, folder, options, watch) if options.wait else 0
     points_by_error: dict[str, list[SweepPoint]] = {}
     for point in points:
         if point.error is not None:

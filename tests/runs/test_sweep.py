@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,6 @@ from fcorun.interface.cli.commands import main
 from fcorun.interface.cli.main import main as fcorun
 from fcorun.runs import batch
 from fcorun.runs import run_experiments as run_module
-from fcorun.runs.executors.submitit import _wait
 from fcorun.runs.job import Watcher
 
 
@@ -230,16 +228,6 @@ def test_runs_go_on_in_smaller_programs_when_the_others_have_diverged(batches, m
 
 
 @pytest.mark.slow
-def test_jobs_of_submitit_leave_the_same_records():
-    pytest.importorskip("submitit")
-    elsewhere = ("hydra.launcher.executor=submitit", "hydra.launcher.submitit={cluster: local, timeout_min: 5}")
-    assert run_sweep_command(*RATES, "hydra.sweep.dir=here") == 0
-    assert run_sweep_command(*RATES, "hydra.sweep.dir=there", *elsewhere) == 0
-    assert_same_results(read_results("here"), read_results("there"))
-    assert run_sweep_command(*RATES, "hydra.sweep.dir=there", *elsewhere) == 0
-
-
-@pytest.mark.slow
 def test_further_runs_may_have_axes_and_spaces():
     job = "algo=fedmid algo.client_lr=1e-3,2e-3 algo.title='mirror descent'"
     assert run_sweep_command(f'hydra.sweeper.also=["{job}"]', "hydra.sweep.dir=s") == 0
@@ -344,12 +332,3 @@ def test_algorithms_that_ignore_psi_are_named_in_comparisons(capsys):
     out = capsys.readouterr().out
     assert "no solution minimizes F + psi" in out
     assert "the other algorithms" not in out
-
-
-def test_a_job_that_was_killed_fails_its_points_alone():
-    def result():
-        raise RuntimeError("Job 7 was killed: out of memory\nlogs")
-
-    job = SimpleNamespace(task=lambda number: SimpleNamespace(result=result))
-    ended = _wait(job, [None, None])  # type: ignore[list-item]
-    assert ended == [("failed", "its job ended without a result: Job 7 was killed: out of memory")] * 2

@@ -4,7 +4,6 @@ import random
 import shutil
 import signal
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ from warm_processes import start_command
 from fcorun import UserError, compose, load_records
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli import console
-from fcorun.runs.executors.executor import LauncherOptions, PackedWork, list_results
-from fcorun.runs.executors.submitit import SubmititExecutor
+from fcorun.runs.executors.executor import list_results
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_point import SweepPoint, run_group
 
@@ -64,47 +62,6 @@ def test_a_combination_that_cannot_be_is_recorded_and_mended(capsys):
 def test_fail_fast_stops_at_the_first_failure():
     assert run_sweep_command("algo.client_lr=-1,1e-3", "fail_fast=true", "hydra.sweep.dir=s") == 1
     assert {r.status["status"] for r in load_records("s")} == {"failed"}
-
-
-def test_fail_fast_cancels_the_jobs_of_a_cluster(monkeypatch):
-    submitit = pytest.importorskip("submitit")
-    jobs = []
-
-    class Job:
-        def __init__(self, error, n_cores):
-            self.error, self.cancelled, self.n_cores = error, False, n_cores
-
-        def task(self, index):
-            return self
-
-        def result(self):
-            return [("failed" if self.error else "done", self.error)]
-
-        def cancel(self, check):
-            self.cancelled = True
-
-    class Executor(nullcontext):
-        def __init__(self, **options):
-            super().__init__()
-
-        def update_parameters(self, **parameters):
-            pass
-
-        def batch(self):
-            return self
-
-        def submit(self, run_job, task):
-            jobs.append(Job(*task))
-            return jobs[-1]
-
-    monkeypatch.setattr(submitit, "AutoExecutor", Executor)
-    monkeypatch.setattr(PackedWork, "of_group", lambda group, n_cores: (group[0].overrides, n_cores))
-    groups = [[SweepPoint.from_error(error, "s", UserError("of before"))] for error in ("", "broken", "", "")]
-    for fail_fast, cancelled in ((True, [False, False, True, True]), (False, [False] * 4)):
-        jobs.clear()
-        SubmititExecutor(LauncherOptions(), fail_fast).run(groups, SweepWatcher())
-        assert [job.cancelled for job in jobs] == cancelled
-        assert {job.n_cores for job in jobs} == {None}  # a job has its own cores, and not those of this machine
 
 
 def test_a_lost_host_fails_only_the_points_that_had_not_ended():

@@ -107,6 +107,9 @@ def compose_and_run(arguments: list[str], check: PointsCheck | None = None) -> l
     ) -> Sequence[float | None]:
         try:
             if check:
+                if not launcher.get("wait", True):
+                    raise UserError("`hydra.launcher.wait=false`: a figure waits for its runs, by which it judges "
+                                    "claims: leave it out")  # fmt: skip
                 check(points)
             with interruptible_at_once():
                 code, values = run_points(points, config, launcher, arguments, without_report=without_report)
@@ -302,6 +305,9 @@ def run_points(
     root_values = {name: config[name] for name in option_names if name in keys_outside_identity()}
     launcher_values: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
     check_launcher(launcher_values)
+    if without_report and not launcher_values.get("wait", True):
+        raise UserError("`hydra.launcher.wait=false`: a search waits for its points, whose results say what is next: "
+                        "leave it out")  # fmt: skip
     conditions: Any = OmegaConf.to_container(OmegaConf.create({"keys": config.hydra.sweeper.get("conditions")}))
     options = build(SweepOptions, root_values | launcher_values | {"conditions": conditions["keys"]})
     hosts: Any = OmegaConf.to_container(config.hosts, resolve=True) if config.get("hosts") else None
@@ -323,7 +329,8 @@ def run_points(
             without_report=without_report,
             choose_strengths=choose_strengths,
         )
-        if code != 2 and not (without_report or options.dry_run or config.get("report") is False):
+        is_at_end = options.wait and not (without_report or options.dry_run)
+        if code != 2 and is_at_end and config.get("report") is not False:
             for line in write_report(folder, [Record(point.folder) for point in points]):
                 console.show_if_verbose(line)
     return code, [] if without_report else [tail_value(point, options) for point in points]

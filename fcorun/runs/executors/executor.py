@@ -29,6 +29,7 @@ class LauncherOptions:
     address: str | None = None
     dask: dict | None = None
     submitit: dict | None = None
+    wait: bool = True
 
 
 def check_launcher(values: Mapping[str, Any]) -> None:
@@ -36,7 +37,10 @@ def check_launcher(values: Mapping[str, Any]) -> None:
     if values.get("executor") == "joblib":
         raise UserError("`hydra.launcher.executor=joblib` is no more: give `hydra.launcher.executor=dask`, whose "
                         "workers are processes of this machine, as many as it has cores")  # fmt: skip
-    build(LauncherOptions, values, "hydra.launcher")  # names a wrong key as it was given
+    options: LauncherOptions = build(LauncherOptions, values, "hydra.launcher")  # names a wrong key as it was given
+    if not options.wait and options.executor != "submitit":
+        raise UserError("`hydra.launcher.wait=false` is of `hydra.launcher.executor=submitit`: leave it out, or give "
+                        "that executor, too")  # fmt: skip
 
 
 @dataclass

@@ -1,13 +1,19 @@
-"""Groups as jobs of a Slurm cluster."""
+"""Groups as jobs of a Slurm cluster, which go on by themselves when their time is over or they are preempted."""
 
 import os
+import re
 import secrets
+import subprocess
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fcorun.base.errors import HostLost, UserError, first_line
-from fcorun.base.system.files import interruptible
+from fcorun.base.records.formats import yaml_text
+from fcorun.base.records.record import RunFolder
+from fcorun.base.system.files import check_interrupted, interruptible, set_interrupted
 from fcorun.base.system.machine import SECRET_VARIABLE, HostOptions, close_hosts, resolve_hosts
 from fcorun.base.system.rendezvous import join_hosts
 from fcorun.experiment.experiment import PreparedExperiment
@@ -26,12 +32,23 @@ from fcorun.runs.job import SweepWatcher
 from fcorun.runs.several_hosts import run_follower
 from fcorun.runs.sweep_point import PointGroups, SweepPoint
 
+if TYPE_CHECKING:
+    from submitit import Job
+    from submitit.helpers import DelayedSubmission
+
+_OPTION = "hydra.launcher.submitit"
+_LOG_FOLDER = ".submitit"
+_BY_ALGORITHM = "algo"  # the key of what some algorithms need
+_RESTARTS = 100  # that a job may have at its wall time
+_ARRAY_LIMIT = 1001  # jobs of an array, where Slurm does not tell: its own default
+_SECONDS_TO_BE_ENDED = 60.0  # after SIGTERM, which Slurm sends before it kills a job, or preempts it
+
 
 class SubmititExecutor(Executor):
-    """A Slurm cluster, or submitit's local one, on which each group is a job. The command waits for all of them.
+    """A Slurm cluster, or submitit's local one, on which each group is a job.
 
-    The tasks of a job, if there are several, compute together as hosts. With ``fail_fast``, the first failure cancels
-    the jobs after it.
+    The command waits for the jobs unless ``wait`` is off. The tasks of a job, if there are several, compute together
+    as hosts. With ``fail_fast``, the first failure cancels the jobs after it; so does an interruption.
     """
 
     def start(self, experiments: Sequence[PreparedExperiment], show: Callable[[str], None]) -> None:
@@ -41,43 +58,159 @@ class SubmititExecutor(Executor):
             raise UserError(
                 "`hydra.launcher.executor=submitit` needs submitit: `pip install 'fcorun[submitit]'`"
             ) from error
+        names = sorted({experiment.names["algo"] for experiment in experiments})
+        for name, values in self._needs_by_algorithm.items():
+            if name not in names:
+                raise UserError(f"`{_OPTION}.{_BY_ALGORITHM}.{name}`: no run has this algorithm (they have: "
+                                f"{', '.join(names)})")  # fmt: skip
+            if not isinstance(values, dict):
+                raise UserError(f"`{_OPTION}.{_BY_ALGORITHM}.{name}={values}`: give parameters of submitit, "
+                                f"`{_OPTION}={{{_BY_ALGORITHM}: {{{name}: {{timeout_min: 60}}}}}}`")  # fmt: skip
+
+    @property
+    def _needs_by_algorithm(self) -> dict[str, Any]:
+        return (self.options.submitit or {}).get(_BY_ALGORITHM, {})
 
     def run(self, groups: PointGroups, watch: SweepWatcher) -> None:
+        folder = groups[0][0].folder.parent
+        for group in groups:
+            _mark_submitted(group)
+        groups_by_needs: dict[str, list[list[SweepPoint]]] = {}
+        for group in groups:
+            assert group[0].experiment is not None
+            name = group[0].experiment.names["algo"]
+            groups_by_needs.setdefault(name if name in self._needs_by_algorithm else "", []).append(group)
+        submitted: list[tuple[Job, list[SweepPoint]]] = []
+        for name, alike in groups_by_needs.items():
+            jobs = self._submit(alike, folder, self._needs_by_algorithm.get(name, {}))
+            submitted += zip(jobs, alike, strict=True)
+        if not self.options.wait:
+            watch.show_if_verbose(f"jobs submitted: {len(submitted)}; to follow them: fcorun results {folder} "
+                                  f"--follow, or fcorun watch {folder}")  # fmt: skip
+            return
+        try:
+            for number, (job, group) in enumerate(submitted, start=1):
+                take_results(group, _wait(job, group), watch)
+                if self.fail_fast and has_failed([group]):
+                    _cancel(submitted[number:])
+                    return
+        except KeyboardInterrupt:
+            _cancel(submitted)
+            raise
+
+    def _submit(self, groups: PointGroups, folder: Path, needs: dict[str, Any]) -> "list[Job]":
+        """Submit groups with the same needs as job arrays of the length that the cluster allows. Raises UserError."""
         import submitit
 
-        parameters = dict(self.options.submitit or {})
-        log_folder = Path(groups[0][0].folder).parent / ".submitit"
-        executor = submitit.AutoExecutor(folder=log_folder, cluster=parameters.pop("cluster", None))
-        executor.update_parameters(**{"name": "fcorun", **parameters})
-        n_cores = int(parameters["cpus_per_task"]) if "cpus_per_task" in parameters else None
-        n_tasks = int(parameters.get("nodes", 1)) * int(parameters.get("tasks_per_node", 1))
-        run_job = _run_in_job
-        if n_tasks > 1:
-            run_job = _run_in_one_of_several_tasks
-            os.environ.setdefault(SECRET_VARIABLE, secrets.token_hex(32))  # jobs inherit the environment
-        with without_current_folder(), executor.batch():
-            jobs = [executor.submit(run_job, PackedWork.of_group(group, n_cores)) for group in groups]
-        for number, (job, group) in enumerate(zip(jobs, groups, strict=True), start=1):
-            take_results(group, _wait(job, group), watch)
-            if self.fail_fast and has_failed([group]):
-                for later in jobs[number:]:
-                    later.cancel(check=False)
-                return
+        parameters = {"name": "fcorun", **(self.options.submitit or {}), **needs}
+        parameters.pop(_BY_ALGORITHM, None)
+        cluster = parameters.pop("cluster", None)
+        jobs = []
+        try:
+            n_cores = int(parameters["cpus_per_task"]) if "cpus_per_task" in parameters else None
+            n_tasks = int(parameters.get("nodes", 1)) * int(parameters.get("tasks_per_node", 1))
+            if n_tasks > 1:
+                os.environ.setdefault(SECRET_VARIABLE, secrets.token_hex(32))  # jobs inherit the environment
+            restarts = {"slurm_max_num_timeout": _RESTARTS, "local_max_num_timeout": _RESTARTS}
+            executor = submitit.AutoExecutor(folder=folder / _LOG_FOLDER, cluster=cluster, **restarts)
+            executor.update_parameters(**parameters)
+            limit = _array_limit() if executor.cluster == "slurm" else len(groups)
+            for start in range(0, len(groups), limit):
+                with without_current_folder(), executor.batch():
+                    for group in groups[start : start + limit]:
+                        task = PackedWork.of_group(group, n_cores)
+                        jobs.append(executor.submit(GroupJob(n_tasks > 1), task))
+        except (RuntimeError, ValueError, TypeError, NameError, OSError) as error:
+            raise UserError(f"`{_OPTION}`: no job could be submitted: {first_line(error)}") from error
+        return jobs
 
 
-def _wait(job: Any, group: Sequence[SweepPoint]) -> list[PointResult]:
-    """Return the results of a job; the points of a job that was killed have failed."""
+def _array_limit() -> int:
+    """Return how many jobs an array of this Slurm cluster may have."""
+    command = ["scontrol", "show", "config"]
     try:
+        settings = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return _ARRAY_LIMIT
+    limit = re.search(r"^MaxArraySize\s*=\s*(\d+)", settings, re.MULTILINE)
+    return max(int(limit[1]), 1) if limit else _ARRAY_LIMIT
+
+
+def _mark_submitted(group: Sequence[SweepPoint]) -> None:
+    """Write a record for each new point of a group, so that tables have it while its job waits in the queue."""
+    for point in group:
+        experiment = point.experiment
+        assert experiment is not None
+        folder = RunFolder(point.folder, experiment.identity)
+        if folder.inspect() == "new" and folder.claim() == "new":
+            folder.write_file("config.yaml", yaml_text(experiment.config))
+            folder.write_status("interrupted", experiment.label, "not begun: its job was submitted")
+        folder.release()
+
+
+def count_open_jobs(folder: Path) -> int:
+    """Return how many jobs that were submitted from sweeps in and under a folder have left no result yet."""
+    n_open = 0
+    for logs in folder.rglob(_LOG_FOLDER):
+        for submitted in logs.glob("*_submitted.pkl"):
+            job = submitted.name.removesuffix("_submitted.pkl")
+            n_open += not (logs / f"{job}_0_result.pkl").exists()
+    return n_open
+
+
+def _wait(job: "Job", group: Sequence[SweepPoint]) -> list[PointResult]:
+    """Return the results of a job; the points of a job that was killed have failed. Raises KeyboardInterrupt."""
+    try:
+        while not job.done():
+            check_interrupted()
+            time.sleep(1)
         return job.task(0).result()
-    except Exception as error:  # of submitit: out of memory or of time, for example
-        return [("failed", f"its job ended without a result: {first_line(error)}")] * len(group)
+    except Exception as error:  # of submitit: out of memory, or a folder that its node does not see
+        sentence = (f"its job ended without a result: {first_line(error)} (all nodes must share the folder, and "
+                    f"{_LOG_FOLDER} in it has what the job printed)")  # fmt: skip
+        return [("failed", sentence)] * len(group)
+
+
+def _cancel(submitted: "Sequence[tuple[Job, list[SweepPoint]]]") -> None:
+    """Cancel jobs. Slurm sends SIGTERM to those that run, which then save checkpoints."""
+    for job, _ in submitted:
+        job.cancel(check=False)
+
+
+class GroupJob:
+    """The function of a job, which computes a group of points.
+
+    The main thread waits for the signals by which Slurm says that the job will be killed, and another one computes.
+    """
+
+    def __init__(self, has_several_tasks: bool):
+        self.has_several_tasks = has_several_tasks
+        self._running: list[Future[list[PointResult]]] = []  # one, from the call on
+
+    def __call__(self, task: PackedWork) -> list[PointResult]:
+        """Return the result of each point of the group; from several tasks, the first one does."""
+        run = _run_in_one_of_several_tasks if self.has_several_tasks else _run_in_job
+        with ThreadPoolExecutor(1) as pool, interruptible():
+            self._running.append(pool.submit(run, task))
+            try:
+                return self._running[0].result()
+            except KeyboardInterrupt:
+                time.sleep(_SECONDS_TO_BE_ENDED)  # in which submitit's signal has Slurm start the job again
+                raise
+
+    def checkpoint(self, task: PackedWork) -> "DelayedSubmission":
+        """Save checkpoints, and return the job that goes on from them. Called in the handler of submitit's signal."""
+        from submitit.helpers import DelayedSubmission
+
+        set_interrupted(True)
+        wait(self._running)
+        return DelayedSubmission(GroupJob(self.has_several_tasks), task)
 
 
 def _run_in_job(task: PackedWork) -> list[PointResult]:
-    """Run a group in this process; return the result of each point."""
+    """Run a group in this process; return the result of each point. Raises KeyboardInterrupt."""
     group = task.start()
-    with interruptible():
-        InlineExecutor(LauncherOptions()).run([group], SweepWatcher())
+    InlineExecutor(LauncherOptions()).run([group], SweepWatcher())
     return list_results(group)
 
 
@@ -93,11 +226,10 @@ def _run_in_one_of_several_tasks(task: PackedWork) -> list[PointResult]:
     try:
         options = resolve_hosts({}) or HostOptions(f"{job.master_addr}:{job.master_port}", job.world_size, job.rank)
         leads = join_hosts(options).rank == 0
-        with interruptible():
-            if not leads:
-                run_follower()
-                return []
-            InlineExecutor(LauncherOptions()).run([group], SweepWatcher())
+        if not leads:
+            run_follower()
+            return []
+        InlineExecutor(LauncherOptions()).run([group], SweepWatcher())
         return list_results(group)
     except (UserError, HostLost) as error:
         return list_results(group, error)

@@ -79,10 +79,22 @@ def run(argv: Sequence[str]) -> int:
     while True:
         began = time.monotonic()
         runs = _show(arguments, out)
-        if not arguments.follow or not (runs.frame["status"] == "running").any():
+        if not arguments.follow:
             return 0
+        n_open = _count_open_jobs(arguments.folders)
+        if not n_open and not (runs.frame["status"] == "running").any():
+            return 0
+        if n_open:
+            out.print(f"submitted jobs without a result: {n_open} (Ctrl-C ends this command, and no job)")
         time.sleep(max(_LEAST_SECONDS, _TIMES_LONGER * (time.monotonic() - began)))
         out.clear()
+
+
+def _count_open_jobs(folders: Sequence[Path]) -> int:
+    """Return how many jobs of submitit in and under some folders have left no result yet."""
+    from fcorun.runs.executors.submitit import count_open_jobs
+
+    return sum(count_open_jobs(folder) for folder in folders)
 
 
 def _show(arguments: argparse.Namespace, out: Terminal) -> RunTable:
