@@ -1,5 +1,6 @@
 """Runs compared at equal bytes: what each method had when the uploads of its whole grid reached a cap."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,8 +8,9 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import COUNTERS, INTEGER_COUNTERS
-from fcorun.base.records.record import Record
-from fcorun.reports.run_table import SEED_KEYS, RunTable, align_seeds
+from fcorun.base.records.record import FINISHED_STATUSES, Record
+from fcorun.reports.repetitions import Replicate
+from fcorun.reports.run_table import DataFrame, RunTable, align_seeds
 
 
 def read_cap(text: str) -> float:
@@ -23,6 +25,21 @@ def read_cap(text: str) -> float:
     return cap
 
 
+def find_whole_replicates(runs: RunTable, points: DataFrame) -> set[Replicate]:
+    """Return the replicates that have finished each of these points of a method, rows of ``RunTable.fold_seeds``.
+
+    Another replicate lacks points, as where only the best one was repeated or a sweep was interrupted: fewer uploads
+    went into it. A point that no replicate has finished counts for none.
+    """
+    statuses = runs.frame["status"].tolist()
+    whole = {runs.replicates[run] for run in itertools.chain(*points["runs"])}
+    for runs_of_point in points["runs"]:
+        finished = {runs.replicates[run] for run in runs_of_point if statuses[run] in FINISHED_STATUSES}
+        if finished:
+            whole &= finished
+    return whole
+
+
 def cap_runs(runs: RunTable, records: Sequence[Record], cap: float, metric: str) -> tuple[RunTable, list[str]]:
     """Return the runs as they were under a cap on uploads, and remarks on methods that the cap does not bind.
 
@@ -30,7 +47,8 @@ def cap_runs(runs: RunTable, records: Sequence[Record], cap: float, metric: str)
     last evaluation at which the bytes that they have sent up are at most the cap. In the table, ``tail_METRIC`` is
     METRIC at that evaluation, and rounds, seconds and the other counters are those of that evaluation, or of the run's
     end before it. The column ``cap`` says so, and final and best metrics are left out. Runs that send nothing, such as
-    baselines, have their last evaluation. Raises UserError for a cap below the first evaluation after the start.
+    baselines, have their last evaluation. The runs of replicates that lack points of others are left out. Raises
+    UserError for a cap below the first evaluation after the start, and if each replicate lacks points.
 
     Args:
         records: the records of the runs, in their order.
@@ -44,11 +62,12 @@ def cap_runs(runs: RunTable, records: Sequence[Record], cap: float, metric: str)
     columns = counters | metrics  # of the table, by the columns of metrics.csv
     at_cap = pd.DataFrame(np.nan, index=runs.frame.index, columns=[*columns.values()])
     statuses = runs.frame["status"].tolist()
-    seeds = [key for key in SEED_KEYS if key in runs.frame]
     silent: dict[str, None] = {}
     below: dict[str, float] = {}
-    for (algo, *_), group in runs.frame.groupby(["algo", *runs.problem_keys(metric), *seeds], sort=False, dropna=False):
-        measured = [run for run in group.index if records[run].rows]
+    grids, remarks = _list_grids(runs, metric)
+    compared = sorted(itertools.chain(*(members for _, members in grids)))
+    for algo, members in grids:
+        measured = [run for run in members if records[run].rows]
         if not measured:
             continue
         rows_of_runs = [records[run].rows for run in measured]
@@ -83,9 +102,33 @@ def cap_runs(runs: RunTable, records: Sequence[Record], cap: float, metric: str)
     frame[["falling", "above"]] = np.nan  # of the ends of runs
     if "resolution" in frame:  # a share of the objective
         frame["resolution"] *= np.abs(frame["tail_objective"] / runs.column("final_objective"))
-    remarks = []
     if silent:
         remarks.append(f"{', '.join(silent)}: no uploads, so that the cap does not bind: the last evaluation")
     for algo, most in below.items():
         remarks.append(f"{algo}: ended at {most:,.0f} bytes at most, below the cap: more rounds could use the rest")
-    return replace(runs, frame=frame, cap=cap, tail_rounds=None, has_stopped=False), remarks
+    capped = replace(runs, frame=frame, cap=cap, tail_rounds=None, has_stopped=False)
+    return capped.take(compared), remarks
+
+
+def _list_grids(runs: RunTable, metric: str) -> tuple[list[tuple[str, list[int]]], list[str]]:
+    """Return each method with the runs of its points on a problem in a replicate, and remarks on what is left out."""
+    grids: list[tuple[str, list[int]]] = []
+    remarks = []
+    sent = np.nan_to_num(runs.column("bytes_up"))
+    folded = runs.fold_seeds(metric)
+    for (algo, *_), points in folded.groupby(["algo", *runs.problem_keys(metric)], sort=False, dropna=False):
+        runs_of_replicate: dict[Replicate, list[int]] = {}
+        for run in sorted(itertools.chain(*points["runs"])):
+            runs_of_replicate.setdefault(runs.replicates[run], []).append(run)
+        whole = find_whole_replicates(runs, points)
+        if not any(sent[members].any() for members in runs_of_replicate.values()):
+            whole = set(runs_of_replicate)
+        if not whole:
+            raise UserError(f"--cap: each replicate of {algo} lacks points that others have, so that none had the "
+                            "uploads of the whole grid: give the command of the sweep again, or leave --cap "
+                            "out")  # fmt: skip
+        if n_lacking := len(runs_of_replicate) - len(whole):
+            remarks.append(f"{algo}: {n_lacking} of {len(runs_of_replicate)} replicates left out, which lack points "
+                           "that others have: fewer uploads went into them")  # fmt: skip
+        grids += [(algo, members) for replicate, members in runs_of_replicate.items() if replicate in whole]
+    return grids, remarks

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 
+from fcorun.reports.byte_cap import find_whole_replicates
 from fcorun.reports.problem_values import format_problems, group_problems
 from fcorun.reports.repetitions import Replicate, average_repetitions, draws_nothing, pair_replicates
 from fcorun.reports.run_table import ROUNDING_TOLERANCE, DataFrame, RunTable
@@ -48,7 +49,9 @@ class MethodMeans:
         point: the point, as a row of ``RunTable.fold_seeds``.
         values: the metric by which points are compared, of each replicate that is done.
         estimates: the mean of each shown metric.
-        bytes_up: the mean of the bytes that a replicate sends up, of all points of the method on the problem.
+        bytes_up: the mean of the bytes that a replicate sends up, of all points of the method on the problem, over the
+            replicates that lack none of these points.
+        lacking: the number of replicates that do.
         lost: the replicates that are not done, by their status.
     """
 
@@ -56,6 +59,7 @@ class MethodMeans:
     values: Mapping[Replicate, float]
     estimates: Mapping[str, Estimate]
     bytes_up: Estimate
+    lacking: int
     lost: Mapping[str, Sequence[Replicate]]
 
 
@@ -115,11 +119,13 @@ def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> 
                 status = "without a finite value" if statuses[run] == "done" else statuses[run]
                 lost.setdefault(status, []).append(replicates[run])
         values = {name: {replicates[run]: float(tail[run]) for run in done} for name, tail in tails.items()}
-        bytes_up: dict[Replicate, float] = {}
-        for run in (run for runs_of_point in group["runs"] for run in runs_of_point):
-            bytes_up[replicates[run]] = bytes_up.get(replicates[run], 0.0) + sent[run]
+        sums: dict[Replicate, float] = {}
+        for run in chain(*group["runs"]):
+            sums[replicates[run]] = sums.get(replicates[run], 0.0) + sent[run]
+        whole = find_whole_replicates(runs, group)
+        bytes_up = estimate_mean({replicate: total for replicate, total in sums.items() if replicate in whole})
         estimates = {name: estimate_mean(values[name]) for name in values}
-        methods.append(MethodMeans(point, values[metric], estimates, estimate_mean(bytes_up), lost))
+        methods.append(MethodMeans(point, values[metric], estimates, bytes_up, len(sums) - len(whole), lost))
     return methods
 
 

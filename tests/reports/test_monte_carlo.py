@@ -10,6 +10,7 @@ from fake_records import fake_config, fake_record, fake_rows
 
 from fcorun import UserError, load_records
 from fcorun.base.metrics import COUNTERS
+from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import SweepSettings, save_settings
 from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table
@@ -237,6 +238,28 @@ def test_a_cap_counts_the_uploads_of_all_points_and_compares_there():
     with pytest.raises(UserError, match=r"--cap bytes=300 is below the first evaluation of feddualavg: its 2 runs .* "
                                         r"320 bytes after 10 rounds; give a larger cap"):  # fmt: skip
         cap_runs(runs, records, 300.0, "objective")
+
+
+def test_replicates_that_lack_points_count_for_no_sum_over_the_grid(capsys):
+    """A figure repeats its best point alone, and an interrupted sweep lacks points: their tuning is not free."""
+    for seed, rates in enumerate([(0.1, 0.2, 0.4), (0.1,), (0.1, 0.2)]):
+        for rate in rates:
+            fake_record(f"s/{rate}-{seed}", fake_config(seed=seed, algo__client_lr=rate), fake_rows(1 + rate + seed))
+    fake_record("s/0.4-2", fake_config(seed=2, algo__client_lr=0.4), status="interrupted")
+    fake_record("s/b", fake_config("centralized"), fake_rows(1.0, silent=True))
+    records = load_records("s")
+    runs = build_table(records)
+    method, _ = estimate_methods(runs, "objective")
+    assert method.bytes_up == Estimate(3 * 8 * 40, pytest.approx(np.nan, nan_ok=True), 1)
+    capped, remarks = cap_runs(runs, records, 500.0, "objective")
+    assert capped.frame[capped.frame["algo"] == "feddualavg"]["rounds"].tolist() == [20] * 3
+    assert capped.frame["algo"].tolist().count("centralized") == 1
+    assert "feddualavg: 2 of 3 replicates left out, which lack points that others have" in remarks[0]
+    assert main(["results", "s", "--errors", "--metric", "objective"]) == 0
+    assert "feddualavg: bytes up without 2 replicates, which lack points that others have\n" in capsys.readouterr().out
+    few = runs.take([run for run in range(len(runs)) if runs.frame["folder"][run] not in ("s/0.1-0", "0.1-0")])
+    with pytest.raises(UserError, match="--cap: each replicate of feddualavg lacks points that others have"):
+        cap_runs(few, [Record(folder) for folder in few.frame["folder"]], 500.0, "objective")
 
 
 def test_a_row_of_a_capped_table_is_of_one_evaluation():

@@ -107,13 +107,13 @@ def _show(arguments: argparse.Namespace, out: Terminal) -> RunTable:
     metric = runs.resolve_metric(settings.metric)
     cap = None if arguments.cap is None else read_cap(arguments.cap)
     cap_remarks: list[str] = []
+    groups = group_problems(runs.read_problems(runs.condition_keys, [[run] for run in range(len(runs))]))
     if cap is not None:
         runs, cap_remarks = cap_runs(runs, records, cap, metric)
     for part, part_metric, title in _group_by_metric(runs, metric) if arguments.errors else ():
         if title:
             out.print(title)
         _print_means(part, part_metric, out)
-    groups = group_problems(runs.read_problems(runs.condition_keys, [[run] for run in range(len(runs))]))
     tables = zip(format_problems([*groups], digits=15), groups.values(), strict=True)
     for texts, positions in () if arguments.errors else tables:
         part = runs
@@ -217,13 +217,18 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
         cells = [*texts_of_methods[position], *(format_number(method.point[key]) for key in ("algo", *keys))]
         cells += [str(method.estimates[name]) for name in shown]
         n_lost = sum(map(len, method.lost.values()))
-        rows.append([*cells, str(method.estimates[metric].count), str(n_lost or ""), f"{method.bytes_up.mean:.4g}"])
+        cells += [str(method.estimates[metric].count), str(n_lost or ""), format_number(method.bytes_up.mean)]
+        rows.append(cells)
     problem_headers = headers[: len(problems)]
     out.print_table(headers, rows, [*problem_headers, "algo"])
     out.print(
         f"best by the mean of {metric}: {tail_caption(runs, shown)}; mean over replicates (Monte Carlo standard "
         "error); bytes up: of a replicate, all points of the algorithm counted"
     )
+    for method in methods:
+        if method.lacking:
+            out.print(f"{method.point['algo']}: bytes up without {method.lacking} replicates, which lack points that "
+                      "others have")  # fmt: skip
     rows = []
     has_unpaired = False
     for pair in estimate_pairs(runs, metric, methods):
