@@ -240,14 +240,12 @@ class FcorunLauncher(Launcher):
 
     def make_points(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list:
         """Return the points of a sweep; ``combinations`` of a point lists the jobs that it stands for."""
-        from fcorun.base.config import keys_outside_identity
         from fcorun.experiment.configuration.sweep_jobs import deduplicate
         from fcorun.runs.sweep import SweepPoint, merge_duplicates
 
         setup_globals()
         points: list[SweepPoint] = []
         self.folder = str(self.config.hydra.sweep.dir)
-        self.ignored_keys = keys_outside_identity()
         # by the overrides that are no numbers: a configuration and its plain values, or an error
         self.compositions: dict = {}
         for job in deduplicate(job_overrides, self._compose):
@@ -299,15 +297,13 @@ class FcorunLauncher(Launcher):
                 others.append(text)
         return numbers, (*sorted(others), *sorted(number_keys))
 
-    def _is_outside_identity(self, override: str) -> bool:
-        return re.split("[.=]", override)[0] in self.ignored_keys
-
     def _make_point(self, composition: Any, numbers: NumericOverrides, job_number: int, overrides: list[str]) -> Any:
         """Return the point of a job from its composition, with its numbers set; or a point with the error."""
+        from fcorun.base.config import changes_runs
         from fcorun.experiment.configuration.compose import describe_hydra_error, is_user_error
         from fcorun.runs.sweep import SweepPoint
 
-        text = " ".join(o for o in overrides if not self._is_outside_identity(o))
+        text = " ".join(o for o in overrides if changes_runs(override_key(o)))
         if isinstance(composition, Exception):
             return SweepPoint.from_error(text, self.folder, UserError(describe_hydra_error(composition)))
         config, values = composition

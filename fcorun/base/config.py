@@ -474,6 +474,17 @@ def keys_outside_identity() -> set[str]:
     return {name for name, marks in field_marks(Settings).items() if "outside identity" in marks}
 
 
+def changes_runs(key: str) -> bool:
+    """Return whether a key of a command may say which runs there are, or change a row of their metrics.csv.
+
+    Keys that say where runs are computed, or how they are shown, do not: such as those of hydra.launcher, or a tracker.
+    """
+    section = re.split("[./]", key)[0]
+    if section == "hydra":
+        return key.replace("/", ".").startswith("hydra.sweeper")
+    return section not in {"tracker", *keys_outside_identity()}
+
+
 def find_paths(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the files and folders that a configuration names for a run to read, by key, without fcorun's defaults.
 

@@ -26,8 +26,8 @@ from fcorun.base.config import (
     SECTIONS,
     Settings,
     build_plugin,
+    changes_runs,
     import_classes,
-    keys_outside_identity,
 )
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.override_text import NOT_READ_AS_TEXT, format_literal, quote_for_shell, quote_text, read_names
@@ -309,7 +309,7 @@ def make_sweep_name(data: str, task_overrides: list[str]) -> str:
     fixed, axes = [], []
     for override in OverridesParser.create().parse_overrides(list(task_overrides)):
         key = override.get_key_element()
-        if key.partition(".")[0] in {"tracker", *keys_outside_identity()}:
+        if not changes_runs(key):
             continue
         if override.is_sweep_override():
             axes.append(key)

@@ -14,9 +14,9 @@ from fcorun.base.config import (
     Settings,
     build,
     build_plugin,
+    changes_runs,
     check_plugin,
     import_classes,
-    keys_outside_identity,
     to_plain_value,
 )
 from fcorun.base.errors import UserError, describe_type
@@ -516,11 +516,10 @@ def _list_settings(experiment: PreparedExperiment) -> dict[str, Any]:
 
 def _name_sweep(experiments: Sequence[PreparedExperiment]) -> str:
     """Return the name of the sweep of these runs, see ``name_sweep``; a section with several classes is one axis."""
-    outside = {"tracker", *keys_outside_identity()}
     runs = []
     for experiment in experiments:
         settings = {key: str(value) for key, value in _list_settings(experiment).items() if key not in SECTIONS}
-        runs.append({key: value for key, value in settings.items() if key.partition(".")[0] not in outside})
+        runs.append({key: value for key, value in settings.items() if changes_runs(key)})
     keys = dict.fromkeys(key for settings in runs for key in settings)
     varied = {key for key in keys if len({settings.get(key) for settings in runs}) > 1}
     chosen = {section for section in SECTIONS if f"{section}.class" in varied}

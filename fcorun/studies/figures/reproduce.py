@@ -16,8 +16,8 @@ from fcorun.base.config import (
     CurveAxis,
     Settings,
     build_plugin,
+    changes_runs,
     field_marks,
-    keys_outside_identity,
 )
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.metrics import CATALOGUE, REFERENCE_METRICS, Metric, MetricCatalogue, is_baseline_row
@@ -188,11 +188,12 @@ def reproduce(
         data.fetch()
     data.fingerprint()  # once, before each point of the grid asks for it: files may be missing
 
-    neutral_keys = keys_outside_identity() - ASSESSMENT_KEYS
-    for key, marks in field_marks(type(data)).items():
-        if "outside identity" in marks:
-            neutral_keys.add(f"data.{key}")
-    changes = sorted(text for text in overrides if override_key(text) not in neutral_keys)
+    neutral_keys = {f"data.{key}" for key, marks in field_marks(type(data)).items() if "outside identity" in marks}
+    changes = []
+    for text in sorted(overrides):
+        key = override_key(text)
+        if key in ASSESSMENT_KEYS or (changes_runs(key) and key not in neutral_keys):
+            changes.append(text)
     suffix = "-fast" if fast else ""
     stamp = [*(["fast version:"] if fast else []), *fast_overrides]
     if changes:

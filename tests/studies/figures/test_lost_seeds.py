@@ -185,14 +185,24 @@ def test_the_table_has_the_rates_of_each_algorithm(tmp_path, monkeypatch):
     assert table.set_index("algo").loc["mine", ["client_lr", "algo.step"]].to_list() == [0.1, 1]
 
 
-NOTHING = [(), ("x=bytes", "style=slides", "verbose=false")]
-OTHERS = [("metric=objective",), ("tail_rounds=5",), ("seed=3", "metric=objective"), ("--fast",)]
+NOTHING = [
+    (),
+    ("x=bytes", "style=slides", "verbose=false"),
+    ("hydra.launcher.executor=dask", "hydra.launcher.dask={jobs: 2}", "tracker=none"),
+]
+OTHERS = [
+    ("metric=objective",),
+    ("tail_rounds=5",),
+    ("seed=3", "metric=objective"),
+    ("hydra.sweeper.params.seed=3",),
+    ("--fast",),
+]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("given", [*NOTHING, *OTHERS], ids=lambda given: " ".join(given) or "nothing")
 def test_another_metric_or_seed_makes_another_figure(made, given):
-    """The other figure has a folder of its own and no notes; options of drawing do not make another figure."""
+    """The other figure has a folder of its own and no notes; options of drawing and of workers make no other."""
     _, out, claim, _ = made(given=given, support_f1=0.1)  # equal values: not distinguishable, as the note explains
     (folder,) = Path("here").glob("mine*")
     about = json.loads((folder / "figure.json").read_text())
