@@ -193,17 +193,16 @@ def warn_groups_across_clients(
     """Return a warning about groups with rows of several clients. Raise UserError for such groups unless ``keep``."""
     if (mixed := find_mixed_group(group, client_index)) is None:
         return []
-    name, *indices = mixed
-    first, second = ([*client_names, ""][index] or "nobody" for index in indices)
-    example = f"'{name}' has rows of client {first} and of client {second}"
     if not keep:
-        raise UserError(f"`data.group={column}`: group {example}: if these are two groups, give them two names, such "
-                        f"as {first}-{name}; if they are one, `data.group_across=keep` holds it out at all of its "
-                        "clients at once")  # fmt: skip
+        name, *indices = mixed
+        first, second = ([*client_names, ""][index] or "nobody" for index in indices)
+        raise UserError(f"`data.group={column}`: group '{name}' has rows of client {first} and of client {second}: if "
+                        f"these are two groups, give them two names, such as {first}-{name}; if they are one, "
+                        "`data.group_across=keep` holds it out at all of its clients at once")  # fmt: skip
     group_index = np.unique(group, return_inverse=True)[1]
     pairs = np.unique(np.stack([group_index, client_index]), axis=1)
     n_across = int((np.bincount(pairs[0]) > 1).sum())
-    return [word(f"`data.group={column}`: {n_across} groups have rows of several clients ({example}): "
+    return [word(f"`data.group={column}`: {n_across} groups have rows of several clients: "
             "`data.group_across=keep` holds such a group out at all of its clients at once, also where a whole "
             "client is held out")]  # fmt: skip
 

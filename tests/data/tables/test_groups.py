@@ -109,7 +109,8 @@ def test_a_group_of_two_clients_is_refused_unless_kept():
         table(frame).load()
     data = table(frame, group_across="keep", validation=["b"]).load()
     assert 0.0 in patients_by_split(data)["validation"]
-    assert "1 groups have rows of several clients ('P0'" in "\n".join(data.warnings)
+    assert "1 groups have rows of several clients: " in "\n".join(data.warnings)
+    assert "P0" not in "\n".join(data.warnings)  # which records, pages and archives have
     patients_by_split(table(frame, group_across="keep").load())
     with fails("of group 'P0', is held out for validation and for the test"):
         table(frame, group_across="keep", validation=["a"], test=["b"]).load()
