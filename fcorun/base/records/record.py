@@ -17,6 +17,7 @@ import filelock
 from fcorun.base.errors import UserError, check_type, describe_error
 from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records import contents, formats, tables
+from fcorun.base.records.archive_sums import check_sums
 from fcorun.base.system.files import append_line, remove_path, write_atomically
 
 if TYPE_CHECKING:
@@ -200,7 +201,10 @@ class Record:
             return {}
 
     def check(self) -> None:
-        """Raise UserError, which names the file, for a file of the record that is damaged; a missing one is none."""
+        """Raise UserError, which names the file, for a file of the record that is damaged; a missing one is none.
+
+        A file that differs from the archive it was unpacked from is damaged, too.
+        """
         for file in (contents.STATUS, contents.ENCODING):
             file.check_file(self.folder)
         if not self.summary_or_empty:
@@ -212,6 +216,7 @@ class Record:
         except OSError as error:
             raise UserError(f"{self.folder} has a damaged configuration ({error}): {contents.CONFIG.cure}") from error
         _ = self.rows
+        check_sums(self.folder)
 
     @property
     def rows(self) -> list[dict[str, float]]:
@@ -320,10 +325,19 @@ def load_records(*roots: str | Path) -> list[Record]:
     """
     for root in roots:
         check_type(root, (str, os.PathLike), "a folder", "give each folder as a path of its own")
-        if not Path(root).is_dir():
-            raise UserError(f"there is no folder {root}; give one that holds records")
+        check_folder(Path(root))
     folders = {path.parent for root in roots for path in Path(root).rglob("status.json")}
     return [Record(folder) for folder in sorted(folders)]
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UserError for a folder of records that is not there, and for an archive that is not unpacked."""
+    if folder.suffix == ".zip" and folder.is_file():
+        unpacked = folder.with_suffix("")
+        raise UserError(f"{folder} is an archive: unpack it by `python -m zipfile -e {folder} {unpacked}`, and give "
+                        f"{unpacked}")  # fmt: skip
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}; give one that holds records")
 
 
 # The folder of a run that is being computed.

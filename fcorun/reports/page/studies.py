@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.base.errors import UserError
+from fcorun.base.records.archive_sums import check_sums
 from fcorun.base.records.contents import FIGURE, PERMUTATION, SELECTION, STABILITY
 from fcorun.base.records.record import PERMUTATION_FILE, SELECTION_FILE, STABILITY_FILE
 from fcorun.base.records.tables import CLAIMS, FIGURE_TABLE, NESTED, SELECTION_CURVE, STABILITY_FEATURES
@@ -34,6 +35,7 @@ def check_study(folder: Path) -> None:
     """Raise UserError, which names the file, for a damaged file of a study."""
     for file in (FIGURE, SELECTION, STABILITY, PERMUTATION):
         file.check_file(folder)
+    check_sums(folder)
 
 
 def page_heading(folders: Sequence[Path]) -> tuple[str, str]:
@@ -59,14 +61,19 @@ def add_study_sections(page: elements.Page, folder: Path, *, single_figure: bool
     ]
 
 
+def count_claims(folder: Path) -> str:
+    """Return how many claims of a figure hold."""
+    holds = [row.get("holds", "") for row in read_table(CLAIMS, folder)]
+    return f"{holds.count('yes')} of {len(holds)} claims hold" if holds else "Nothing is claimed"
+
+
 def _add_figure(page: elements.Page, folder: Path, name: str, single_figure: bool) -> list[str]:
     """Add the section of a figure with its claims, if the folder has one, and return sentences about it."""
     if not (folder / CLAIMS_CSV).exists():
         return []
     claims = read_table(CLAIMS, folder)
     about = FIGURE.read(folder)
-    holds = [row.get("holds", "") for row in claims]
-    count = f"{holds.count('yes')} of {len(claims)} claims hold" if claims else "Nothing is claimed"
+    count = count_claims(folder)
     if claims and about.get("edges"):
         count += f"; best at an edge of the grid: {', '.join(map(str, about['edges']))}"
     title = f"{name}: {about['title']}" if about.get("title") else name

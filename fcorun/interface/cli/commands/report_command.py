@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from fcorun.base.errors import UserError, abbreviate_sentences, escape_controls
-from fcorun.base.records.record import load_records
+from fcorun.base.records.record import check_folder, load_records
 from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import (
     CommandParser,
@@ -32,8 +32,7 @@ def run(argv: Sequence[str]) -> int:
         option = "--metric" if arguments.metric else "--tail-rounds"
         raise UserError(f"{option} is of the table of runs, which --short does not have: leave one of them out")
     for folder in arguments.folders:
-        if not folder.is_dir():
-            raise UserError(f"there is no folder {folder}; give one that holds records")
+        check_folder(folder)
     path = arguments.out
     if path is not None:
         check_output_file(path, (".html", ".htm"), arguments.force)

@@ -9,6 +9,7 @@ from importlib.resources import files
 from threading import Lock
 
 from fcorun.base.errors import UserError
+from fcorun.base.records.record import check_folder
 from fcorun.interface.cli.commands.common_command import CommandParser
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page.live_page import LivePage
@@ -25,8 +26,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--port", type=int, default=0, help="a port of this machine (default: a free one)")
     arguments = parser.parse_args(argv)
     for folder in arguments.folders:
-        if not folder.is_dir():
-            raise UserError(f"there is no folder {folder}; give one that holds records")
+        check_folder(folder)
     server = make_server(LivePage(arguments.folders, arguments.metric, arguments.tail_rounds), arguments.port)
     Terminal().print(f"http://{_HOST}:{server.server_port}/{server.token}/ (Ctrl-C ends it)")
     with server:
