@@ -136,6 +136,7 @@ collapsible = partial(_element, "collapsible")
 picture_grid = partial(_element, "grid")
 screen_or_paper = partial(_element, "screen_or_paper")
 link_to_section = partial(_element, "link")
+link_to_page = partial(_element, "page_link")
 
 
 def table_cell(value: Any, is_number: bool = False) -> Cell:

@@ -11,7 +11,8 @@ from fcorun.experiment.configuration.search_path import use_config_dir
 # each command is a module of this package, NAME_command, with a function ``run``
 COMMANDS = (
     *("select", "stability", "permute", "compare", "figure", "help", "list", "new", "check"),
-    *("results", "watch", "report", "plot", "weights", "infer", "scores", "predict", "cite", "rm"),
+    *("results", "watch", "report", "publish", "archive", "plot"),
+    *("weights", "infer", "scores", "predict", "cite", "rm"),
     *("plan", "site"),
 )
 

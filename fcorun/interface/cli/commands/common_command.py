@@ -186,3 +186,11 @@ def check_output_file(path: Path | None, endings: Sequence[str], force: bool) ->
         raise UserError(f"--out {path} exists; give --force to replace it, or another name")
     if not path.parent.is_dir():
         raise UserError(f"--out {path}: there is no folder {path.parent}; make it, or give another name")
+
+
+def check_new(out: Path) -> None:
+    """Raise UserError for a file or folder OUT that exists, or that has no folder to be made in."""
+    if out.exists():
+        raise UserError(f"{out} exists, and this command replaces nothing: give another name")
+    if not out.parent.is_dir():
+        raise UserError(f"{out}: there is no folder {out.parent}; make it, or give another name")

@@ -1,0 +1,130 @@
+"""fcorun archive: results in one file, for others."""
+
+import hashlib
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fcorun.base.errors import UserError
+from fcorun.base.records import contents
+from fcorun.base.records.archive_sums import SUMS_FILE, format_sums
+from fcorun.base.records.formats import json_text, read_json, read_text, read_yaml, yaml_text
+from fcorun.base.records.record import (
+    BASELINE_HAZARD_FILE,
+    PAGE_FILES,
+    PERMUTATION_FILE,
+    PLUGIN_FOLDER,
+    PLUGIN_INDEX,
+    PREDICTIONS_FILE,
+    RECORD_FILES,
+    SELECTION_FILE,
+    STABILITY_FILE,
+    load_records,
+)
+from fcorun.base.records.sweep_settings import SETTINGS_FILE, read_own_settings
+from fcorun.base.system.files import choose_temporary, read_regular_file, replace_file
+from fcorun.interface.cli.commands.common_command import CommandParser, check_new
+from fcorun.interface.cli.terminal import Terminal
+from fcorun.reports.page.studies import check_study, find_studies
+from fcorun.reports.results_to_share import COMPARISON_FILE, PathCutter, find_results
+
+_PICTURE_ENDINGS = (".png", ".pdf", ".svg")
+
+
+def _name_pictures(*names: str) -> list[str]:
+    return [name + ending for name in names for ending in _PICTURE_ENDINGS]
+
+
+# a line for each patient: predictions, the predictions at which an ROC curve turns, the times of events
+_OF_PATIENTS = (PREDICTIONS_FILE, "roc.csv", BASELINE_HAZARD_FILE)
+# code, pages that are made again, and what names places of this machine
+_LEFT_OUT = (PLUGIN_FOLDER, *PAGE_FILES, "run.log")
+_FILES = {  # which are archived from the folder of a file; no other file is, as of a user's table in the same folder
+    contents.STATUS.name: (*(name for name in RECORD_FILES if name not in _LEFT_OUT), PLUGIN_INDEX),
+    SETTINGS_FILE: (SETTINGS_FILE, "results.csv"),
+    SELECTION_FILE: (
+        *(SELECTION_FILE, "selection.csv", "curve.csv", "path.csv", "nested.csv", PREDICTIONS_FILE, "scores.csv"),
+        *("roc.csv", "calibration.csv", "thresholds.csv"),
+        *_name_pictures("selection", "roc", "calibration", "decision"),
+    ),
+    STABILITY_FILE: (
+        *(STABILITY_FILE, "stability.csv", "clients.csv", "mask.nii.gz", "frequency.nii.gz", "stable.nii.gz"),
+        *_name_pictures("stability", "brain"),
+    ),
+    PERMUTATION_FILE: (PERMUTATION_FILE, "permutations.csv", *_name_pictures("permutation")),
+    COMPARISON_FILE: (COMPARISON_FILE, "comparison.csv", *_name_pictures("comparison")),
+    contents.FIGURE.name: (contents.FIGURE.name, "table.csv", "claims.csv", *_name_pictures("figure")),
+}
+_OF_THIS_MACHINE = ("tracker", "hosts", "pid", "host")  # keys of config.yaml and status.json
+_MAX_BYTES = 2**34  # of a file
+_DATE = (1980, 1, 1, 0, 0, 0)  # so that the same results are the same archive
+
+
+def run(argv: Sequence[str]) -> int:
+    """Write the results in and under DIR to OUT.zip, for others to read: tables, models, settings, pictures and their
+    checksums. Absolute paths, names of machines, logs and the code of your own plug-ins are left out, and so is what
+    has a line for each patient. After `python -m zipfile -e OUT.zip OUT`, fcorun results OUT and fcorun report OUT read
+    them, and tell a file that has changed."""
+    parser = CommandParser("archive", run.__doc__, folders=False)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="a folder with results, also in its subfolders")
+    parser.add_argument("out", type=Path, metavar="OUT.zip", help="the archive, which must not exist")
+    help_text = f"also the files with a line for each patient: {', '.join(_OF_PATIENTS)}"
+    parser.add_argument("--predictions", action="store_true", help=help_text)
+    arguments = parser.parse_args(argv)
+    out = arguments.out
+    if out.suffix != ".zip":
+        raise UserError(f"{out} must end in .zip: give {out}.zip")
+    check_new(out)
+    results = find_results(arguments.folder)
+    for record in load_records(arguments.folder):
+        record.check()
+    for folder in find_studies([arguments.folder]):
+        check_study(folder)
+    digests = {}
+    temporary = choose_temporary(out)
+    try:
+        with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED) as archive:
+            for folder in results:
+                for path, content in _read_files(folder, arguments.predictions):
+                    name = path.relative_to(arguments.folder).as_posix()
+                    digests[name] = hashlib.sha256(content).hexdigest()
+                    archive.writestr(zipfile.ZipInfo(name, _DATE), content, zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(SUMS_FILE, _DATE), format_sums(digests))
+        replace_file(temporary, out)
+    finally:
+        temporary.unlink(missing_ok=True)
+    kind = "with" if arguments.predictions else "without"
+    size = out.stat().st_size / 1e6
+    Terminal().print(f"{out}: {len(results)} results, {len(digests)} files, {size:.1f} MB, {kind} lines of patients")
+    return 0
+
+
+def _read_files(result: Path, predictions: bool) -> Iterator[tuple[Path, bytes]]:
+    """Yield the files of a result that others get, and their contents."""
+    cutter = PathCutter(result)
+    for folder in [result, *sorted(path for path in result.rglob("*") if path.is_dir())]:
+        pictures = read_own_settings(folder).pictures
+        names = {name for name in pictures if Path(name).name == name and name.endswith(_PICTURE_ENDINGS)}
+        for marker, files in _FILES.items():
+            if (folder / marker).is_file():
+                names.update(files)
+        if not predictions:
+            names -= set(_OF_PATIENTS)
+        for name in sorted(names):
+            if (folder / name).is_file():
+                yield folder / name, _read_without_places(folder / name, cutter)
+
+
+def _read_without_places(path: Path, cutter: PathCutter) -> bytes:
+    """Return the content of a file without what names a place of this machine."""
+    if path.suffix == ".json":
+        return json_text(cutter.cut(_drop_keys(read_json(path)))).encode()
+    if path.name in (contents.CONFIG.name, SETTINGS_FILE):
+        return yaml_text(cutter.cut(_drop_keys(read_yaml(path)))).encode()
+    if path.suffix in (".csv", ".txt"):
+        return cutter.cut(read_text(path)).encode()
+    return read_regular_file(path, _MAX_BYTES)
+
+
+def _drop_keys(values: dict) -> dict:
+    return {key: value for key, value in values.items() if key not in _OF_THIS_MACHINE}

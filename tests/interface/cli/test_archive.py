@@ -1,0 +1,202 @@
+"""fcorun archive and fcorun publish: what others get of results, and what stays."""
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import RenderedPage
+from fake_records import fake_config, fake_record
+
+from fcorun.base.records.formats import csv_text
+from fcorun.reports.results_to_share import KINDS, PathCutter, find_results
+
+PATIENT = "patient-"  # before the number of a row, which predictions.csv keeps
+PREDICTED = b"set,client,row"  # the first columns of predictions.csv
+TABLE = (
+    *("data=table", "data.target=ill", "data.task=binary", "data.client=ward", "data.positive=yes"),
+    *("data.ignore=[mrn]", "data.keep=[mrn]", "data.test=0.3"),
+)
+STUDY = ("algo=centralized", "points=3", "folds=2")
+COMMANDS = {
+    "run": ("algo=newton", "rounds=3"),
+    "sweep": ("-m", "algo=fedavg", "algo.client_lr=0.1,0.2", "rounds=3"),
+    "selection": ("select", *STUDY),
+    "stability": ("stability", "algo=centralized", "points=3", "subsamples=4"),
+    "permutation": ("permute", *STUDY, "n=2"),
+    "comparison": ("compare", *STUDY, "outer_folds=2", "samples=200"),
+    "figure": ("figure", "mine"),
+}
+FIGURE = """# @package _global_
+defaults: [override /data: lasso_16]
+rounds: 4
+tail_rounds: 2
+figure: {title: Mine, draw: bars, panels: [objective]}
+"""
+
+
+@pytest.fixture
+def home(monkeypatch) -> Path:
+    """The home folder of a user, with a table of patients and files of figures."""
+    folder = Path("jane doe").absolute()
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("USERPROFILE", str(folder))
+    (folder / "conf" / "experiment").mkdir(parents=True)
+    (folder / "conf" / "experiment" / "mine.yaml").write_text(FIGURE)
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(80):
+        x = rng.normal(size=2)
+        ill = "yes" if x[0] + rng.logistic() > 0 else "no"
+        rows.append({"mrn": f"{PATIENT}{i}", "x": x[0], "z": x[1], "ward": "ab"[i % 2], "ill": ill})
+    (folder / "the rows.csv").write_text(csv_text(rows))
+    return folder
+
+
+def contents_of(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_each_kind_of_result_has_a_command_here():
+    assert COMMANDS.keys() == set(KINDS.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_a_result_is_read_from_its_archive_and_names_no_place_and_no_patient(home, fcorun, call, kind):
+    given = [f"data.path='{home}/the rows.csv'", *TABLE]
+    if kind == "figure":
+        given = ["--config-dir", f"{home}/conf"]
+    code, printed, errors = fcorun(*COMMANDS[kind], *given, f"out='{home}/study/it'", "verbose=false")
+    assert code == 0, printed + errors
+    study = home / "study"
+    assert list(find_results(study).values()) == [kind]
+
+    assert call("archive", study, "a.zip")[0] == 0
+    files = contents_of(Path("a.zip"))
+    sums = dict(reversed(line.split("  ")) for line in files.pop("archive.sha256").decode().splitlines())
+    assert sums == {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    for name, content in files.items():
+        assert not name.startswith("/")
+        for private in ("jane", str(home.parent), PATIENT):
+            assert private.encode() not in content, name
+        assert not content.startswith(PREDICTED), name
+        assert not name.endswith((".py", ".pkl", ".log", ".html")), name
+    assert call("archive", study, "b.zip")[0] == 0
+    assert Path("a.zip").read_bytes() == Path("b.zip").read_bytes()  # as nothing has changed
+
+    zipfile.ZipFile("a.zip").extractall("unpacked")
+    code, printed, errors = call("report", "unpacked")
+    assert (code, errors) == (0, "")
+    code, printed, errors = call("results", "unpacked")
+    has_records = any(name.endswith("status.json") for name in files)
+    assert (code == 0) == has_records, errors
+
+    assert call("archive", study, "all.zip", "--predictions")[0] == 0
+    more = contents_of(Path("all.zip"))
+    assert files.items() <= more.items()
+    has_predictions = any(PATIENT.encode() in content for content in more.values())
+    assert has_predictions == (kind in ("run", "sweep", "selection", "comparison"))
+
+    assert call("publish", study, "site")[0] == 0
+    for path in Path("site").rglob("*"):
+        if path.is_file():
+            assert path.suffix == ".html"
+            assert b"jane" not in path.read_bytes(), path
+            assert PATIENT.encode() not in path.read_bytes(), path
+    index = Path("site/index.html").read_text()
+    assert f"<td>{kind}</td>" in index
+    assert '<a href="' in index
+
+
+def test_a_file_that_differs_from_its_archive_is_told(call):
+    for name in ("first", "second"):
+        fake_record(f"study/{name}")
+    assert call("archive", "study", "a.zip")[0] == 0
+    code, _, errors = call("results", "a.zip")
+    assert code == 2
+    assert "a.zip is an archive: unpack it by python -m zipfile -e a.zip a, and give a" in errors
+    zipfile.ZipFile("a.zip").extractall("a")
+    assert call("results", "a")[2] == ""
+    Path("a/first/curves.png").write_bytes(b"a later picture")
+    assert call("results", "a")[2] == ""
+    table = Path("a/first/metrics.csv")
+    table.write_text(table.read_text().replace("1", "2"))
+    code, _, errors = call("results", "a")
+    assert (code, errors.count("\n")) == (0, 1)
+    assert f"left out: {table.absolute()} is not as its archive had it" in errors
+    assert "metrics.csv is not as its archive had it" in Path(call("report", "a")[1].split(":")[0]).read_text()
+    table.unlink()
+    assert "metrics.csv is not as its archive had it" in call("results", "a")[2]
+    Path("a/archive.sha256").write_bytes(b"\xff")
+    assert "archive.sha256 cannot be read: unpack the archive again" in call("results", "a")[2]
+
+
+def test_others_decide_neither_which_files_are_archived_nor_where(call):
+    fake_record("study/run", fake_config(data__path="C:\\Users\\jane\\rows.csv"))
+    Path("study/run/.sweep").write_text("pictures: [../../secret.png, secret.csv, rates.png]\n")
+    for path in ("secret.png", "study/run/secret.csv", "study/run/rates.png", "study/run/table.csv"):
+        Path(path).write_text("a row of a patient")
+    status = json.loads(Path("study/run/status.json").read_text())
+    status |= {"host": "janes-machine", "pid": 7, "reason": "/data/jane/x y.csv, file:///jane/z.csv are not there"}
+    Path("study/run/status.json").write_text(json.dumps(status))
+    assert call("archive", "study", "a.zip")[0] == 0
+    files = contents_of(Path("a.zip"))
+    assert {name for name in files if "secret" in name or "table" in name} == set()
+    assert "run/rates.png" in files
+    assert all(b"jane" not in content for content in files.values())
+    assert json.loads(files["run/status.json"])["reason"] == "x y.csv, z.csv are not there"
+
+
+def test_texts_that_are_no_absolute_paths_stay():
+    cutter = PathCutter(Path())
+    for text in ("https://doi.org/10.1137/080716542", "1/2 and/or a / b", "data/rows.csv", "../rows.csv", "<b>x</b>",
+                 "image/png;base64,A/b/cd+/e/f", "seconds/step"):  # fmt: skip
+        assert cutter.cut(text) == text
+    assert cutter.cut({"data.path": ["/data/x.csv", 1, None]}) == {"data.path": ["x.csv", 1, None]}
+
+
+@pytest.mark.parametrize("command", ["archive", "publish"])
+def test_nothing_is_replaced_and_bad_input_is_one_sentence(call, command):
+    fake_record("study/run")
+    Path("there.zip").write_bytes(b"mine")
+    assert "there.zip exists, and this command replaces nothing" in call(command, "study", "there.zip")[2]
+    assert Path("there.zip").read_bytes() == b"mine"
+    assert "there is no folder no; make it" in call(command, "study", "no/a.zip")[2]
+    assert "there is no folder nowhere; give one that holds records" in call(command, "nowhere", "a.zip")[2]
+    Path("empty").mkdir()
+    assert "empty holds no results; give a folder that fcorun has written" in call(command, "empty", "a.zip")[2]
+    Path("study/run/status.json").write_text("{")
+    code, _, errors = call(command, "study", "a.zip")
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "status.json is damaged" in errors
+    assert not Path("a.zip").exists()
+    assert "must end in .zip: give a.zip" in call("archive", "study", "a")[2]
+
+
+def test_a_damaged_result_is_left_out_of_a_site_and_named(call):
+    fake_record("study/run")
+    fake_record("study/broken")
+    Path("study/broken/status.json").write_text("{")
+    code, _, errors = call("publish", "study", "site")
+    assert code == 0
+    assert "left out: study/broken/status.json is damaged" in errors
+    assert sorted(path.name for path in Path("site").iterdir()) == ["index.html", "run"]
+
+
+@pytest.mark.slow
+def test_the_index_sorts_and_filters_in_a_browser(call):
+    for name, algo, data in (("a", "fedmid", "lasso"), ("b #1", "fedavg", "haxby"), ("c", "fedavg", "lasso")):
+        fake_record(f"study/{name}", fake_config(algo, data), status="done" if name != "c" else "failed")
+    assert call("publish", "study", "site")[0] == 0
+    page = RenderedPage(Path("site/index.html"), "#filter=data%3Dlasso&sort=verdict,desc")
+    assert page.console == []
+    assert page.data["errors"] == "0"
+    assert [row[1:4] for row in page.rows(hidden=False)] == [["run", "lasso", "fedavg"], ["run", "lasso", "fedmid"]]
+    assert page.column("verdict", hidden=False)[0] == "failed"
+    assert page.column("verdict", hidden=False)[1].startswith("done; ")
+    assert '<a href="b%20%231/report.html">b #1</a>' in page.text
+    assert "http" not in Path("site/index.html").read_text().replace("http://www.w3.org", "")
