@@ -193,8 +193,8 @@ def undrawn(request, monkeypatch):
         monkeypatch.setattr("fcorun.reports.sweep_report.draw_sweep", lambda *_, **__: [])
         if request.path.parent.name in ("docs", "selection"):
             monkeypatch.setattr(
-                "fcorun.studies.selection.selection_result.begin_selection_picture",
-                lambda _: lambda: {"selection.png": b""},
+                "fcorun.studies.selection.selection_result._begin_pictures",
+                lambda *_: lambda: {"selection.png": b""},
             )
             monkeypatch.setattr("fcorun.studies.selection.stability.draw_stability", lambda *_: {"stability.png": b""})
 

@@ -139,6 +139,7 @@ class Settings:
     threshold: Annotated[float | str, "outside identity", _THRESHOLD] = 0.5
     x: Annotated[CurveAxis | str, "outside identity"] = "rounds"  # or the name of a monotone metric
     style: Annotated[FigureStyle, "outside identity"] = "paper"
+    pdf: Annotated[bool, "outside identity"] = False
     title: Annotated[str | None, "outside identity"] = None
     checkpoint_every: Annotated[NonNegative, "outside identity"] = 5.0
     memory: Annotated[Positive | None, "outside identity"] = None

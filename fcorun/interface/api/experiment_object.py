@@ -198,6 +198,7 @@ class Experiment:
         metric: the metric that ranks the points of a sweep.
         x: the horizontal axis of curves.
         style: the size of pictures.
+        pdf: whether selections, stability selections and comparisons write their pictures as PDF, too.
         title: the title of pictures and of the report page.
         checkpoint_every: seconds between checkpoints.
         memory: GiB that the runs of a batch may take together.
@@ -246,6 +247,7 @@ class Experiment:
     metric: str | Literal["auto"] | None = AUTO
     x: CurveAxis | Literal["auto"] = AUTO
     style: FigureStyle | Literal["auto"] = AUTO
+    pdf: bool | Literal["auto"] = AUTO
     title: str | Literal["auto"] | None = AUTO
     checkpoint_every: float | Literal["auto"] = AUTO
     memory: float | Literal["auto"] | None = AUTO

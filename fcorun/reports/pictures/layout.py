@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fcorun.base.config import CurveAxis
+from fcorun.base.config import CurveAxis, Settings
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE, MetricCatalogue
 
@@ -310,6 +310,17 @@ def render_formats(figure: Any, formats: Sequence[str]) -> dict[str, bytes]:
         figure.savefig(buffer, format=format, bbox_inches=box, metadata=metadata)
         contents[format] = buffer.getvalue()
     return contents
+
+
+def study_formats(settings: Settings) -> tuple[str, ...]:
+    """Return the formats of the pictures of a study: PNG, and PDF if the settings ask for it."""
+    return ("png", "pdf") if settings.pdf else ("png",)
+
+
+def render_picture(name: str, figure: Any, settings: Settings) -> dict[str, bytes]:
+    """Return the contents of the files of a study's picture by name."""
+    contents = render_formats(figure, study_formats(settings))
+    return {f"{name}.{format}": content for format, content in contents.items()}
 
 
 def sum_bytes(row: Mapping[str, float]) -> float:

@@ -25,7 +25,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.methods.algorithms.compared import PERSONAL_ALGORITHMS, SHARED_MODEL_ALGORITHM
 from fcorun.reports.pictures.forest import axis_limits, draw_lines
-from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, shorten_name, style_context
+from fcorun.reports.pictures.layout import COLOURS, make_figure, pt, render_picture, shorten_name, style_context
 from fcorun.results.score_intervals.held_out_rows import HeldOutRows, match_rows, read_held_out_rows
 from fcorun.results.score_intervals.intervals import Tabulation
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreOptions
@@ -34,7 +34,7 @@ from fcorun.studies.selection.derived_candidates import MEAN, RECALIBRATED, pred
 from fcorun.studies.selection.folds import list_marked_folds
 from fcorun.studies.selection.select import SelectionPlan, plan_selection
 from fcorun.studies.selection.selection_result import Selection, SelectOptions
-from fcorun.studies.selection.study import Log, delete_files, render_png_and_pdf
+from fcorun.studies.selection.study import Log, delete_files
 
 SHARED, INTERCEPTS, STANDARDIZED = "shared", "intercepts", "standardized"
 LOCAL, NEW_CLIENT = "local", "new_client"
@@ -263,7 +263,7 @@ class ModelComparison:
             yield f"and {len(clients) - _MAX_PRINTED} more clients, in comparison.csv"
         yield from self.warnings
         yield self.describe_verdict()
-        yield f"{self.folder}/ holds comparison.csv, .json, .png and .pdf, and a folder for each candidate"
+        yield f"{self.folder}/ holds comparison.csv, .json and .png, and a folder for each candidate"
 
     def write_files(self) -> None:
         """Write the files. comparison.csv has a row for each candidate, client and score.
@@ -297,7 +297,7 @@ def order_scores(rows: Sequence[ComparisonRow], metric: str) -> list[str]:
 
 
 def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
-    """Return the contents of comparison.png and comparison.pdf: a forest plot for each candidate, on one scale.
+    """Return the contents of the picture's files: a forest plot for each candidate, on one scale.
 
     A plot has the difference and its interval of each client; an arrow ends an interval that leaves the axis.
     """
@@ -306,7 +306,8 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
     label = comparison.score_label
     units = comparison.find(SHARED, ALL).of_score.units
     counted = units.noun if units.events is None else f"{units.events_noun} / {units.noun}"
-    title = f"{comparison.experiment.settings.title}: " if comparison.experiment.settings.title else ""
+    settings = comparison.experiment.settings
+    title = f"{settings.title}: " if settings.title else ""
     notes = [
         f"{title}{label} minus that of the shared model, out of fold, with "
         f"{100 * comparison.options.level:g} % intervals ({counted}). Green: better "
@@ -315,7 +316,7 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
     if len(comparison.clients) > _MAX_DRAWN:
         notes.append(f"The first {_MAX_DRAWN} of {len(comparison.clients)} clients")
     across = min(4, len(names))
-    with style_context(comparison.experiment.settings.style):
+    with style_context(settings.style):
         labels = []
         for client in clients:
             units = comparison.find(SHARED, client).of_score.units
@@ -342,7 +343,7 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
         better = "above" if all_scores()[comparison.score].higher else "below"
         text = f"difference in {label} ({better} 0: better than the shared model)"
         figure.supxlabel(text, fontsize=pt(8), parse_math=False)
-        return render_png_and_pdf("comparison", figure)
+        return render_picture("comparison", figure, settings)
 
 
 def compose_candidates(compose: Compose, overrides: Sequence[str], options: CompareOptions) -> dict[str, dict]:

@@ -27,7 +27,7 @@ from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.methods.problem.problem import Batch
 from fcorun.methods.problem.solver import gather_rows, make_strength_max
-from fcorun.reports.pictures.layout import make_figure, pt, style_context
+from fcorun.reports.pictures.layout import make_figure, pt, render_picture, style_context
 from fcorun.runs.executors.dask import study_workers
 from fcorun.studies.selection.folds import (
     SubsetMasks,
@@ -55,7 +55,6 @@ from fcorun.studies.selection.study import (
     describe_study,
     format_title,
     prepare_study,
-    render_png_and_pdf,
 )
 
 MIN_RATIO = 0.05  # of the least strength to the largest: weaker ones fit permuted targets exactly, and take long
@@ -115,14 +114,15 @@ class PermutationResult:
         yield from self.statement
         for warning in self.warnings:
             yield f"warning: {warning}"
-        yield f"permutations.csv, {self.study.study_file}, permutation.png and .pdf in {self.folder}/"
+        yield f"permutations.csv, {self.study.study_file}, permutation.png in {self.folder}/"
 
 
 def draw_permutations(result: PermutationResult) -> dict[str, bytes]:
-    """Return the contents of permutation.png and .pdf: a histogram of each statistic, and the observed value."""
+    """Return the contents of the picture's files: a histogram of each statistic, and the observed value."""
     names = result.scores.labels
     n = len(result.table) - 1
-    with style_context(result.study.experiment.settings.style):
+    settings = result.study.experiment.settings
+    with style_context(settings.style):
         title = f"{format_title(result.study.experiment)}: {n:,} permutations of the targets within clients"
         figure, axes = make_figure(len(names), len(names), height=1.8, title=[title])
         panels = zip(axes, names, result.table.T, compute_p_values(result.table), strict=True)
@@ -131,7 +131,7 @@ def draw_permutations(result: PermutationResult) -> dict[str, bytes]:
             ax.hist(permuted, bins=30, color="0.75", linewidth=0)
             ax.axvline(values[0], color="C3", linewidth=pt(1.5))
             ax.set(xlabel=f"{name}\nline: observed {values[0]:.3g}, p = {p:.3g}", ylabel="permutations")
-        return render_png_and_pdf("permutation", figure)
+        return render_picture("permutation", figure, settings)
 
 
 @dataclass(frozen=True, kw_only=True)

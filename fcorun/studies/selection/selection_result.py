@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fcorun.base.config import Count, Fraction, Positive
+from fcorun.base.config import Count, Fraction, Positive, Settings
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.formats import csv_text, frame_csv
@@ -19,7 +19,7 @@ from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import is_linear_model
 from fcorun.reports.pictures.curve_groups import CurveView
-from fcorun.reports.pictures.layout import shorten_name
+from fcorun.reports.pictures.layout import shorten_name, study_formats
 from fcorun.reports.pictures.picture import begin_pictures
 from fcorun.reports.pictures.selection_picture import NestedView, SelectionView
 from fcorun.results.models.coefficients import COLUMNS, Coefficients, coefficients_from
@@ -242,7 +242,7 @@ class Selection(StudyResult):
 
     def write_files(self) -> Callable[[], None]:
         self.write_tables()
-        pictures = [begin_selection_picture(self)]
+        pictures = [_begin_pictures(self.view, self.experiment.settings)]
         if self.predictions:
             n_folds = f"{self.options.folds} folds"
             if self.nested is not None:
@@ -250,8 +250,7 @@ class Selection(StudyResult):
             title = f"{format_title(self.experiment)}: out of {n_folds} by {self.by}"
             curves = compute_curves(self.predictions, self._scores)
             if curves is not None:  # of two classes
-                style = self.experiment.settings.style
-                pictures.append(begin_pictures(CurveView(curves, title), formats=("png", "pdf"), style=style))
+                pictures.append(_begin_pictures(CurveView(curves, title), self.experiment.settings))
                 for name, content in curves.files.items():
                     write_atomically(self.folder / name, content)
         self.write_summary()
@@ -460,7 +459,7 @@ class Selection(StudyResult):
         existing = [name for name in (*files, "selection.png", "selection.pdf") if (folder / name).exists()]
         yield f"{folder}/ holds {', '.join(existing)}"
         if (folder / "roc.csv").exists():
-            yield "of two classes out of fold: roc, calibration and decision.png and .pdf, and their tables"
+            yield "of two classes out of fold: roc, calibration and decision.png, and their tables"
 
     def _describe_nested(self, nested: NestedScore) -> Iterator[str]:
         """Yield the nested score, and a line for each outer fold with the choice without it, and the score on it."""
@@ -508,6 +507,6 @@ class Selection(StudyResult):
         )
 
 
-def begin_selection_picture(selection: Selection) -> Callable[[], dict[str, bytes]]:
-    """Begin to draw selection.png and selection.pdf, and return the function that returns their contents."""
-    return begin_pictures(selection.view, formats=("png", "pdf"), style=selection.experiment.settings.style)
+def _begin_pictures(view: SelectionView | CurveView, settings: Settings) -> Callable[[], dict[str, bytes]]:
+    """Begin to draw the pictures of a selection, and return the function that returns their contents."""
+    return begin_pictures(view, formats=study_formats(settings), style=settings.style)

@@ -28,7 +28,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.label_file import label_column
 from fcorun.methods.regularizers.regularizer import Regularizer
 from fcorun.reports.pictures.brain import BrainMaps, VoxelMap, draw_maps
-from fcorun.reports.pictures.layout import curve_style, make_figure, pt, shorten_name, style_context
+from fcorun.reports.pictures.layout import curve_style, make_figure, pt, render_picture, shorten_name, style_context
 from fcorun.reports.pictures.selection_picture import (
     MAX_LETTERS,
     PARAMETER_LABELS,
@@ -41,7 +41,6 @@ from fcorun.studies.selection.study import (
     StudyResult,
     format_cost,
     format_title,
-    render_png_and_pdf,
 )
 
 Assumption = Literal["none", "unimodal", "r_concave"]
@@ -49,7 +48,7 @@ _MAX_NAMED_FEATURES = 20  # in a line
 _MAX_FEATURES = 8  # with a name in the margin of the picture
 _MAX_NAMED_CLIENTS = 12  # in the picture
 _MAX_NUMBERED_CLIENTS = 8  # up to which indices are written into the cells
-_VOXEL_FILES = ("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png", "brain.pdf")
+_VOXEL_FILES = ("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png")
 _ASSUMPTIONS: dict[Assumption, str] = {
     "unimodal": "assumption=unimodal is assumed, not tested: the share of the pairs of which both halves choose such a "
     "feature has a unimodal distribution (Shah and Samworth 2013, theorem 2)",
@@ -440,7 +439,7 @@ class StabilityResult(StudyResult):
                 f"{', '.join(self.refit_columns)}: {self.end_of_refit}"
             )
             yield word(f"{self.record.folder}: {AFTER_SELECTION}")
-        files = ["stability.csv", "stability.png and .pdf"]
+        files = ["stability.csv", "stability.png"]
         if self.client_similarity is not None:
             files.insert(1, "clients.csv")
         if self.data.features.voxel_grid is not None:
@@ -509,9 +508,10 @@ class StabilityResult(StudyResult):
         rows = [(chosen, frequency), (stable_voxels, frequency * stable)]
         drawn = [VoxelMap(text, values, "viridis_r", 0, 1) for text, values in rows]
         title = f"{format_title(self.experiment)}: stability selection on {n_halves} by {self.halves_of}"
-        with style_context(self.experiment.settings.style):
+        settings = self.experiment.settings
+        with style_context(settings.style):
             titles = [title, "voxel by voxel, without clusters, axial slices (z in mm)"]
-            pictures = render_png_and_pdf("brain", draw_maps(BrainMaps(grid, drawn, titles)))
+            pictures = render_picture("brain", draw_maps(BrainMaps(grid, drawn, titles)), settings)
         return {
             "mask.nii.gz": mask_image(grid),
             "frequency.nii.gz": weights_image(grid, frequency[:, None]),
@@ -527,8 +527,9 @@ def name_features(data: FederatedData) -> tuple[str, ...]:
 
 
 def draw_stability(result: StabilityResult) -> dict[str, bytes]:
-    """Return the contents of stability.png and stability.pdf."""
-    with style_context(result.experiment.settings.style):
+    """Return the contents of the picture's files."""
+    settings = result.experiment.settings
+    with style_context(settings.style):
         options = result.options
         halves = f"{options.subsamples} halves by {result.halves_of}"
         title = f"{format_title(result.experiment)}: stability selection on {halves}"
@@ -538,7 +539,7 @@ def draw_stability(result: StabilityResult) -> dict[str, bytes]:
         _draw_frequencies(axes[0], result)
         if similarity is not None:
             _draw_similarity(figure, axes[1], result, similarity)
-        return render_png_and_pdf("stability", figure)
+        return render_picture("stability", figure, settings)
 
 
 def _draw_frequencies(ax: Any, result: StabilityResult) -> None:

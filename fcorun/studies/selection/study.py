@@ -41,7 +41,6 @@ from fcorun.experiment.build import bind_objective, load_data
 from fcorun.experiment.experiment import MIN_EVALUATIONS, PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.problem import solver
-from fcorun.reports.pictures.layout import render_formats
 from fcorun.results.scores.score import scores_of_task
 from fcorun.runs.batch import check_devices
 from fcorun.runs.executors.dask import study_workers
@@ -586,11 +585,6 @@ def _remove_refit(folder: Path, keep: str = "") -> bool:
     had_intervals = (folder / REFIT_FOLDER / "inference.csv").exists()
     RunFolder(folder / REFIT_FOLDER, identity).remove()
     return had_intervals
-
-
-def render_png_and_pdf(name: str, figure: Any) -> dict[str, bytes]:
-    """Return the contents of NAME.png and NAME.pdf."""
-    return {f"{name}.{format}": content for format, content in render_formats(figure, ("png", "pdf")).items()}
 
 
 def format_title(experiment: PreparedExperiment) -> str:

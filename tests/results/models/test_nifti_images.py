@@ -85,7 +85,7 @@ def test_studies_keep_subjects_together_and_stability_is_mapped(tmp_path):
     assert 0 < maps["stable"].get_fdata().sum() < (maps["frequency"].get_fdata() > 0).sum()
     np.testing.assert_array_equal(maps["stable"].affine, AFFINE)
     assert Path("stable/brain.png").read_bytes().startswith(b"\x89PNG")
-    assert "brain.png, brain.pdf" in list(result.describe())[-1]
+    assert list(result.describe())[-1].endswith("brain.png")
     write_report(Path("stable"))
     assert "how often each voxel is chosen" in Path("stable/report.html").read_text(encoding="utf-8")
 

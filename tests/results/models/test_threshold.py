@@ -170,7 +170,7 @@ def test_a_selection_chooses_out_of_fold_and_its_refit_takes_the_threshold(visit
     curve = pd.read_csv("chosen/thresholds.csv").query("client.isna() and chosen")
     assert curve["threshold"].item() == chosen.threshold
     assert curve["n_flagged"].item() == (predictions["prediction"] == "ill").sum()
-    assert all((chosen.folder / f"{name}.pdf").exists() for name in ("roc", "calibration", "decision"))
+    assert all((chosen.folder / f"{name}.png").exists() for name in ("roc", "calibration", "decision"))
     scores = pd.read_csv("chosen/scores.csv").query("client.isna()")
     assert scores["sensitivity"].item() >= 0.8
     assert scores["auc"].item() == pytest.approx(metrics.auc(fpr, tpr))

@@ -43,13 +43,11 @@ def test_files_of_a_selection(monkeypatch):
         "predictions.csv",
         "scores.csv",
         "selection.png",
-        "selection.pdf",
         "selection.json",
         "fits",
         "refit",
     }
     assert {path.name for path in Path("out").iterdir()} == files
-    assert check_pdf("out/selection.pdf") == pytest.approx(STYLES["paper"].page_width, rel=0.02)
     assert len(pd.read_csv("out/selection.csv")) == 4 * 5
     path: Any = pd.read_csv("out/path.csv")
     assert set(path["feature"].dropna()) <= set(NAMES)
@@ -72,7 +70,7 @@ def test_files_of_a_selection(monkeypatch):
 
     # the same command with another rule computes nothing, and takes another strength
     monkeypatch.setattr("fcorun.studies.selection.fitting.PathFitter.fit", lambda *_: pytest.fail("computed again"))
-    again = select(settings | {"style": "slides"}, SelectOptions(folds=3, points=5, rule="one_se"), "out")
+    again = select(settings | {"style": "slides", "pdf": True}, SelectOptions(folds=3, points=5, rule="one_se"), "out")
     assert check_pdf("out/selection.pdf") == pytest.approx(STYLES["slides"].page_width, rel=0.02)
     assert again.choice.mean.tolist() == selection.choice.mean.tolist()
     assert again.choice.chosen_index == again.choice.one_se_index

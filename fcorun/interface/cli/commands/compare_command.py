@@ -16,8 +16,8 @@ def run(argv: Sequence[str]) -> int:
     client, the same with features standardized by client, own models of personalised methods, each client alone,
     each client's mean, and the shared model of the other clients. All are chosen on the same inner folds and judged
     on the same outer folds, by client, with intervals of the differences to the shared model. No algo is needed.
-    The folder outputs/DATA/compare-HASH gets comparison.csv, comparison.json, comparison.png and .pdf, and a folder
-    with the fits of each candidate. The same command again computes no fit."""
+    The folder outputs/DATA/compare-HASH gets comparison.csv, comparison.json, comparison.png, and a folder with
+    the fits of each candidate. The same command again computes no fit."""
     return run_study("compare", run.__doc__, _KEYS, argv, _import_kind, has_page=False)
 
 

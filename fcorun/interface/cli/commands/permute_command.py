@@ -14,7 +14,7 @@ def run(argv: Sequence[str]) -> int:
     classes evenly, a row's target takes its fold along), and compare accuracy and AUC, or R2, and the number of
     features with a coefficient. p is (1 + permutations at least as good) / (1 + n). The strength, or radius, is fixed
     if the command gives it; else each permutation chooses its own on a path. The folder
-    outputs/DATA/permute-ALGO-HASH gets permutations.csv, permutation.json, permutation.png and .pdf, and report.html.
+    outputs/DATA/permute-ALGO-HASH gets permutations.csv, permutation.json, permutation.png and report.html.
     The same command again computes nothing, and a larger n only what is missing."""
     return run_study("permute", run.__doc__, _KEYS, argv, _import_kind)
 

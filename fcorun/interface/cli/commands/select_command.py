@@ -17,8 +17,8 @@ def run(argv: Sequence[str]) -> int:
     reg.l1_ratio=0.1,0.5,0.9, is chosen together with it; with relax=true, how far the coefficients of the selected
     features are freed from shrinkage (the relaxed lasso). With outer_folds=K, nested cross-validation scores the whole
     procedure on rows that its choice has not seen (nested.csv). The folder outputs/DATA/select-ALGO-HASH gets
-    selection.csv, curve.csv, path.csv, selection.png and .pdf, the record refit/ and report.html. The same command
-    again computes nothing."""
+    selection.csv, curve.csv, path.csv, selection.png, the record refit/ and report.html. The same command again
+    computes nothing."""
     return run_study("select", run.__doc__, _KEYS, argv, _import_kind)
 
 

@@ -14,7 +14,7 @@ def run(argv: Sequence[str]) -> int:
     """Select features by stability: a path of strengths, or radii, runs on many halves of the rows as batches of one
     program, and features that at least the share threshold of the halves selects are stable. Print a bound on the
     expected number of false selections, and the similarity of the supports that clients select from their own rows.
-    The folder outputs/DATA/stability-ALGO-HASH gets stability.csv, stability.json, clients.csv, stability.png and .pdf,
+    The folder outputs/DATA/stability-ALGO-HASH gets stability.csv, stability.json, clients.csv, stability.png,
     report.html, for images brain.png and maps of voxels, and, with refit=true, the record refit/ of the stable columns
     without a penalty.
     The same command again computes nothing."""
