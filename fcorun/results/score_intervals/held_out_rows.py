@@ -99,21 +99,29 @@ class HeldOutRows:
         """The task of the targets."""
         return find_task(self.task)
 
-    def count_units(self, by_group: bool) -> UnitCounts:
-        """Return the numbers of groups of ``data.group``, or else of rows, and of those with events or of a class."""
+    def count_units(self, groups: RowGroups, by_group: bool) -> list[UnitCounts]:
+        """Return the counts of each group of these rows: of groups of ``data.group``, or else of rows."""
         noun = "groups" if by_group and self.group is not None else "rows"
         names = self.group if by_group and self.group is not None else np.arange(len(self))
+        number = np.unique(names, return_inverse=True)[1]
+        unit = groups.row_group * len(self) + number  # equal names in two groups are two units
 
-        def count(mask: np.ndarray) -> int:
-            return len(np.unique(names[mask]))
+        def count(mask: np.ndarray) -> list[int]:
+            return np.bincount(np.unique(unit[mask]) // len(self), minlength=len(groups)).tolist()
 
-        total = len(np.unique(names))
-        smallest_class = min((count(self.target == k) for k in range(len(self.classes))), default=None)
+        total = count(np.ones(len(self), bool))
+        smallest_class: list[Any] = [None] * len(groups)
+        if self.classes:
+            of_classes = [count(self.target == k) for k in range(len(self.classes))]
+            smallest_class = np.min(of_classes, axis=0).tolist()
         events = self.target_task.find_events(self.target)
-        if events is None:
-            return UnitCounts(noun, total, smallest_class=smallest_class)
-        is_event = np.asarray(events) > 0
-        return UnitCounts(noun, total, count(is_event), count(~is_event), smallest_class)
+        n_events: list[Any] = [None] * len(groups)
+        n_others = n_events
+        if events is not None:
+            n_events = count(events)
+            n_others = count(~events)
+        counts = zip(total, n_events, n_others, smallest_class, strict=True)
+        return [UnitCounts(noun, *of_group) for of_group in counts]
 
     def to_scored_rows(self, groups: RowGroups) -> ScoredRows:
         """Return the rows, which are sorted by group, as scores take them."""

@@ -16,7 +16,14 @@ from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.records.record import PREDICTIONS_FILE
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.rows.row_groups import RowGroups
-from fcorun.results.score_intervals.held_out_rows import HeldOutRows, describe_split, match_rows, read_held_out_rows
+from fcorun.data.tasks import Task
+from fcorun.results.score_intervals.held_out_rows import (
+    HeldOutRows,
+    UnitCounts,
+    describe_split,
+    match_rows,
+    read_held_out_rows,
+)
 from fcorun.results.score_intervals.score_table import (
     BOOTSTRAP,
     DELONG,
@@ -118,9 +125,13 @@ def bootstrap(
             samples = np.concatenate([chunk[name] for chunk in chunks])
         samples = np.where(np.isfinite(samples), samples, np.nan)
         n_defined = np.isfinite(samples).sum(axis=0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # columns without values have no quantiles
-            ends = np.nanquantile(samples, (0.0, options.tail, 1 - options.tail, 1.0), axis=0)
+        ends = np.full((4, len(groups)), np.nan)
+        if chunks:
+            has_units = units.counts >= MIN_UNITS
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # columns without values have no quantiles
+                shares = (0.0, options.tail, 1 - options.tail, 1.0)
+                ends[:, has_units] = np.nanquantile(samples[:, has_units], shares, axis=0)
         least, low_end, high_end, most = ends
         is_constant = most - least <= 1e-12 * np.maximum(np.abs(least), np.abs(most))
         defined[name] = n_defined
@@ -290,7 +301,8 @@ class Tabulation:
         if self.resample == "rows" and models[0].group is not None:
             self.warn(word("rows of a group are taken as independent: `resample=groups` does not assume that"))
         everything = RowGroups(np.zeros(len(models[0]), int))
-        self._warn_small_classes(models[0], _ALL)
+        (counts,) = models[0].count_units(everything, by_group=self.resample == "groups")
+        self._warn_small_classes(models[0].target_task, len(models[0]), counts, _ALL)
         for rows in models:
             if rows.has_unknown_level is not None and rows.has_unknown_level.any():
                 self.warn(f"{rows.has_unknown_level.sum()} of {len(rows):,} rows have a level that no training row "
@@ -325,14 +337,14 @@ class Tabulation:
             values = np.stack([estimates[name] for estimates in result.estimates], axis=1)
             arrays = (values, low, result.high[name], result.defined[name], result.reasons[name])
             columns[name] = list(zip(*(array.tolist() for array in arrays), strict=True))
+        units = models[0].count_units(groups, by_group=self.resample == "groups")
+        row_counts = models[0].count_units(groups, by_group=False)
         for c, (client, start, size) in enumerate(zip(clients, groups.starts, groups.sizes.tolist(), strict=True)):
             n_units = int(result.n_units[c])
             if client == _ALL and self.resample != "rows" and n_units >= MIN_UNITS:
                 self._warn_few(n_units, self.resample, client)
-            client_rows = [rows.take(slice(start, start + size)) for rows in models]
-            units = client_rows[0].count_units(by_group=self.resample == "groups")
             if client != _ALL and size >= MIN_UNITS:
-                self._warn_small_classes(client_rows[0], client)
+                self._warn_small_classes(models[0].target_task, size, units[c], client)
             missing: dict[str, list[str]] = {}
             for name, column in columns.items():
                 values, low, high, defined, reason = column[c]
@@ -341,17 +353,18 @@ class Tabulation:
                     models=model_names,
                     client=client,
                     n=size,
-                    events=client_rows[0].count_units(by_group=False).events,
+                    events=row_counts[c].events,
                     score=name,
                     method=BOOTSTRAP,
                     values=tuple(values),
                     low=low,
                     high=high,
-                    units=units,
+                    units=units[c],
                     samples=defined,
                 )
                 yield row
                 if shelf[name].has_delong_intervals and n_units >= MIN_UNITS:
+                    client_rows = [rows.take(slice(start, start + size)) for rows in models]
                     yield _delong(row, client_rows, self.resample, self.options)
                 missing.setdefault(reason, []).append(name)
             for reason, names in missing.items():
@@ -388,15 +401,14 @@ class Tabulation:
         if sentence:
             self._sentences[sentence] = None
 
-    def _warn_small_classes(self, rows: HeldOutRows, client: str) -> None:
-        """Warn of few rows of a class, or of few events, of all rows, or of a client.
+    def _warn_small_classes(self, task: Task, n_rows: int, units: UnitCounts, client: str) -> None:
+        """Warn of few rows of a class, or of few events, of all rows, or of a client, given their counts.
 
         Where samples draw groups, the groups with such rows are counted, and not the rows.
         """
-        units = rows.count_units(by_group=self.resample == "groups")
-        count = len(rows)
+        count = n_rows
         kind = "rows"
-        if rows.target_task.has_events and units.events is not None:
+        if task.has_events and units.events is not None:
             count = units.events
             kind = "events"
         elif units.smallest_class is not None:
