@@ -77,7 +77,8 @@ def test_a_result_is_read_from_its_archive_and_names_no_place_and_no_patient(hom
 
     assert call("archive", study, "a.zip")[0] == 0
     files = contents_of(Path("a.zip"))
-    sums = dict(reversed(line.split("  ")) for line in files.pop("archive.sha256").decode().splitlines())
+    lines = [line.partition("  ") for line in files.pop("archive.sha256").decode().splitlines()]
+    sums = {name: digest for digest, _, name in lines}
     assert sums == {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     for name, content in files.items():
         assert not name.startswith("/")
