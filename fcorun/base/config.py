@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from fcorun.base.cohorts import COHORT_FORM, Cohort, is_cohort
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.override_text import format_override_value, quote_text
+from fcorun.base.picture_style import PICTURE_WIDTHS, WIDTH_FORM, FigureStyle, PictureWidth
 from fcorun.base.trust import class_path, locate, locate_user_class
 
 if TYPE_CHECKING:
@@ -67,8 +68,6 @@ PathOption = Annotated[str, "outside identity", "a path"]  # data are identified
 LaterIndex = Annotated[int, "non-negative", "default outside identity"]
 SplitSeed = Annotated[int | None, "non-negative", "default outside identity"]  # of a data set: see Dataset
 CurveAxis = Literal["rounds", "bytes", "grad_evals", "seconds", "simulated_seconds"]  # the horizontal axis of curves
-# the size of pictures and of their texts; with a number, the width of a page in inches
-FigureStyle = Literal["paper", "paper_5.5", "paper_3.5", "slides"]
 _THRESHOLD_RULE = r"youden|((sensitivity|specificity):)?(0?\.\d*[1-9]\d*|[1-9](\.\d+)?e-0*[1-9]\d*)"
 # 0.9 stands for any number between 0 and 1
 _THRESHOLD = "a number between 0 and 1, youden, sensitivity:0.9 or specificity:0.9"
@@ -77,6 +76,7 @@ _CONDITIONS = {
     "non-negative": lambda v: v >= 0,
     "between 0 and 1": lambda v: 0 <= v <= 1,
     "at most 2": lambda v: v <= 2,
+    WIDTH_FORM: lambda v: v in PICTURE_WIDTHS,
     COHORT_FORM: is_cohort,
     "less than 1": lambda v: v < 1,
     **dict.fromkeys(
@@ -139,6 +139,7 @@ class Settings:
     threshold: Annotated[float | str, "outside identity", _THRESHOLD] = 0.5
     x: Annotated[CurveAxis | str, "outside identity"] = "rounds"  # or the name of a monotone metric
     style: Annotated[FigureStyle, "outside identity"] = "paper"
+    width: Annotated[PictureWidth | None, "outside identity"] = None
     pdf: Annotated[bool, "outside identity"] = False
     title: Annotated[str | None, "outside identity"] = None
     checkpoint_every: Annotated[NonNegative, "outside identity"] = 5.0

@@ -26,6 +26,7 @@ from fcorun.base.config import (
 )
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import CATALOGUE, IGNORES_PSI, MORE_ROUNDS_ADVICE, Metric, MetricCatalogue, custom_metrics
+from fcorun.base.picture_style import name_picture_style
 from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records.record import Record
 from fcorun.base.trust import class_path
@@ -411,6 +412,11 @@ class PreparedExperiment:
             counts += ["upload_bytes", "upload_bytes_for", "broadcast_bytes"]
         is_algorithm = isinstance(self.algo, Algorithm)
         return is_algorithm and any(getattr(type(self.algo), name) is not getattr(Algorithm, name) for name in counts)
+
+    @property
+    def picture_style(self) -> str:
+        """The name of the style of pictures. Raises UserError as ``name_picture_style``."""
+        return name_picture_style(self.settings.style, self.settings.width)
 
     @property
     def label(self) -> str:

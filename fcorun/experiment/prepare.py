@@ -30,6 +30,7 @@ from fcorun.base.metrics import (
     custom_metrics,
     without_client_metrics,
 )
+from fcorun.base.picture_style import name_picture_style
 from fcorun.base.trust import class_path
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
 from fcorun.experiment.requirements import (
@@ -224,6 +225,7 @@ def _resolve_settings(settings: Settings, algo: Method, name: str) -> Settings:
     The precision is float64 where the algorithm needs that. An algorithm whose clients take all their data at once
     counts its own steps, and has no ``batch_size``. Raises UserError.
     """
+    name_picture_style(settings.style, settings.width)  # refuses some widths
     named = [name for name in (settings.metric, *(settings.stop or {})) if name]
     if "gap" in named:
         settings = replace(settings, gap=True)

@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 
 from fcorun.base.config import IDENTITY_SECTIONS
 from fcorun.base.metrics import IGNORES_PSI, NO_RANDOMNESS, PERSONAL_PREFIX, structure_metrics
+from fcorun.base.picture_style import name_picture_style
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import Record
 from fcorun.base.system.files import write_atomically
@@ -33,6 +34,7 @@ def write_sweep_report(
     tail_rounds: int | None = None,
     x: str = "rounds",
     style: str = "paper",
+    width: float | None = None,
     algos: Sequence[str] = (),
     conditions: Sequence[str] = (),
     pictures: bool = True,
@@ -58,7 +60,8 @@ def write_sweep_report(
         for note in notes:
             console.print(escape(note))
         if pictures:
-            written += draw_sweep(folder, records, runs, metric, x=x, style=style, algos=algos)
+            picture_style = name_picture_style(style, width)
+            written += draw_sweep(folder, records, runs, metric, x=x, style=picture_style, algos=algos)
     for row in runs.to_dicts():
         if row["status"] not in ("done", "diverged", "failed"):
             console.print(escape(f"{row['status']}: {row['folder']}: {row['reason'] or 'no reason recorded'}"))

@@ -406,7 +406,7 @@ def _begin_curves(job: Job, data: FederatedData, curves: "Curves") -> Callable[[
     """Begin to draw the curves of two classes on held-out rows."""
     from fcorun.reports.pictures.curve_groups import CurveView
 
-    return begin_pictures(CurveView(curves, job.title_held_out_rows(data)), style=job.experiment.settings.style)
+    return begin_pictures(CurveView(curves, job.title_held_out_rows(data)), style=job.experiment.picture_style)
 
 
 def _begin_pictures(job: Job, coefficients: Coefficients | None, subjects: Sequence[Any]) -> Drawings:
@@ -421,7 +421,7 @@ def _begin_pictures(job: Job, coefficients: Coefficients | None, subjects: Seque
         views.append(job.clients.make_view(title, job.experiment.metrics))
     if coefficients is not None:
         views.append(ModelView(coefficients, title, settings.cutoff))
-    return [begin_pictures(view, style=settings.style) for view in views]
+    return [begin_pictures(view, style=job.experiment.picture_style) for view in views]
 
 
 def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float]) -> dict[str, Any]:

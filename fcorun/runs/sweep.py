@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from fcorun.base.config import IDENTITY_SECTIONS, Count, CurveAxis, FigureStyle
+from fcorun.base.config import IDENTITY_SECTIONS, Count, CurveAxis
 from fcorun.base.errors import UserError, describe_error
 from fcorun.base.metrics import CATALOGUE, aggregate
+from fcorun.base.picture_style import FigureStyle, PictureWidth
 from fcorun.base.records.record import Record, RunFolder, load_records
 from fcorun.base.records.sweep_settings import (
     REPORT_KEYS,
@@ -55,6 +56,7 @@ class SweepOptions(LauncherOptions):
     tail_rounds: Count = 100
     x: CurveAxis | str = "rounds"
     style: FigureStyle = "paper"
+    width: PictureWidth | None = None
     conditions: list[str] | None = None
     verbose: bool = True
 

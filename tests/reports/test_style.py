@@ -1,7 +1,6 @@
 """Styles of pictures: their widths, the sizes of their texts, the fonts in their files."""
 
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from fake_records import fake_config, fake_grid, fake_record, fake_rows
 from figure_checks import check_pdf, draw_checked_picture, draw_checked_view, legend_of
 from matplotlib.text import Text
 
-from fcorun.base.config import FigureStyle
 from fcorun.base.records.record import load_records
 from fcorun.data.datasets.images import VoxelGrid
 from fcorun.data.tables.scaling import Scaling
@@ -64,10 +62,6 @@ def drawn(kind: str, name: str):
     return figure, min(across, STYLES[name].most_across)
 
 
-def test_the_styles_are_those_of_the_key():
-    assert tuple(STYLES) == get_args(FigureStyle)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STYLES)
 @pytest.mark.parametrize("kind", [*OF_A_RUN, *OF_A_SWEEP])
@@ -114,12 +108,18 @@ def test_a_style_holds_in_its_block_only():
 def test_plot_draws_again_in_a_style(capsys):
     """The style is that of the option, else that of the run, else paper."""
     fake_record("s/plain", fake_config())
-    slides = fake_record("t/new", fake_config() | {"style": "slides"})
-    for arguments, style in ((["s"], "paper"), (["s", "--style", "slides"], "slides"), (["t"], "slides")):
-        assert main(["plot", *arguments, "--format", "pdf"]) == 0
-        file = slides.folder / "curves.pdf" if arguments == ["t"] else "s/plain/curves.pdf"
-        assert check_pdf(file) == pytest.approx(STYLES[style].page_width, rel=0.05)
-    assert capsys.readouterr().out.splitlines() == ["1 curves.pdf"] * 3
+    fake_record("t/new", fake_config() | {"style": "slides"})
+    fake_record("u/new", fake_config() | {"width": 5.5})
+    cases = [
+        (["s/plain"], 7),
+        (["s/plain", "--style", "slides"], 13),
+        (["t/new"], 13),
+        (["t/new", "--width", "3.5"], 3.5),
+    ]
+    for (folder, *options), width in [*cases, (["u/new"], 5.5)]:
+        assert main(["plot", folder, *options, "--format", "pdf"]) == 0
+        assert check_pdf(f"{folder}/curves.pdf") == pytest.approx(width, rel=0.05)
+    assert capsys.readouterr().out.splitlines() == ["1 curves.pdf"] * 5
 
 
 @pytest.mark.slow

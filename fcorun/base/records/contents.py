@@ -23,9 +23,10 @@ from typing import (
     is_typeddict,
 )
 
-from fcorun.base.config import TYPE_NAMES, FigureStyle
+from fcorun.base.config import TYPE_NAMES
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import Metric
+from fcorun.base.picture_style import FigureStyle, PictureWidth
 from fcorun.base.records import formats
 
 # A mark of Annotated: a number that is not negative, or lists as long as another value of their mapping says
@@ -237,6 +238,7 @@ class _RecordConfig(TypedDict, total=False):
     threshold: float | str
     x: str
     style: FigureStyle
+    width: PictureWidth | None
     title: str | None
 
 

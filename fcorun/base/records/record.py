@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import filelock
 
 from fcorun.base.errors import UserError, check_type, describe_error
+from fcorun.base.picture_style import name_picture_style
 from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records import contents, formats, tables
 from fcorun.base.records.archive_sums import check_sums
@@ -175,6 +176,11 @@ class Record:
     def picture_title(self) -> str:
         """The title of the run's pictures: the key ``title``, else the plug-ins and numbers of the run in one line."""
         return str(self.flat_config.get("title") or self.status.get("label", self.folder.name))
+
+    @property
+    def picture_style(self) -> str:
+        """The name of the style of the run's pictures."""
+        return name_picture_style(self.flat_config.get("style", "paper"), self.flat_config.get("width"))
 
     @cached_property
     def plugins(self) -> dict[str, Any]:

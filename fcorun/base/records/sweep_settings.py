@@ -8,11 +8,12 @@ import yaml
 
 from fcorun.base.config import build
 from fcorun.base.errors import UserError
+from fcorun.base.picture_style import PictureWidth
 from fcorun.base.records import formats
 from fcorun.base.system.files import write_atomically
 
 SETTINGS_FILE = ".sweep"  # a folder with this file is a sweep's, and so are its results.csv and pictures
-REPORT_KEYS = ("metric", "tail_rounds", "x", "style")  # the root keys that say how a sweep is shown
+REPORT_KEYS = ("metric", "tail_rounds", "x", "style", "width")  # the root keys that say how a sweep is shown
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class SweepSettings:
     """The settings by which tables and pictures of a folder of records are made.
 
     Attributes:
-        metric, tail_rounds, x, style: the root keys of the sweep, ``REPORT_KEYS``. None: as in the records, or the
-            default.
+        metric, tail_rounds, x, style, width: the root keys of the sweep, ``REPORT_KEYS``. None: as in the records, or
+            the default.
         algos: the algorithms that were ever run in the folder, in the order that gives each its line style.
         runs: the folders of the points of the last sweep, relative to the sweep's folder, in their order.
         conditions: the keys among whose values no point is chosen, ``hydra.sweeper.conditions``.
@@ -34,6 +35,7 @@ class SweepSettings:
     algos: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     style: str | None = None
+    width: PictureWidth | None = None
     conditions: tuple[str, ...] = ()
     pictures: tuple[str, ...] = ()
 

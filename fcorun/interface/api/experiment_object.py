@@ -10,7 +10,6 @@ from fcorun.base.config import (
     AUTO,
     SECTIONS,
     CurveAxis,
-    FigureStyle,
     Settings,
     build,
     build_plugin,
@@ -20,6 +19,7 @@ from fcorun.base.config import (
     to_plain_value,
 )
 from fcorun.base.errors import UserError, describe_type
+from fcorun.base.picture_style import FigureStyle
 from fcorun.base.records.formats import flatten
 from fcorun.base.trust import class_path, public_path
 from fcorun.data.datasets.dataset import Dataset
@@ -197,7 +197,7 @@ class Experiment:
             that chooses one on validation rows: "youden", "sensitivity:0.9", "specificity:0.9".
         metric: the metric that ranks the points of a sweep.
         x: the horizontal axis of curves.
-        style: the size of pictures.
+        style, width: the size of pictures, and their width in inches.
         pdf: whether selections, stability selections and comparisons write their pictures as PDF, too.
         title: the title of pictures and of the report page.
         checkpoint_every: seconds between checkpoints.
@@ -247,6 +247,7 @@ class Experiment:
     metric: str | Literal["auto"] | None = AUTO
     x: CurveAxis | Literal["auto"] = AUTO
     style: FigureStyle | Literal["auto"] = AUTO
+    width: float | Literal["auto"] | None = AUTO
     pdf: bool | Literal["auto"] = AUTO
     title: str | Literal["auto"] | None = AUTO
     checkpoint_every: float | Literal["auto"] = AUTO
@@ -391,6 +392,7 @@ class Experiment:
             tail_rounds=settings.tail_rounds,
             x=settings.x,
             style=settings.style,
+            width=settings.width,
             conditions=conditions,
         )
         points = merge_duplicates(points)

@@ -217,8 +217,7 @@ class RunRecord(FittedRecord):
                   "imputations": imputations}  # fmt: skip
         found = compute_record_intervals(self, build(InferenceOptions, values), data)
         _warn(found.warnings)
-        style = str(self.flat_config.get("style", "paper"))
-        return Intervals(found.table, "\n".join(found.description), found.warnings, style)
+        return Intervals(found.table, "\n".join(found.description), found.warnings, self.picture_style)
 
     @python_words(names_of_record)
     def score_intervals(

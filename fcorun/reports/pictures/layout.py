@@ -19,6 +19,7 @@ import numpy as np
 from fcorun.base.config import CurveAxis, Settings
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import CATALOGUE, MetricCatalogue
+from fcorun.base.picture_style import PICTURE_WIDTHS, name_picture_style
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; dashes tell lines apart in print without colours.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
@@ -109,9 +110,8 @@ class PrintStyle:
 FONT_SIZE = 7.0  # points on paper, of the smallest text
 STYLES = {
     "paper": PrintStyle(3.5, 7.0, 1.0),
-    "paper_5.5": PrintStyle(3.5, 5.5, 1.0),
-    "paper_3.5": PrintStyle(3.5, 3.5, 1.0),
     "slides": PrintStyle(6.8, 13.0, 2.0),
+    **{name_picture_style("paper", width): PrintStyle(width, width, 1.0) for width in PICTURE_WIDTHS},
 }
 _LEAST_PANEL = 2.1  # inches on paper
 _stack = [STYLES["paper"]]

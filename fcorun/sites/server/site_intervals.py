@@ -235,7 +235,7 @@ def infer_over_sites(
                         "indicators as 0 and 1, without data.standardize=per_client")  # fmt: skip
     table = build_table(inference)
     lines = [f"warning: {sentence}" for sentence in warnings]
-    files = make_files(table, [*describe(inference, table), *lines], str(experiment.settings.style))
+    files = make_files(table, [*describe(inference, table), *lines], experiment.picture_style)
     for name, content in files.items():
         write_atomically(record.folder / name, content)
     return lines

@@ -22,6 +22,7 @@ from fcorun.base.config import (
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.metrics import CATALOGUE, REFERENCE_METRICS, Metric, MetricCatalogue, is_baseline_row
 from fcorun.base.override_text import quote_text, split_overrides
+from fcorun.base.picture_style import name_picture_style
 from fcorun.base.records.formats import frame_csv, json_text
 from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import forget_conditions, load_settings
@@ -208,7 +209,7 @@ def reproduce(
     check = partial(check_runs, figure, other_algorithms)
     is_dry = config["dry_run"]
     inputs = _run_figure(sweep, figure, config["metric"], records_folder, arguments, check=check, is_dry=is_dry)
-    pictures = _draw(inputs, " ".join(stamp), config["style"])
+    pictures = _draw(inputs, " ".join(stamp), name_picture_style(config["style"], config["width"]))
 
     rows: list[dict[str, Any]] = []
     if figure.verdicts:

@@ -316,7 +316,7 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
     if len(comparison.clients) > _MAX_DRAWN:
         notes.append(f"The first {_MAX_DRAWN} of {len(comparison.clients)} clients")
     across = min(4, len(names))
-    with style_context(settings.style):
+    with style_context(comparison.experiment.picture_style):
         labels = []
         for client in clients:
             units = comparison.find(SHARED, client).of_score.units

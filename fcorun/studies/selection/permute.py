@@ -122,7 +122,7 @@ def draw_permutations(result: PermutationResult) -> dict[str, bytes]:
     names = result.scores.labels
     n = len(result.table) - 1
     settings = result.study.experiment.settings
-    with style_context(settings.style):
+    with style_context(result.study.experiment.picture_style):
         title = f"{format_title(result.study.experiment)}: {n:,} permutations of the targets within clients"
         figure, axes = make_figure(len(names), len(names), height=1.8, title=[title])
         panels = zip(axes, names, result.table.T, compute_p_values(result.table), strict=True)

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fcorun.base.config import Count, Fraction, Positive, Settings
+from fcorun.base.config import Count, Fraction, Positive
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.formats import csv_text, frame_csv
 from fcorun.base.records.record import PERSONAL, PREDICTIONS_FILE, SHARED
 from fcorun.base.system.files import write_atomically
 from fcorun.data.rows.site_rows import SiteRows
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import is_linear_model
@@ -242,7 +243,7 @@ class Selection(StudyResult):
 
     def write_files(self) -> Callable[[], None]:
         self.write_tables()
-        pictures = [_begin_pictures(self.view, self.experiment.settings)]
+        pictures = [_begin_pictures(self.view, self.experiment)]
         if self.predictions:
             n_folds = f"{self.options.folds} folds"
             if self.nested is not None:
@@ -250,7 +251,7 @@ class Selection(StudyResult):
             title = f"{format_title(self.experiment)}: out of {n_folds} by {self.by}"
             curves = compute_curves(self.predictions, self._scores)
             if curves is not None:  # of two classes
-                pictures.append(_begin_pictures(CurveView(curves, title), self.experiment.settings))
+                pictures.append(_begin_pictures(CurveView(curves, title), self.experiment))
                 for name, content in curves.files.items():
                     write_atomically(self.folder / name, content)
         self.write_summary()
@@ -507,6 +508,6 @@ class Selection(StudyResult):
         )
 
 
-def _begin_pictures(view: SelectionView | CurveView, settings: Settings) -> Callable[[], dict[str, bytes]]:
+def _begin_pictures(view: SelectionView | CurveView, experiment: PreparedExperiment) -> Callable[[], dict[str, bytes]]:
     """Begin to draw the pictures of a selection, and return the function that returns their contents."""
-    return begin_pictures(view, formats=study_formats(settings), style=settings.style)
+    return begin_pictures(view, formats=study_formats(experiment.settings), style=experiment.picture_style)

@@ -509,7 +509,7 @@ class StabilityResult(StudyResult):
         drawn = [VoxelMap(text, values, "viridis_r", 0, 1) for text, values in rows]
         title = f"{format_title(self.experiment)}: stability selection on {n_halves} by {self.halves_of}"
         settings = self.experiment.settings
-        with style_context(settings.style):
+        with style_context(self.experiment.picture_style):
             titles = [title, "voxel by voxel, without clusters, axial slices (z in mm)"]
             pictures = render_picture("brain", draw_maps(BrainMaps(grid, drawn, titles)), settings)
         return {
@@ -529,7 +529,7 @@ def name_features(data: FederatedData) -> tuple[str, ...]:
 def draw_stability(result: StabilityResult) -> dict[str, bytes]:
     """Return the contents of the picture's files."""
     settings = result.experiment.settings
-    with style_context(settings.style):
+    with style_context(result.experiment.picture_style):
         options = result.options
         halves = f"{options.subsamples} halves by {result.halves_of}"
         title = f"{format_title(result.experiment)}: stability selection on {halves}"

@@ -73,8 +73,7 @@ def run(argv: Sequence[str]) -> int:
             f"{error}; the inference files in {folder} stay, which an earlier computation or the plan of sites made"
         ) from error
     warnings = [f"warning: {sentence}" for sentence in found.warnings]
-    style = str(record.flat_config.get("style", "paper"))
-    files = make_files(found.table, [*found.description, *warnings], style)
+    files = make_files(found.table, [*found.description, *warnings], record.picture_style)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomically(folder / name, content)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from fcorun.base.config import CurveAxis, FigureStyle
+from fcorun.base.config import CurveAxis
 from fcorun.base.errors import UserError, WriteError, suggest_name
 from fcorun.base.metrics import from_summaries
+from fcorun.base.picture_style import PICTURE_WIDTHS, FigureStyle, name_picture_style
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import Record, load_records
 from fcorun.base.records.sweep_settings import SweepSettings, load_settings
@@ -31,6 +32,8 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--style", choices=get_args(FigureStyle), help="size and style of the pictures (default: that of the runs)"
     )
+    help_text = "width of the pictures in inches (default: that of the runs)"
+    parser.add_argument("--width", type=float, choices=PICTURE_WIDTHS, help=help_text)
     axes = ", ".join(get_args(CurveAxis))
     help_text = f"horizontal axis of the curves: {axes}, or a monotone metric (default: that of the runs)"
     parser.add_argument("--x", metavar="AXIS", help=help_text)
@@ -97,7 +100,7 @@ def _draw_record(record: Record, arguments: Namespace) -> bool:
     config = record.flat_config
     label = record.picture_title
     cutoff = float(config["cutoff"])
-    style = arguments.style or config.get("style", "paper")
+    style = _given_style(arguments) or record.picture_style
     x = arguments.x or config.get("x", "rounds")
     metrics = from_summaries([record.summary_or_empty])
     files = render_pictures(RunView(rows, label, cutoff, x, metrics), formats=[arguments.format], style=style)
@@ -109,6 +112,13 @@ def _draw_record(record: Record, arguments: Namespace) -> bool:
     return True
 
 
+def _given_style(arguments: Namespace) -> str | None:
+    """Return the name of the style that --style and --width give; None without them."""
+    if arguments.style is None and arguments.width is None:
+        return None
+    return name_picture_style(arguments.style or "paper", arguments.width)
+
+
 def _draw_sweep(
     folder: Path, records: Sequence[Record], arguments: Namespace, saved_settings: SweepSettings
 ) -> list[Path]:
@@ -116,14 +126,14 @@ def _draw_sweep(
 
     Options that neither the command nor the sweep gives are those of its records, if these agree.
     """
-    settings = saved_settings.with_overrides(
-        metric=arguments.metric, tail_rounds=arguments.tail_rounds, x=arguments.x, style=arguments.style
-    )
-    options = {}
-    for key, default in (("x", "rounds"), ("style", "paper")):
-        record_values = {record.flat_config.get(key, default) for record in records}
-        common_value = record_values.pop() if len(record_values) == 1 else default
-        options[key] = getattr(settings, key) or common_value
+    settings = saved_settings.with_overrides(metric=arguments.metric, tail_rounds=arguments.tail_rounds, x=arguments.x)
+    axes = {record.flat_config.get("x", "rounds") for record in records}
+    styles = {record.picture_style for record in records}
+    saved_style = name_picture_style(settings.style, settings.width) if settings.style else None
+    options = {
+        "x": settings.x or (axes.pop() if len(axes) == 1 else "rounds"),
+        "style": _given_style(arguments) or saved_style or (styles.pop() if len(styles) == 1 else "paper"),
+    }
     records = sort_records(records, settings.algos)
     runs = build_table(records, settings.tail_rounds, conditions=settings.conditions)
     return draw_sweep(folder, records, runs, settings.metric, format=arguments.format, algos=settings.algos, **options)

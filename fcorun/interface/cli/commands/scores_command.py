@@ -83,8 +83,7 @@ def run(argv: Sequence[str]) -> int:
 
         _print_calibration(calibration, console)
         record = Record(arguments.record)
-        style = str(record.flat_config.get("style", "paper"))
-        files = render_pictures(SurvivalView(calibration, record.picture_title), style=style)
+        files = render_pictures(SurvivalView(calibration, record.picture_title), style=record.picture_style)
         for name, content in {"calibration.csv": calibration.to_csv(), **files}.items():
             write_atomically(arguments.record / name, content)
             console.print(str(arguments.record / name))

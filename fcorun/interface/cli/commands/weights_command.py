@@ -90,7 +90,7 @@ def _write_coefficients(record: Record, clients: bool) -> list[Path]:
     """Write the tables and pictures of a record's coefficients, or of its clients' own; return the files."""
     label = record.picture_title
     cutoff = float(record.flat_config["cutoff"])
-    style = record.flat_config.get("style", "paper")
+    style = record.picture_style
     files: dict[str, bytes | str]
     if not clients:
         model = load_coefficients(record)
