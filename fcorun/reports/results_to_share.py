@@ -52,17 +52,18 @@ class PathCutter:
 
     def __init__(self, folder: Path):
         """Learn the paths of the configurations in and under ``folder``."""
-        home = Path.home()
-        self._home = home.name
-        known = {str(home): "~"}
+        home = os.path.expanduser("~")  # which stays "~" where it is not known
+        self._home = Path(home).name
+        known = {home: "~"}
         for record in load_records(folder):
             for value in record.flat_config.values():
                 text = str(value)
                 if PurePosixPath(text).is_absolute() or PureWindowsPath(text).is_absolute():
                     known[text] = self._cut_path(text)
+        known.pop("/", None)  # the home folder of some containers
+        self._known = known
         longest_first = sorted(known, key=len, reverse=True)
-        self._known = {text: known[text] for text in longest_first if len(text) > 1}
-        self._pattern = re.compile(rf"(?<![\w+/])(?:{'|'.join(map(re.escape, self._known))})(?!\w)")
+        self._pattern = re.compile(rf"(?<![\w+/])(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?!\w)")
 
     def _cut_path(self, text: str) -> str:
         name = re.split(r"[\\/]", text.rstrip("\\/"))[-1]

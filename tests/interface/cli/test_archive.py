@@ -152,7 +152,9 @@ def test_others_decide_neither_which_files_are_archived_nor_where(call):
     assert json.loads(files["run/status.json"])["reason"] == "x y.csv, z.csv are not there"
 
 
-def test_texts_that_are_no_absolute_paths_stay():
+@pytest.mark.parametrize("home", ["/", "/home/jane"])
+def test_texts_that_are_no_absolute_paths_stay(monkeypatch, home):
+    monkeypatch.setenv("HOME", home)
     cutter = PathCutter(Path())
     for text in ("https://doi.org/10.1137/080716542", "1/2 and/or a / b", "data/rows.csv", "../rows.csv", "<b>x</b>",
                  "image/png;base64,A/b/cd+/e/f", "seconds/step"):  # fmt: skip
