@@ -95,7 +95,7 @@ def run(argv: Sequence[str]) -> int:
         temporary.unlink(missing_ok=True)
     kind = "with" if arguments.predictions else "without"
     size = out.stat().st_size / 1e6
-    Terminal().print(f"{out}: {len(results)} results, {len(digests)} files, {size:.1f} MB, {kind} lines of patients")
+    Terminal().print(f"{out}: results: {len(results)}, files: {len(digests)}, {size:.1f} MB, {kind} lines of patients")
     return 0
 
 

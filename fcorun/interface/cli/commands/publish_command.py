@@ -51,5 +51,5 @@ def run(argv: Sequence[str]) -> int:
         raise
     if left_out:
         print(escape_controls(f"fcorun: left out: {abbreviate_sentences(left_out)}"), file=sys.stderr)
-    Terminal().print(f"{out / 'index.html'}: {len(shown)} results")
+    Terminal().print(f"{out / 'index.html'} and pages of results: {len(shown)}")
     return 0
