@@ -374,6 +374,9 @@ class Job(RunHistory):
 
     def fail(self, error: BaseException) -> None:
         """Record that the run failed or was interrupted. If the record cannot be written, only set the status."""
+        if self.run_folder.is_lost:
+            self.end_status = "locked"
+            return
         self.error = error
         if isinstance(error, KeyboardInterrupt):
             self.end_status = "interrupted"

@@ -176,6 +176,8 @@ def _main() -> None:
     _import_fcorun()
     request = _serve(connection)
     _share_programs(request["programs"])
+    if "TESTS_WITHOUT_FLOCK" in request["env"]:
+        import_module("without_flock").refuse_locks(setattr)
     del sys.path[0]  # the folder of the tests
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

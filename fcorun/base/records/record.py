@@ -1,6 +1,7 @@
 """A run is its record: one folder, whose files appear whole or not at all."""
 
 import contextlib
+import errno
 import os
 import platform
 import time
@@ -12,13 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import filelock
-
-from fcorun.base.errors import UserError, check_type, describe_error
+from fcorun.base.errors import UserError, WriteError, check_type, describe_error
 from fcorun.base.picture_style import name_picture_style
 from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records import contents, formats, tables
 from fcorun.base.records.archive_sums import check_sums
+from fcorun.base.system import locks
 from fcorun.base.system.files import append_line, remove_path, write_atomically
 
 if TYPE_CHECKING:
@@ -28,21 +28,19 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-# The lock of a record's folder: an operating-system lock that ends with the process that computes the record.
+# The lock of a record's folder, which ends with the process that computes the record.
 
-LOCK_FILE = ".lock"
+LOCK_FILE = ".lock"  # also the beginning of the name of its claim
 IN_USE = "is being computed by another process: stop that process, or wait for it to end"  # said of a folder
 _TIMEOUT = 0.05  # seconds to wait for a process that only looks whether the folder is locked
 
 
-def try_lock(folder: Path) -> filelock.BaseFileLock | None:
+def try_lock(folder: Path) -> locks.Lock | None:
     """Lock a folder for this process; None if another process has the lock. Raises OSError if it cannot be created."""
-    lock = filelock.FileLock(folder / LOCK_FILE)
     try:
-        lock.acquire(timeout=_TIMEOUT, poll_interval=_TIMEOUT / 10)
-    except filelock.Timeout:
+        return locks.acquire(folder / LOCK_FILE, _TIMEOUT)
+    except locks.LockedError:
         return None
-    return lock
 
 
 def is_abandoned(folder: Path, status: dict[str, Any]) -> bool:
@@ -50,15 +48,8 @@ def is_abandoned(folder: Path, status: dict[str, Any]) -> bool:
 
     Returns False for a process of another machine, because a folder over a network need not share its locks.
     """
-    if status.get("host", platform.node()) != platform.node():
-        return False
-    if not (folder / LOCK_FILE).exists():
-        return True
-    try:
-        with filelock.FileLock(folder / LOCK_FILE).acquire(timeout=0):
-            return True
-    except (filelock.Timeout, OSError):
-        return False
+    is_here = status.get("host", platform.node()) == platform.node()
+    return is_here and not locks.is_locked(folder / LOCK_FILE)
 
 
 # A record on disk, the names of its files, and words in them.
@@ -363,7 +354,7 @@ class RunFolder:
 
     path: Path
     identity: str
-    lock: Any = field(default=None, repr=False)
+    lock: locks.Lock | None = field(default=None, repr=False)
 
     def inspect(self, force: bool = False) -> str:
         """Return the state of the folder: "new" (to compute), "resume", or "finished" (the same run). Changes nothing.
@@ -397,7 +388,8 @@ class RunFolder:
         """
         with contextlib.suppress(OSError):
             os.utime(self.path / "status.json")
-            if self.lock is None and (self.path / LOCK_FILE).exists():  # of a process killed after the end of the run
+            # a lock may be that of a process killed after the end of the run
+            if self.lock is None and any(self.path.glob(f"{LOCK_FILE}*")):
                 self.lock = try_lock(self.path)
                 self.release()
 
@@ -413,8 +405,8 @@ class RunFolder:
         """Lock the folder for this process unless its run is finished, and return its state.
 
         The state is that of ``inspect``, or "locked" if another process has the folder. A "new" folder is left
-        without old files, and with a status.json that shows ``label``. The lock is the operating system's and ends
-        with its process. Raises UserError if the folder cannot be written, and as ``inspect`` does.
+        without old files, and with a status.json that shows ``label``. The lock ends with its process.
+        Raises UserError if the folder cannot be written, and as ``inspect`` does.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -462,12 +454,18 @@ class RunFolder:
     def release(self) -> None:
         """Unlock the folder if this process has locked it."""
         if self.lock is not None:
-            (self.path / LOCK_FILE).unlink(missing_ok=True)
             self.lock.release()
             self.lock = None
 
+    @property
+    def is_lost(self) -> bool:
+        """Return whether another process may have taken the claimed folder over, because this one was suspended."""
+        return self.lock is not None and not self.lock.is_held
+
     def write_file(self, name: str, content: bytes | str) -> None:
-        """Write a file of the record atomically."""
+        """Write a file of the record atomically. Raises WriteError, also if the folder is lost."""
+        if self.is_lost:
+            raise WriteError(errno.ESTALE, "another process may have taken the record over", str(self.path / name))
         write_atomically(self.path / name, content)
 
     def save_plugins(self, plugins: Mapping[str, PluginCode]) -> None:

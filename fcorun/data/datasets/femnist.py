@@ -23,6 +23,7 @@ import numpy as np
 
 from fcorun.base import config
 from fcorun.base.errors import UserError, first_line
+from fcorun.base.system import locks
 from fcorun.base.system.files import cache_dir
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
 from fcorun.data.datasets.images import file_stats, load_or_make
@@ -163,12 +164,11 @@ def fetch_archive(url: str, sha256: str, members: Iterable[str], folder: Path) -
     of errors of requests) also for an archive without a member, and tarfile.TarError.
     """
     import pooch
-    from filelock import FileLock
 
     name = url.rsplit("/", 1)[1]
     cache = cache_dir("downloads")
     targets = [folder / member for member in members]
-    with FileLock(cache / f"{name}.lock"):
+    with locks.acquire(cache / f"{name}.lock", seconds=-1):
         if all(target.exists() for target in targets):
             return
         print(f"downloading {url} for {folder}", file=sys.stderr, flush=True)

@@ -11,10 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import RECORD_FILES, Record
+from fcorun.base.system import locks
 from fcorun.base.system.files import cache_dir
 from fcorun.experiment.tracker import (
     OpenRun,
@@ -134,7 +133,7 @@ def _open(uri: str, experiment: str) -> tuple[Any, str]:
         database, artifact_location = str(path), (path.parent / "mlartifacts").as_uri()
     # Two processes must not create the tables of one database at the same time.
     lock = cache_dir("locks") / f"{hashlib.sha256(database.encode()).hexdigest()[:16]}.lock"
-    with FileLock(lock):
+    with locks.acquire(lock, seconds=-1):
         client = MlflowClient(uri)
         existing = client.get_experiment_by_name(experiment)
         if existing:

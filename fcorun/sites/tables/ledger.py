@@ -33,10 +33,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.base.system import locks
 from fcorun.base.system.files import write_atomically
 from fcorun.sites.tables.ledger_rows import ReleasedSet, gap_token, make_tokens
 from fcorun.sites.transport.messages import OwnerError
@@ -276,9 +276,9 @@ class Ledger:
         """Hold the lock of the ledger. Raises OwnerError if another process holds it, and for an error of the disk."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with filelock.FileLock(self.folder / _LOCK).acquire(timeout=lock_seconds):
+            with locks.acquire(self.folder / _LOCK, lock_seconds):
                 yield
-        except filelock.Timeout:
+        except locks.LockedError:
             raise OwnerError(f"another process writes to the ledger {self.folder}: wait for the end of that process, "
                              "and start this site again", "another process writes to the ledger of this site: start "
                              "the site again") from None  # fmt: skip

@@ -12,9 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-import filelock
-
 from fcorun.base.errors import UserError, WriteError, escape_controls
+from fcorun.base.system import locks
 from fcorun.base.system.files import check_interrupted
 from fcorun.sites.transport.messages import REFUSAL, Envelope, ForeignAnswer, Message, OwnerError, SiteRefusal
 
@@ -53,7 +52,7 @@ class AuditLog:
         """Append a line on an answer or a refusal before it leaves. Processes that serve other plans wait."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         content = answer.to_bytes()
-        with filelock.FileLock(f"{self.path}.lock"), self.path.open("ab+") as file:
+        with locks.acquire(Path(f"{self.path}.lock"), seconds=-1), self.path.open("ab+") as file:
             last_line, is_torn = _read_last_line(file)
             line = {
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),

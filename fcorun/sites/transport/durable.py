@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import filelock
 import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.base.system import locks
 from fcorun.base.system.files import write_atomically
 from fcorun.sites.transport.delivery import AnsweringSite, digest_of
 from fcorun.sites.transport.messages import LAST_REQUEST, NEW_RUN, Envelope, Message, OwnerError
@@ -26,13 +26,7 @@ _STATE = "state/"
 
 def is_in_use(folder: Path) -> bool:
     """Return whether another process answers requests from the folder of a ``DurableSite``."""
-    if not (folder / _LOCK).exists():
-        return False
-    try:
-        with filelock.FileLock(folder / _LOCK).acquire(timeout=0):
-            return False
-    except filelock.Timeout:
-        return True
+    return locks.is_locked(folder / _LOCK)
 
 
 class StatefulSite(AnsweringSite, Protocol):
@@ -72,10 +66,9 @@ class DurableSite:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = filelock.FileLock(self.folder / _LOCK)
         try:
-            self._lock.acquire(timeout=self.lock_seconds)
-        except filelock.Timeout:
+            self._lock = locks.acquire(self.folder / _LOCK, self.lock_seconds)
+        except locks.LockedError:
             raise OwnerError(f"another process answers from {self.folder}: end that process, or give the site a folder "
                              "of its own", "another process answers for this site: its owner ends that process"
                              ) from None  # fmt: skip

@@ -224,7 +224,8 @@ class Study:
         force = self.experiment.settings.force
         existing = read_json(folder / self.study_file)
         # a killed process may have left the lock, and temporary files, before the study's first file
-        files = [path.name for path in folder.glob("*") if path.name != LOCK_FILE and path.suffix != ".tmp"]
+        names = [path.name for path in folder.glob("*") if path.suffix != ".tmp"]
+        files = [name for name in names if not name.startswith(LOCK_FILE)]
         if files and not existing:
             raise UserError(
                 f"`out={folder}` has a file {min(files)} that is not of such a study; choose another folder"
@@ -254,7 +255,6 @@ class Study:
             (folder / FITS).mkdir(exist_ok=True)  # last: a folder of fits without the study's file is refused
             yield
         finally:
-            (folder / LOCK_FILE).unlink(missing_ok=True)
             lock.release()
 
     def compute_fits(self, reduce_fit: ReduceFit, log: Log) -> dict[str, PathFit]:

@@ -1,0 +1,109 @@
+"""Locks where the file system refuses those of the operating system: one owner, whatever is killed or suspended."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers import small
+from without_flock import STALE_SECONDS, refuse_locks
+
+from fcorun import Record, UserError, run
+from fcorun.base.records.record import RunFolder, try_lock
+from fcorun.base.system import locks
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has locks on all file systems")
+
+HOLD = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from without_flock import refuse_locks
+from fcorun.base.errors import WriteError
+from fcorun.base.records.record import RunFolder
+refuse_locks(setattr)
+folder = RunFolder(Path("run"), "1")
+print(folder.claim(), flush=True)
+sys.stdin.readline()
+try:
+    folder.write_file("metrics.csv", "late")
+except WriteError as error:
+    print(error)
+folder.release()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _without_locks(monkeypatch):
+    refuse_locks(monkeypatch.setattr)
+
+
+def start_holder():
+    """Start a process that claims the folder "run", and writes to it when it reads a line."""
+    support = str(Path(__file__).parents[2] / "support")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, support], text=True, **pipes)  # type: ignore[call-overload]
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "new\n"
+    return holder
+
+
+def test_a_claim_is_one_process_s_until_it_is_given_back():
+    holder = start_holder()
+    assert try_lock(Path("run")) is None
+    assert Record(Path("run")).status["status"] == "running"
+    with pytest.raises(UserError, match="is being computed by another process"):
+        RunFolder(Path("run"), "1").remove()
+    output, _ = holder.communicate("\n")
+    assert output == ""
+    assert Path("run/metrics.csv").read_text() == "late"
+    with try_lock(Path("run")) as lock:  # type: ignore[union-attr]
+        assert lock.is_held
+        assert try_lock(Path("run")) is None  # this process has it
+    assert not list(Path("run").glob(".lock*"))
+
+
+def test_the_claim_of_a_killed_process_is_taken_over_after_it_was_watched_whatever_clocks_tell():
+    holder = start_holder()
+    holder.kill()
+    holder.communicate()
+    (owned,) = Path("run/.lock.claim").iterdir()
+    os.utime(owned, (0, 0))  # a clock that is off
+    began = time.monotonic()
+    lock = try_lock(Path("run"))
+    assert lock is not None
+    assert lock.is_held
+    assert time.monotonic() - began >= STALE_SECONDS
+    lock.release()
+
+
+def test_a_suspended_process_that_has_lost_its_claim_writes_nothing_when_it_goes_on():
+    holder = start_holder()
+    holder.send_signal(signal.SIGSTOP)
+    lock = try_lock(Path("run"))
+    assert lock is not None
+    Path("run/metrics.csv").write_text("ours")
+    holder.send_signal(signal.SIGCONT)
+    output, _ = holder.communicate("\n")
+    assert "another process may have taken the record over" in output
+    assert Path("run/metrics.csv").read_text() == "ours"
+    time.sleep(0.3)  # some beats
+    assert lock.is_held
+    lock.release()
+
+
+def test_a_file_system_that_is_short_of_locks_for_a_moment_is_no_reason_for_claims(monkeypatch):
+    monkeypatch.setattr(locks, "_devices_with_locks", {Path().stat().st_dev})
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSYS)):
+        locks.acquire(Path("file"))
+    assert not locks.claim_folder(Path("file")).exists()
+
+
+def test_a_run_leaves_its_record_and_no_claim():
+    record = run(small(), "here")
+    assert record.status["status"] == "done"
+    assert not list(Path("here").glob(".lock*"))
