@@ -4,11 +4,11 @@ This file lies here because Hydra looks for its plug-ins in this folder. Hydra's
 version of optuna below 3.
 """
 
+import glob
 import hashlib
 import itertools
 import json
-import os
-import platform
+import secrets
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import IntervalSweep, Override
 
@@ -30,6 +29,7 @@ from fcorun.reports.run_table import SEED_KEYS, changes_function
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
 _INITIAL_POINTS = 8  # before the sampler uses results; a power of two, as Sobol's sequence needs
+_ALIVE = ".alive"  # the end of the name of a lock beside a journal, which a process holds as long as it searches
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,12 @@ class SearchAxis:
         if log and low <= 0:
             raise UserError(f"{override.input_line}: give an interval that is logarithmic a positive lower end")
         return cls(key, low=low, high=high, log=log)
+
+    @property
+    def examples(self) -> list[str]:
+        """Overrides that tell plug-ins apart: a value each of a list of choices, else one number."""
+        values = self.values[:1] if self.ordered else self.values
+        return [f"{self.key}={value}" for value in values or (self.low,)]
 
     def value_at(self, fraction: float) -> Any:
         """Return the value at a fraction of the axis, from 0 to 1, in the form that optuna keeps it."""
@@ -117,10 +123,17 @@ class OptunaSweeper(FcorunSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         options = self._check_options()
         axes, seed_jobs = self._split_axes(arguments)
-        dry_run = self.launcher.config.dry_run
-        name = self._name_study(arguments, axes)
-        study = _open_study(options if not dry_run else replace(options, storage=None), axes, name)
+        if self.launcher.config.dry_run:
+            options = replace(options, storage=None)
+        study = _open_study(options, axes, self._name_study(arguments, axes, seed_jobs[0]))
         self._take_metric(study)
+        with _show_alive(options.storage) as process:
+            return self._search(study, options, axes, seed_jobs, process)
+
+    def _search(
+        self, study: Any, options: SearchOptions, axes: list[SearchAxis], seed_jobs: list[tuple[str, ...]], process: str
+    ) -> Any:
+        """Run the trials of a study, each with all seeds, and report on all of its points."""
         run_of_job: dict[tuple[str, ...], tuple] = {}  # several jobs may be the same run
         points: dict[tuple, Any] = {}  # by their run
 
@@ -138,9 +151,9 @@ class OptunaSweeper(FcorunSweeper):
 
         add_points(_finished(study))  # those of an earlier search, or of other processes
         n_failed = 0  # trials that may succeed when the command is given again
-        while trials := _ask(study, options, axes, n_failed):
+        while trials := _ask(study, options, axes, n_failed, process):
             jobs_of_trials = add_points(trials)
-            if dry_run:
+            if self.launcher.config.dry_run:
                 break  # later points depend on results
             self.launcher.run_points(list(points.values()), without_report=True)
             values = dict(zip(points, self._objective_values(study, list(points.values()), axes), strict=True))
@@ -150,18 +163,28 @@ class OptunaSweeper(FcorunSweeper):
                     n_failed += 1
                     continue
                 trial_values = [values[run_of_job[job]] for job in jobs]
-                study.tell(trial, inf if inf in trial_values else median(trial_values))
+                study.tell(trial, inf if inf in trial_values else median(trial_values), skip_if_finished=True)
             failed = [point.error is not None for point in points.values()]
             if all(failed) or (self.launcher.config.fail_fast and any(failed)):
                 break
         add_points(_finished(study))
         return self.launcher.run_points(list(points.values()))
 
-    def _name_study(self, arguments: list[str], axes: list[SearchAxis]) -> str:
-        """Return the name of the study of these axes, seeds and fixed overrides in its storage."""
+    def _name_study(self, arguments: list[str], axes: list[SearchAxis], seed_job: tuple[str, ...]) -> str:
+        """Return the name of the study of these axes, seeds, fixed overrides, code and data in its storage.
+
+        Identities of runs tell the code and the data: of a point, and of those that replace one of its choices.
+        """
         overrides = self.all_overrides(arguments)
         seeds = sorted(str(o.input_line) for o in overrides if o.get_key_element() in SEED_KEYS)
-        digest = hashlib.sha256(repr([axes, seeds]).encode()).hexdigest()[:8]
+        first = [axis.examples[0] for axis in axes]
+        jobs = []
+        for position, axis in enumerate(axes):
+            for choice in axis.examples:
+                jobs.append([*first[:position], choice, *first[position + 1 :], *seed_job])
+        points = self.launcher.make_points(jobs, 0)
+        identities = sorted(point.experiment.identity for point in points if point.experiment)
+        digest = hashlib.sha256(repr([axes, seeds, identities]).encode()).hexdigest()[:8]
         return f"{make_sweep_name('search', [str(o.input_line) for o in overrides])}-{digest}"
 
     def _take_metric(self, study: Any) -> None:
@@ -197,7 +220,7 @@ class OptunaSweeper(FcorunSweeper):
     def _split_axes(self, arguments: list[str]) -> tuple[list[SearchAxis], list[tuple[str, ...]]]:
         """Return the searched axes, and the other overrides of a job, once for each combination of seeds.
 
-        Raises UserError if there is no axis, or if the metric does not compare the values of an axis.
+        Raises UserError if there is no axis, or if an axis is of data, or if the metric does not compare its values.
         """
         overrides = self.all_overrides(arguments)
         searched = [o for o in overrides if o.is_sweep_override() and o.get_key_element() not in SEED_KEYS]
@@ -208,6 +231,10 @@ class OptunaSweeper(FcorunSweeper):
         axes = [SearchAxis.from_override(override) for override in searched]
         metric = self.launcher.config.metric
         for axis in axes:
+            if axis.key.partition(".")[0] == "data":
+                raise UserError(f"{axis.key} is searched, but other data are another problem, and the easiest would "
+                                f"win: give one value, {axis.examples[0]}, and a search for each other one"
+                                )  # fmt: skip
             if metric and changes_function(axis.key, str(metric)):
                 other = "val_accuracy" if changes_function(axis.key, "val_loss") else "val_loss"
                 raise UserError(f"metric={metric} is another one at each {axis.key}, which is searched, and does not "
@@ -281,17 +308,19 @@ def _alone(storage: str | None) -> Iterator[None]:
                         "file") from error  # fmt: skip
 
 
-def _ask(study: Any, options: SearchOptions, axes: list[SearchAxis], n_failed: int) -> list:
+def _ask(study: Any, options: SearchOptions, axes: list[SearchAxis], n_failed: int, process: str) -> list:
     """Return the next trials of a study, at most a batch, so that all processes together make ``n_trials``.
 
-    The trials of a process that was killed are made anew. ``n_failed`` of this process are counted, too.
+    The trials of a process that was killed are made anew. ``n_failed`` of this process are counted, too. The new trials
+    name this ``process``.
     """
     from optuna.trial import TrialState
 
     with _alone(options.storage):
         n_trials = len(_finished(study)) + n_failed
+        living = _find_living(options.storage)
         for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
-            if _is_running(trial.user_attrs.get("process")):
+            if str(trial.user_attrs.get("process")) in living:
                 n_trials += 1
             else:
                 _give_up(study, trial)
@@ -302,7 +331,7 @@ def _ask(study: Any, options: SearchOptions, axes: list[SearchAxis], n_failed: i
             study.sampler = _make_sampler(options.seed + len(study.get_trials(deepcopy=False)))
         trials = [study.ask() for _ in range(min(options.batch, options.n_trials - n_trials))]
         for trial in trials:
-            trial.set_user_attr("process", [platform.node(), os.getpid(), psutil.Process().create_time()])
+            trial.set_user_attr("process", process)
             trial.set_user_attr("overrides", [axis.suggest_override(trial) for axis in axes])
     return trials
 
@@ -321,14 +350,31 @@ def _finished(study: Any) -> list:
     return study.get_trials(deepcopy=False, states=[TrialState.COMPLETE])
 
 
-def _is_running(process: list | None) -> bool:
-    """Return whether a process runs, given its machine, number and start; that of another machine is taken to run."""
-    if process is None:
-        return False
-    machine, number, started = process
-    if machine != platform.node():
-        return True
+@contextmanager
+def _show_alive(storage: str | None) -> Iterator[str]:
+    """Name this process, and hold a lock of this name beside the storage, by which processes of any machine see it."""
+    name = secrets.token_hex(8)
+    if storage is None:
+        yield name
+        return
+    path = Path(f"{storage}.{name}{_ALIVE}")
     try:
-        return psutil.Process(number).create_time() == started
-    except psutil.NoSuchProcess:
-        return False
+        with FileLock(path):
+            yield name
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _find_living(storage: str | None) -> set[str]:
+    """Return the names of the processes that search with a storage, and delete the locks of those that were killed."""
+    living: set[str] = set()
+    if storage is None:
+        return living
+    path = Path(storage)
+    for lock in path.parent.glob(f"{glob.escape(path.name)}.*{_ALIVE}"):
+        try:
+            with FileLock(lock, timeout=0):
+                lock.unlink(missing_ok=True)
+        except Timeout:
+            living.add(lock.name.removesuffix(_ALIVE).rpartition(".")[2])
+    return living

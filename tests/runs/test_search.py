@@ -1,5 +1,7 @@
 """Searches: good points in few runs, the same ones again, and nothing that goes wrong ends them."""
 
+import platform
+import re
 import sys
 import time
 from math import inf
@@ -111,6 +113,24 @@ def test_a_search_without_a_metric_that_compares_its_points_is_refused():
     rows = [{key: row[key] for key in row if key != "support_f1"} for row in fake_rows()]
     with fails("no metric by which these runs are ranked compares the values of algo, objective.delta"):
         choose_search_metric([SweepPoint("", fake_record("a", table=rows).folder)], ["algo", "objective.delta"])
+
+
+@pytest.mark.parametrize(
+    ("axis", "first"),
+    [
+        ("data.mean_scale=0,0.5,1", "data.mean_scale=0"),
+        ("data.mean_scale=interval(0.5,1)", "data.mean_scale=0.5"),
+        ("data=lasso_8,lasso_16", "data=lasso_8"),
+    ],
+)
+def test_a_search_refuses_other_data_as_choices(axis, first, capsys):
+    assert search(axis, RATES[0]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert (
+        f"{axis.partition('=')[0]} is searched, but other data are another problem, and the easiest would win" in said
+    )
+    assert f"give one value, {first}, and a search for each other one" in said
+    assert load_records(".") == []
 
 
 @pytest.mark.parametrize(
@@ -233,6 +253,8 @@ def test_processes_search_together_and_a_search_that_was_killed_goes_on(capsys):
         time.sleep(0.05)
     killed.kill()
     killed.communicate()
+    elsewhere = Path("journal").read_text().replace(f'"{platform.node()}"', '"node-a"')  # as if on another machine
+    Path("journal").write_text(elsewhere)
     together = [start_command(command) for _ in range(2)]
     said = [process.communicate() for process in together]
     assert [process.returncode for process in together] == [0, 0], said
@@ -242,6 +264,21 @@ def test_processes_search_together_and_a_search_that_was_killed_goes_on(capsys):
     assert search(*RATES, "rounds=1", *command[-3:]) == 0
     assert len(trials_of("journal")) == len(states)
     assert "6 done, 0 to run" in capsys.readouterr().out
+    assert [path.name for path in Path().glob("journal.*")] == ["journal.ask"]  # no lock of a process that has ended
+
+
+@pytest.mark.slow
+def test_a_search_with_a_journal_begins_anew_on_other_rows(capsys, monkeypatch):
+    """Values of the old rows are those of another problem, as values of old code are of another method."""
+    monkeypatch.setitem(globals(), "SMALL", ("data=table", "data.path=t.csv", "data.target=y", "data.client=client"))
+    table = pd.DataFrame({"x": range(40), "y": np.arange(40) % 7, "client": np.arange(40) % 4})
+    for n_studies in (1, 2):
+        table.assign(y=n_studies * table["y"]).to_csv("t.csv", index=False)
+        for to_run in (2, 0):
+            assert search(RATES[0], "rounds=1", "hydra.sweeper.n_trials=2", "hydra.sweeper.storage=journal") == 0
+            assert f"{2 - to_run} done, {to_run} to run" in capsys.readouterr().out
+        assert len(set(re.findall('"study_name":"(.*?)"', Path("journal").read_text()))) == n_studies
+    assert len(load_records("s")) == 4
 
 
 @pytest.mark.slow
