@@ -90,9 +90,9 @@ def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
     numbers = -np.diff(counts)
     heights = numbers * (_DENSITY_HEIGHT * limit / numbers.max())
     base = -1.25 * _DENSITY_HEIGHT * limit
-    edges = np.arange(100) / 100
-    is_shown = edges < limit
-    ax.bar(edges[is_shown], heights[is_shown], 0.009, base, align="edge", color="0.65", linewidth=0)
+    n_shown = max(round(100 * limit), 1)
+    edges = np.arange(n_shown + 1) / 100
+    ax.stairs(base + heights[:n_shown], edges, baseline=base, fill=True, color="0.65", linewidth=0)
     ax.set_ylim(base - 0.01 * limit, 1.02 * limit)
     ax.set_yticks([tick for tick in ax.get_xticks() if 0 <= tick <= limit])
     scores = view.scores("")
