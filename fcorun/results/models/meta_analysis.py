@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -278,10 +278,10 @@ def describe_meta(table: MetaAnalysisTable) -> list[str]:
     ]
 
 
-def find_meta_warnings(table: MetaAnalysisTable) -> list[str]:
-    """Return the sentences that a reader of a meta-analysis must know."""
+def find_meta_warnings(table: MetaAnalysisTable, data_config: Mapping[str, Any]) -> list[str]:
+    """Return the sentences that a reader of a meta-analysis of rows with this configuration of ``data`` must know."""
     clients = table.clients
-    sentences = []
+    sentences = _warn_of_rows(data_config)
     differing = [name for name, p in zip(table.features, table.q_p_value, strict=True) if p < HETEROGENEOUS]
     if clients.effects == "fixed" and differing:
         sentences.append(word(
@@ -322,6 +322,25 @@ def find_meta_warnings(table: MetaAnalysisTable) -> list[str]:
     return sentences
 
 
+def _warn_of_rows(data_config: Mapping[str, Any]) -> list[str]:
+    """Return warnings of rows that the clients' standard errors take for independent, equally likely and complete."""
+    sentences = []
+    if group := data_config.get("group"):
+        sentences.append(word(f"rows of a group ('{group}') are taken as independent in the clients' fits: intervals "
+                              "are too narrow, and p values too small, where they are alike; fcorun infer of a record "
+                              "of `algo=newton` with `reg=none` has errors by group"))  # fmt: skip
+    weight = data_config.get("weight")
+    if weight and data_config.get("weight_kind") != "frequency":
+        sentences.append(word(f"the weights ('{weight}') count as precisions of rows: with sampling weights intervals "
+                              "are too narrow; fcorun infer of a record of `algo=newton` with `reg=none` has robust "
+                              "errors"))  # fmt: skip
+    missing = data_config.get("missing") or "refuse"
+    if missing != "refuse":
+        sentences.append(word(f"gaps that `data.missing={missing}` has filled count as measured: coefficients of "
+                              "columns with many gaps may be biased, and their intervals too narrow"))  # fmt: skip
+    return sentences
+
+
 @dataclass(frozen=True)
 class RecordIntervals:
     """The intervals of a record's coefficients, what is said above their table, and what a reader must know.
@@ -346,7 +365,7 @@ def tabulate_estimates(
     clients = collect_estimates(experiment, data, *estimates)
     table = build_meta_table(clients, coefficients_from(solution, data, experiment))
     description = describe_meta(table)
-    warnings = find_meta_warnings(table)
+    warnings = find_meta_warnings(table, experiment.config["data"])
     files = {CLIENT_ESTIMATES_FILE: clients.to_csv(), INTERVALS_FILE: table.to_csv()}
     files[INTERVALS_TEXT] = "".join(f"{line}\n" for line in (*description, *(f"warning: {text}" for text in warnings)))
     return RecordIntervals(table, description, warnings, files)
@@ -365,4 +384,4 @@ def compute_record_intervals(record: Record, options: InferenceOptions, data: Da
         raise UserError(f"{record.folder} is a meta-analysis, whose intervals follow from the estimates and standard "
                         "errors that clients sent: give no option but `level`")  # fmt: skip
     table = build_meta_table(read_estimates(record), load_coefficients(record), options.level)
-    return RecordIntervals(table, describe_meta(table), find_meta_warnings(table))
+    return RecordIntervals(table, describe_meta(table), find_meta_warnings(table, record.config["data"]))

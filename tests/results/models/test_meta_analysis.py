@@ -128,6 +128,19 @@ def test_infer_describes_the_meta_analysis_with_no_option_of_another_model():
         compute_record_intervals(record, InferenceOptions())
 
 
+@pytest.mark.slow
+def test_dependent_weighted_and_filled_rows_are_said_in_the_run_and_by_infer():
+    """The clients' fits take rows as independent, weights as precisions, and filled gaps as measured."""
+    given = ("data.group=patient", "data.weight=visits", "data.weight_kind=sampling", "data.missing=mean")
+    frame = patients().assign(visits=range(240), icu=lambda rows: rows["ward"] == "icu")
+    frame.drop(columns=["died", "ward"]).to_csv("weighted.csv", index=False)
+    record = meta_record(Path("run"), *given, path="weighted.csv")
+    texts = [str(record.status["reason"]), " ".join(compute_record_intervals(record, InferenceOptions()).warnings)]
+    for text in texts:
+        for words in ("('patient') are taken as independent", "('visits') count as precisions", "count as measured"):
+            assert words in text
+
+
 def coefficients(names) -> Coefficients:
     return Coefficients(names, ("yes",), np.zeros((len(names), 1)), np.zeros(1), ratio_name="odds ratio")
 
@@ -153,20 +166,20 @@ def test_clients_without_an_estimate_and_coefficients_of_nobody_are_named():
     assert np.isnan(table.q_p_value[[1, 2]]).all()  # of one client there is no variation
     np.testing.assert_allclose(table.weights, [[0.5, 0, 1, 0.5], [0.5, 0, 0, 0.5]])
     assert table.method[1] == "no client has an estimate"
-    warnings = find_meta_warnings(table)
+    warnings = find_meta_warnings(table, {})
     assert "b (2 of 2), c (1 of 2)" in warnings[0]
     assert warnings[1].startswith("2 clients hardly tell whether they differ")
     assert "algo.ridge=0.1" in warnings[2]
     random = replace(clients, effects="random")
     assert (
         "2 clients hardly determine tau2"
-        in find_meta_warnings(build_meta_table(random, coefficients(("a", "b", "c"))))[1]
+        in find_meta_warnings(build_meta_table(random, coefficients(("a", "b", "c"))), {})[1]
     )
     small = replace(clients, client_rows=np.array([32.0, 32]))  # of 3 and of 2 estimates
-    warnings = find_meta_warnings(build_meta_table(small, coefficients(("a", "b", "c"))))
+    warnings = find_meta_warnings(build_meta_table(small, coefficients(("a", "b", "c"))), {})
     assert warnings[2].startswith("x: a client with fewer than 30 rows more than estimates knows its variances poorly")
     unknown = replace(clients, client_rows=np.full(2, nan))  # of an older record
-    assert len(find_meta_warnings(build_meta_table(unknown, coefficients(("a", "b", "c"))))) == 3
+    assert len(find_meta_warnings(build_meta_table(unknown, coefficients(("a", "b", "c"))), {})) == 3
     rows = [dict(zip(table.columns, row, strict=True)) for row in table.to_rows()]
     assert "cochran_q" in meta_analysis_table([{key: "" if v is None else str(v) for key, v in row.items()}
                                                for row in rows])  # fmt: skip
