@@ -3,8 +3,10 @@
 All models share the outer folds, but for ``new_client``, whose folds are the clients.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -459,6 +461,13 @@ class ComparisonPlan:
         Raises:
             UserError: a folder cannot be used, or the shared model has no predictions.
         """
+        with ExitStack() as claims:
+            for plan in self.plans.values():  # all before the first fit: a folder in use is no property of the data
+                claims.enter_context(plan.study.claim())
+            return self._compare(log)
+
+    def _compare(self, log: Log) -> ModelComparison:
+        """Compute and compare as ``run`` says, in folders that are claimed."""
         began = time.perf_counter()
         rows: dict[str, HeldOutRows] = {}
         warnings = list(self.left_out)
@@ -466,11 +475,10 @@ class ComparisonPlan:
         for i, (name, plan) in enumerate(self.plans.items(), 1):
             log(f"{name}, candidate {i} of {len(self.plans)}: {len(plan.study.subsets)} fits")
             try:
-                claimed = time.perf_counter()
-                with plan.study.claim():
-                    selections[name] = plan.select_value(lambda line, name=name: log(f"{name}: {line}"))
-                    selections[name].write_tables()
-                    selections[name].write_summary(time.perf_counter() - claimed)
+                begun = time.perf_counter()
+                selections[name] = plan.select_value(lambda line, name=name: log(f"{name}: {line}"))
+                selections[name].write_tables()
+                selections[name].write_summary(time.perf_counter() - begun)
                 if not plan.study.keeps_held_out:
                     raise UserError("the rows are too many to be compared, at all values of the path: give fewer "
                                     "points")  # fmt: skip
@@ -539,8 +547,9 @@ def plan_comparison(
     ``compose`` makes each candidate's configuration from the ``overrides``.
     """
     plans, left_out = plan_candidates(compose_candidates(compose, overrides, options), options)
-    study = plans[SHARED].study
-    folder = Path(out or Path("outputs") / study.experiment.names["data"] / f"compare-{study.identity[:8]}")
+    identities = "".join(plan.study.identity for plan in plans.values())
+    digest = hashlib.sha256(identities.encode()).hexdigest()[:8]
+    folder = Path(out or Path("outputs") / plans[SHARED].study.experiment.names["data"] / f"compare-{digest}")
     for name, plan in plans.items():
         study = replace(plan.study, folder=folder / name)
         plans[name] = replace(plan, study=study, keeps_solutions=name == SHARED)

@@ -224,6 +224,20 @@ def test_configurations_of_the_candidates():
         plan_comparison(compose, [*DATA, "data.task=regression", "objective=quantile"], CompareOptions(), "out")
 
 
+def test_other_options_of_a_candidate_are_another_comparison():
+    """Rounds, which the shared model's solver has none of, change the own models alone."""
+    table()
+    options = CompareOptions(methods=["ditto"], folds=2, outer_folds=2, points=2)
+    first, other = (plan_comparison(compose, [*DATA, f"rounds={rounds}"], options) for rounds in (20, 60))
+    assert first.folder != other.folder
+    with first.plans["ditto"].study.claim():
+        (first.folder / "comparison.csv").write_text("earlier")
+    with fails("ditto holds another study", "choose another folder"):
+        plan_comparison(compose, [*DATA, "rounds=60"], options, first.folder).run()
+    assert (first.folder / "comparison.csv").read_text() == "earlier"
+    assert not list(first.folder.glob("shared/fits/*"))
+
+
 def check_recalibrated(frame):
     """Hold that each row is predicted by a line through its client's other rows, on the shared model without it."""
     x = frame.drop(columns=["y", "site"]).to_numpy()
