@@ -32,7 +32,6 @@ from fcorun.runs.executors.dask import study_workers
 from fcorun.studies.selection.folds import (
     SubsetMasks,
     assign_folds,
-    check_global_model,
     check_subsets,
     describe_majority,
     folds_follow_targets,
@@ -52,6 +51,7 @@ from fcorun.studies.selection.study import (
     FITS,
     Log,
     Study,
+    check_permutable,
     describe_study,
     format_title,
     prepare_study,
@@ -344,20 +344,13 @@ def plan_permutations(
     chooses = has_strength and not keeps_strength and given.applies_regularizer
     prepared = prepare_study(given, "permute", keeps_strength=not chooses)
     experiment, data = prepared.experiment, prepared.data
-    for name in ("offset", "weight"):
-        if getattr(data.train, name) is not None:
-            raise UserError(f"`data.{name}` may follow from the target of its row, and does not go with it where "
-                            f"targets are permuted: leave `data.{name}` out")  # fmt: skip
-    check_global_model(experiment, "fcorun permute scores one model of all: choose another `algo`")
+    check_permutable(experiment, data)
     resolved = SelectOptions(folds=options.folds, by=options.by)
     resolved = resolved.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
     n_folds = resolved.folds or DEFAULT_FOLDS
     fold = assign_folds(data, n_folds, options.by, experiment.data.fold_seed(experiment.settings.seed))
     check_subsets(experiment, data, split_by_fold(fold), options.by)
     scores = FoldScores(experiment.objective, data, is_linear_model(type(experiment.objective)))
-    if not scores.scores:
-        raise UserError(f"`data.task={data.target_task.name}` has neither accuracy nor R2, which fcorun permute "
-                        "compares: give data of classes or numbers")  # fmt: skip
     _check_options(experiment, options, chooses)
     exchanges = Exchanges.of_data(data)
     if chooses:

@@ -47,7 +47,7 @@ from fcorun.runs.executors.dask import study_workers
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
 from fcorun.studies.selection.fitting import PathFit, PathFitter, SubsetFits, find_runs, keeps_held_out
-from fcorun.studies.selection.folds import SubsetMasks, count_rows, marks_whole_clients
+from fcorun.studies.selection.folds import SubsetMasks, check_global_model, count_rows, marks_whole_clients
 from fcorun.studies.selection.path import RegularizationPath, find_path_parameter
 
 FITS = "fits"
@@ -129,6 +129,18 @@ def check_settings(experiment: PreparedExperiment, command: str) -> None:
             raise UserError(f"`stop.{name}` {reason}: give `stop={{change:1e-5}}`, or `null`")
 
 
+def check_permutable(experiment: PreparedExperiment, data: FederatedData) -> None:
+    """Raise UserError for a model and rows whose targets ``fcorun permute`` does not permute."""
+    for name in ("offset", "weight"):
+        if getattr(data.train, name) is not None:
+            raise UserError(f"`data.{name}` may follow from the target of its row, and does not go with it where "
+                            f"targets are permuted: leave `data.{name}` out")  # fmt: skip
+    check_global_model(experiment, "fcorun permute scores one model of all: choose another `algo`")
+    if not any(score.is_permuted for score in scores_of_task(data.target_task)):
+        raise UserError(f"`data.task={data.target_task.name}` has neither accuracy nor R2, which fcorun permute "
+                        "compares: give data of classes or numbers")  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Study:
     """Subsets of the rows, a path to run on each of them, and a folder for the fits.
@@ -194,8 +206,12 @@ class Study:
         """
         experiment = self.experiment
         train = self.data.train
-        has_scores = any(score.is_permuted for score in scores_of_task(self.data.target_task))
-        if train.why_not_in_memory or train.offset is not None or not has_scores or not experiment.has_shared_model:
+        try:
+            check_settings(experiment, "permute")
+            check_permutable(experiment, self.data)
+        except UserError:
+            return ""
+        if train.why_not_in_memory:
             return ""
         reg = experiment.reg
         for name in ("strength", "radius"):

@@ -275,6 +275,8 @@ def test_a_selection_and_its_test_ask_one_question():
     write_rows(SCORE, p=-X[:, 0])
     others.append(question_of_selection("reg=l1"))
     assert fixed not in others
+    write_rows(SCORE, w=np.arange(1.0, 37))
+    assert not question_of_selection("reg=l1", "data.weight=w")  # which fcorun permute refuses
 
 
 def test_the_question_of_a_study_is_hashed_where_it_is_written_without_a_copy_of_the_rows():
