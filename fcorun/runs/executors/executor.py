@@ -38,9 +38,10 @@ def check_launcher(values: Mapping[str, Any]) -> None:
         raise UserError("`hydra.launcher.executor=joblib` is no more: give `hydra.launcher.executor=dask`, whose "
                         "workers are processes of this machine, as many as it has cores")  # fmt: skip
     options: LauncherOptions = build(LauncherOptions, values, "hydra.launcher")  # names a wrong key as it was given
-    if not options.wait and options.executor != "submitit":
-        raise UserError("`hydra.launcher.wait=false` is of `hydra.launcher.executor=submitit`: leave it out, or give "
-                        "that executor, too")  # fmt: skip
+    for name, executor in (("address", "dask"), ("dask", "dask"), ("submitit", "submitit"), ("wait", "submitit")):
+        if options.executor != executor and getattr(options, name) not in (None, True):
+            raise UserError(f"`hydra.launcher.{name}` is of `hydra.launcher.executor={executor}`: leave it out, or "
+                            "give that executor, too")  # fmt: skip
 
 
 @dataclass

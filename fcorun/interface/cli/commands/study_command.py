@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fcorun.base.config import build
 from fcorun.base.errors import UserError
@@ -12,6 +12,9 @@ from fcorun.experiment.configuration.search_path import warn_overridden
 from fcorun.interface.cli.commands.common_command import CommandParser, read_folder, warn_of_formulas
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page import write as html_report
+
+if TYPE_CHECKING:
+    from fcorun.runs.executors.executor import LauncherOptions
 
 T = TypeVar("T")
 
@@ -44,6 +47,7 @@ def run_study(
     config = compose(overrides)
     require_single_host(f"fcorun {name}", config["hosts"])
     show = Terminal(config.get("verbose", True) is not False).print
+    launcher = read_launcher(launcher_values)
     plan = plan_study(config, overrides, options, out)
     for line in plan.messages:
         show(line)
@@ -51,7 +55,7 @@ def run_study(
         for line in plan.describe_progress():
             show(line)
         return 0
-    with run_by(launcher_values, show):
+    with run_by(launcher, show):
         result = plan.run(show)
     report_lines = []
     if has_page and config.get("report") is not False:
@@ -81,21 +85,30 @@ def split_launcher(given: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return values, others
 
 
-@contextmanager
-def run_by(launcher_values: dict[str, Any], show: Callable[[str], None]) -> Iterator[None]:
-    """Have the fits of a study computed where ``hydra.launcher`` says, within the context. Raises UserError."""
-    from fcorun.runs.executors.dask import DaskExecutor, study_workers
+def read_launcher(values: dict[str, Any]) -> "LauncherOptions":
+    """Return the options of where the fits of a study are computed. Raises UserError."""
     from fcorun.runs.executors.executor import LauncherOptions, check_launcher
 
-    check_launcher(launcher_values)
-    options: LauncherOptions = build(LauncherOptions, launcher_values)
-    if options.executor == "inline":
-        yield
-        return
-    if options.executor != "dask":
+    check_launcher(values)
+    for name in ("batch", "pictures"):
+        if name in values:
+            raise UserError(f"`hydra.launcher.{name}` is of sweeps, and a study has none: leave it out")
+    options: LauncherOptions = build(LauncherOptions, values)
+    if options.executor not in ("inline", "dask"):
         raise UserError(
             f"`hydra.launcher.executor={options.executor}` is of sweeps: give `hydra.launcher.executor=dask`"
         )
+    return options
+
+
+@contextmanager
+def run_by(options: "LauncherOptions", show: Callable[[str], None]) -> Iterator[None]:
+    """Have the fits of a study computed where the options say, within the context. Raises UserError."""
+    from fcorun.runs.executors.dask import DaskExecutor, study_workers
+
+    if options.executor == "inline":
+        yield
+        return
     executor = DaskExecutor(options)
     executor.start([], show)
     token = study_workers.set(executor)
