@@ -530,6 +530,11 @@ class PreparedExperiment:
         """True if the algorithm applies the regularizer psi."""
         return isinstance(self.algo, Baseline) or bool(self.algo.traits.psi_sides)
 
+    @property
+    def chooses_strength(self) -> bool:
+        """Return whether the run chooses its strength: an algorithm that ignores psi has none to choose."""
+        return self.settings.strength_study is not None and self.applies_regularizer
+
 
 def _is_outside_identity(section: str, plugin: Any) -> bool:
     """Return whether a plug-in is no part of a run's identity, since the run is as it is without the section."""

@@ -40,6 +40,10 @@ _PAUSE = 1.0  # seconds between two lines of progress
 _SHARE = 0.05  # the largest share of the time that writing progress takes
 
 
+# returns an experiment with the strength that its own rows choose, and what the choice was, as summary.json has it
+StrengthChoice = Callable[[PreparedExperiment], tuple[PreparedExperiment, dict[str, Any]]]
+
+
 class Watcher:
     """Callbacks on runs. These do nothing; a subclass overrides some. They are called from the threads that run."""
 
@@ -312,6 +316,7 @@ class Job(RunHistory):
         remaining_descent: the result of ``measure_remaining_descent`` at the end of the run.
         movement: the result of ``measure_movement`` at the end of the run; None: not measured.
         resolved_values: the numbers of fields that were "auto", and the curvature bounds behind them.
+        choose_strength: chooses the run's strength, if the run is to have ``study.strength``.
     """
 
     run_folder: RunFolder
@@ -326,6 +331,7 @@ class Job(RunHistory):
     remaining_descent: dict | None = None
     movement: float | None = None
     resolved_values: dict | None = None
+    choose_strength: StrengthChoice | None = None
 
     @property
     def label(self) -> str:

@@ -25,7 +25,7 @@ from fcorun.experiment.tracker import NoTracker, call_tracker
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
-from fcorun.runs.job import Job, Watcher, take_places
+from fcorun.runs.job import Job, StrengthChoice, Watcher, take_places
 from fcorun.runs.several_hosts import build_on_all_hosts, load_on_all_hosts
 from fcorun.runs.shared_cores import SharedCores
 from fcorun.runs.tracked_runs import TrackedRuns
@@ -87,7 +87,7 @@ def run_jobs(jobs: list[Job], watch: Watcher, cores: SharedCores | None = None, 
     first = jobs[0].experiment
     cores = cores or SharedCores()
     study = first.settings.strength_study
-    if study and first.applies_regularizer and any(job.selection is None for job in jobs):
+    if study and first.chooses_strength and any(job.choose_strength is None for job in jobs):
         raise UserError(f"`study.strength={study.strength}` chooses the strength of each run of a sweep: give `-m`, or "
                         "choose one with fcorun select")  # fmt: skip
     check_devices([first])
@@ -124,8 +124,13 @@ def _claim_and_run(
                 watch.on_end(job)
                 continue
             claimed.append(job)
+        for job in claimed:
+            if job.choose_strength is not None:
+                _choose_strength(job, job.choose_strength, watch, cores)
         jobs_by_round: dict[int, list[Job]] = {}  # by the round of their checkpoints, -1 for none
         for job in claimed:
+            if job.end_status:  # no strength could be chosen
+                continue
             checkpoint = job.run_folder.load_checkpoint()
             rounds_done = 0 if checkpoint is None else checkpoint.round
             jobs_by_round.setdefault(-1 if checkpoint is None else rounds_done, []).append(job)
@@ -158,6 +163,18 @@ def _claim_and_run(
             if has_tracker and job.end_status in FINISHED_STATUSES:
                 with cores.set_up:  # a tracker may have one current run in a process
                     call_tracker(job.experiment.tracker.log, FittedRecord(job.run_folder.path), folder=job.run_folder)
+
+
+def _choose_strength(job: Job, choose: StrengthChoice, watch: Watcher, cores: SharedCores) -> None:
+    """Have a job choose its strength; the job has failed if there is none to choose."""
+    check_interrupted()
+    job.run_folder.mark_running(job.label, "chooses its strength")
+    try:
+        with cores.set_up, cores.take(cores.count):
+            job.experiment, job.selection = choose(job.experiment)
+    except UserError as error:
+        job.fail(error)
+        watch.on_end(job)
 
 
 def execute(jobs: list[Job], data: FederatedData, watch: Watcher, cores: SharedCores, keeps_places: bool) -> None:

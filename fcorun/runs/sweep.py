@@ -6,7 +6,7 @@ Executors compute the groups of runs: in this process, in others of this machine
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ from fcorun.runs.executors.executor import Executor, LauncherOptions
 from fcorun.runs.executors.inline import InlineExecutor
 from fcorun.runs.executors.submitit import SubmititExecutor
 from fcorun.runs.finish import has_other_threshold
-from fcorun.runs.job import SweepWatcher
+from fcorun.runs.job import StrengthChoice, SweepWatcher
 from fcorun.runs.sweep_point import PointGroups, SweepPoint, failed_folder, record_failure
 
 EXECUTORS: dict[str, type[Executor]] = {
@@ -190,14 +190,14 @@ def run_sweep(
     watch: SweepWatcher,
     *,
     without_report: bool = False,
-    choose_strengths: Callable[[Sequence[SweepPoint], SweepWatcher], None] = lambda points, watch: None,
+    choose_strength: StrengthChoice | None = None,
 ) -> int:
     """Run the points of a sweep, report on them into ``folder``, and return the exit code: 0 without failures.
 
     Args:
         without_report: run the points only, as for a batch of a search.
-        choose_strengths: chooses the strengths of the points to run that have ``study.strength``; a study, of which
-            this room knows nothing.
+        choose_strength: chooses the strength of a point that has ``study.strength``, where the point is computed; a
+            study, of which this room knows nothing.
     """
     check_unique_names(points)
     find_existing(points, folder, options)
@@ -214,6 +214,7 @@ def run_sweep(
         return 1 if n_invalid else 0
     executor = EXECUTORS[options.executor](options, options.fail_fast)
     unfinished = [point for point in valid if point.folder_state != "finished"]
+    studied = [point for point in valid if point.experiment and point.experiment.chooses_strength]
     if unfinished:
         experiments = [point.experiment for point in valid if point.experiment]
         check_metric_measured(experiments, options.metric)
@@ -221,17 +222,16 @@ def run_sweep(
     try:
         claim(folder, points, options)
         if not (n_invalid and options.fail_fast):
-            choose_strengths(unfinished, watch)
-            for point in unfinished:
-                if point.error is not None:  # nothing could be chosen
-                    record_failure(point)
-            _run_points([point for point in valid if point.error is None], executor, watch)
+            for point in studied:
+                point.choose_strength = choose_strength
+            _run_points(valid, executor, watch)
     finally:
         executor.close()
     for point in points:
         if point.error is not None and point.experiment is None:
             record_failure(point)
     watch.on_sweep_end()
+    _show_warnings_of_choices([point for point in studied if point.folder_state != "finished"], watch)
     if without_report:
         return 0
     code = _report(points, folder, options, watch) if options.wait else 0
@@ -260,6 +260,15 @@ def _show_overview(points: Sequence[SweepPoint], folder: Path, watch: SweepWatch
         warnings += point.warnings
     for warning in dict.fromkeys(warnings):
         watch.show_if_verbose(warning)
+
+
+def _show_warnings_of_choices(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
+    """Show the first of the warnings about the strengths that these points have chosen."""
+    choices = [Record(point.folder).summary_or_empty.get("selection") or {} for point in points]
+    warnings = [choice["warnings"][0] for choice in choices if choice.get("warnings")]
+    if warnings:
+        watch.show_if_verbose(f"{len(warnings)} of {len(points)} choices have warnings, which summary.json of "
+                              f"each run lists: {warnings[0]}")  # fmt: skip
 
 
 def _run_points(points: list[SweepPoint], executor: Executor, watch: SweepWatcher) -> None:

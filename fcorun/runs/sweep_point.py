@@ -4,12 +4,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fcorun.base.errors import HostLost, UserError
 from fcorun.base.records.record import RunFolder
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.runs.job import Job, SweepWatcher
+from fcorun.runs.job import Job, StrengthChoice, SweepWatcher
 from fcorun.runs.run_experiments import run_jobs
 from fcorun.runs.shared_cores import SharedCores
 
@@ -25,7 +24,7 @@ class SweepPoint:
         folder_state: the state of the folder before the sweep: "finished", "resume" or "new".
         end_status: the status in which the run ended, as for ``fcorun.runs.job.Job``.
         error: the error of the configuration or of the run.
-        selection: the choice of its strength by ``study.strength``, as summary.json has it.
+        choose_strength: chooses its strength, if it has ``study.strength``.
         combinations: the indices of the sweep's combinations of values that the point stands for.
         warnings: the warnings about these combinations.
     """
@@ -36,7 +35,7 @@ class SweepPoint:
     folder_state: str = "new"
     end_status: str = ""
     error: BaseException | None = None
-    selection: dict[str, Any] | None = None
+    choose_strength: StrengthChoice | None = None
     combinations: list[int] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -90,7 +89,7 @@ def run_group(
     for point in group:
         assert point.experiment is not None
         run_folder = RunFolder(point.folder, point.experiment.identity)
-        job = Job(point.experiment, run_folder, selection=point.selection)
+        job = Job(point.experiment, run_folder, choose_strength=point.choose_strength)
         if point.is_over:
             job.end_status, job.error = point.end_status, point.error
         jobs[point.folder] = job

@@ -360,7 +360,7 @@ class Experiment:
         from fcorun.interface.api.run_record import Sweep
         from fcorun.runs.sweep import SweepOptions, SweepPoint, merge_duplicates, run_sweep
         from fcorun.runs.sweep_conditions import check_conditions
-        from fcorun.studies.selection.replicate_strengths import choose_strengths
+        from fcorun.studies.selection.replicate_strengths import choose_strength
 
         check_folder(folder)
         check_watcher(watch, SweepWatcher)
@@ -396,7 +396,7 @@ class Experiment:
             conditions=conditions,
         )
         points = merge_duplicates(points)
-        run_sweep(points, path, options, watch or follow_by_default(), choose_strengths=choose_strengths)
+        run_sweep(points, path, options, watch or follow_by_default(), choose_strength=choose_strength)
         return Sweep(path, [point.folder for point in points], options.metric)
 
     @python_words(names_of_experiment)

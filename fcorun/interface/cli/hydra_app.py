@@ -298,7 +298,7 @@ def run_points(
     from fcorun.reports.page.write import write_report
     from fcorun.runs.executors.executor import check_launcher
     from fcorun.runs.sweep import SweepOptions, run_sweep, tail_value
-    from fcorun.studies.selection.replicate_strengths import choose_strengths
+    from fcorun.studies.selection.replicate_strengths import choose_strength
 
     set_up_jax()
     option_names = [field.name for field in dataclasses.fields(SweepOptions)]
@@ -327,7 +327,7 @@ def run_points(
             options,
             console,
             without_report=without_report,
-            choose_strengths=choose_strengths,
+            choose_strength=choose_strength,
         )
         is_at_end = options.wait and not (without_report or options.dry_run)
         if code != 2 and is_at_end and config.get("report") is not False:

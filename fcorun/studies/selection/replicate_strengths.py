@@ -1,6 +1,5 @@
 """The strengths of a simulation study: each run of a sweep chooses its own by cross-validation on its own rows."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,48 +8,21 @@ from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import replace_plugins
-from fcorun.runs.job import SweepWatcher
-from fcorun.runs.sweep import SweepPoint
 from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
-
-def choose_strengths(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:
-    """Choose the strength of each point with ``study.strength``: sets its ``experiment``, ``selection`` or ``error``.
-
-    An algorithm that ignores psi has no strength to choose, and runs as it is.
-    """
-    studied = []
-    for point in points:
-        experiment = point.experiment
-        if experiment is not None and experiment.settings.strength_study and experiment.applies_regularizer:
-            studied.append(point)
-    warned = []
-    programs: dict[str, CompiledPrograms] = {}  # of replicates that differ in their rows alone
-    for number, point in enumerate(studied, start=1):
-        assert point.experiment is not None
-        try:
-            point.experiment, point.selection = choose_strength(point.experiment, programs)
-            warned += point.selection["warnings"][:1]
-        except UserError as error:
-            point.error = error
-        if number == len(studied) or number % max(len(studied) // 10, 1) == 0:
-            watch.show_if_verbose(f"{number} of {len(studied)} strengths chosen")
-    if warned:
-        watch.show_if_verbose(f"{len(warned)} of {len(studied)} choices have warnings, which summary.json of each run "
-                              f"lists: {warned[0]}")  # fmt: skip
+_MOST_PROGRAMS = 64
+_programs: dict[str, CompiledPrograms] = {}  # of replicates that differ in their rows alone
 
 
-def choose_strength(
-    experiment: PreparedExperiment, programs: dict[str, CompiledPrograms] | None = None
-) -> tuple[PreparedExperiment, dict[str, Any]]:
+def choose_strength(experiment: PreparedExperiment) -> tuple[PreparedExperiment, dict[str, Any]]:
     """Return the experiment with the strength that ``fcorun select`` chooses on its rows, and what the choice was.
 
     The choice is by the held-out loss, by the rows and the seed of the experiment. The dict has the ``strength``, the
     ``rule``, the number of ``folds``, the ``metric``, the ``cost`` (runs, rounds, bytes_up and bytes_down of all fits)
-    and ``warnings``. ``programs`` keeps compiled programs for other choices. Raises UserError as ``plan_selection``,
-    and if every strength diverged on a fold.
+    and ``warnings``. Compiled programs are kept for other choices. Raises UserError as ``plan_selection``, and if
+    every strength diverged on a fold.
     """
     study = experiment.settings.strength_study
     if study is None:
@@ -68,7 +40,9 @@ def choose_strength(
     def keep_fit(position: int, fit: PathFit) -> None:
         fits[names[position]] = plan.reduce_fit(names[position], fit)
 
-    plan.study.fit_subsets(names, keep_fit, programs)
+    if len(_programs) > _MOST_PROGRAMS:
+        _programs.clear()
+    plan.study.fit_subsets(names, keep_fit, _programs)
     selection = plan.conclude(fits)
     strength = float(selection.path.values[selection.choice.chosen_index])
     config = experiment.config | {"reg": experiment.config["reg"] | {"strength": strength}}

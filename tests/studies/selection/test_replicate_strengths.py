@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import SMALL
-from sweeps import run_sweep_command
+from sweeps import assert_same_results, read_results, run_sweep_command
 
 from fcorun import UserError, compose, load_records, run
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import plan_command
 from fcorun.interface.cli.main import main
 from fcorun.reports.build_table import build_table
+from fcorun.studies.selection.fitting import PathFitter
 from fcorun.studies.selection.replicate_strengths import choose_strength
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
@@ -82,6 +83,19 @@ def test_each_run_of_a_sweep_has_the_strength_and_the_bytes_of_its_choice(capsys
     capsys.readouterr()
     assert run_sweep_command(*sweep, "study.strength=cv", *STUDY, "out=s") == 0
     assert "4 done, 0 to run" in capsys.readouterr().out  # the same command again chooses nothing
+
+
+@pytest.mark.slow
+def test_workers_choose_the_strengths_of_the_runs_that_they_compute():
+    pytest.importorskip("distributed")
+    sweep = ("algo=feddualavg,fedavg", "seed=0,1", "study.strength=cv", *STUDY, "report=false")
+    dask = ("hydra.launcher.executor=dask", "hydra.launcher.dask={jobs: 1}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PathFitter, "fit", None)  # in this process nothing is chosen
+        assert run_sweep_command(*sweep, *dask, "out=there") == 0
+    assert run_sweep_command(*sweep, "out=here") == 0
+    assert_same_results(read_results("there"), read_results("here"))
+    assert read_results("there")["chosen_strength"].notna().sum() == 2
 
 
 @pytest.mark.parametrize(
