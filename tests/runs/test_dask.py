@@ -1,11 +1,13 @@
 """Sweeps on workers of Dask: records to the last bit, whatever workers are lost, and refusals."""
 
+import os
 import random
 import subprocess
 import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +22,7 @@ from fcorun.studies.selection.permute import plan_permutations
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
-pytest.importorskip("distributed")
+distributed: Any = pytest.importorskip("distributed")
 
 SWEEP = ("algo=feddualavg,fedmid", *RATES, "rounds=160", "checkpoint_every=0.02", "report=false")
 
@@ -117,6 +119,50 @@ def test_clusters_that_cannot_be_had_are_refused_before_any_file_is_written(opti
         monkeypatch.setitem(sys.modules, module, None)
     assert run_sweep_command("algo.client_lr=1e-3,2e-3", "hydra.launcher.executor=dask", options, "out=s") == 2
     assert sentence in capsys.readouterr().err
+    assert not Path("s").exists()
+
+
+class FakeKubeCluster(distributed.LocalCluster):
+    """A cluster of Kubernetes, as far as fcorun uses one: a pod is a process here, with the arguments of a pod."""
+
+    def __init__(self, *, name, n_workers, resources, worker_command, namespace=None, image=None):
+        super().__init__(n_workers=0, dashboard_address=":0", protocol="tcp", host="127.0.0.1")
+        FakeKubeCluster.given = {"n_workers": n_workers, "resources": resources, "image": image}
+        env = os.environ | {"DASK_SCHEDULER_ADDRESS": self.scheduler_address, "PYTHONSAFEPATH": "1"}
+        script, *arguments = worker_command
+        command = [str(Path(sys.executable).with_name(script)), *arguments, "--name", f"{name}-worker", "--dashboard"]
+        self.pods = [subprocess.Popen([*command, "--dashboard-address", "0"], env=env) for _ in range(n_workers)]
+
+    def close(self, timeout=None):
+        for pod in self.pods:
+            pod.terminate()
+            pod.wait()
+        return super().close(timeout)
+
+
+@pytest.mark.slow
+def test_pods_of_kubernetes_run_a_sweep(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask_kubernetes.operator", SimpleNamespace(KubeCluster=FakeKubeCluster))
+    monkeypatch.setitem(sys.modules, "dask_kubernetes", SimpleNamespace())
+    pods = "hydra.launcher.dask={cluster: kubernetes, jobs: 1, cores: 2, memory: 2GB, image: me/fcorun}"
+    assert run_sweep_command(*RATES, "hydra.launcher.executor=dask", pods, "hydra.sweep.dir=there") == 0
+    amounts = {"cpu": "2", "memory": "2G"}  # as Kubernetes writes them
+    resources = {"requests": amounts, "limits": amounts}
+    assert FakeKubeCluster.given == {"n_workers": 1, "resources": resources, "image": "me/fcorun"}
+    assert run_sweep_command(*RATES, "hydra.sweep.dir=here") == 0
+    assert_same_results(read_results("there"), read_results("here"))
+
+
+def test_what_kubernetes_refuses_is_said_in_a_sentence(monkeypatch, capsys):
+    def refuse(**_):
+        raise RuntimeError("Failed to create DaskCluster resource.\nMore")
+
+    monkeypatch.setitem(sys.modules, "dask_kubernetes.operator", SimpleNamespace(KubeCluster=refuse))
+    monkeypatch.setitem(sys.modules, "dask_kubernetes", SimpleNamespace())
+    pods = "hydra.launcher.dask={cluster: kubernetes}"
+    assert run_sweep_command(*RATES, "hydra.launcher.executor=dask", pods, "out=s") == 2
+    sentence = "fcorun: hydra.launcher.dask of cluster=kubernetes: Failed to create DaskCluster resource.\n"
+    assert capsys.readouterr().err == sentence
     assert not Path("s").exists()
 
 

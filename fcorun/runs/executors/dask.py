@@ -255,16 +255,16 @@ def _start_on_kubernetes(options: dict[str, Any]) -> Any:
     n_cores = _take_count(options, "cores", 1)
     amounts = {"cpu": str(n_cores)}
     if "memory" in options:
-        amounts["memory"] = str(options.pop("memory"))
+        amounts["memory"] = str(options.pop("memory")).removesuffix("B")  # Kubernetes writes 16G, or 16Gi
     try:
         return kubernetes.KubeCluster(
             name=f"fcorun-{secrets.token_hex(4)}",
             n_workers=n_jobs,
             resources={"requests": amounts, "limits": amounts},
-            worker_command=["dask-worker", "--nthreads", "1", "--nworkers", str(n_cores)],
+            worker_command=["dask", "worker", "--nthreads", "1", "--nworkers", str(n_cores)],
             **options,
         )
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # of Dask's operator, of HTTP, or of a key
         raise UserError(f"`{_OPTION}` of cluster=kubernetes: {first_line(error)}") from error
 
 
