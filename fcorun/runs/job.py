@@ -305,6 +305,7 @@ class Job(RunHistory):
 
     Attributes:
         with_pictures: whether the record gets pictures.
+        force: whether the job begins anew, whatever its folder holds.
         end_status: the status in which the run ended, empty until then: as in status.json, "reused" for a finished
             record that was found, or "locked" for a folder that another process is computing.
         error: the error that made the run fail.
@@ -321,6 +322,7 @@ class Job(RunHistory):
 
     run_folder: RunFolder
     with_pictures: bool = False
+    force: bool = False
     end_status: str = ""
     error: BaseException | None = None
     setup_seconds: float = 0.0

@@ -54,7 +54,7 @@ def run_experiments(
     with_pictures = pictures and len(experiment_of) == 1
     groups: dict[str, list[Job]] = {}
     for path, experiment in experiment_of.items():
-        job = Job(experiment, RunFolder(path, experiment.identity), with_pictures)
+        job = Job(experiment, RunFolder(path, experiment.identity), with_pictures, experiment.settings.force)
         groups.setdefault(experiment.batch_key, []).append(job)
     errors: list[BaseException] = []
     for group in groups.values():
@@ -113,7 +113,7 @@ def _claim_and_run(
             check_interrupted()
             if job.end_status:
                 continue
-            state = job.run_folder.claim(settings.force, job.label)
+            state = job.run_folder.claim(job.force, job.label)
             if state == "finished":
                 from fcorun.runs.finish import has_other_threshold, rescore
 

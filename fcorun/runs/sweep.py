@@ -36,7 +36,7 @@ from fcorun.runs.executors.inline import InlineExecutor
 from fcorun.runs.executors.submitit import SubmititExecutor
 from fcorun.runs.finish import has_other_threshold
 from fcorun.runs.job import StrengthChoice, SweepWatcher
-from fcorun.runs.sweep_point import PointGroups, SweepPoint, failed_folder, record_failure
+from fcorun.runs.sweep_point import PointGroups, SweepPoint, begin_anew, failed_folder, record_failure
 
 EXECUTORS: dict[str, type[Executor]] = {
     "inline": InlineExecutor,
@@ -224,6 +224,9 @@ def run_sweep(
         if not (n_invalid and options.fail_fast):
             for point in studied:
                 point.choose_strength = choose_strength
+            if options.force:
+                for point in unfinished:
+                    begin_anew(point)
             _run_points(valid, executor, watch)
     finally:
         executor.close()

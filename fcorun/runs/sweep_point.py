@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fcorun.base.errors import HostLost, UserError
+from fcorun.base.records.formats import yaml_text
 from fcorun.base.records.record import RunFolder
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.runs.job import Job, StrengthChoice, SweepWatcher
@@ -56,6 +57,24 @@ PointGroups = Sequence[list[SweepPoint]]  # points of a group differ in numbers 
 def failed_folder(sweep_dir: Path, overrides: str) -> Path:
     """Return the folder of the failed record of a point whose configuration is not valid."""
     return sweep_dir / f"failed-{_digest(overrides)[:8]}"
+
+
+def begin_anew(point: SweepPoint) -> None:
+    """Replace the record of a point by one that has not begun, unless another process computes it.
+
+    The key ``force`` acts here, once for each command: what computes the point again later, such as a task whose worker
+    was lost, finds what is finished and resumes the rest.
+    """
+    assert point.experiment is not None
+    run_folder = RunFolder(point.folder, point.experiment.identity)
+    try:
+        if run_folder.claim(force=True) == "new":
+            run_folder.write_file("config.yaml", yaml_text(point.experiment.config))
+            run_folder.write_status("interrupted", point.experiment.label, "not begun: force=true replaces its record")
+    except UserError:  # is raised again where the point is computed
+        pass
+    finally:
+        run_folder.release()
 
 
 def record_failure(point: SweepPoint) -> None:

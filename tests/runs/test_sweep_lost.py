@@ -1,6 +1,7 @@
 """Sweeps: what fails, diverges, is interrupted, killed or run twice at once loses nothing that is done."""
 
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -18,6 +19,7 @@ from fcorun import UserError, compose, load_records
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli import console
 from fcorun.runs.executors.executor import list_results
+from fcorun.runs.executors.inline import InlineExecutor
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_point import SweepPoint, run_group
 
@@ -199,3 +201,22 @@ def test_two_sweeps_at_once_do_each_run_once():
         assert log.count("done after round 30") == 1
     assert set(read_results("s")["status"]) == {"done"}
     assert len(read_results("s")) == 12
+
+
+@pytest.mark.slow
+def test_a_group_that_is_computed_again_is_forced_once(monkeypatch):
+    """A task whose worker was lost begins again on another worker, and repeats nothing that is finished."""
+    run = InlineExecutor.run
+    ends = []
+
+    def run_twice(self, groups, watch):
+        run(self, pickle.loads(pickle.dumps(groups)), watch)  # by a worker that is lost before it answers
+        run(self, groups, watch)
+        ends.extend(point.end_status for group in groups for point in group)
+
+    assert run_sweep_command("algo.client_lr=1e-3,2e-3", "out=s") == 0
+    before = {path: path.stat().st_mtime_ns for path in Path("s").rglob("metrics.csv")}
+    monkeypatch.setattr(InlineExecutor, "run", run_twice)
+    assert run_sweep_command("algo.client_lr=1e-3,2e-3", "out=s", "force=true") == 0
+    assert ends == ["reused", "reused"]
+    assert all(path.stat().st_mtime_ns > then for path, then in before.items())
