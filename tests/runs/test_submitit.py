@@ -128,6 +128,7 @@ def test_jobs_that_cannot_be_submitted_are_refused_in_a_sentence(options, senten
     errors = capsys.readouterr().err
     assert f"fcorun: hydra.launcher.submitit{'.' if 'algo:' in options else ': '}{sentence}" in errors
     assert errors.count("\n") == 1
+    assert not list(Path("s").glob("*/status.json"))
 
 
 def test_figures_and_searches_wait_for_their_runs():

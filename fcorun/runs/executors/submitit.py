@@ -73,8 +73,6 @@ class SubmititExecutor(Executor):
 
     def run(self, groups: PointGroups, watch: SweepWatcher) -> None:
         folder = groups[0][0].folder.parent
-        for group in groups:
-            _mark_submitted(group)
         groups_by_needs: dict[str, list[list[SweepPoint]]] = {}
         for group in groups:
             assert group[0].experiment is not None
@@ -114,6 +112,8 @@ class SubmititExecutor(Executor):
             restarts = {"slurm_max_num_timeout": _RESTARTS, "local_max_num_timeout": _RESTARTS}
             executor = submitit.AutoExecutor(folder=folder / _LOG_FOLDER, cluster=cluster, **restarts)
             executor.update_parameters(**parameters)
+            for group in groups:
+                _mark_submitted(group)
             limit = _array_limit() if executor.cluster == "slurm" else len(groups)
             for start in range(0, len(groups), limit):
                 with without_current_folder(), executor.batch():
