@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.base.errors import UserError
-from fcorun.base.records.record import RECORD_FILES, Record
+from fcorun.base.records.record import PATIENT_FILES, RECORD_FILES, Record
 from fcorun.base.system import locks
 from fcorun.base.system.files import cache_dir
 from fcorun.experiment.tracker import (
@@ -38,7 +38,8 @@ _OPEN = OpenRuns()
 class MLflow(Tracker):
     """An MLflow run for each record: parameters, metrics against the round, status as tags, files as artifacts.
 
-    Long values are cut. A run that goes on after it was interrupted is another run of MLflow.
+    Files with a line for each patient (``PATIENT_FILES``) are no artifacts. Long values are cut. A run that goes on after
+    it was interrupted is another run of MLflow.
 
     Attributes:
         uri: a database file, sqlite:///FILE, with the artifacts in mlartifacts/ in the same folder; or a server,
@@ -66,6 +67,8 @@ class MLflow(Tracker):
         _log_metrics(client, open_run.run, scalars_of_rows(rows, end_time(record)))
         _log_metrics(client, open_run.run, final_scalars(record))
         for name in RECORD_FILES:
+            if name in PATIENT_FILES:
+                continue
             path = record.folder / name
             if path.is_dir():
                 client.log_artifacts(open_run.run, str(path), path.name)

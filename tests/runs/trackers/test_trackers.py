@@ -161,6 +161,21 @@ def test_each_evaluation_is_sent_once_and_then_the_run_ends(name, class_name, mo
     assert [step for _, step, _ in sent] == [row["round"] for row in other.rows]
 
 
+def test_files_with_a_line_for_each_patient_are_not_sent(monkeypatch):
+    from fcorun.runs.trackers import mlflow
+
+    record = fake_records.fake_record("runs/a")
+    for name in ("predictions.csv", "roc.csv", "baseline_hazard.csv", "scores.csv"):
+        (record.folder / name).write_text("target\n1\n")
+    client = MagicMock()
+    monkeypatch.setitem(sys.modules, "mlflow.entities", MagicMock())
+    monkeypatch.setattr(mlflow, "_open", lambda *_: (client, "1"))
+    mlflow.MLflow("http://host").log(record)
+    sent = {Path(call.args[1]).name for call in client.log_artifact.call_args_list}
+    assert {"scores.csv", "summary.json"} <= sent
+    assert not {"predictions.csv", "roc.csv", "baseline_hazard.csv"} & sent
+
+
 @pytest.mark.slow
 def test_a_failing_tracker_damages_no_record(configure, capsys):
     from fcorun.experiment.tracker import _warn_once
