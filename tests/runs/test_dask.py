@@ -182,3 +182,21 @@ def test_a_worker_that_cannot_serve_says_why(n_threads, sentence, monkeypatch):
     monkeypatch.setattr(dask_worker, "get_worker", lambda: worker)
     with pytest.raises(UserError, match=sentence), dask_worker.serving(Path("s/.dask-1")):
         pass
+
+
+def test_rows_that_a_killed_study_left_for_workers_go_with_the_next_command_of_any_kind():
+    study = plan_selection(compose([*SMALL, "algo=centralized"]), SelectOptions(folds=3, points=3), "s").study
+    for _ in range(2):
+        with study.claim():
+            assert not list(Path("s").glob(".dask-*"))
+        Path("s/.dask-1").write_bytes(b"rows")
+
+
+def test_a_part_of_a_study_whose_workers_are_lost_names_the_cure():
+    from distributed import KilledWorker
+
+    def fail():
+        raise KilledWorker("part", None, 10)
+
+    with pytest.raises(UserError, match=r"memory is used up: give fewer workers, .*jobs: 1"):
+        dask._read_part(SimpleNamespace(result=fail))

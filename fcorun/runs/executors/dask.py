@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _OPTION = "hydra.launcher.dask"
 _JOB_QUEUES = {"slurm": "SLURMCluster", "pbs": "PBSCluster", "sge": "SGECluster", "lsf": "LSFCluster"}
-_PROBE = ".dask-"  # the beginning of the name of a file
+PROBE = ".dask-"  # the beginning of the name of a file, which holds the rows of a study
 _LOOPBACK = "127.0.0.1:0"  # any free port
 _LOST_WORKERS = 10  # that a group may have before it fails: it may be what uses up their memory
 _SECONDS_TO_CONNECT = 10
@@ -92,14 +92,12 @@ class DaskExecutor(Executor):
             experiment: names the classes of the work's objects.
             folder: one that this process alone uses.
 
-        Raises the error of a worker, and KeyboardInterrupt if a signal was noted.
+        Raises the error of a worker, UserError if workers were lost, and KeyboardInterrupt if a signal was noted.
         """
         from distributed import wait
 
         from fcorun.runs.executors.dask_worker import compute_part
 
-        for left_over in folder.glob(f"{_PROBE}*"):  # with the data of a study that was killed; this one has the folder
-            left_over.unlink()
         task = PackedWork.of_content(work, experiment, n_cores=1)
         with self._submit(compute_part, items, folder, pickle.dumps(task)) as futures:
             while futures:
@@ -107,7 +105,7 @@ class DaskExecutor(Executor):
                     check_interrupted()
                     with suppress(TimeoutError):
                         wait(futures[0], timeout=POLL_SECONDS)
-                yield futures.pop(0).result()
+                yield _read_part(futures.pop(0))
 
     @contextmanager
     def _submit(
@@ -123,7 +121,7 @@ class DaskExecutor(Executor):
         from fcorun.runs.executors.dask_worker import interrupt_task
 
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder.absolute() / f"{_PROBE}{secrets.token_hex(8)}"
+        probe = folder.absolute() / f"{PROBE}{secrets.token_hex(8)}"
         write_atomically(probe, content, private=True)
         futures: list[Future] = []
         try:
@@ -137,6 +135,18 @@ class DaskExecutor(Executor):
                 self._client.run(interrupt_task, probe, on_error="ignore")
                 with suppress(TimeoutError):
                     wait(running, timeout=_SECONDS_TO_SAVE)
+
+
+def _read_part(future: "Future") -> Any:
+    """Return the result of a part of a study. Raises the error of its worker, and UserError if none survives it."""
+    from distributed import KilledWorker
+
+    try:
+        return future.result()
+    except KilledWorker as error:
+        raise UserError(f"each Dask worker that computed a part of the study was lost, as if memory is used up: give "
+                        f"fewer workers, `{_OPTION}={{jobs: 1}}`, or leave `hydra.launcher.executor` out: what is "
+                        "finished is kept") from error  # fmt: skip
 
 
 def _read_results(future: "Future", n_points: int) -> list[PointResult]:

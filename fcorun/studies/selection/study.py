@@ -9,7 +9,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -43,7 +43,7 @@ from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.problem import solver
 from fcorun.results.scores.score import scores_of_task
 from fcorun.runs.batch import check_devices
-from fcorun.runs.executors.dask import study_workers
+from fcorun.runs.executors.dask import PROBE, study_workers
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
 from fcorun.studies.selection.fitting import PathFit, PathFitter, SubsetFits, find_runs, keeps_held_out
@@ -231,7 +231,8 @@ class Study:
     def claim(self) -> Iterator[None]:
         """Lock the folder for this process while the context lasts.
 
-        Report pages are deleted, since they may show another choice, and with ``force`` all that a study has written.
+        Report pages are deleted, since they may show another choice, the rows that a killed study left for workers, and
+        with ``force`` all that a study has written.
 
         Raises:
             UserError: the folder has other files or another study, cannot be written, or is locked.
@@ -260,6 +261,7 @@ class Study:
             raise UserError(f"{folder} {IN_USE}")
         try:
             delete_files(folder, PAGE_FILES)
+            delete_files(folder, [path.name for path in folder.glob(f"{PROBE}*")])
             if force:  # the fits, the result and the refit, maybe of another study
                 for path in (folder / FITS).glob("*.npz"):
                     path.unlink()
@@ -320,8 +322,9 @@ class Study:
         fitter = PathFitter(self.experiment, self.data, self.path, np.max(row_counts, axis=0), programs)
         if workers := study_workers.get():
             work = SubsetFits(fitter, self.take_subset)
-            for i, fit in enumerate(workers.compute_parts(work, names, self.experiment, self.folder)):
-                on_fit(i, fit)
+            with closing(workers.compute_parts(work, names, self.experiment, self.folder)) as fits:
+                for i, fit in enumerate(fits):
+                    on_fit(i, fit)
             return
         fitter.fit([partial(self.take_subset, name) for name in names], on_fit)
 
