@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hostile_plans import FEATURES, TARGET, HostilePlan, Outcome, find_likeness, make_frame, try_hostile
+from ledger_plans import describe
 
 from fcorun.engine.schedule import Schedule
 from fcorun.results.models.inference_problem import InferenceOptions
@@ -458,8 +459,9 @@ def answer_plan(hostile: HostilePlan, change=None, check: bool = False) -> list[
     if check:
         return find_differences(open_checked_site(plan, options, Policy()), Path("site"))
     accept(Path("site"), plan, options, Policy())
-    with closing(open_durable_site(Path("site"), plan)):
-        return []
+    with closing(open_durable_site(Path("site"), plan)) as durable:
+        describe(durable)
+    return []
 
 
 @pytest.mark.slow

@@ -15,12 +15,16 @@ from three_sites import plan_of
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
-from fcorun.sites.site.acceptance import accept, open_durable_site, open_site
-from fcorun.sites.tables.ledger import Ledger, LedgerEntry, describe_differences
+from fcorun.sites.site.acceptance import accept, open_site
+from fcorun.sites.tables.ledger import Ledger, describe_differences
+from fcorun.sites.tables.ledger_entry import LedgerEntry
 from fcorun.sites.tables.ledger_rows import ReleasedSet, make_tokens
 from fcorun.sites.transport.messages import OwnerError
 
 __all__ = ["fcorun"]  # a fixture
+
+
+UNITS = ("data.client=unit",)
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +120,32 @@ def test_a_sum_of_three_plans_may_not_tell_a_row(table):
         run(plans["z"])
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (UNITS, (*UNITS, "data.missing=mean")),  # of a table without gaps
+        ((*UNITS, "data.standardize=pooled"), UNITS),
+        (("data.ignore=[unit]",), (*UNITS, "data.missing=mean")),
+        (UNITS, (*UNITS, "client_weighting=uniform", "algo=meta_analysis", "reg=none", "rounds=1")),
+    ],
+)
+def test_two_codings_of_rare_levels_are_refused(table, first, second):
+    """The levels p, n, m are rare in other rows by site than by client: two honest plans would tell the row of m."""
+    unit, ward = np.repeat(["A", "B"], N // 2), np.repeat(["k", "l"], N // 4)
+    ward = np.where(np.arange(N) % 2, "k", "l").astype(object)
+    ward[:5], ward[-6:-4], ward[-4:-1], ward[-1] = "p", "p", "n", "m"
+    table = table.assign(ward=ward, unit=unit)
+    table.to_csv("visits.csv", index=False)
+    options = ("data.standardize=none", "data.validation=0")
+    run(plan_of(*options, *first))
+    run(plan_of(*options, *first, "seed=1", "data.seed=0"))
+    table.sample(frac=1, random_state=0).to_csv("saved.csv", index=False)
+    for path in ("visits.csv", "saved.csv"):
+        with fails(" a level of 'ward' that this plan sums up otherwise", "data.ignore=[ward]"):
+            run(plan_of(*options, *second), path)
+    run(plan_of(*options, *second, "data.ignore=[ward]"), path)
+
+
 def small_cells(*labels) -> list[str]:
     """Return the sentences on the small cells that the last of several plans on one file makes."""
     sets = (ReleasedSet("a", "train", 0), ReleasedSet("a", "train", 1))
@@ -178,10 +208,10 @@ def test_equal_rows_of_two_splits_are_interchangeable(table):
     ledger, columns = Ledger(Path("ledger")), {"age": pd.Series(np.ones(400))}
     for k, row_labels in enumerate(labels):
         entry = LedgerEntry(f"{k}" * 64, "t", "2026-11-02", "/site", f"{k}.csv", f"{k}", sets, row_labels)
-        ledger.enter(entry, columns, 10, 1.0)
+        ledger.enter(entry, columns, Policy(), 1.0)
     moved = LedgerEntry("2" * 64, "t", "2026-11-02", "/site", "2.csv", "2", sets, np.repeat([2, 1], [201, 199]))
     with fails("1 row is"):
-        ledger.enter(moved, columns, 10, 1.0)
+        ledger.enter(moved, columns, Policy(), 1.0)
 
 
 @pytest.mark.slow
@@ -326,7 +356,7 @@ def test_owners_read_of_the_ledger_at_the_command_line(fcorun, tmp_path):
     assert "given away by overlap=allow: 1 row is validation rows of this plan" in shown
     assert json.loads(next(Path("other/accepted").iterdir()).read_text())["overlap"] is True
     moved = Plan.read("moved.yaml")
-    open_durable_site(Path("other"), moved).close()
+    run(moved, at="other", overlap=True)
     code, out, _ = fcorun("site", "ledger")
     shown = " ".join(out.split())
     assert f"plan {moved.digest[:16]}: cost over visits.csv, with overlap=allow" in shown

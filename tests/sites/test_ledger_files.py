@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 import time
+from contextlib import closing
 from pathlib import Path
 from shutil import rmtree
 
@@ -13,13 +14,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import fails
-from ledger_plans import entries, run, write_visits
+from ledger_plans import describe, entries, run, write_visits
 from three_sites import plan_of
 
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.site.acceptance import accept, open_durable_site, open_site, state_folder
-from fcorun.sites.tables.ledger import Ledger, LedgerEntry
+from fcorun.sites.tables.ledger import Ledger
+from fcorun.sites.tables.ledger_entry import LedgerEntry
 from fcorun.sites.tables.ledger_rows import ReleasedSet
 from fcorun.sites.transport.durable import is_in_use
 from fcorun.sites.transport.messages import OwnerError
@@ -82,7 +84,8 @@ def test_the_ledger_of_a_policy_is_found_from_another_folder(tmp_path, monkeypat
     accept(Path("site"), plan_of(), SiteOptions("visits.csv"), Policy(ledger="our ledger"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    open_durable_site(tmp_path / "site", plan_of()).close()
+    with closing(open_durable_site(tmp_path / "site", plan_of())) as durable:
+        describe(durable)
     assert len(entries(tmp_path / "our ledger")) == 1
     assert not Policy().ledger_folder.exists()
     if os.name == "posix":
@@ -140,7 +143,7 @@ def test_one_process_writes_at_a_time():
     run(plan_of())
     ledger = Ledger(Policy().ledger_folder)
     with filelock.FileLock(ledger.folder / "lock"), fails("another process writes to the ledger"):
-        ledger.enter(entries()[0], {}, 10, 0.05)
+        ledger.enter(entries()[0], {}, Policy(), 0.05)
 
 
 def enter_many(first: int, connection) -> None:
@@ -149,7 +152,7 @@ def enter_many(first: int, connection) -> None:
     columns = {f"c{k}": pd.Series(np.random.default_rng(k).normal(size=2000)) for k in range(20)}
     for k in range(first, 10_000):
         entry = LedgerEntry(f"{k:064}", "t", "2026-11-02", "/s", "f", f"{k}", sets, labels)
-        Ledger(Path("ledger")).enter(entry, columns, 10, 5.0)
+        Ledger(Path("ledger")).enter(entry, columns, Policy(), 5.0)
         connection.send(k)
 
 
@@ -200,7 +203,7 @@ def enter_and_die(step: int) -> None:
         setattr(os, name, dying(getattr(os, name)))
     sets, labels = (ReleasedSet("a", "train", -1),), np.ones(20, int)
     entry = LedgerEntry("1" * 64, "t", "2026-11-02", "/s", "f", "r", sets, labels)
-    Ledger(Path("ledger")).enter(entry, {"age": pd.Series(np.arange(20))}, 10, 5.0)
+    Ledger(Path("ledger")).enter(entry, {"age": pd.Series(np.arange(20))}, Policy(), 5.0)
     os._exit(0)
 
 
@@ -217,7 +220,7 @@ def test_a_kill_at_each_call_of_the_system_leaves_a_readable_ledger():
         outcomes.append((process.exitcode, len(entries(Path("ledger")))))
         sets, labels = (ReleasedSet("a", "train", -1),), np.ones(20, int)
         entry = LedgerEntry("1" * 64, "t", "2026-11-02", "/s", "f", "r", sets, labels)
-        Ledger(Path("ledger")).enter(entry, {"age": pd.Series(np.arange(20))}, 10, 5.0)
+        Ledger(Path("ledger")).enter(entry, {"age": pd.Series(np.arange(20))}, Policy(), 5.0)
         assert len(entries(Path("ledger"))) == 1
         if process.exitcode == 0:
             break
@@ -225,9 +228,12 @@ def test_a_kill_at_each_call_of_the_system_leaves_a_readable_ledger():
     assert outcomes[-1] == (0, 1)
 
 
-def test_a_plan_is_in_the_ledger_before_the_site_can_answer(monkeypatch):
+def test_a_plan_is_in_the_ledger_before_an_answer_leaves_and_not_without_one(monkeypatch):
     accept(Path("site"), plan_of(), SiteOptions("visits.csv"), Policy())
+    open_durable_site(Path("site"), plan_of()).close()
+    run(plan_of("data.validation=0.2026"))  # which differs from the plan above by a row
+    assert len(entries()) == 1
     monkeypatch.setattr("fcorun.sites.tables.ledger.Ledger.enter", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        open_durable_site(Path("site"), plan_of())
-    assert not is_in_use(state_folder(Path("site"), plan_of()))
+        run(plan_of("data.validation=0.2026"))
+    assert not is_in_use(state_folder(Path("site"), plan_of("data.validation=0.2026")))

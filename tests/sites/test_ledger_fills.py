@@ -10,6 +10,7 @@ from helpers import fails
 from ledger_plans import selection_of, write_visits
 from three_sites import plan_of
 
+from fcorun.base.errors import UserError
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
@@ -70,6 +71,20 @@ def test_gaps_keep_their_fill_whoever_takes_part(table, second):
     (line,) = (line for line in Ledger(Path("ledger_a")).describe() if "kept" in line)
     assert line.count(", kept in place of ") == 2
     assert "'bmi' by" in line
+
+
+def test_a_refused_plan_settles_nothing_for_later_plans(table, monkeypatch):
+    def refuse(*_):
+        raise UserError("refused after the fills were found")
+
+    write_three_sites(table, n_gaps=15)
+    with monkeypatch.context() as patch, fails("refused after"):
+        patch.setattr("fcorun.sites.site.site.check_gaps", refuse)
+        rows_of_first_site(plan_of("data.missing=mean", "data.validation=0"), "ab")
+    assert [entry.fills for entry in Ledger(Path("ledger_a")).read()] == [{}]
+    rows_of_first_site(plan_of("data.missing=mean", "data.validation=0", "seed=1"), "abc")
+    (fills,) = (entry.fills for entry in Ledger(Path("ledger_a")).read() if entry.fills)
+    assert fills.keys() == {"bmi"}
 
 
 def test_knots_of_many_plans_may_not_tell_few_rows_together(table):

@@ -12,7 +12,11 @@ from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.site.acceptance import accept, open_durable_site
-from fcorun.sites.tables.ledger import Ledger, LedgerEntry
+from fcorun.sites.site.site import Site
+from fcorun.sites.tables.ledger import Ledger
+from fcorun.sites.tables.ledger_entry import LedgerEntry
+from fcorun.sites.transport.durable import DurableSite
+from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.selection_result import SelectOptions
 
 N = 400
@@ -35,10 +39,17 @@ def split_of(n_validation: int, n: int = N) -> list[str]:
 
 
 def run(plan: Plan, path: str = "visits.csv", at: str = "site", overlap: bool = False, **rules) -> None:
-    """Accept a plan, and open its site as a run does."""
+    """Accept a plan, open its site as a run does, and have it answer the first request."""
     accept(Path(at), plan, SiteOptions(path), Policy(**rules), overlap=overlap)
-    with closing(open_durable_site(Path(at), plan)):
-        pass
+    with closing(open_durable_site(Path(at), plan)) as durable:
+        describe(durable)
+
+
+def describe(durable: DurableSite) -> None:
+    """Have a site answer the first request of a run."""
+    site = getattr(durable.site, "site", durable.site)  # of a masked site
+    assert isinstance(site, Site)
+    site.compute_answer(Message("describe", {"plan": site.plan.digest}))
 
 
 def entries(folder: Path | None = None) -> list[LedgerEntry]:

@@ -38,8 +38,8 @@ _OPEN = OpenRuns()
 class MLflow(Tracker):
     """An MLflow run for each record: parameters, metrics against the round, status as tags, files as artifacts.
 
-    Files with a line for each patient (``PATIENT_FILES``) are no artifacts. Long values are cut. A run that goes on after
-    it was interrupted is another run of MLflow.
+    Files with a line for each patient (``PATIENT_FILES``) are no artifacts. Long values are cut. A run that goes on
+    after it was interrupted is another run of MLflow.
 
     Attributes:
         uri: a database file, sqlite:///FILE, with the artifacts in mlartifacts/ in the same folder; or a server,

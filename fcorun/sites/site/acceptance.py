@@ -22,8 +22,10 @@ from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import Obstacles, SiteOptions
 from fcorun.sites.site.site import Site
-from fcorun.sites.tables.ledger import Ledger, LedgerEntry, PlanInLedger
-from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading, list_read_columns
+from fcorun.sites.tables.ledger import Ledger
+from fcorun.sites.tables.ledger_entry import LedgerEntry
+from fcorun.sites.tables.ledger_rows import divide_rows, identify_reading, list_read_columns, number_codes
+from fcorun.sites.tables.plan_in_ledger import PlanInLedger
 from fcorun.sites.tables.planned_table import read_planned_table
 from fcorun.sites.tables.table_agreement import check_curve
 from fcorun.sites.tables.table_description import count_outside, fit_curve
@@ -288,7 +290,7 @@ def result_folder(folder: Path, plan: Plan) -> Path:
 
 
 def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name: str | None = None) -> DurableSite:
-    """Return the site of ``open_site``, which answers as ``name``, once the plan is in the owner's ledger.
+    """Return the site of ``open_site``, which answers as ``name`` and enters the plan in the owner's ledger before.
 
     Its state is in the folder. Raises UserError for a state of other rows, or of another name, and for a plan that
     tells few rows apart from those of earlier plans.
@@ -305,16 +307,11 @@ def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name:
         entry,
         columns,
         rename=accepted.options.rename or {},
-        min_rows=accepted.policy.min_rows,
+        policy=accepted.policy,
         lock_seconds=wait_seconds,
     )
-    durable = DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
-    try:
-        unmasked.in_ledger.enter()
-    except BaseException:
-        durable.close()
-        raise
-    return durable
+    unmasked.in_ledger.check()
+    return DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
 
 
 def find_differences(site: Site, folder: Path | None = None) -> list[str]:
@@ -327,7 +324,7 @@ def find_differences(site: Site, folder: Path | None = None) -> list[str]:
     options = replace(site.options, path=str(Path(site.options.path).expanduser().absolute()))
     accepted = Acceptance(_digest_of_file(options.path), options, site.policy, {}, day)
     entry, columns = _prepare_entry(site.plan, site.table, accepted, folder)
-    return Ledger(site.policy.ledger_folder).find_differences(entry, columns, site.policy.min_rows)
+    return Ledger(site.policy.ledger_folder).find_differences(entry, columns, site.policy)
 
 
 def _prepare_entry(
@@ -346,6 +343,8 @@ def _prepare_entry(
         sets=sets,
         labels=labels,
         overlap=accepted.overlap,
+        codes=number_codes(table, options),
+        by_client=table.sums_by_client,
     )
     return entry, list_read_columns(table, options, accepted.policy.row_id)
 

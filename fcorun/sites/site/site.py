@@ -38,7 +38,7 @@ from fcorun.sites.site.site_batch import SiteBatch, resolve_numbers
 from fcorun.sites.site.site_folds import SiteFolds
 from fcorun.sites.site.site_results import FoldPredictions, check_result, read_result, write_result
 from fcorun.sites.tables.fold_encoding import place_rows
-from fcorun.sites.tables.ledger import PlanInLedger
+from fcorun.sites.tables.plan_in_ledger import PlanInLedger, Settled
 from fcorun.sites.tables.planned_table import check_targets_of_site, read_planned_table
 from fcorun.sites.tables.table_agreement import (
     Agreement,
@@ -98,7 +98,7 @@ class Site:
         self._interval_sums: IntervalSums | None = None
         self._score_sums: ScoreSums | None = None
         self._scored: Message | None = None  # the request of these sums
-        self._settled: tuple[Any, Mapping[str, Any]] | None = None  # agreed fills and knots, and the site's own fills
+        self._settled: Settled | None = None
 
     @cached_property
     def table(self) -> SiteTable:
@@ -128,6 +128,8 @@ class Site:
             except _DAMAGES as error:
                 reason = f"the server's request '{request.name}' does not fit the plan ({type(error).__name__})"
                 raise UserError(f"{reason}: use the same version of fcorun at the server and all sites") from error
+        if self.in_ledger is not None:
+            self.in_ledger.enter(self._settled)
         if kind.keeps(request):
             self.requests[request.name] = request
         return answer
@@ -177,14 +179,15 @@ class Site:
         if self.in_ledger is None or not (agreed or knots):
             return agreement.encoding
         check_agreement(self.table, agreement)
-        if self._settled is None or self._settled[0] != (agreed, knots):
+        if self._settled is None or self._settled[:2] != (agreed, knots):
+            self.in_ledger.enter()
             earlier = self.in_ledger.list_knots() if curves else {}
             for column in curves:
                 check_curves_together(self.table, column, earlier.get(column.name, set()))
-            self._settled = (agreed, knots), self.in_ledger.settle(agreed, knots)
+            self._settled = Settled(agreed, knots, self.in_ledger.find_fills(agreed, knots))
         columns = []
         for column in agreement.encoding.columns:
-            fill = self._settled[1].get(column.name, column.fill)
+            fill = self._settled.fills.get(column.name, column.fill)
             if column.has_levels and fill is not None and fill not in column.levels:
                 raise UserError(f"an earlier plan filled gaps of '{column.name}' at this site by a level that "
                                 f"this plan does not have: add '{column.name}' to data.ignore of the plan")  # fmt: skip

@@ -16,143 +16,62 @@ that fill the gaps of the same rows by two numbers tell the sums over these rows
 one row tell this row. So gaps keep what filled them first, however many they are. Knots of splines change likewise, and
 the ledger lists them: the features of two plans together are those of a spline with the knots of both.
 
+Levels. Rare levels of a column are one code, ``other``. Which levels these are depends on whether sums of single
+clients leave, and on the clients. The sums over ``other`` of two plans, and over the levels that one of them names,
+tell the rows of each level that one of them alone codes so, and of all that both do. So a plan is refused if it and
+earlier ones with the same training rows make a cell of fewer than ``policy.min_cell`` rows with the same codes. With
+other training rows, the rows of a level are no sets of the ledger.
+
 Nothing is compared between two folders that have answered one plan from different files, unless most rows of these are
 equal: they hold different patients.
 
 Each entry is a file that appears whole, and is on the disk before the first answer of a run leaves. The ledger holds no
-cell, but tokens of cells, by HMAC-SHA256 with a secret of the ledger, and the names of clients, files and columns.
+cell, but tokens of cells, by HMAC-SHA256 with a secret of the ledger, numbers of levels, and the names of clients,
+files and columns.
 """
 
-import json
 import os
 import re
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
+from fcorun.base.records.formats import READ_ERRORS
 from fcorun.base.system import locks
 from fcorun.base.system.files import write_atomically
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.tables.ledger_entry import IN_NO_SET, LedgerEntry
 from fcorun.sites.tables.ledger_rows import ReleasedSet, gap_token, make_tokens
 from fcorun.sites.transport.messages import OwnerError
 
-IN_NO_SET = 0  # the label of a row that no answer of a plan sums over
 _NO_ROW = -1
 _SECRET = "secret"
 _LOCK = "lock"
 _SECRET_BYTES = 32
 _NAME = re.compile(r"\d{6}-[0-9a-f]{16}\.npz")  # of entries
-_HEADER = "header"
-_LABELS = "labels"
-_TOKENS = "tokens/"
 _LISTED = 3  # cells in the sentence of a refusal
 _BROKEN = "the ledger of this site cannot be read or written: its owner mends it"
 _DIFFERENCE = (
     "the rows of this plan differ from those of plans that this site has answered by fewer rows than policy.min_rows "
-    "of the site, and the difference of two answers would tell them: keep the split of the earlier plan (the same "
-    "data.split_seed, data.validation and data.test, or a column data.split), or the site's owner gives these rows away"
+    "of the site, or the plans sum few rows of a rare level up otherwise, and the difference of two answers would tell "
+    "them: keep the split of the earlier plan (the same data.split_seed, data.validation and data.test, or a column "
+    "data.split), or leave the columns out (data.ignore) whose levels the site's owner names, or the owner gives the "
+    "rows away"
 )
 _CURES = (
     "the difference of two answers would tell them. Keep the split of the earlier plan (the same data.split_seed, "
-    "data.validation and data.test, or a column data.split) and give the same file, or give these rows away by "
-    "overlap=allow with fcorun site accept"
+    "data.validation and data.test, or a column data.split) and give the same file, leave a column of levels out, or "
+    "give these rows away by overlap=allow with fcorun site accept"
 )
 _TWO_FILLS = (
     "plans that this site has answered filled gaps of '{0}' by two values: add '{0}' to data.ignore of the plan, or "
     "have the owner of the site give the rows with a gap away"
 )
-
-
-@dataclass(frozen=True)
-class LedgerEntry:
-    """A plan that a site answers.
-
-    Attributes:
-        plan: the digest of the plan.
-        title: the target and the file in words.
-        accepted: the day on which the owner accepted the plan.
-        folder: the folder of the site; "" if it is not known.
-        file: the file of the rows.
-        reading: the digest of the file.
-        sets: the released sets that are not empty.
-        labels: the set of each row of the file, from 1, or ``IN_NO_SET``, (N,).
-        overlap: whether the owner gave away rows that earlier plans and this one tell apart.
-        agreed: what all sites agreed on to fill the gaps of each column that has some; none before they did.
-        fills: what fills these gaps at the site.
-        knots: the knots of each column with a spline.
-        tokens: the tokens of columns that no earlier entry on the same reading has, (N,) by column.
-    """
-
-    plan: str
-    title: str
-    accepted: str
-    folder: str
-    file: str
-    reading: str
-    sets: tuple[ReleasedSet, ...]
-    labels: np.ndarray
-    overlap: bool = False
-    agreed: Mapping[str, Any] = field(default_factory=dict)
-    fills: Mapping[str, Any] = field(default_factory=dict)
-    knots: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    tokens: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    def has_same_sets(self, other: "LedgerEntry") -> bool:
-        """Return whether the other entry has the same rows in the same sets, of the same plan at the same site."""
-        identities = [(entry.plan, entry.folder, entry.reading, entry.sets) for entry in (self, other)]
-        return identities[0] == identities[1] and np.array_equal(self.labels, other.labels)
-
-    def describe_set(self, label: int) -> str:
-        """Return a set in words."""
-        if label == IN_NO_SET:
-            return "in no set"
-        return self.sets[label - 1].describe(len({released.client for released in self.sets}) > 1)
-
-    def describe(self) -> list[str]:
-        """Return the entry as lines to read."""
-        if self.fills or self.knots:
-            fills = []
-            for name, fill in self.fills.items():
-                kept = "" if fill == self.agreed[name] else f", kept in place of {self.agreed[name]}"
-                fills.append(f"'{name}' by {fill}{kept}")
-            lines = [f"fills gaps of {', '.join(fills)}"] if fills else []
-            lines += [f"has knots of '{name}' at {', '.join(map(str, knots))}" for name, knots in self.knots.items()]
-            return [f"{self.accepted} plan {self.plan[:16]} {line}" for line in lines]
-        sizes = np.bincount(self.labels, minlength=len(self.sets) + 1).tolist()
-        overlap = ", with overlap=allow" if self.overlap else ""
-        return [
-            f"{self.accepted} plan {self.plan[:16]}: {self.title}{overlap}",
-            f"  site {self.folder}, file {self.file}",
-            f"  clients: {', '.join(dict.fromkeys(released.client for released in self.sets))}",
-            f"  {', '.join(f'{sizes[k + 1]} {self.describe_set(k + 1)}' for k in range(len(self.sets)))}",
-        ]
-
-    def to_bytes(self) -> bytes:
-        """Return the content of the file of the entry."""
-        names = ("plan", "title", "accepted", "folder", "file", "reading", "overlap", "agreed", "fills", "knots")
-        header: dict[str, Any] = {name: getattr(self, name) for name in names}
-        header |= {"sets": [asdict(released) for released in self.sets], "columns": list(self.tokens)}
-        tokens = {f"{_TOKENS}{k}": column for k, column in enumerate(self.tokens.values())}
-        content = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        return npz_bytes({_HEADER: content, _LABELS: self.labels.astype(np.uint32), **tokens})
-
-    @classmethod
-    def read(cls, path: Path) -> "LedgerEntry":
-        """Read the file of an entry. Raises one of READ_ERRORS, or TypeError."""
-        arrays = read_npz(path)
-        header = json.loads(arrays[_HEADER].tobytes())
-        columns = header.pop("columns")
-        labels = arrays[_LABELS].astype(np.int64)
-        sets = tuple(ReleasedSet(**released) for released in header.pop("sets"))
-        tokens = {name: arrays[f"{_TOKENS}{k}"] for k, name in enumerate(columns)}
-        if any(column.shape != labels.shape for column in tokens.values()) or labels.max(initial=0) > len(sets):
-            raise ValueError("its columns do not fit each other")
-        return cls(**header, sets=sets, labels=labels, tokens=tokens)
 
 
 @dataclass(frozen=True)
@@ -182,8 +101,8 @@ class Ledger:
                              f"{self.folder} away, which forgets all plans that your sites have answered",
                              _BROKEN) from error  # fmt: skip
 
-    def find_differences(self, entry: LedgerEntry, columns: Mapping[str, Any], min_rows: int) -> list[str]:
-        """Return a sentence for each cell of fewer than ``min_rows`` rows that a plan would make; write nothing.
+    def find_differences(self, entry: LedgerEntry, columns: Mapping[str, Any], policy: Policy) -> list[str]:
+        """Return a sentence for each cell of fewer rows than the policy allows that a plan would make; write nothing.
 
         Args:
             entry: the plan. If its folder is not known, the folder of the last plan with the same file counts.
@@ -197,15 +116,15 @@ class Ledger:
             entry = replace(entry, folder=folders[-1] if folders else "")
         known = _list_known_columns(entries, entry.reading)
         tokens = make_tokens(self._read_secret(), columns, known)
-        return describe_differences([*entries, replace(entry, tokens=tokens)], min_rows)
+        return _list_differences([*entries, replace(entry, tokens=tokens)], policy)
 
-    def enter(self, entry: LedgerEntry, columns: Mapping[str, Any], min_rows: int, lock_seconds: float) -> None:
+    def enter(self, entry: LedgerEntry, columns: Mapping[str, Any], policy: Policy, lock_seconds: float) -> None:
         """Write a plan to the ledger, on the disk, before its first answer leaves. The same sets are written once.
 
-        Raises OwnerError for a plan that makes cells of fewer than ``min_rows`` rows, unless the entry has ``overlap``,
-        and for a ledger that cannot be read or written.
+        Raises OwnerError for a plan that makes cells of fewer rows than the policy allows, unless the entry has
+        ``overlap``, and for a ledger that cannot be read or written.
         """
-        with self._locked(lock_seconds):
+        with self.locked(lock_seconds):
             entries = self.read()
             known = _list_known_columns(entries, entry.reading)
             if columns.keys() <= known and any(entry.has_same_sets(earlier) for earlier in entries):
@@ -213,30 +132,44 @@ class Ledger:
             secret = self._open_secret(entries)
             entry = replace(entry, tokens=make_tokens(secret, columns, known))
             if not entry.overlap:
-                check_differences(describe_differences([*entries, entry], min_rows))
+                check_differences(_list_differences([*entries, entry], policy))
             self._write(entry)
+
+    def find_fills(
+        self, entry: LedgerEntry, columns: Mapping[str, Any], rename: Mapping[str, str]
+    ) -> Mapping[str, Any]:
+        """Return what fills the gaps of each column at the site, by what all sites agreed on; write nothing.
+
+        Args:
+            entry: the plan, which is in the ledger, with what all sites agreed on.
+            columns: the columns that the plan reads, by their names in the file.
+            rename: the names of columns in the plan by those in the file.
+        """
+        return self._settle(self.read(), entry, columns, rename).fills
 
     def settle(
         self, entry: LedgerEntry, columns: Mapping[str, Any], rename: Mapping[str, str], lock_seconds: float
     ) -> Mapping[str, Any]:
-        """Return what fills the gaps of each column at the site, and write it before an answer depends on it.
-
-        The entry has what all sites agreed on. ``rename`` has the names of columns in the plan by those in the file.
-        The other arguments are those of ``enter``.
-        """
-        with self._locked(lock_seconds):
+        """Return what ``find_fills`` does, and write it before an answer that depends on it leaves."""
+        with self.locked(lock_seconds):
             entries = self.read()
-            for earlier in reversed(entries):
-                is_settled = earlier.agreed == entry.agreed and earlier.knots == entry.knots
-                if is_settled and earlier.has_same_sets(entry):
-                    return earlier.fills
-            secret = self._open_secret(entries)
-            tokens = make_tokens(secret, columns, _list_known_columns(entries, entry.reading))
-            entry = replace(entry, tokens=tokens)
-            gap_tokens = {name: gap_token(secret, name) for name in entry.agreed}
-            entry = replace(entry, fills=keep_fills([*entries, entry], gap_tokens, rename))
-            self._write(entry)
-            return entry.fills
+            settled = self._settle(entries, entry, columns, rename)
+            if not any(settled is earlier for earlier in entries):
+                self._write(settled)
+            return settled.fills
+
+    def _settle(
+        self, entries: list[LedgerEntry], entry: LedgerEntry, columns: Mapping[str, Any], rename: Mapping[str, str]
+    ) -> LedgerEntry:
+        """Return the entry with the site's fills, the one among ``entries`` if there is one."""
+        for earlier in reversed(entries):
+            is_settled = earlier.agreed == entry.agreed and earlier.knots == entry.knots
+            if is_settled and earlier.has_same_sets(entry):
+                return earlier
+        secret = self._read_secret()
+        entry = replace(entry, tokens=make_tokens(secret, columns, _list_known_columns(entries, entry.reading)))
+        gap_tokens = {name: gap_token(secret, name) for name in entry.agreed}
+        return replace(entry, fills=keep_fills([*entries, entry], gap_tokens, rename))
 
     def list_knots(self, entry: LedgerEntry) -> dict[str, set[float]]:
         """Return all knots of each column in plans that have rows of the entry, which is in the ledger."""
@@ -272,7 +205,7 @@ class Ledger:
         return lines
 
     @contextmanager
-    def _locked(self, lock_seconds: float) -> Iterator[None]:
+    def locked(self, lock_seconds: float) -> Iterator[None]:
         """Hold the lock of the ledger. Raises OwnerError if another process holds it, and for an error of the disk."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -307,44 +240,9 @@ class Ledger:
                              _BROKEN) from error  # fmt: skip
 
 
-@dataclass(frozen=True)
-class PlanInLedger:
-    """A plan that a site answers, in the owner's ledger.
-
-    Attributes:
-        ledger: the ledger.
-        entry: the plan, without what all sites agree on.
-        columns: the columns that the plan reads, by their names in the file.
-        rename: the names of columns in the plan by those in the file, where they differ.
-        min_rows: the least number of rows of a cell.
-        lock_seconds: the longest wait for another process.
-    """
-
-    ledger: Ledger
-    entry: LedgerEntry
-    columns: Mapping[str, Any]
-    rename: Mapping[str, str]
-    min_rows: int
-    lock_seconds: float
-
-    def enter(self) -> None:
-        """Write the plan to the ledger, as ``Ledger.enter`` does."""
-        self.ledger.enter(self.entry, self.columns, self.min_rows, self.lock_seconds)
-
-    def list_knots(self) -> dict[str, set[float]]:
-        """Return all knots of each column in plans with rows of this one; none if the owner gives rows away."""
-        return {} if self.entry.overlap else _rename(self.ledger.list_knots(self.entry), self.rename)
-
-    def settle(self, agreed: Mapping[str, Any], knots: Mapping[str, Sequence[float]]) -> Mapping[str, Any]:
-        """Return what fills the gaps of each column at the site, from the agreed fills and knots."""
-        own_names = {shared: name for name, shared in self.rename.items()}
-        entry = replace(self.entry, agreed=_rename(agreed, own_names), knots=_rename(knots, own_names))
-        return _rename(self.ledger.settle(entry, self.columns, self.rename, self.lock_seconds), self.rename)
-
-
-def _rename(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return values of columns by other names of some columns."""
-    return {names.get(name, name): value for name, value in values.items()}
+def _list_differences(entries: Sequence[LedgerEntry], policy: Policy) -> list[str]:
+    """Return a sentence for each few rows that the last plan and earlier ones tell apart."""
+    return [*describe_differences(entries, policy.min_rows), *describe_told_levels(entries, policy.min_cell)]
 
 
 def check_differences(sentences: Sequence[str]) -> None:
@@ -522,6 +420,50 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
             begin = f"1 row is {newest.describe_set(label)} of this plan and was"
         sentences.append(f"{begin} {' and '.join(sets)}")
     return sentences
+
+
+def describe_told_levels(entries: Sequence[LedgerEntry], min_cell: int) -> list[str]:
+    """Return a sentence for each column in which the last plan and earlier ones tell few rows: below ``min_cell``.
+
+    The rows are training rows with the same codes in all plans, and of the same client where a plan tells sums by
+    client. Rows that the last plan alone, or the earlier ones without it, tell apart are no reason.
+    """
+    *earlier, newest = entries
+    earlier = [entry for entry in earlier if entry.codes.keys() & newest.codes.keys()]
+    if all(entry.reading == newest.reading for entry in earlier):
+        numbers = {newest.reading: np.arange(len(newest.labels))}
+    else:
+        numbers = _identify_rows(entries)[1]
+
+    def sort_training_rows(entry: LedgerEntry, values: np.ndarray) -> np.ndarray:
+        return values[entry.is_training][numbers[entry.reading][entry.is_training].argsort()]
+
+    rows = sort_training_rows(newest, numbers[newest.reading])
+    alike = [entry for entry in earlier if np.array_equal(sort_training_rows(entry, numbers[entry.reading]), rows)]
+    sentences = []
+    for name in newest.codes:
+        plans = [entry for entry in alike if name in entry.codes]
+        codings = []
+        for entry in (*plans, newest):
+            codings.append(sort_training_rows(entry, np.column_stack([entry.codes[name], entry.client])))
+        if not plans or not len(rows):
+            continue
+        sizes = _count_alike(codings)
+        is_told = (sizes < min_cell) & (sizes < _count_alike(codings[:-1])) & (sizes < _count_alike(codings[-1:]))
+        if is_told.any():
+            n_told = sizes[is_told].min()
+            rows = "1 training row has" if n_told == 1 else f"{n_told} training rows have"
+            plan = plans[-1]
+            sentences.append(f"{rows} a level of '{name}' that this plan sums up otherwise than earlier ones, the last "
+                             f"of them plan {plan.plan[:8]}.. (accepted {plan.accepted}, {plan.title}), and that "
+                             f"data.ignore=[{name}] leaves out")  # fmt: skip
+    return sentences
+
+
+def _count_alike(codings: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the number of rows that are like each row, (n,), in all columns of arrays of n lines."""
+    cells = _number_cells(np.column_stack(codings))
+    return np.bincount(cells)[cells]
 
 
 def keep_fills(

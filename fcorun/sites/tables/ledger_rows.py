@@ -72,6 +72,20 @@ def divide_rows(plan: Plan, table: SiteTable) -> tuple[tuple[ReleasedSet, ...], 
     return tuple(sets), numbers + 1
 
 
+def number_codes(table: SiteTable, options: SiteOptions) -> dict[str, np.ndarray]:
+    """Return the number of the code of each row, (N,), by the name in the file of each column of levels.
+
+    Rare levels have one code; rows with a gap have 0. A column that is taken as constant tells nothing.
+    """
+    import pandas as pd
+
+    codes = {}
+    for name in table.level_counts.keys() - table.constant:
+        numbers = pd.factorize(table.code_levels(name), use_na_sentinel=True)[0] + 1
+        codes[options.own_names.get(name, name)] = numbers.astype(np.min_scalar_type(numbers.max(initial=0)))
+    return codes
+
+
 def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None) -> dict[str, Any]:
     """Return the columns of a site's table that a plan reads, each of N cells, by their names in the file.
 
