@@ -10,8 +10,8 @@ from fcorun.base.records import contents
 from fcorun.base.records.archive_sums import SUMS_FILE, format_sums
 from fcorun.base.records.formats import json_text, read_json, read_text, read_yaml, yaml_text
 from fcorun.base.records.record import (
-    BASELINE_HAZARD_FILE,
     PAGE_FILES,
+    PATIENT_FILES,
     PERMUTATION_FILE,
     PLUGIN_FOLDER,
     PLUGIN_INDEX,
@@ -35,8 +35,6 @@ def _name_pictures(*names: str) -> list[str]:
     return [name + ending for name in names for ending in _PICTURE_ENDINGS]
 
 
-# a line for each patient: predictions, the predictions at which an ROC curve turns, the times of events
-_OF_PATIENTS = (PREDICTIONS_FILE, "roc.csv", BASELINE_HAZARD_FILE)
 # code, pages that are made again, and what names places of this machine
 _LEFT_OUT = (PLUGIN_FOLDER, *PAGE_FILES, "run.log")
 _FILES = {  # which are archived from the folder of a file; no other file is, as of a user's table in the same folder
@@ -68,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
     parser = CommandParser("archive", run.__doc__, folders=False)
     parser.add_argument("folder", type=Path, metavar="DIR", help="a folder with results, also in its subfolders")
     parser.add_argument("out", type=Path, metavar="OUT.zip", help="the archive, which must not exist")
-    help_text = f"also the files with a line for each patient: {', '.join(_OF_PATIENTS)}"
+    help_text = f"also the files with a line for each patient: {', '.join(PATIENT_FILES)}"
     parser.add_argument("--predictions", action="store_true", help=help_text)
     arguments = parser.parse_args(argv)
     out = arguments.out
@@ -109,7 +107,7 @@ def _read_files(result: Path, predictions: bool) -> Iterator[tuple[Path, bytes]]
             if (folder / marker).is_file():
                 names.update(files)
         if not predictions:
-            names -= set(_OF_PATIENTS)
+            names -= set(PATIENT_FILES)
         for name in sorted(names):
             if (folder / name).is_file():
                 yield folder / name, _read_without_places(folder / name, cutter)
