@@ -51,11 +51,13 @@ def build_page(
     metric: str | None = None,
     tail_rounds: int | None = None,
     comments: Mapping[str, str] | None = None,
+    library_address: str = "",
 ) -> str:
     """Return the page about the records and the studies in and under ``folders``, as HTML.
 
-    ``records`` are those of the folders; ``comments`` explain keys of the configuration. Raises UserError if there is
-    nothing to show, and as ``RunTable.resolve_metric``.
+    ``records`` are those of the folders; ``comments`` explain keys of the configuration. The script that draws curves
+    is in the page, unless its address is given. Raises UserError if there is nothing to show, and as
+    ``RunTable.resolve_metric``.
     """
     records, damaged = split_damaged(records, Record.check)
     study_folders, damaged_studies = split_damaged(studies.find_studies(folders), studies.check_study)
@@ -69,7 +71,8 @@ def build_page(
     records, left_out = drop_superseded(records) if records else ([], "")
     model = find_table_model(records, study_folders)
     page = elements.Page()
-    _begin_library()
+    if not library_address:
+        _begin_library()
     single_figure = len(folders) == 1 and study_folders == [folders[0]] and studies.is_figure(folders[0])
     overline, title = studies.page_heading(folders)
     damaged += find_damaged_tables(records, study_folders)
@@ -91,9 +94,8 @@ def build_page(
         styles = curve_styles_of(table, settings.algos)
         page.curves = collect_curves(records, table, {"": [0]}, styles, metric=metric, best=[0])
         clinical.add_technical_sections(page, model, table, comments or {})
-        return render_page(
-            page, overline, clinical.clinical_title(model), [*summary, *clinical.clinical_summary(model)]
-        )
+        summary += clinical.clinical_summary(model)
+        return render_page(page, overline, clinical.clinical_title(model), summary, library_address=library_address)
     if records:
         missing_runs = list_missing_runs(settings, folders)
         sentences = [runs.describe_runs(records, table), runs.describe_statuses(table, missing_runs), left_out]
@@ -113,7 +115,7 @@ def build_page(
         page.sections = [
             replace(section, collapsed=not section.name.startswith(open_sections)) for section in page.sections
         ]
-    return render_page(page, overline, title, [line for line in summary if line])
+    return render_page(page, overline, title, [line for line in summary if line], library_address=library_address)
 
 
 def find_damaged_tables(records: Sequence[Record], study_folders: Sequence[Path]) -> list[str]:
@@ -197,24 +199,34 @@ def _add_runs(
         )
 
 
+def read_library() -> bytes:
+    """Return the script of plotly, which draws the curves of pages."""
+    return files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
+
+
 @cache
 def _begin_library() -> Future[str]:
     """Begin to compress the script of plotly in a thread, which takes longer than most of a page; once in a process."""
-    script = files("plotly").joinpath("package_data/plotly.min.js")
     pool = ThreadPoolExecutor(1)
-    library = pool.submit(lambda: b64encode(gzip.compress(script.read_bytes(), 6, mtime=0)).decode())
+    library = pool.submit(lambda: b64encode(gzip.compress(read_library(), 6, mtime=0)).decode())
     pool.shutdown(wait=False)
     return library
 
 
 def render_page(
-    page: elements.Page, overline: str, title: str, summary: Sequence[str], *, refresh_seconds: float | None = None
+    page: elements.Page,
+    overline: str,
+    title: str,
+    summary: Sequence[str],
+    *,
+    library_address: str = "",
+    refresh_seconds: float | None = None,
 ) -> str:
-    """Return the file, with the script that draws curves if the page has any.
+    """Return the file, with the script that draws curves if the page has any, or with its address.
 
-    With ``refresh_seconds`` the page reloads itself, and has the script of plotly beside it.
+    With ``refresh_seconds`` the page reloads itself.
     """
-    library = _begin_library().result() if page.curves and refresh_seconds is None else ""
+    has_library = page.curves and not library_address
     return elements.render_template(
         "page.html",
         overline=overline,
@@ -227,7 +239,8 @@ def render_page(
         maker=f"fcorun {fcorun_version()}, charts by plotly.js of plotly {version('plotly')} (MIT), "
         f"{time.strftime('%Y-%m-%d %H:%M %Z')}",
         data=elements.embed_json({"curves": page.curves}),
-        library=library,
+        library=_begin_library().result() if has_library else "",
+        library_address=library_address,
         script=elements.read_template("page.js"),
     )
 

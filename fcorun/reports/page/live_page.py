@@ -74,7 +74,8 @@ class LivePage:
         return self._render(page, title, [line for line in summary if line])
 
     def _render(self, page: elements.Page, title: str, summary: Sequence[str]) -> str:
-        return render_page(page, "fcorun watch", title, summary, refresh_seconds=self._seconds)
+        seconds = self._seconds
+        return render_page(page, "fcorun watch", title, summary, library_address="plotly.js", refresh_seconds=seconds)
 
     def _describe_progress(self, records: Sequence[Record], n_missing: int) -> str:
         """Return a sentence on the rounds that are done, and the time left at the pace since the first page."""

@@ -105,7 +105,7 @@ def test_a_result_is_read_from_its_archive_and_names_no_place_and_no_patient(hom
     assert call("publish", study, "site")[0] == 0
     for path in Path("site").rglob("*"):
         if path.is_file():
-            assert path.suffix == ".html"
+            assert path.suffix == ".html" or path.name == "plotly.js"
             assert b"jane" not in path.read_bytes(), path
             assert PATIENT.encode() not in path.read_bytes(), path
     index = Path("site/index.html").read_text()
@@ -187,7 +187,7 @@ def test_a_damaged_result_is_left_out_of_a_site_and_named(call):
     code, _, errors = call("publish", "study", "site")
     assert code == 0
     assert "left out: study/broken/status.json is damaged" in errors
-    assert sorted(path.name for path in Path("site").iterdir()) == ["index.html", "run"]
+    assert sorted(path.name for path in Path("site").iterdir()) == ["index.html", "plotly.js", "run"]
 
 
 @pytest.mark.slow
@@ -202,4 +202,7 @@ def test_the_index_sorts_and_filters_in_a_browser(call):
     assert page.column("verdict", hidden=False)[0] == "failed"
     assert page.column("verdict", hidden=False)[1].startswith("done; ")
     assert '<a href="b%20%231/report.html">b #1</a>' in page.text
+    curves = RenderedPage(Path("site/b #1/report.html"))  # by a script that all pages share
+    assert curves.console == []
+    assert "plot-container" in curves.text
     assert "http" not in Path("site/index.html").read_text().replace("http://www.w3.org", "")

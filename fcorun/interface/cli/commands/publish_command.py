@@ -13,6 +13,8 @@ from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page.write import REPORT_FILE, key_comments
 from fcorun.reports.results_to_share import PathCutter, find_results
 
+_LIBRARY = "plotly.js"  # which draws the curves of all pages
+
 
 def run(argv: Sequence[str]) -> int:
     """Write the page of fcorun report about each result in and under DIR into the new folder OUT, without places of
@@ -25,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     root, out = arguments.folder, arguments.out
     check_new(out)
     results = find_results(root)
-    from fcorun.reports.page.build_page import build_page
+    from fcorun.reports.page.build_page import build_page, read_library
     from fcorun.reports.page.index_page import build_index
 
     out.mkdir()
@@ -35,7 +37,8 @@ def run(argv: Sequence[str]) -> int:
             place = folder.relative_to(root)
             records = load_records(folder)
             try:
-                page = build_page([folder], records, comments=key_comments(records))
+                to_library = "../" * len(place.parts) + _LIBRARY
+                page = build_page([folder], records, comments=key_comments(records), library_address=to_library)
             except UserError as error:
                 left_out.append(str(error))
                 continue
@@ -45,6 +48,7 @@ def run(argv: Sequence[str]) -> int:
             shown.append((folder, kind, name, (place / REPORT_FILE).as_posix()))
         if not shown:
             raise UserError(abbreviate_sentences(left_out))
+        write_atomically(out / _LIBRARY, read_library())
         write_atomically(out / "index.html", build_index(root.resolve().name, shown))
     except BaseException:
         shutil.rmtree(out)  # this command made it

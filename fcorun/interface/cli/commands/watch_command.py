@@ -5,13 +5,13 @@ import secrets
 from collections.abc import Sequence
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from threading import Lock
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import check_folder
 from fcorun.interface.cli.commands.common_command import CommandParser
 from fcorun.interface.cli.terminal import Terminal
+from fcorun.reports.page.build_page import read_library
 from fcorun.reports.page.live_page import LivePage
 
 _HOST = "127.0.0.1"
@@ -106,4 +106,4 @@ class _Handler(BaseHTTPRequestHandler):
 @cache
 def _pack_plotly() -> bytes:
     """Return the script that draws charts, compressed."""
-    return gzip.compress(files("plotly").joinpath("package_data/plotly.min.js").read_bytes(), 6)
+    return gzip.compress(read_library(), 6)
