@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import platform
+import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -430,6 +431,11 @@ class RunFolder:
                 names = (*RECORD_FILES, _CHECKPOINT, _CLIENT_STATES)
                 links = [name for name in names if (self.path / name).is_symlink()]
                 self._unlink([*links, PLUGIN_FOLDER])  # no file is written through a link; plug-ins are copied again
+                if self.lock.is_taken_over and self.client_states_path.exists():
+                    # the former process has the file open, and may only be suspended: this one takes a copy
+                    copy = self.path / f"{_CLIENT_STATES}.tmp"
+                    shutil.copyfile(self.client_states_path, copy)
+                    copy.replace(self.client_states_path)
         except BaseException:
             self.release()
             raise
@@ -467,9 +473,13 @@ class RunFolder:
 
     def write_file(self, name: str, content: bytes | str) -> None:
         """Write a file of the record atomically. Raises WriteError, also if the folder is lost."""
+        self._check_held(name)
+        write_atomically(self.path / name, content)
+
+    def _check_held(self, name: str) -> None:
+        """Raise WriteError for a file of a folder that is lost."""
         if self.is_lost:
             raise WriteError(errno.ESTALE, "another process may have taken the record over", str(self.path / name))
-        write_atomically(self.path / name, content)
 
     def save_plugins(self, plugins: Mapping[str, PluginCode]) -> None:
         """Save copies of the files of the user's own plug-ins, and their digests by section."""
@@ -493,7 +503,8 @@ class RunFolder:
         self.write_file("status.json", formats.json_text(content))
 
     def log(self, line: str) -> None:
-        """Append a line to run.log, with the time in UTC."""
+        """Append a line to run.log, with the time in UTC. Raises WriteError, also if the folder is lost."""
+        self._check_held("run.log")
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
         append_line(self.path / "run.log", f"{stamp}  {line}")
 

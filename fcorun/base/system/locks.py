@@ -37,7 +37,13 @@ class LockedError(Exception):
 
 
 class Lock(ABC):
-    """A lock that this process has, until ``release`` or the end of the process; also a context."""
+    """A lock that this process has, until ``release`` or the end of the process; also a context.
+
+    Attributes:
+        is_taken_over: whether the process that had the lock before may live on, as one that is suspended.
+    """
+
+    is_taken_over: bool = False
 
     @property
     @abstractmethod
@@ -84,13 +90,15 @@ def acquire(path: Path, seconds: float = 0.0) -> Lock:
 def _acquire_claim(path: Path, seconds: float) -> Lock:
     folder = claim_folder(path.absolute())
     end = time.monotonic() + seconds
-    while not _CLAIMS.take(folder):
+    while True:
+        is_taken_over = _read_owner(folder) is not None
+        if _CLAIMS.take(folder):
+            return _Claim(folder, is_taken_over)
         is_over = seconds >= 0 and end <= time.monotonic()
         if is_over and _CLAIMS.was_seen_counting(folder):
             raise LockedError(str(path))
         check_interrupted()
         time.sleep(_POLL_SECONDS)
-    return _Claim(folder)
 
 
 def is_locked(path: Path) -> bool:
@@ -134,6 +142,7 @@ class _Claim(Lock):
     """A claim by a folder."""
 
     folder: Path
+    is_taken_over: bool
 
     @property
     def is_held(self) -> bool:

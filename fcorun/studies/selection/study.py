@@ -241,17 +241,14 @@ class Study:
         force = self.experiment.settings.force
         existing = read_json(folder / self.study_file)
         # a killed process may have left the lock, and temporary files, before the study's first file
-        names = [path.name for path in folder.glob("*") if path.suffix != ".tmp"]
-        files = [name for name in names if not name.startswith(LOCK_FILE)]
+        names = [path.name for path in folder.glob("*")]
+        files = [name for name in names if not name.startswith(LOCK_FILE) and not name.endswith(".tmp")]
         if files and not existing:
-            raise UserError(
-                f"`out={folder}` has a file {min(files)} that is not of such a study; choose another folder"
-            )
+            raise UserError(f"`out={folder}` has a file {min(files)} that is not of such a study; choose another "
+                            "folder")  # fmt: skip
         if existing and existing.get("identity") != self.identity and not force:
-            raise UserError(
-                f"`out={folder}` holds another study ({existing.get('label')}); choose another folder, or give "
-                "`force=true` to replace it"
-            )
+            raise UserError(f"`out={folder}` holds another study ({existing.get('label')}); choose another folder, or "
+                            "give `force=true` to replace it")  # fmt: skip
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = try_lock(folder)
@@ -259,7 +256,7 @@ class Study:
             raise UserError(f"`out={folder}` cannot be written ({error.strerror}); choose another folder") from error
         if lock is None:
             raise UserError(f"{folder} {IN_USE}")
-        try:
+        with lock:
             delete_files(folder, PAGE_FILES)
             delete_files(folder, [path.name for path in folder.glob(f"{PROBE}*")])
             if force:  # the fits, the result and the refit, maybe of another study
@@ -272,8 +269,6 @@ class Study:
                 write_atomically(folder / self.study_file, json_text(content))
             (folder / FITS).mkdir(exist_ok=True)  # last: a folder of fits without the study's file is refused
             yield
-        finally:
-            lock.release()
 
     def compute_fits(self, reduce_fit: ReduceFit, log: Log) -> dict[str, PathFit]:
         """Return the fits of all subsets by name: read from the folder, or else computed and saved.

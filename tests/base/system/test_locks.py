@@ -27,8 +27,11 @@ from fcorun.base.errors import WriteError
 from fcorun.base.records.record import RunFolder
 refuse_locks(setattr)
 folder = RunFolder(Path("run"), "1")
-print(folder.claim(), flush=True)
+state = folder.claim()
+states = open("run/.states.bin", "wb", buffering=0)
+print(state, flush=True)
 sys.stdin.readline()
+states.write(b"late")
 try:
     folder.write_file("metrics.csv", "late")
 except WriteError as error:
@@ -84,16 +87,17 @@ def test_the_claim_of_a_killed_process_is_taken_over_after_it_was_watched_whatev
 def test_a_suspended_process_that_has_lost_its_claim_writes_nothing_when_it_goes_on():
     holder = start_holder()
     holder.send_signal(signal.SIGSTOP)
-    lock = try_lock(Path("run"))
-    assert lock is not None
-    Path("run/metrics.csv").write_text("ours")
+    folder = RunFolder(Path("run"), "1")
+    assert folder.claim() == "resume"
+    folder.write_file("metrics.csv", "ours")
     holder.send_signal(signal.SIGCONT)
     output, _ = holder.communicate("\n")
     assert "another process may have taken the record over" in output
     assert Path("run/metrics.csv").read_text() == "ours"
+    assert Path("run/.states.bin").read_bytes() == b""  # it has another file open
     time.sleep(0.3)  # some beats
-    assert lock.is_held
-    lock.release()
+    assert not folder.is_lost
+    folder.release()
 
 
 def test_a_file_system_that_is_short_of_locks_for_a_moment_is_no_reason_for_claims(monkeypatch):
