@@ -14,10 +14,11 @@ from fcorun.base.errors import UserError
 from fcorun.engine.clients import Devices
 from fcorun.engine.device_rows import DeviceRows
 from fcorun.engine.federation import Federation, Numbers
-from fcorun.engine.round import MessageShapes, Traffic
+from fcorun.engine.round import MessageShapes
 from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
 from fcorun.engine.segments.row_fetching import block_length, bytes_per_round
 from fcorun.engine.segments.run_loop import RunLoop, Segments, Snapshot
+from fcorun.engine.traffic import Traffic
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree, tree_bytes
 from fcorun.methods.communication.contracts import Channel, MessageBytes, counts_uploads
 

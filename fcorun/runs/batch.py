@@ -36,8 +36,8 @@ from fcorun.engine.engine import (
     upload_bytes_at_once,
 )
 from fcorun.engine.federation import Numbers
-from fcorun.engine.round import Traffic
 from fcorun.engine.segments.client_states import ClientStateFile
+from fcorun.engine.traffic import Traffic
 from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_descent
 from fcorun.experiment.optimality_gap import (
     advise,

@@ -22,8 +22,8 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.label_file import label_column
 from fcorun.engine.engine import Engine, Snapshot, build_traffic, counted_broadcast_bytes, counted_upload_bytes
 from fcorun.engine.federation import Numbers
-from fcorun.engine.round import Traffic
 from fcorun.engine.segments.client_states import ClientStateFile
+from fcorun.engine.traffic import Traffic
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment, explain_growth, minimized_metric
 from fcorun.experiment.optimum import identification_metrics
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, PyTree
