@@ -47,6 +47,7 @@ TITLES = {
     "aggregate": "Aggregation rules",
     "clock": "Clocks",
     "faults": "Faults",
+    "privacy": "Privacy",
     "tracker": "Trackers",
     "hydra/launcher": "Launcher",
     "hydra/sweeper": "Sweepers",
@@ -65,6 +66,7 @@ CONTRACTS = (  # modules of fcorun
     "methods.communication.aggregation",
     "methods.clocks.clock",
     "methods.communication.faults",
+    "methods.communication.privacy",
     "experiment.tracker",
 )
 PUBLIC = (

@@ -198,9 +198,7 @@ SECTIONS = {
     "reg": ConfigSection(("fcorun.Regularizer",), grid=True),
     "objective": ConfigSection(("fcorun.Objective",)),
     "mirror": ConfigSection(("fcorun.MirrorMap",), grid=True),
-    "topology": ConfigSection(
-        ("fcorun.Topology",), default={"name": "star", "class": "fcorun.Star"}
-    ),
+    "topology": ConfigSection(("fcorun.Topology",), default={"name": "star", "class": "fcorun.Star"}),
     **dict.fromkeys(("uplink", "downlink"), ConfigSection(("fcorun.Channel",), grid=True,
         default_in_identity=False, default={"name": "identity", "class": "fcorun.Identity"})),
     "aggregate": ConfigSection(("fcorun.AggregationRule",), grid=True, default_in_identity=False,
@@ -209,6 +207,8 @@ SECTIONS = {
                            default={"name": "none", "class": "fcorun.NoClock"}),
     "faults": ConfigSection(("fcorun.Faults",), grid=True, default_in_identity=False,
                             default={"name": "none", "class": "fcorun.NoFaults"}),
+    "privacy": ConfigSection(("fcorun.Privacy",), grid=True, default_in_identity=False,
+                             default={"name": "none", "class": "fcorun.NoPrivacy"}),
     "tracker": ConfigSection(("fcorun.Tracker",), grid=False, in_identity=False,
                              default={"name": "none", "class": "fcorun.NoTracker"}),
 }  # fmt: skip

@@ -29,7 +29,8 @@ def _state(federation: Federation, point: Numbers) -> Any:
     """Return the shapes of the state of one run."""
     structure = jax.tree.structure(point)
     if structure not in federation.state_shapes:
-        arguments = (federation.stack_numbers([point]), federation.initial_duals([0]), federation.initial_keys([0]))
+        keys = federation.initial_keys([0]), federation.noise_keys([0])
+        arguments = (federation.stack_numbers([point]), federation.initial_duals([0]), *keys)
         federation.state_shapes[structure] = federation.shape_of(federation.initial_state, *arguments)
     return federation.state_shapes[structure]
 
@@ -227,7 +228,7 @@ def depends_on_seed(federation: Federation) -> bool:
         return True
     if not schedule.takes_all_clients or not schedule.full_batch_steps or federation.topology.redraws_links:
         return True
-    if schedule.faults.acts:
+    if schedule.faults.acts or federation.privacy.acts:
         return True
     if schedule.times is not None and schedule.times.speeds.variation > 0:
         return True
@@ -306,7 +307,8 @@ class Engine:
         """Return the state before the first round."""
         numbers = self.federation.stack_numbers(points)
         seeds = seeds or [self.federation.schedule.seed] * len(points)
-        arguments = (numbers, self.federation.initial_duals(seeds), self.federation.initial_keys(seeds))
+        keys = self.federation.initial_keys(seeds), self.federation.noise_keys(seeds)
+        arguments = (numbers, self.federation.initial_duals(seeds), *keys)
         return self._compile(self.federation.initial_state, *arguments)(*arguments)
 
     def run(

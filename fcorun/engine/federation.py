@@ -8,6 +8,7 @@ the cache.
 """
 
 import math
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -35,6 +36,7 @@ from fcorun.engine.schedule import START, Rounds, Schedule
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.methods.communication.aggregation import AggregationRule, WeightedMean
 from fcorun.methods.communication.contracts import Channel, Channels, Identity, RoundDraws, RoundState, Star, Topology
+from fcorun.methods.communication.privacy import NoPrivacy, Privacy
 from fcorun.methods.problem.operation_counts import to_arrays
 from fcorun.methods.problem.problem import Problem, Vector
 
@@ -51,6 +53,7 @@ class Federation:
         topology, links: who receives whose messages, and the links of ``Topology.connect``, or None.
         uplink, downlink: the ways of uploads and of broadcasts; templates, too.
         aggregate: the rule by which a receiver combines uploads; a template, too.
+        privacy: how messages are clipped, and the noise of each round; a template, too.
         w0: the initial parameters, projected onto the domain of psi; None: the objective's.
         frozen: whether the server's model stays at ``w0``.
         debug: whether to run without tracing, one client at a time, and record clients in ``nonfinite_clients``.
@@ -70,6 +73,7 @@ class Federation:
     uplink: Channel = field(default_factory=Identity)
     downlink: Channel = field(default_factory=Identity)
     aggregate: AggregationRule = field(default_factory=WeightedMean)
+    privacy: Privacy = field(default_factory=NoPrivacy)
     w0: dict[str, np.ndarray] | None = None
     frozen: bool = False
     debug: bool = False
@@ -174,6 +178,17 @@ class Federation:
             return None
         return np.stack([self.schedule.with_seed(seed).draw_initial_key() for seed in seeds])
 
+    def noise_keys(self, seeds: Sequence[int]) -> np.ndarray | None:
+        """Return the bits of the keys of the noise of runs with these seeds, (G, 2); None without noise.
+
+        Secret keys are other ones at each call.
+        """
+        if not self.privacy.acts:
+            return None
+        if self.privacy.has_secret_key:
+            return np.frombuffer(secrets.token_bytes(8 * len(seeds)), np.uint32).reshape(-1, 2)
+        return np.stack([self.schedule.with_seed(seed).draw_noise_key() for seed in seeds])
+
     def stack_numbers(self, points: Sequence[Numbers]) -> Any:
         """Stack the numbers of all runs in arrays with a leading axis G; a share of liars becomes their number."""
         faults, n_clients = self.schedule.faults, self.data.n_clients
@@ -196,12 +211,13 @@ class Federation:
             stacked[name] = jax.device_put(values)
         return Vector(stacked)
 
-    def initial_state(self, numbers: Any, z0: Vector, keys: Any = None) -> PyTree:
+    def initial_state(self, numbers: Any, z0: Vector, keys: Any = None, noise_keys: Any = None) -> PyTree:
         """Compute the state of each run before the first round.
 
         "clients" holds each client's state, the uplink's memory and the topology's memory there, if any, with a
         leading axis M after the axis of runs. Generated clients all begin with one state, so that M is 1 for them.
         "memory" is that of the channels at the receivers, "server" the state of the topology. ``keys``: (G, 2) bits.
+        ``noise_keys``, (G, 2), stay as they are.
         """
         n_states, sent = self.data.train.n_initial_states, self.shapes.through_uplink(self.topology)
         n_receivers = self.topology.count_receivers(self.links)
@@ -228,7 +244,8 @@ class Federation:
                 "diverged": jnp.zeros((), jnp.int32),
             }
 
-        return vmap_runs(init, (0, 0, 0), numbers, z0, keys)
+        state = vmap_runs(init, (0, 0, 0), numbers, z0, keys)
+        return state if noise_keys is None else state | {"noise_key": noise_keys}
 
     def split_sums(self, numbers: Any, state: PyTree, x: jax.Array, y: jax.Array, extra: dict[str, jax.Array]):
         """Compute for each run the sums of losses and scores over the rows of each split; x and y are "train"."""
@@ -305,6 +322,8 @@ class Federation:
                 compute_cohort = self._looped(draws.cohort, number) if self.debug else compute_chunks
                 compute_cohort = devices.map_clients(compute_cohort, draws.assignment)
                 cohort_round = self.build_round(numbers, rows, draws, compute_cohort, whole)
+                if self.privacy.acts:
+                    cohort_round = replace(cohort_round, noise_key=state["noise_key"], number=number)
                 round_start = RoundState(state["server"], state["memory"], client_states)
                 outcome = self.topology.run_round(cohort_round, round_start)
                 all_positions = self.schedule.generated_clients or self.full_participation
@@ -339,6 +358,8 @@ class Federation:
             total = weights.sum()  # the weight of those that are absent goes to the others
             weights = jnp.where(faults_of_cohort.present, weights, 0)
             share = share * (weights.sum() / total)
+        if self.privacy.acts and self.schedule.participation is not None:  # who takes part is hidden
+            share = jnp.asarray(self.schedule.participation, self.precision)
         client_numbers = self._device_numbers
         if not self.full_participation:
             index = draws.cohort if draws.state_index is None else draws.state_index
@@ -354,6 +375,7 @@ class Federation:
             server_problem=replace(problem.for_side("server"), share=share),
             channels=self.channels.with_numbers(numbers),
             aggregate=replace(self.aggregate, **numbers.get("aggregate", {})),
+            privacy=replace(self.privacy, **numbers.get("privacy", {})),
             faults=faults,
             faults_of_cohort=faults_of_cohort,
             n_classes=len(self.data.classes),

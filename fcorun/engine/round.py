@@ -26,6 +26,7 @@ from fcorun.methods.communication.contracts import (
     Topology,
 )
 from fcorun.methods.communication.faults import CohortFaults, Faults, NoFaults
+from fcorun.methods.communication.privacy import NoPrivacy, Privacy, split_message
 from fcorun.methods.problem.operation_counts import count_operations
 from fcorun.methods.problem.problem import Problem, Vector, fold_key, wrap_key
 
@@ -106,7 +107,7 @@ def commit(state: PyTree, new: RoundState, cohort: jax.Array, number: jax.Array,
     def keep_cohort(old, new):
         return keep(new, old) if full_participation else old.at[cohort].set(keep(new, old[cohort]))
 
-    return {
+    return state | {
         "server": jax.tree.map(keep, new.server, state["server"]),
         "memory": jax.tree.map(keep, new.memory, state["memory"]),
         "clients": jax.tree.map(keep_cohort, state["clients"], new.clients),
@@ -130,6 +131,9 @@ class Round:
         faults: how clients drop out and lie, with the number of liars.
         faults_of_cohort: the faults of the cohort's clients; None: none. Those who are not present have the weight 0.
         n_classes: the number of classes of the targets; 0: they have none.
+        privacy: how messages are clipped, and the noise of the round.
+        noise_key: the bits of the run's key of the noise, (2,); None without noise.
+        number: the number of the round, from 0; None where nothing asks for it.
         sum_row_shares: returns how much the rows of a client count in its message, given the problem, the model that
             the client received, its data and its number; None: nobody asks.
     """
@@ -155,6 +159,9 @@ class Round:
     faults_of_cohort: CohortFaults | None = None
     n_classes: int = 0
     frozen: bool = False
+    privacy: Privacy = field(default_factory=NoPrivacy)
+    noise_key: Any = None
+    number: Any = None
     sum_row_shares: Callable[[Problem, Vector, LocalData, jax.Array], PyTree] | None = None
 
     @property
@@ -166,6 +173,31 @@ class Round:
     def n_clients(self) -> int:
         """The number of all clients, M."""
         return len(self.schedule.sizes)
+
+    @property
+    def total_weight(self) -> jax.Array:
+        """The weight by which the sum of weighted uploads is divided: that of the cohort, or, if privacy hides who
+        takes part by a probability, the expected one.
+        """
+        participation = self.schedule.participation
+        if self.privacy.acts and participation is not None:
+            return jnp.asarray(participation * self.schedule.averaging_weights.sum(), self.weights.dtype)
+        return self.weights.sum()
+
+    def add_noise(self, mean: PyTree) -> PyTree:
+        """Return the mean of uploads with the noise of a trusted server, if privacy has one."""
+        if not self.privacy.acts:
+            return mean
+        message, public = split_message(mean, self.algorithm.traits)
+        if not self.privacy.at_clients:
+            largest_share = float(self.schedule.averaging_weights.max()) / self.total_weight
+            noise = self.privacy.draw_noise(message, self.noise_key, self.number)
+            message = jax.tree.map(lambda value, noise: value + largest_share * noise, message, noise)
+        if not public:
+            return message
+        present_share = self.weights.sum() / self.total_weight  # all who take part send the same entries
+        divisor = jnp.where(present_share > 0, present_share, 1)
+        return message | jax.tree.map(lambda value: value / divisor, public)
 
     @property
     def absent_clients_compute_nothing(self) -> bool:
@@ -187,8 +219,13 @@ class Round:
         return self.keep_without_uploads((new, work), (server, jnp.zeros_like(work)))
 
     def keep_without_uploads(self, new: PyTree, old: PyTree) -> PyTree:
-        """Return what the server has after the round: the ``old`` values if no client of the cohort is present."""
+        """Return what the server has after the round: the ``old`` values if no client of the cohort is present.
+
+        If privacy hides who takes part, the server goes on with the noise alone.
+        """
         if self.faults_of_cohort is None or self.faults_of_cohort.present is None:
+            return new
+        if self.privacy.acts and self.schedule.participation is not None:
             return new
         has_uploads = self.faults_of_cohort.present.any()
         return jax.tree.map(lambda n, o: jnp.where(has_uploads, n, o), new, old)
@@ -370,6 +407,7 @@ class RoundExchange(Exchange):
                 return algorithm.server_all(problem, state, single.uploads, single.weights)
 
             function = update_by_all
+        mean = self.round.add_noise(mean)
         new = self._update(function, (state, mean, memory), draws.server_key)
         return self.round.keep_without_uploads(new, (state, memory, jnp.zeros_like(new[-1])))
 
@@ -425,6 +463,9 @@ class RoundExchange(Exchange):
             )
             if fault is not None and fault.lies is not None:
                 upload, memory = self._lie_if(fault.lies, upload, memory, key_bits)
+            if parts.privacy.acts:
+                own_key = fold_key(parts.noise_key, client)
+                upload = parts.privacy.protect(upload, parts.algorithm.traits, own_key, parts.number)
             if sends and type(uplink).send is not Identity.send and not parts.frozen:
                 upload, own_memory = uplink.send(upload, copy_tree(memory[self.index]), wrap_key(key_bits))
                 memory = _replace_memory(memory, own_memory, self.index)

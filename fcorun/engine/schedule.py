@@ -18,7 +18,7 @@ from fcorun.methods.communication.faults import FaultDraws, Faults, NoFaults
 
 # the streams of a run
 START, _COHORT, _BATCHES, _SHARED, _KEY, _SERVER_KEY = range(6)
-_INITIAL_KEY, _TIMES, _DROPOUTS, _UNRELIABLE, _LIARS, _PARTICIPATION = range(6, 12)
+_INITIAL_KEY, _TIMES, _DROPOUTS, _UNRELIABLE, _LIARS, _PARTICIPATION, _NOISE = range(6, 13)
 _CACHED = 2**16  # random numbers that are sorted at a time, so that they stay in the cache
 _ROUNDS_AHEAD = 64
 _NUMBERS_AHEAD = 2**18  # row numbers of minibatches that are drawn at a time
@@ -379,6 +379,10 @@ class Schedule:
     def draw_initial_key(self) -> np.ndarray:
         """Draw the bits of the random key of the initial states, (2,)."""
         return _key_bits(_INITIAL_KEY, self.seed, np.zeros((), np.int64))
+
+    def draw_noise_key(self) -> np.ndarray:
+        """Draw the bits of the random key of privacy's noise, (2,)."""
+        return _key_bits(_NOISE, self.seed, np.zeros((), np.int64))
 
     def draw_cohort(self, number: int) -> np.ndarray:
         """Draw the clients of the round ``number``, counted from 0.

@@ -262,7 +262,7 @@ def bind_objective(experiment: PreparedExperiment, data: FederatedData) -> Prepa
 
 
 def resolve_auto(experiment: PreparedExperiment, data: FederatedData) -> tuple[PreparedExperiment, dict | None]:
-    """Return the experiment with numbers for the algorithm's fields that are "auto", and the values behind them.
+    """Return the experiment with numbers for fields of privacy and the algorithm that are not given, and why.
 
     The values are the curvature bounds "least" (mu), "most" (L) and "condition" (L / mu) where they were computed, and
     each resolved field as "algo.FIELD"; None if there are neither. Raises UserError if no number follows from the
@@ -271,6 +271,8 @@ def resolve_auto(experiment: PreparedExperiment, data: FederatedData) -> tuple[P
     algo = experiment.algo
     if not isinstance(algo, Algorithm):
         return experiment, None
+    if experiment.privacy.acts:
+        experiment = experiment.with_resolved(privacy=experiment.privacy.resolve(experiment.settings))
     constants = ProblemConstants(math.nan, math.nan)
     resolved_values: dict[str, Any] = {}
     if experiment.needs_curvature_bounds:
@@ -407,6 +409,7 @@ def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_vie
         uplink=experiment.uplink,
         downlink=experiment.downlink,
         aggregate=experiment.aggregate,
+        privacy=experiment.privacy,
         w0=experiment.warm_start.solution_for(problem, data) if experiment.warm_start else None,
         frozen=settings.frozen,
         debug=settings.debug,

@@ -12,6 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from fcorun.base.cohorts import read_participation
 from fcorun.base.config import (
     AUTO,
     BASELINE_SETTINGS,
@@ -41,6 +42,7 @@ from fcorun.methods.communication.aggregation import AggregationRule, WeightedMe
 from fcorun.methods.communication.compressor import Compressor
 from fcorun.methods.communication.contracts import Channel, Star, Topology
 from fcorun.methods.communication.faults import Faults
+from fcorun.methods.communication.privacy import Privacy
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
 from fcorun.methods.objectives.objective import Objective
 from fcorun.methods.problem import solver
@@ -280,6 +282,7 @@ class PreparedExperiment:
     aggregate: AggregationRule
     clock: Clock
     faults: Faults
+    privacy: Privacy
     tracker: Tracker
     settings: Settings
     config: dict[str, Any]
@@ -435,6 +438,8 @@ class PreparedExperiment:
             words.append(f"clock={self.names['clock']}")
         if self.faults.acts:
             words.append(f"faults={self.names['faults']}")
+        if self.privacy.acts:
+            words.append(f"privacy={self.names['privacy']}")
         if self.settings.start:
             words.append(f"start={Path(self.settings.start).name}")
         if self.settings.frozen:
@@ -464,9 +469,11 @@ class PreparedExperiment:
 
     @property
     def declared_metrics(self) -> list[Metric]:
-        """The metrics that the objective, the algorithm and the topology declare."""
-        of_nodes = [] if isinstance(self.algo, Baseline) else self.topology.declared_metrics
-        return [*custom_metrics(self.objective.metrics), *self.algorithm_metrics.values(), *of_nodes]
+        """The metrics that the objective, the algorithm, the topology and privacy declare."""
+        metrics = [*custom_metrics(self.objective.metrics), *self.algorithm_metrics.values()]
+        if isinstance(self.algo, Baseline):
+            return metrics
+        return [*metrics, *self.topology.declared_metrics, *self.privacy.declared_metrics]
 
     @property
     def algorithm_metrics(self) -> dict[str, Metric]:
@@ -506,6 +513,10 @@ class PreparedExperiment:
                 "round and constants may differ from the paper's"
             )
         return ""
+
+    def epsilon_after(self, rounds: int) -> float:
+        """Return the privacy loss of so many rounds, of a run whose noise is resolved."""
+        return self.privacy.find_epsilon(rounds, read_participation(self.settings.clients_per_round))
 
     @property
     def ignores_regularizer(self) -> bool:

@@ -106,6 +106,8 @@ def _has_optimum(experiment: PreparedExperiment) -> bool:
     algo = experiment.algo
     if not isinstance(algo, Algorithm) or algo.has_personal_models or experiment.settings.frozen:
         return False
+    if experiment.privacy.acts:  # noise keeps the run off the optimum
+        return False
     if algo.has_client_estimates:  # their mean minimizes no F
         return False
     return are_convex(experiment.objective, experiment.reg) and experiment.mirror.domain_contains(experiment.reg)

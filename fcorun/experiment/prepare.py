@@ -49,6 +49,7 @@ from fcorun.methods.algorithms.algorithm import Baseline, Method, Traits
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.communication.aggregation import WeightedMean, check_server_all
 from fcorun.methods.communication.contracts import Identity, Star
+from fcorun.methods.communication.privacy import EPSILON
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.objectives.objective import Objective, is_linear_model
@@ -292,6 +293,7 @@ def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settin
             "aggregate": not isinstance(plugins["aggregate"], WeightedMean),
             "clock": not isinstance(plugins["clock"], NoClock),
             "faults": plugins["faults"].acts,
+            "privacy": plugins["privacy"].acts,
         }
         for key, given in unused.items():
             if given:
@@ -326,6 +328,7 @@ def check_communication(plugins: dict[str, Any], names: dict[str, str], settings
     check_server_all(plugins, names)
     check_clock(plugins, names, settings)
     plugins["faults"].check(plugins, names, settings)
+    plugins["privacy"].check(plugins, names, settings)
 
 
 def check_compatibility(plugins: dict[str, Any], names: dict[str, str]) -> None:
@@ -432,6 +435,12 @@ def check_stop(experiment: PreparedExperiment) -> None:
         if name != RELATIVE_CHANGE and name not in experiment.metrics.targets:
             choices = [RELATIVE_CHANGE, *without_client_metrics(experiment.metrics.targets)]
             raise UserError(f"stop: '{name}' is not a choice: {suggest_name(name, choices)}")
+        if name == EPSILON:
+            first = min(experiment.settings.eval_every, experiment.settings.rounds)
+            resolved = replace(experiment, privacy=experiment.privacy.resolve(experiment.settings))
+            if (cost := resolved.epsilon_after(first)) > target:
+                raise UserError(f"`stop.epsilon={target:g}` is passed before the first evaluation: {first} rounds cost "
+                                f"{cost:.3g}; raise `privacy.noise`, or lower `eval_every`")  # fmt: skip
         if name == RELATIVE_CHANGE and target < 0:
             raise UserError(f"`stop.change={target:g}` must be non-negative")
         if name.startswith(PERSONAL_PREFIX):

@@ -115,6 +115,10 @@ def check_schedule(experiment: PreparedExperiment, schedule: Schedule) -> None:
     if experiment.algo.needs_equal_weights and (weights != weights[0]).any():
         raise UserError(f"`algo={experiment.names['algo']}` needs clients of equal weight in F, and they have unequal "
                         "numbers or weights of rows: give `client_weighting=uniform`")  # fmt: skip
+    if experiment.privacy.acts and experiment.algo.traits.public_uploads and schedule.uneven_steps:
+        raise UserError(f"with `privacy={experiment.names['privacy']}` clients of `algo={experiment.names['algo']}` "
+                        "tell their numbers of local steps, which follow from their rows: give the same to all, "
+                        "`local_steps=10` or `batch_size=null`, and leave `clock.deadline` out")  # fmt: skip
     if not experiment.objective.has_client_losses or isinstance(experiment.algo, Baseline):
         return
     if schedule.full_batch_steps is None:
@@ -164,6 +168,9 @@ def check_cohorts(experiment: PreparedExperiment, data: FederatedData, connect: 
             "`algo` that takes a part of them"
         )
     least = experiment.algo.least_clients
+    if not isinstance(experiment.algo, Baseline):
+        participation = read_participation(experiment.settings.clients_per_round)
+        experiment.privacy.check_clients(data.n_clients, participation, names)
     if cohort_size < least:
         raise UserError(f"`algo={names['algo']}` with these numbers needs {least} clients in each round, and "
                         f"{cohort_size} take part: raise `clients_per_round`, or choose other numbers "

@@ -257,7 +257,9 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
                     handed_back = alive
                 if handed_back or not alive:
                     break
-                if time.perf_counter() - last_checkpoint >= settings.checkpoint_every:
+                # a secret key must outlast a kill, lest the same rounds are told once more with other noise
+                has_new_key = snapshot.round == 0 and jobs[0].experiment.privacy.has_secret_key
+                if has_new_key or time.perf_counter() - last_checkpoint >= settings.checkpoint_every:
                     _save_checkpoints(resumable, snapshot, client_states)
                     last_checkpoint = time.perf_counter()
             ended = [i for i, job in enumerate(jobs) if i not in handed_back and not job.end_status]
@@ -400,7 +402,8 @@ def _save_checkpoints(
         seconds = snapshot.seconds / len(jobs)
         of_job = [leaf[i] for leaf in leaves]
         clients = jobs[i].clients.to_arrays()
-        jobs[i].run_folder.save_checkpoint(Checkpoint(of_job, snapshot.round, seconds, jobs[i].rows, clients))
+        checkpoint = Checkpoint(of_job, snapshot.round, seconds, jobs[i].rows, clients)
+        jobs[i].run_folder.save_checkpoint(checkpoint, jobs[i].experiment.privacy.has_secret_key)
         if client_states is not None:
             client_states[i].checkpoint()
 

@@ -211,7 +211,7 @@ def finish_run(
     job.add_reason(describe_participation(job.experiment, data, rounds_done))
     status, reason = _find_status(job, faults)
     summary = summarize(job, data, status, {"setup": job.setup_seconds, **times})
-    summary |= {**sections, **fault_section}
+    summary |= {**sections, **fault_section, **_note_privacy(job, rounds_done)}
     if relaxed is not None:
         summary |= {"relaxed": relaxed.summary, "certificate": None}
     try:
@@ -242,6 +242,13 @@ def finish_run(
         job.fail(error)
     else:
         job.end_status = status
+
+
+def _note_privacy(job: Job, rounds: int) -> dict[str, Any]:
+    """Add to the reason what is private after so many rounds, and return the section of summary.json."""
+    sentence, section = job.experiment.privacy.describe(rounds, job.experiment.settings)
+    job.add_reason(sentence)
+    return section
 
 
 def _find_status(job: Job, faults: str) -> tuple[str, str]:
@@ -353,6 +360,8 @@ def _warn_of_movement(job: Job, data: FederatedData, solution: Arrays) -> None:
     Runs that are known not to have reached the optimum, and runs of few evaluations, are left out.
     """
     near = (job.certificate or {}).get("near")
+    if job.experiment.privacy.acts:  # noise moves the coefficients in each round
+        return
     if job.stopped or job.remaining_descent or near is False or _has_risen(job) or len(job.rows) < MIN_EVALUATIONS:
         return
     if not can_measure_movement(job.experiment, data, single_run=job.with_pictures):

@@ -28,6 +28,7 @@ from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment, ex
 from fcorun.experiment.optimum import identification_metrics
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, PyTree
 from fcorun.methods.communication.contracts import MessageBytes
+from fcorun.methods.communication.privacy import EPSILON
 from fcorun.runs.client_history import ClientHistory, summarize_clients
 from fcorun.runs.several_hosts import run_rounds
 
@@ -130,6 +131,8 @@ class RunHistory:
         traffic = {name: value + spent.get(name, 0) for name, value in traffic.items()}
         counters = {"round": snapshot.round, "seconds": seconds, **traffic, **evaluations}
         metrics = {name: float(values[index]) for name, values in snapshot.metrics.items()}
+        if self.experiment.privacy.acts:
+            metrics[EPSILON] = self.experiment.epsilon_after(snapshot.round)
         pattern = (self.optimum or {}).get("pattern")
         if pattern is not None and self.experiment.has_shared_model:
             solution = {name: np.asarray(snapshot.solution[name][index]) for name in pattern}
@@ -250,6 +253,12 @@ class RunHistory:
                     f"stop: this run does not measure '{name}': {suggest_name(name, (RELATIVE_CHANGE, *measured))}"
                 )
             value = self._target_value(name)
+            if name == EPSILON:  # a bound, which the rounds up to the next evaluation must not pass
+                settings = self.experiment.settings
+                ahead = self.experiment.epsilon_after(min(int(row["round"]) + settings.eval_every, settings.rounds))
+                if ahead > target:
+                    return f"stopped in round {row['round']}: epsilon {value:.3g}, next {ahead:.3g} > {target:g}"
+                continue
             if self._rises(name):
                 met, relation = value >= target, ">="
             else:

@@ -71,6 +71,7 @@ def test_the_guide_names_every_choice():
         "aggregate",
         "clock",
         "faults",
+        "privacy",
         "data",
         "objective",
         "reg",

@@ -85,7 +85,7 @@ def _has_all_numbers(numbers, federation):
     problem = federation.problem
     plugins = {"algo": federation.algorithm, "reg": problem.regularizer, "mirror": problem.mirror}
     plugins |= {"uplink": federation.uplink, "downlink": federation.downlink, "aggregate": federation.aggregate}
-    plugins |= {"faults": federation.schedule.faults}
+    plugins |= {"faults": federation.schedule.faults, "privacy": federation.privacy}
     return isinstance(numbers, dict) and all(
         numeric_fields(plugin).keys() <= numbers.get(section, {}).keys() for section, plugin in plugins.items()
     )

@@ -471,10 +471,13 @@ class RunFolder:
         """Return whether another process may have taken the claimed folder over, because this one was suspended."""
         return self.lock is not None and not self.lock.is_held
 
-    def write_file(self, name: str, content: bytes | str) -> None:
-        """Write a file of the record atomically. Raises WriteError, also if the folder is lost."""
+    def write_file(self, name: str, content: bytes | str, private: bool = False) -> None:
+        """Write a file of the record atomically, a ``private`` one for its owner alone.
+
+        Raises WriteError, also if the folder is lost.
+        """
         self._check_held(name)
-        write_atomically(self.path / name, content)
+        write_atomically(self.path / name, content, private=private)
 
     def _check_held(self, name: str) -> None:
         """Raise WriteError for a file of a folder that is lost."""
@@ -518,10 +521,10 @@ class RunFolder:
         """The file of the clients' states during the run, if they are too large for the checkpoint."""
         return self.path / _CLIENT_STATES
 
-    def save_checkpoint(self, checkpoint: formats.Checkpoint) -> None:
-        """Save the state from which a restart resumes, and the rows so far in metrics.csv."""
+    def save_checkpoint(self, checkpoint: formats.Checkpoint, private: bool = False) -> None:
+        """Save the state from which a restart resumes, ``private`` if it has a secret, and the rows in metrics.csv."""
         self.write_file("metrics.csv", formats.csv_text(checkpoint.rows))
-        self.write_file(_CHECKPOINT, formats.checkpoint_bytes(checkpoint))
+        self.write_file(_CHECKPOINT, formats.checkpoint_bytes(checkpoint), private)
 
     def load_checkpoint(self) -> formats.Checkpoint | None:
         """Load what ``save_checkpoint`` has saved; None if the file is missing or cannot be read."""

@@ -213,7 +213,8 @@ class RemoteLoop(RunLoop):
         exchanges = [
             SiteExchange(self, programs, number, sites, server_draws=drawn, state=state) for programs in self.exchanges
         ]
-        parts: Any = SimpleNamespace(exchanges=exchanges, weights=weights, draws=draws)  # all that a star reads
+        # all that a star reads
+        parts: Any = SimpleNamespace(exchanges=exchanges, weights=weights, total_weight=weights.sum(), draws=draws)
         outcome = self.federation.topology.run_round(parts, RoundState(state["server"], state["memory"], ()))
         state = self._commit(state, outcome.state.server, outcome.state.memory, np.int32(number))
         examples, _, proxes = np.moveaxis(np.asarray(outcome.server_work), 1, 0).astype(np.int64)

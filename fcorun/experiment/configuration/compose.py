@@ -468,7 +468,7 @@ def _tells_apart(field: Field, value: Any, alternatives: list[dict[str, Any]]) -
 
 # the error about an experiment whose keys Hydra has put below "experiment"
 NO_PACKAGE = "the file of an experiment must begin with the line # @package _global_"
-_COMMUNICATION = ("topology", "uplink", "downlink", "aggregate", "clock", "faults")
+_COMMUNICATION = ("topology", "uplink", "downlink", "aggregate", "clock", "faults", "privacy")
 _NO_VARIABLE = re.compile(r"Environment variable '(\w+)' not found")
 _AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*?)=(.*)'")
 _UNNAMED = re.compile(r"Interpolation key '(\w+)\.name' not found")

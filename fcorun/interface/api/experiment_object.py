@@ -52,6 +52,7 @@ from fcorun.methods.clocks.clock import Clock
 from fcorun.methods.communication.aggregation import AggregationRule
 from fcorun.methods.communication.contracts import Channel, Topology
 from fcorun.methods.communication.faults import Faults
+from fcorun.methods.communication.privacy import Privacy
 from fcorun.methods.mirror_maps.mirror_map import MirrorMap
 from fcorun.methods.objectives.objective import Objective
 from fcorun.methods.regularizers.regularizer import Regularizer
@@ -172,6 +173,7 @@ class Experiment:
         aggregate: how a receiver makes one upload of those of its clients. None: by their mean.
         clock: how fast clients compute and send, for a simulated time. None: no simulated time.
         faults: which clients drop out of rounds, and which lie in what they send. None: none.
+        privacy: how messages of clients are clipped, and the noise of each round. None: neither.
         tracker: another tool that receives the record. None: none.
         rounds: rounds of communication.
         clients_per_round: clients of a round; None: all; "poisson:0.1": each by this probability.
@@ -222,6 +224,7 @@ class Experiment:
     aggregate: OneOrSeveral[AggregationRule] | None = None
     clock: OneOrSeveral[Clock] | None = None
     faults: OneOrSeveral[Faults] | None = None
+    privacy: OneOrSeveral[Privacy] | None = None
     tracker: Tracker | None = None
     rounds: OneOrSeveral[int] | Literal["auto"] = AUTO
     clients_per_round: OneOrSeveral[int | str] | Literal["auto"] | None = AUTO

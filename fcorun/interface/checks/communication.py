@@ -1,4 +1,4 @@
-"""Checks of topologies, channels, rules and faults: their contract, and equal numbers however runs execute."""
+"""Checks of topologies, channels, rules, faults and privacy: their contract, and equal numbers however runs execute."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,15 @@ from fcorun.methods.clocks.clock import Clock, NoClock
 from fcorun.methods.communication.aggregation import AggregationRule
 from fcorun.methods.communication.contracts import Channel, MessageBytes, Topology
 from fcorun.methods.communication.faults import Faults
+from fcorun.methods.communication.privacy import LEAST_CLIENTS, Privacy
 
 
 @dataclass(frozen=True)
 class CommunicationCase:
-    """A topology, a channel, a rule or faults in a run.
+    """A topology, a channel, a rule, faults or privacy in a run.
 
     Attributes:
-        section: "topology", "uplink", "downlink", "aggregate" or "faults".
+        section: "topology", "uplink", "downlink", "aggregate", "faults" or "privacy".
         overrides: overrides of its keys.
     """
 
@@ -38,7 +39,11 @@ class CommunicationCase:
 
     @cached_property
     def data(self) -> tuple[str, ...]:
-        """The overrides that choose data with classes and losses that can diverge, where faults change the targets."""
+        """The overrides that choose enough clients for privacy, or, where faults change the targets, classes and losses
+        that can diverge.
+        """
+        if self.section == "privacy":
+            return (f"data.clients={LEAST_CLIENTS}",)
         if self.section != "faults":
             return ()
         faults = build_plugin("faults", small(f"faults={self.name}")["faults"])
@@ -64,7 +69,7 @@ class CommunicationCase:
         raise error
 
     @property
-    def plugin(self) -> Topology | Channel | AggregationRule | Faults:
+    def plugin(self) -> Topology | Channel | AggregationRule | Faults | Privacy:
         return getattr(prepare(self.run.config()), self.section)
 
     @cached_property
@@ -239,6 +244,66 @@ def check_run_without_faults(case: CommunicationCase) -> None:
             require_close(f"'{name}' without faults,", of_case.solution[name], value, rtol=1e-12, atol=1e-14)
 
 
+# ---------------------------------------------------------------- privacy
+
+
+def _resolved_privacy(case: CommunicationCase) -> Privacy:
+    experiment = prepare(case.run.config())
+    return experiment.privacy.resolve(experiment.settings)
+
+
+def _draw_messages(count: int) -> list[dict[str, jax.Array]]:
+    """Draw messages of two arrays, of very different lengths."""
+    rng = np.random.default_rng(0)
+    lengths = 10.0 ** rng.uniform(-3, 3, count)
+    shapes = {"weights": (40,), "bias": ()}
+    return [{name: length * rng.standard_normal(shape) for name, shape in shapes.items()} for length in lengths]
+
+
+def check_clipping(case: CommunicationCase) -> None:
+    """Require that no message gets longer or turns, and that a clipped one stays; compared with NumPy, one by one."""
+    privacy = _resolved_privacy(case)
+    with jax.enable_x64(True):
+        for message in _draw_messages(20):
+            clipped = privacy.clip_message(message)
+            long, short = (np.concatenate([tree["weights"], [tree["bias"]]]) for tree in (message, clipped))
+            length, most = np.linalg.norm(short), np.linalg.norm(long)
+            require(length <= most * (1 + 1e-12), f"a message of the norm {most:g} was made longer, {length:g}")
+            require_close("the direction of a clipped message", short / length, long / most, atol=1e-12)
+            for name, value in privacy.clip_message(clipped).items():
+                require_close(f"'{name}' of a message that is clipped twice", value, clipped[name], rtol=1e-12)
+
+
+def check_noise(case: CommunicationCase) -> None:
+    """Require noise without a mean, which follows from the key and the round, and is another one for other keys."""
+    privacy = _resolved_privacy(case)
+    skip_unless(privacy.acts, "it adds no noise")
+    message, key = {"weights": np.zeros(50_000, np.float32), "bias": np.zeros((), np.float32)}, (3, 5)
+    first, again, of_other = (privacy.draw_noise(message, bits, 4) for bits in (key, key, (3, 6)))
+    for name in message:
+        require_close(f"the noise of '{name}', drawn twice from a key,", first[name], again[name])
+    values, others = np.asarray(first["weights"]), np.asarray(of_other["weights"])
+    spread = values.std()
+    require(abs(values.mean()) < 5 * spread / np.sqrt(values.size), f"the noise has the mean {values.mean():g}")
+    correlation = np.corrcoef(values, others)[0, 1]
+    require(abs(correlation) < 5 / np.sqrt(values.size), f"the noise of two keys has the correlation {correlation:g}")
+
+
+def check_epsilon(case: CommunicationCase) -> None:
+    """Require that no round costs nothing, and that more rounds cost no less."""
+    privacy = _resolved_privacy(case)
+    for participation in (None, 0.3):
+        costs = [privacy.find_epsilon(rounds, participation) for rounds in (0, 1, 2, 10)]
+        require(costs[0] == 0, f"epsilon of no round is {costs[0]:g}")
+        require(costs == sorted(costs), f"epsilon of 0, 1, 2 and 10 rounds falls: {costs}")
+
+
+def check_bytes_without_privacy(case: CommunicationCase) -> None:
+    """Require messages of the bytes that they have without privacy."""
+    without = CommunicationCase(case.section, "none")
+    require(_sizes(case) == _sizes(without), f"messages are {_sizes(case)}, and without privacy {_sizes(without)}")
+
+
 # ---------------------------------------------------------------- runs with any of them
 
 
@@ -274,8 +339,21 @@ _RUN_CHECKS = (
 TOPOLOGY_CHECKS = (check_initial_model, check_topology_bytes, *_RUN_CHECKS)
 CHANNEL_CHECKS = (check_channel_contract, *_RUN_CHECKS, check_grid_of_numbers)
 FAULT_CHECKS = (check_lies, check_fault_bytes, check_run_without_faults, *_RUN_CHECKS, check_grid_of_numbers)
+PRIVACY_CHECKS = (
+    check_clipping,
+    check_noise,
+    check_epsilon,
+    check_bytes_without_privacy,
+    *_RUN_CHECKS,
+    check_grid_of_numbers,
+)
 RULE_CHECKS = (*map(_of_rule, single_uploads.RULE_CHECKS), *_RUN_CHECKS, check_grid_of_numbers)
-_CHECKS = {"topology": TOPOLOGY_CHECKS, "faults": FAULT_CHECKS, "aggregate": RULE_CHECKS}
+_CHECKS = {
+    "topology": TOPOLOGY_CHECKS,
+    "faults": FAULT_CHECKS,
+    "aggregate": RULE_CHECKS,
+    "privacy": PRIVACY_CHECKS,
+}
 
 
 def list_checks(section: str, name: str, overrides: Sequence[str]) -> Checked:

@@ -27,6 +27,7 @@ PLUGINS: dict[str, Callable[[str, Sequence[str]], Checked]] = {
     "faults": partial(communication.list_checks, "faults"),
     "mirror": mirror_maps.list_checks,
     "objective": objectives.list_checks,
+    "privacy": partial(communication.list_checks, "privacy"),
     "reg": regularizers.list_checks,
     "score": scores.list_checks,
     "task": tasks.list_checks,

@@ -70,6 +70,8 @@ class Traits:
         reveals_personal: True if uploads determine a client's personal model, or nearly so. Where rows stay at their
             sites, a plan says that the server can compute the model of a site's only client.
         personal_psi: True if psi acts on the personal models, not on the model of all clients.
+        public_uploads: the entries of uploads that follow from the number of local steps alone, where all others are
+            changes of the server's state, which privacy can clip and hide by noise; None: privacy is refused.
     """
 
     needs: tuple[str, ...] = ()
@@ -93,6 +95,7 @@ class Traits:
     reveals_uploads: bool = False
     reveals_personal: bool = False
     personal_psi: bool = False
+    public_uploads: tuple[str, ...] | None = None
 
     def __post_init__(self):
         for name, hint in type_hints(Traits).items():
@@ -105,21 +108,16 @@ class Traits:
 
     @property
     def why_means_only(self) -> str:
-        """The reason why the method needs the mean of uploads, and takes no other rule of ``aggregate``; "" for none.
-
-        A clause that follows the name of the algorithm.
-        """
+        """A clause on why the method takes no other rule of ``aggregate`` than the mean; "" for no reason."""
         if self.hessian:
             return "sends Hessians, whose mean alone is that of F"
         if self.feedback:
             return "takes the mean of what client and server remember of each upload"
         return {
-            "updates": "",
             "increments": "adds up the mean increments of its clients' states",
             "points": "sends points or gradients, of which another rule than the mean makes another method",
-            "changes": "",
             "exact": "sends messages of which the mean alone has a meaning",
-        }[self.uploads]
+        }.get(self.uploads, "")
 
 
 # the traits of methods that reach the optimum by whole data of all clients, for a convex psi on the server

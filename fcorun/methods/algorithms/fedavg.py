@@ -13,7 +13,7 @@ class FedAvg(TwoRateAlgorithm):
     """FedAvg with two learning rates. FedAvg ignores psi."""
 
     source = "algorithm 1 of @yuan2021, after @mcmahan2017"
-    traits = Traits(psi_sides=(), hierarchy="some", exact_with_one_step="smooth")
+    traits = Traits(psi_sides=(), hierarchy="some", exact_with_one_step="smooth", public_uploads=())
 
     def local(self, problem, server, client, data):
         def step(w, batch):
@@ -36,7 +36,13 @@ class FedAvgSubgradient(FedAvg):
     """
 
     source = "FedAvg(∂) of @yuan2021, figure 1"
-    traits = Traits(needs=("subgradient",), psi_sides=("client",), hierarchy="some", exact_with_one_step="smooth")
+    traits = Traits(
+        needs=("subgradient",),
+        psi_sides=("client",),
+        hierarchy="some",
+        exact_with_one_step="smooth",
+        public_uploads=(),
+    )
 
     def local(self, problem, server, client, data):
         def step(w, batch):
@@ -56,7 +62,7 @@ class FedAvgThreshold(FedAvg):
     """
 
     source = "ours: algorithm 1 of @yuan2021, and a prox of its output"
-    traits = Traits(psi_sides=("server",), restores_domain=True, hierarchy="some")
+    traits = Traits(psi_sides=("server",), restores_domain=True, hierarchy="some", public_uploads=())
 
     threshold: AutoPositive = AUTO
 

@@ -25,7 +25,13 @@ class FedComposite(Algorithm):
     client_lr: AutoPositive = AUTO
     server_lr: Positive = 1.0
 
-    traits = Traits(needs_convex_psi=True, partial=False, exact="composite", uploads="changes")
+    traits = Traits(
+        needs_convex_psi=True,
+        partial=False,
+        exact="composite",
+        uploads="changes",
+        public_uploads=("elapsed",),
+    )
 
     @classmethod
     def suggest_for(cls, conditions):

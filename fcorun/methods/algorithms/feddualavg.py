@@ -25,6 +25,7 @@ class FedDualAvg(TwoRateAlgorithm):
         restores_domain=True,
         exact_with_one_step="composite",
         growing_broadcasts=True,
+        public_uploads=("elapsed",),
     )
 
     def init(self, problem, w0):
@@ -72,6 +73,7 @@ class FedDualAvgOSP(FedDualAvg):
         restores_domain=True,
         exact_with_one_step="smooth",
         growing_broadcasts=True,
+        public_uploads=("elapsed",),
     )
     tends_to_minimum_of_psi = True
 

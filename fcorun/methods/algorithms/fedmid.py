@@ -16,7 +16,12 @@ class FedMiD(TwoRateAlgorithm):
     """
 
     source = "algorithm 2 of @yuan2021"
-    traits = Traits(mirrored=True, hierarchy="some", exact_with_one_step="smooth")
+    traits = Traits(
+        mirrored=True,
+        hierarchy="some",
+        exact_with_one_step="smooth",
+        public_uploads=("elapsed",),
+    )
 
     def local_model(self, problem, dual):
         """Return the model of a client after a step that led to this dual point."""
@@ -42,7 +47,13 @@ class FedMiDOSP(FedMiD):
     """FedMiD-OSP: FedMiD without the client's prox."""
 
     source = "section 5 of @yuan2021"
-    traits = Traits(psi_sides=("server",), mirrored=True, hierarchy="some", exact_with_one_step="composite")
+    traits = Traits(
+        psi_sides=("server",),
+        mirrored=True,
+        hierarchy="some",
+        exact_with_one_step="composite",
+        public_uploads=("elapsed",),
+    )
 
     def local_model(self, problem, dual):
         return problem.to_primal(dual)  # line 8 with psi = 0

@@ -89,7 +89,7 @@ class FedProx(ProximalAlgorithm):
     @property
     def traits(self):
         takes_all_rows = self.solver != "sgd"
-        return Traits(psi_sides=(), proximal=takes_all_rows, deterministic=takes_all_rows)
+        return Traits(psi_sides=(), proximal=takes_all_rows, deterministic=takes_all_rows, public_uploads=())
 
     @property
     def works_in_row_span(self):

@@ -23,7 +23,7 @@ class Scaffold(Algorithm):
     server_lr: Positive = 1.0
     option: Literal[1, 2] = 2
 
-    traits = Traits(psi_sides=(), exact="smooth", robust_to_uneven_steps=True, uploads="increments")
+    traits = Traits(psi_sides=(), exact="smooth", robust_to_uneven_steps=True, uploads="increments", public_uploads=())
 
     @classmethod
     def suggest_for(cls, conditions):

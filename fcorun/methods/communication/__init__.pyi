@@ -17,6 +17,9 @@ from .faults_lies import NoisyUploads as NoisyUploads
 from .faults_lies import ScaledUploads as ScaledUploads
 from .faults_lies import StaleUploads as StaleUploads
 from .graph import Graph as Graph
+from .privacy import GaussianPrivacy as GaussianPrivacy
+from .privacy import NoPrivacy as NoPrivacy
+from .privacy import Privacy as Privacy
 from .quantizers import QSGD as QSGD
 from .quantizers import HalfPrecision as HalfPrecision
 from .quantizers import NaturalCompression as NaturalCompression

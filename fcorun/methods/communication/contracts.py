@@ -168,6 +168,7 @@ class CohortRound(Protocol):
         exchanges: the exchanges of messages in their order, one unless the algorithm has two.
         clients: the numbers of the cohort's clients, (S,).
         weights: their weights in F, up to a factor, (S,).
+        total_weight: the weight by which the sum of weighted uploads is divided.
         share: the part of these weights in the weights of all clients.
         n_clients: the number of all clients, M.
         links: the links of ``Topology.connect`` on the device; None without links.
@@ -181,6 +182,8 @@ class CohortRound(Protocol):
     def clients(self) -> jax.Array: ...
     @property
     def weights(self) -> jax.Array: ...
+    @property
+    def total_weight(self) -> jax.Array: ...
     @property
     def share(self) -> jax.Array: ...
     @property
@@ -390,7 +393,7 @@ class Star(Topology):
 
     def run_round(self, parts, state):
         server, memory, clients = state
-        shares = parts.weights / parts.weights.sum()
+        shares = parts.weights / parts.total_weight
         client_work, server_work = [], []
         for exchange in parts.exchanges:
             broadcast, memory = exchange.send_broadcast(server, memory, parts.draws)

@@ -64,7 +64,13 @@ class Plan(PlannedStudy):
             intervals = PlannedIntervals.of(infer, experiment)
         if experiment.settings.strength_study:
             raise UserError("a plan for sites: study.strength chooses in each run of a sweep: leave it out")
-        without = keys_outside_identity() | {"study", "client_metrics", "aggregate", "faults"}  # which plans refuse
+        without = keys_outside_identity() | {
+            "study",
+            "client_metrics",
+            "aggregate",
+            "faults",
+            "privacy",
+        }  # which plans refuse
         if experiment.settings.threshold != DEFAULT_THRESHOLD:  # it changes what leaves a site
             without -= {"threshold"}
         config = {key: value for key, value in experiment.config.items() if key not in without}

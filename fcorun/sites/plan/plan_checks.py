@@ -55,6 +55,8 @@ def _refuse_communication(experiment: PreparedExperiment) -> None:
             isinstance(experiment.clock, NoClock)
         ),
         f"faults={names['faults']} are simulated, and those of sites real: leave faults out": experiment.faults.acts,
+        f"privacy={names['privacy']} adds noise where all rows lie in one place, and what sites would have to promise "
+        "is not written yet: leave privacy out": experiment.privacy.acts,
         f"clients_per_round={clients_per_round} lets clients take part by a probability, and sites answer in cohorts "
         "of a fixed size: give a number or null": read_participation(clients_per_round) is not None,
     }

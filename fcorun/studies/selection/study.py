@@ -117,6 +117,9 @@ def check_settings(experiment: PreparedExperiment, command: str) -> None:
                         "of strengths itself: leave it out")  # fmt: skip
     if settings.relax is not None:
         raise UserError(f"`relax={settings.relax:g}`: {command} has no relaxed coefficients: leave relax out")
+    if experiment.privacy.acts:
+        raise UserError(f"`privacy={experiment.names['privacy']}` counts what one run costs, and {command} makes many "
+                        "on the same rows: leave privacy out")  # fmt: skip
     if settings.start:
         raise UserError(f"`start={settings.start}` may have seen rows that {command} holds out: leave it out")
     for name in settings.stop or {}:

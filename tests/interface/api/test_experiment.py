@@ -46,7 +46,20 @@ def draw_rows(n=60):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "section",
-    ["algo", "reg", "mirror", "objective", "topology", "uplink", "downlink", "aggregate", "clock", "faults", "tracker"],
+    [
+        "algo",
+        "reg",
+        "mirror",
+        "objective",
+        "topology",
+        "uplink",
+        "downlink",
+        "aggregate",
+        "clock",
+        "faults",
+        "privacy",
+        "tracker",
+    ],
 )
 def test_a_class_without_arguments_has_the_values_of_its_choice(section):
     for name in find_choices(section).keys() - {"by_task"}:

@@ -72,7 +72,8 @@ def test_each_entry_occurs_once_with_its_reasons(cite):
         "% data=lasso: section 5.1 of Yuan, Zaheer and Reddi (2021), the law of the features reconstructed",
     ]
     assert load_catalogue()["yuan2021"].text in text
-    keys = ("topology=star", "uplink=identity", "downlink=identity", "aggregate=mean", "clock=none", "faults=none")
+    keys = ("topology=star", "uplink=identity", "downlink=identity", "aggregate=mean", "clock=none", "faults=none",
+            "privacy=none")  # fmt: skip
     assert rest.splitlines() == [f"% {key}: no entry (textbook)" for key in keys]
 
 
@@ -87,7 +88,7 @@ def test_the_record_of_a_run_is_cited(cite):
         f"% {key}: no entry (textbook)"
         for key in (
             *("objective=least_squares", "mirror=euclidean", "topology=star"),
-            *("uplink=identity", "downlink=identity", "aggregate=mean", "clock=none", "faults=none"),
+            *("uplink=identity", "downlink=identity", "aggregate=mean", "clock=none", "faults=none", "privacy=none"),
         )
     ]
 

@@ -37,7 +37,8 @@ def test_every_choice_is_a_line(list_lines, group):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "group", ["algo", "reg", "mirror", "objective", "topology", "uplink", "downlink", "aggregate", "clock", "faults"]
+    "group",
+    ["algo", "reg", "mirror", "objective", "topology", "uplink", "downlink", "aggregate", "clock", "faults", "privacy"],
 )
 def test_a_line_ends_in_the_source(list_lines, group):
     lines = {line.split()[0]: line for line in list_lines(group)[1:]}

@@ -11,9 +11,10 @@ from fcorun.interface.cli.terminal import Terminal
 def run(argv: Sequence[str]) -> int:
     """Check plug-ins of your own: an algorithm (algo=NAME), a regularizer (reg=NAME), a mirror map (mirror=NAME), an
     objective (objective=NAME), a data set (data=NAME), a topology (topology=NAME), a channel (uplink=NAME or
-    downlink=NAME), an aggregation rule (aggregate=NAME), faults of clients (faults=NAME), a clock (clock=NAME), a task
-    (task=NAME) or a score (score=NAME), by the properties that those of fcorun have. The command prints a line for each
-    check: passed; failed, with what was expected and what came; or not applicable, with the reason."""
+    downlink=NAME), an aggregation rule (aggregate=NAME), faults of clients (faults=NAME), privacy
+    (privacy=NAME), a clock (clock=NAME), a task (task=NAME) or a score (score=NAME), by the properties that those of
+    fcorun have. The command prints a line for each check: passed; failed, with what was expected and what came; or not
+    applicable, with the reason."""
     parser = CommandParser("check", run.__doc__, folders=False)
     help_text = "what to check, as algo=NAME, and values of its keys, as algo.client_lr=0.01"
     parser.add_argument("overrides", nargs="+", metavar="KEY=VALUE", help=help_text)

@@ -114,6 +114,7 @@ def _algorithm(cls: Any, choice: ChoiceDoc) -> Words:
         "mirror maps": traits.mirrored,
         "topology=tree": traits.hierarchy == "some",
         "topology=graph": traits.hierarchy == "some" and not algorithm.has_personal_models,
+        "privacy": traits.public_uploads is not None,
         "any aggregate": not traits.why_means_only and not algorithm.has_server_all,
         "restores the domain of psi": traits.restores_domain,
         "needs topology=graph": traits.hierarchy == "graph",

@@ -1,0 +1,362 @@
+"""Differential privacy of clients: the contract of a mechanism, Gaussian noise, and the accounts of what it costs.
+
+A client's message, the change that it sends with all arrays together, is clipped to a norm before the uplink, and noise
+hides whose messages the server has got. What then is (epsilon, delta)-private is all that the server sends in the
+rounds, the model included, for adding or removing one client: two runs of which one counts the message of this client
+as 0. The number of the clients and their weights are no secret.
+"""
+
+import functools
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcorun.base.cohorts import read_participation
+from fcorun.base.config import Level, PluginBase, Positive, Settings
+from fcorun.base.errors import UserError
+from fcorun.base.metrics import Metric
+from fcorun.methods.algorithms.algorithm import PyTree, Traits
+from fcorun.methods.communication.aggregation import WeightedMean
+from fcorun.methods.communication.contracts import Identity, Star
+from fcorun.methods.problem.problem import KeyBits, fold_key, wrap_key
+
+EPSILON = "epsilon"  # the metric of what the rounds so far have cost
+LEAST_CLIENTS = 100  # among fewer, noise that hides one client hides the model
+LEAST_COHORT = 30  # on average: then a round without any client, which would show, has a probability below 1e-13
+
+
+def split_message(upload: PyTree, traits: Traits) -> tuple[PyTree, dict[str, Any]]:
+    """Return the part of an upload, or of a mean of uploads, that depends on rows, and the entries that do not."""
+    if not traits.public_uploads:
+        return upload, {}
+    secret = {name: value for name, value in upload.items() if name not in traits.public_uploads}
+    return secret, {name: upload[name] for name in traits.public_uploads}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy(PluginBase, ABC):
+    """A plug-in of privacy: how messages are clipped, the noise of each round, and what the rounds cost.
+
+    The functions of messages are pure, and traced; numbers among the fields may be traced, too.
+
+    Attributes:
+        source: the publication, in the notation of fcorun.base.sources.catalogue; not inherited.
+    """
+
+    source: ClassVar[str]
+
+    @property
+    def acts(self) -> bool:
+        """True unless messages and means are as without privacy."""
+        return True
+
+    @property
+    def declared_metrics(self) -> tuple[Metric, ...]:
+        """The metric of what the rounds so far have cost."""
+        return (Metric(EPSILON, "privacy loss ε", monotone=True),) if self.acts else ()
+
+    @property
+    def at_clients(self) -> bool:
+        """True if each client adds noise to its message; else a trusted server adds noise to the mean."""
+        return False
+
+    @property
+    def has_secret_key(self) -> bool:
+        """True if the noise comes from a key that only the run has; else from the seed, which the record tells."""
+        return False
+
+    @abstractmethod
+    def clip_message(self, message: PyTree) -> PyTree:
+        """Return the message of a client, not longer than the mechanism allows."""
+
+    @abstractmethod
+    def draw_noise(self, message: PyTree, key: KeyBits, number: jax.Array | int) -> PyTree:
+        """Return the noise of the round ``number``, from 0, for a client's message of these shapes.
+
+        ``key`` are the bits of the run's key, or of its client's. The server scales the noise as the heaviest message.
+        """
+
+    @abstractmethod
+    def find_epsilon(self, rounds: int, participation: float | None) -> float:
+        """Return epsilon after so many rounds.
+
+        ``participation`` is the probability by which each client takes part, unknown to others; None: all clients
+        count in every round. Raises UserError without the package of the accountant.
+        """
+
+    def resolve(self, settings: Settings) -> Self:
+        """Return a copy with numbers for the fields that follow from the settings. Raises UserError."""
+        return self
+
+    def protect(self, upload: PyTree, traits: Traits, key: KeyBits, number: jax.Array | int) -> PyTree:
+        """Return what a client sends for its upload: clipped, and with noise if clients add it.
+
+        ``key`` are the bits of the client's key.
+        """
+        message, public = split_message(upload, traits)
+        message = self.clip_message(message)
+        if self.at_clients:
+            message = jax.tree.map(jnp.add, message, self.draw_noise(message, key, number))
+        return message | public if public else message
+
+    def check(self, plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
+        """Refuse runs of whose messages the account would not hold, given the plug-ins by section and their names.
+
+        Raises UserError.
+        """
+        privacy, algo = f"`privacy={names['privacy']}`", plugins["algo"]
+        if not self.acts:
+            return
+        if algo.traits.public_uploads is None:
+            raise UserError(f"{privacy} is worked out for messages that are changes of the server's model, and not for "
+                            f"those of `algo={names['algo']}`: choose another, `fcorun list algo` shows which go with "
+                            "privacy")  # fmt: skip
+        if not isinstance(plugins["topology"], Star):
+            raise UserError(f"{privacy} is of clients that send to one server: leave "
+                            f"`topology={names['topology']}` out")  # fmt: skip
+        if not isinstance(plugins["aggregate"], WeightedMean):
+            raise UserError(f"{privacy} bounds what a client adds to a mean, which `aggregate={names['aggregate']}` is "
+                            "not: leave one of them out")  # fmt: skip
+        if not (self.at_clients or isinstance(plugins["uplink"], Identity)):
+            raise UserError(f"`uplink={names['uplink']}` may make a message longer than its clip before the server "
+                            "adds noise: give `privacy.noise_by=clients`, or leave uplink out")  # fmt: skip
+        if settings.strength_study or settings.relax is not None or settings.imputations:
+            raise UserError(f"{privacy} counts what the rounds of one run cost, and `study.strength`, `relax` and "
+                            "`imputations` read the rows once more: leave them out")  # fmt: skip
+        if self.has_secret_key and read_participation(settings.clients_per_round) is not None:
+            raise UserError("`privacy.key=secret` with `clients_per_round=poisson` counts on cohorts that nobody "
+                            "knows, and they follow from the seed in the record: give `clients_per_round=null`, or "
+                            "`privacy.key=seed` for a simulation")  # fmt: skip
+
+    def check_clients(self, n_clients: int, participation: float | None, names: Mapping[str, str]) -> None:
+        """Refuse fewer clients than can hide one of them, M in all. Raises UserError."""
+        if not self.acts:
+            return
+        if n_clients < LEAST_CLIENTS:
+            raise UserError(f"`privacy={names['privacy']}` hides one client among the others, and "
+                            f"`data={names['data']}` has {n_clients}: take data with {LEAST_CLIENTS} clients or more, "
+                            "or leave privacy out")  # fmt: skip
+        if participation is not None and participation * n_clients < LEAST_COHORT:
+            raise UserError(f"with `privacy={names['privacy']}` a round without any client would show: give "
+                            f"`clients_per_round=poisson:{LEAST_COHORT / n_clients:.2g}` or more")  # fmt: skip
+
+    def describe(self, rounds: int, settings: Settings) -> tuple[str, dict[str, Any]]:
+        """Return a sentence on what is private after so many rounds and what is not, and a section of summary.json.
+
+        Both are empty without privacy.
+        """
+        return "", {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoPrivacy(Privacy):
+    """No privacy: messages arrive as they are sent."""
+
+    source = "textbook"
+
+    @property
+    def acts(self):
+        return False
+
+    def clip_message(self, message):
+        return message
+
+    def draw_noise(self, message, key, number):
+        return jax.tree.map(jnp.zeros_like, message)
+
+    def find_epsilon(self, rounds, participation):
+        return math.inf if rounds else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianPrivacy(Privacy):
+    """Gaussian noise in each round, on clipped messages of clients.
+
+    The mean of messages with weights p_m has noise of the deviation ``noise`` * ``clip`` * max p_m in each number, once
+    at a trusted server; or each message has noise of the deviation ``noise`` * ``clip`` from its client, who then need
+    not trust the server. Each round costs a client as if it took part, except where a trusted server draws each client
+    by a probability that hides who does (``clients_per_round=poisson:0.1``): then p_m are the weights over their
+    expected sum. To hide that the rows of a client are replaced by others, rather than removed, takes twice the noise.
+
+    Attributes:
+        clip: the norm to which the message of a client is clipped, all its arrays together.
+        noise: the deviation of the noise over the clip; null: that of ``epsilon``, or 1 without it.
+        epsilon: what all rounds may cost, from which the noise is found; null: the noise is given, and epsilon follows.
+        delta: at most 1 / M.
+        noise_by: server: one that is trusted adds noise to the mean; clients: each adds noise to its message.
+        key: seed: the noise follows from the seed of the run, for simulations, since who knows the seed can take the
+            noise away; secret: from a key of the operating system, which is in the checkpoint until the run ends.
+    """
+
+    source = "@mcmahan2018, with the account of @balle2018"
+
+    clip: Positive = 1.0
+    noise: Positive | None = None
+    epsilon: Positive | None = None
+    delta: Level = 1e-5
+    noise_by: Literal["server", "clients"] = "server"
+    key: Literal["seed", "secret"] = "seed"
+
+    @property
+    def at_clients(self):
+        return self.noise_by == "clients"
+
+    @property
+    def has_secret_key(self):
+        return self.key == "secret"
+
+    def check(self, plugins, names, settings):
+        super().check(plugins, names, settings)
+        if self.noise is not None and self.epsilon is not None:
+            raise UserError("`privacy.epsilon` and `privacy.noise` follow from each other: give one of them")
+        load_accountant()
+
+    def check_clients(self, n_clients, participation, names):
+        super().check_clients(n_clients, participation, names)
+        if self.delta > 1 / n_clients:
+            raise UserError(f"`privacy.delta={self.delta:g}` allows that the rows of one of {n_clients} clients are "
+                            f"told to everybody: give at most {1 / n_clients:.2g}")  # fmt: skip
+
+    def resolve(self, settings):
+        if self.noise is not None:
+            return self
+        if self.epsilon is None:
+            return replace(self, noise=1.0)
+        participation = self._counted_participation(read_participation(settings.clients_per_round))
+        return replace(self, noise=find_noise(self.epsilon, self.delta, max(settings.rounds, 1), participation))
+
+    def clip_message(self, message):
+        norm = jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(message)))
+        factor = self.clip / jnp.maximum(norm, self.clip)
+        return jax.tree.map(lambda leaf: factor * leaf, message)
+
+    def draw_noise(self, message, key, number):
+        leaves, structure = jax.tree.flatten(message)
+        noise = []
+        for leaf, own_key in zip(leaves, jax.random.split(wrap_key(fold_key(key, number)), len(leaves)), strict=True):
+            # the same in either precision; the mean of four has longer tails and a finer grid than one draw, as the
+            # attack by rounded noise of Holohan and Braghin (2021, arXiv 2107.10138) asks for
+            assert self.noise is not None
+            drawn = jax.random.normal(own_key, (4, *leaf.shape), jnp.float32).sum(axis=0) / 2
+            noise.append((self.noise * self.clip * drawn).astype(leaf.dtype))
+        return structure.unflatten(noise)
+
+    def find_epsilon(self, rounds, participation):
+        return count_epsilon(self.noise, self.delta, rounds, self._counted_participation(participation))
+
+    def _counted_participation(self, participation: float | None) -> float | None:
+        """Return the probability by which a client takes part that counts; None: who takes part is known."""
+        return None if self.at_clients else participation
+
+    def describe(self, rounds, settings):
+        participation = read_participation(settings.clients_per_round)
+        content = {
+            "unit": "client",
+            "neighbours": "one client added or removed",
+            "epsilon": self.find_epsilon(rounds, participation),
+            "delta": self.delta,
+            "noise": self.noise,
+            "clip": self.clip,
+            "noise_by": self.noise_by,
+            "amplified_by": self._counted_participation(participation),
+            "key": self.key,
+            "not_private": list(NOT_PRIVATE),
+        }
+        source = "a secret key" if self.has_secret_key else "the seed, as a simulation"
+        sentence = (f"what the server sent is private for adding or removing a client, with epsilon "
+                    f"{content['epsilon']:.3g} and delta {self.delta:g}, by noise from {source}; not private are "
+                    f"{', '.join(NOT_PRIVATE)}")  # fmt: skip
+        return sentence, {"privacy": content}
+
+
+# what a record has beside the messages of a private server
+NOT_PRIVATE = (
+    "metrics and scores on rows",
+    "strengths, rates and ends of runs chosen by them",
+    "numbers that are auto or relative",
+    "reference and gap",
+    "the scaling of features",
+    "numbers of rows",
+    "bytes",
+    "the rounding of the noise",
+)
+
+
+# The account of Gaussian rounds, by the package dp-accounting.
+
+
+def load_accountant() -> Any:
+    """Return the package dp_accounting. Raises UserError where it is not installed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import dp_accounting  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise UserError("`privacy` needs the accountant dp-accounting: pip install 'fcorun[privacy]', or leave "
+                        "privacy out") from error  # fmt: skip
+    return dp_accounting
+
+
+@functools.lru_cache(maxsize=2**14)
+def count_epsilon(noise: float, delta: float, rounds: int, participation: float | None = None) -> float:
+    """Return epsilon of R rounds of Gaussian noise, ``noise`` times as large as what a client can change.
+
+    R rounds in which all clients count are one with the noise over the square root of R, whose epsilon is exact (Balle
+    and Wang 2018). With ``participation``, the probability q by which a client takes part, epsilon is an upper bound by
+    the distribution of the privacy loss, on a grid that is ten times finer than the loss of a round.
+    """
+    accountant = load_accountant()
+    if rounds == 0:
+        return 0.0
+    if participation is None:
+        return float(accountant.get_epsilon_gaussian(noise / math.sqrt(rounds), delta))
+    with np.errstate(over="ignore", under="ignore"):
+        loss = _loss_of_round(noise, participation).self_compose(rounds)
+        return float(loss.get_epsilon_for_delta(delta))
+
+
+@functools.lru_cache(maxsize=64)
+def _loss_of_round(noise: float, participation: float) -> Any:
+    """Return the distribution of the privacy loss of a round of Gaussian noise, for clients drawn by a probability."""
+    load_accountant()
+    from dp_accounting.pld import privacy_loss_distribution  # pyright: ignore[reportMissingImports]
+
+    deviation = participation * math.sqrt(math.expm1(min(noise**-2, 100)))  # of the loss, which is small
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        noise,
+        value_discretization_interval=min(max(0.1 * deviation, 1e-5), 1e-3),
+        sampling_prob=participation,
+        use_connect_dots=True,
+    )
+
+
+def find_noise(epsilon: float, delta: float, rounds: int, participation: float | None = None) -> float:
+    """Return the least noise, rounded up to four digits, of which R rounds cost at most ``epsilon``."""
+    largest = load_accountant().get_sigma_gaussian(epsilon, delta) * math.sqrt(rounds)
+    if participation is None:
+        return _round_up(largest)
+    largest *= 1.01  # where nearly all take part, the bound is just above the exact value
+    least = largest / 2  # amplification asks for less than all clients
+    while count_epsilon(least, delta, rounds, participation) < epsilon:
+        least, largest = least / 2, least
+    from scipy.optimize import brentq
+
+    def exceed(noise: float) -> float:
+        return count_epsilon(noise, delta, rounds, participation) - epsilon
+
+    least, largest = math.log(least), math.log(largest)
+    root: Any = brentq(lambda log: exceed(math.exp(log)), least, largest, xtol=1e-4)
+    return _round_up(math.exp(root + 1e-4))
+
+
+def _round_up(value: float) -> float:
+    """Round a positive number up to four digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return float(f"{math.ceil(value / unit) * unit:.4g}")

@@ -1,0 +1,295 @@
+"""Privacy: rounds by hand in NumPy, the deviation of noise, accounts against closed forms and published ones, keys."""
+
+import math
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import engine_of, fails, small, snapshots, verify
+from scipy.stats import norm
+
+from fcorun import Watcher, run
+from fcorun.base.errors import UserError
+from fcorun.base.records.record import RunFolder
+from fcorun.base.system.machine import use_precision
+from fcorun.experiment.build import load_data
+from fcorun.experiment.configuration.search_path import find_choices
+from fcorun.experiment.prepare import prepare
+from fcorun.interface.checks import communication
+from fcorun.interface.checks.problems import ragged
+from fcorun.methods.communication.privacy import GaussianPrivacy, count_epsilon, find_noise
+from fcorun.methods.problem.problem import fold_key
+
+pytest.importorskip("dp_accounting")
+
+GAUSSIAN = ("privacy=gaussian", "clients_per_round=null", "data.clients=100")
+CLIP = 0.04
+FEDAVG = ("algo=fedavg", "reg=none", "algo.client_lr=0.05", "algo.server_lr=1", "objective.intercept=false")
+EXACT = (*FEDAVG, "data.standardize=none", "batch_size=null", "privacy=gaussian", f"privacy.clip={CLIP}")
+PRIVATE = ("fedavg", "fedavg_subgradient", "fedavg_threshold", "fedcomposite", "feddualavg", "feddualavg_osp", "fedmid",
+           "fedmid_osp", "fedprox", "scaffold")  # fmt: skip
+SIZES = (3, 7, 10, 2, 5) * 24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", communication.PRIVACY_CHECKS, ids=lambda check: check.__name__)
+def test_gaussian_noise_has_the_properties_of_privacy(check):
+    verify(check, communication.CommunicationCase("privacy", "gaussian"))
+
+
+# ---------------------------------------------------------------- accounts
+
+
+@pytest.mark.parametrize("rounds", [1, 100, 10_000])
+@pytest.mark.parametrize("noise", [0.8, 20.0, 300.0])
+def test_rounds_of_all_clients_are_one_by_the_closed_form(noise, rounds):
+    """Theorem 8 of Balle and Wang (2018) gives delta of a Gaussian mechanism; mu is its sensitivity over its noise."""
+    epsilon = count_epsilon(noise, 1e-5, rounds)
+    mu = math.sqrt(rounds) / noise
+    first, second = norm.logcdf(mu / 2 - epsilon / mu), epsilon + norm.logcdf(-mu / 2 - epsilon / mu)
+    assert math.isclose(math.exp(first) - math.exp(second), 1e-5, rel_tol=1e-6)
+
+
+def test_accounts_of_cohorts_by_a_probability_are_the_published_ones():
+    """The tests of dp-accounting, and Opacus' by another method, that of privacy random variables."""
+    assert count_epsilon(0.5, 0.15594, 3, 0.2) == pytest.approx(1, abs=1e-3)
+    assert find_noise(1, 1e-5, 1, 0.01) == pytest.approx(0.67379294682, rel=1e-3)
+    assert find_noise(1, 1e-5, 25, 0.001) == pytest.approx(3.20956502598 / 6, rel=1e-3)
+    assert count_epsilon(1.5, 1e-5, 2249, 0.04) == pytest.approx(6.777395712150674, abs=0.01)  # its own error
+
+
+@pytest.mark.parametrize("participation", [None, 0.1, 0.9])
+def test_noise_is_found_for_an_epsilon(participation):
+    for epsilon in (0.5, 8):
+        noise = find_noise(epsilon, 1e-4, 200, participation)
+        assert 0.995 * epsilon < count_epsilon(noise, 1e-4, 200, participation) <= epsilon
+        assert float(f"{noise:.4g}") == noise
+
+
+def test_amplification_is_of_hidden_cohorts_at_a_trusted_server():
+    server = GaussianPrivacy(noise=2.0)
+    assert server.find_epsilon(10, 0.1) < server.find_epsilon(10, None) / 4
+    clients = replace(server, noise_by="clients")
+    assert clients.find_epsilon(10, 0.1) == clients.find_epsilon(10, None) == server.find_epsilon(10, None)
+
+
+# ---------------------------------------------------------------- rounds
+
+
+def run_by_hand(config, rounds):
+    """Return the models of FedAvg with one full step a client; the noise is drawn by the plug-in."""
+    experiment, federation = prepare(config), engine_of(config).federation
+    train, schedule, privacy = (
+        federation.data.train,
+        federation.schedule,
+        experiment.privacy.resolve(experiment.settings),
+    )
+    x, y = np.asarray(train.x, float), np.asarray(train.y, float)
+    sizes, key = np.diff(train.offsets), jnp.asarray(schedule.draw_noise_key())
+    w = np.zeros(x.shape[1])
+    models, n_clipped = [w], 0
+    for number in range(rounds):
+        cohort = schedule.draw_participants(number)
+        total_weight = (schedule.participation or 1) * sizes.sum()
+        total = np.zeros_like(w)
+        for client in cohort:
+            rows = slice(train.offsets[client], train.offsets[client + 1])
+            change = -0.05 * 2 * x[rows].T @ (x[rows] @ w - y[rows]) / sizes[client]
+            length = np.linalg.norm(change)
+            n_clipped += length > CLIP
+            change *= min(1, CLIP / length)
+            if privacy.at_clients:
+                own_key = fold_key(key, client)
+                change += np.asarray(privacy.draw_noise({"weights": w}, own_key, number)["weights"])
+            total += sizes[client] * change
+        if not privacy.at_clients:
+            total += sizes.max() * np.asarray(privacy.draw_noise({"weights": w}, key, number)["weights"])
+        w = w + total / total_weight
+        models.append(w)
+    assert n_clipped > 0
+    return models
+
+
+@pytest.mark.parametrize("noise_by", ["server", "clients"])
+@pytest.mark.parametrize("cohort", ["null", "poisson:0.4"])
+def test_rounds_are_those_of_a_loop_by_hand(tmp_path, cohort, noise_by):
+    config = ragged(tmp_path, *EXACT, f"clients_per_round={cohort}", f"privacy.noise_by={noise_by}", sizes=SIZES)
+    with use_precision("float64"):
+        expected = run_by_hand(config, 4)
+    models = [snapshot.solution["weights"][0] for snapshot in snapshots(config)]
+    np.testing.assert_allclose(models, expected, rtol=1e-6, atol=1e-9)  # noise is drawn in float32
+
+
+@pytest.mark.parametrize("noise_by", ["server", "clients"])
+def test_the_noise_of_the_model_has_the_deviation_that_is_accounted_for(tmp_path, noise_by):
+    """With rates of 0, the server's model is a random walk: weights of clients are unequal, and the largest counts."""
+    still = ("algo.client_lr=1e-30", "rounds=60", "privacy.noise=3", f"privacy.noise_by={noise_by}")
+    config = ragged(tmp_path, *EXACT, "clients_per_round=null", *still, sizes=SIZES, features=40)
+    models = np.array([snapshot.solution["weights"][0] for snapshot in snapshots(config)])
+    steps = np.diff(models, axis=0).ravel()
+    shares = np.array(SIZES) / sum(SIZES)
+    deviation = 3 * 0.04 * (shares.max() if noise_by == "server" else np.sqrt((shares**2).sum()))
+    assert abs(steps.mean()) < 4 * deviation / np.sqrt(steps.size)
+    assert abs(steps.std() / deviation - 1) < 4 / np.sqrt(2 * steps.size)
+    assert abs((steps**4).mean() / deviation**4 - 3) < 4 * np.sqrt(96 / steps.size)
+    rounds = np.corrcoef(np.diff(models, axis=0))[np.triu_indices(60, 1)]
+    assert abs(rounds.mean()) < 4 / np.sqrt(40 * rounds.size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", PRIVATE)
+def test_without_clipping_and_noise_each_algorithm_is_itself(algo):
+    base = ("clients_per_round=null", "data.clients=100", "precision=float64", f"algo={algo}", "algo.client_lr=0.01")
+    base = base[:-1] if algo == "fedprox" else base
+    private, plain = (snapshots(small(*base, *more)) for more in (
+        ("privacy=gaussian", "privacy.clip=1e6", "privacy.noise=1e-18"), ()))  # fmt: skip
+    for name, value in plain[-1].solution.items():
+        assert np.abs(value).max() > 1e-3
+        np.testing.assert_allclose(private[-1].solution[name], value, rtol=1e-9, atol=1e-9)
+
+
+def test_the_algorithms_of_privacy_are_these():
+    found = set()
+    for algo in find_choices("algo"):
+        try:
+            prepare(small(f"algo={algo}", "reg=none", "clients_per_round=null", "privacy=gaussian"))
+        except UserError:
+            continue
+        found.add(algo)
+    assert found == set(PRIVATE)
+
+
+def test_sums_of_rates_are_neither_clipped_nor_noisy():
+    """FedDualAvg's sum of rates is what all who take part send, whoever they are."""
+    config = small("algo=feddualavg", "privacy=gaussian", "privacy.clip=1e-3", "privacy.noise=50", "data.clients=100",
+                   "clients_per_round=poisson:0.4", "algo.client_lr=0.01", "local_steps=3")  # fmt: skip
+    server = snapshots(config)[-1].state["server"]
+    np.testing.assert_allclose(server["elapsed"], 4 * 3 * 0.01, rtol=1e-6)
+    assert np.abs(server["dual"]["weights"]).max() > 1e-3
+
+
+def test_without_privacy_the_program_of_a_round_has_no_part_of_it():
+    def jaxpr(*overrides):
+        config = small("algo=feddualavg", "clients_per_round=poisson:0.5", *overrides)
+        engine = engine_of(config)
+        federation, experiment = engine.federation, prepare(config)
+        rounds, numbers = federation.draw_rounds(0, 0, 2), federation.stack_numbers([experiment.numbers()])
+        program = jax.make_jaxpr(federation.advance)(
+            numbers, engine.initial_state([{}]), federation.arrays[0], rounds, 0
+        )
+        return str(program)
+
+    config = small("algo=feddualavg", "clients_per_round=poisson:0.5")
+    del config["privacy"]
+    assert prepare(config).identity == prepare(small("algo=feddualavg", "clients_per_round=poisson:0.5")).identity
+    without = jaxpr()
+    assert jaxpr("privacy=none") == without
+    assert "threefry" not in without
+    assert "random_bits" not in without
+
+
+# ---------------------------------------------------------------- records
+
+
+def test_a_record_tells_what_is_private_by_round_and_what_is_not():
+    config = small(*GAUSSIAN, "algo=feddualavg", "privacy.epsilon=2", "privacy.delta=1e-3", "rounds=6", "local_steps=2")
+    record = run(config, "here")
+    epsilons = record.metrics["epsilon"].to_numpy()
+    assert epsilons[0] == 0
+    assert (np.diff(epsilons) > 0).all()
+    assert 1.99 < epsilons[-1] <= 2
+    section = record.summary["privacy"]
+    assert section["epsilon"] == epsilons[-1] == record.summary["final"]["epsilon"]
+    assert section["noise"] == find_noise(2, 1e-3, 6)
+    assert (section["unit"], section["key"], section["amplified_by"]) == ("client", "seed", None)
+    for words in ("epsilon 2 and delta 0.001", "adding or removing a client", "the seed, as a simulation",
+                  "not private", "auto or relative", "metrics and scores on rows"):  # fmt: skip
+        assert words in record.status["reason"]
+
+
+def test_a_run_stops_before_its_privacy_loss_passes_the_target():
+    config = small(*GAUSSIAN, *FEDAVG[:-1], "privacy.noise=3", "rounds=60", "eval_every=2", "stop={epsilon: 4}")
+    record = run(config, "here")
+    last = record.metrics.iloc[-1]
+    noise = prepare(config).privacy
+    assert 0 < last["round"] < 60
+    assert last["epsilon"] <= 4 < noise.find_epsilon(int(last["round"]) + 2, None)
+    assert f"stopped in round {last['round']:.0f}: epsilon" in record.status["reason"]
+
+
+@pytest.mark.parametrize("key", ["seed", "secret"])
+def test_a_round_that_is_computed_again_has_the_same_noise(key, monkeypatch):
+    """A process dies after an evaluation that somebody has seen; its secret key is in a checkpoint before any noise."""
+    config = small(*GAUSSIAN, *FEDAVG[:-1], f"privacy.key={key}", "rounds=8", "checkpoint_every=1000")
+    seen, modes = [], []
+
+    class Watch(Watcher):
+        def on_evaluation(self, job, row):
+            seen.append(dict(row))
+            if row["round"] == 4:
+                modes.extend(stat.S_IMODE(path.stat().st_mode) for path in Path("here").glob(".checkpoint.npz"))
+                monkeypatch.setattr(RunFolder, "save_checkpoint", lambda *_: None)  # as if it were killed
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config, "here", Watch())
+    assert modes == ([0o600] if key == "secret" else [])
+    rows = run(config, "here").metrics.set_index("round")
+    assert [row["round"] for row in seen] == [0, 2, 4]
+    for row in seen:
+        assert rows.loc[row["round"], "objective"] == row["objective"]
+    assert not list(Path("here").glob(".checkpoint*"))
+
+
+def test_secret_keys_differ_between_runs_and_seeds_do_not():
+    for key, same in (("seed", True), ("secret", False)):
+        config = small(*GAUSSIAN, *FEDAVG[:-1], f"privacy.key={key}")
+        first, second = (snapshots(config)[-1].solution["weights"] for _ in range(2))
+        assert (first == second).all() == same
+    assert prepare(config).identity != prepare(config | {"privacy": config["privacy"] | {"key": "seed"}}).identity
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("algo=newton",), ("newton", "fcorun list algo")),
+        (("privacy.epsilon=0",), ("privacy.epsilon", "positive")),
+        (("privacy.epsilon=1", "privacy.noise=1"), ("privacy.epsilon", "privacy.noise", "give one of them")),
+        (("topology=tree",), ("topology=tree", "leave")),
+        (("aggregate=krum", "aggregate.liars=1"), ("aggregate=krum", "leave one of them out")),
+        (("uplink=topk",), ("uplink=topk", "privacy.noise_by=clients")),
+        (("relax=0.5", "algo=feddualavg"), ("relax", "leave them out")),
+        (("privacy.key=secret", "clients_per_round=poisson:0.5"), ("privacy.key=secret", "clients_per_round=null")),
+        (("stop={epsilon: 0.01}",), ("stop.epsilon=0.01", "raise privacy.noise")),
+        (("algo=centralized", "reg=l1"), ("leave privacy out",)),
+    ],
+)
+def test_runs_without_an_account_are_refused(overrides, words):
+    with fails(*words):
+        prepare(small("algo=fedavg", "reg=none", *GAUSSIAN, *overrides))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("data.clients=99",), ("99", "100 clients or more")),
+        (("privacy.delta=0.02",), ("privacy.delta=0.02", "0.01")),
+        (("clients_per_round=poisson:0.1",), ("clients_per_round=poisson:0.3",)),
+    ],
+)
+def test_too_few_clients_are_refused(overrides, words):
+    with fails(*words):
+        load_data(prepare(small("algo=fedavg", "reg=none", *GAUSSIAN, *overrides)))
+
+
+def test_numbers_of_steps_that_tell_rows_are_refused(tmp_path):
+    config = ragged(tmp_path, "algo=feddualavg", "privacy=gaussian", "batch_size=2", sizes=SIZES)
+    with fails("local steps", "local_steps=10"):
+        load_data(prepare(config))
