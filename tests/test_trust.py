@@ -55,7 +55,7 @@ def hostile(ran: Path) -> bytes:
     settings = fake_config(bad, bad, algo__title=bad, algo__class="inbox.rec.payload.FedDualAvg")
     settings["objective"] = {"name": bad, "class": "inbox.rec.payload.LeastSquares", bad: [bad]}
     settings["data"] |= {"path": "http://127.0.0.1:9/x", "root": "../../../etc", bad: bad}
-    settings |= {"start": "../../../etc", "hosts": {"address": "evil:1"}, "tracker": {"class": "inbox.rec.payload.X"}}
+    settings |= {"start": "../../../etc", "hosts": {"count": 2}, "tracker": {"class": "inbox.rec.payload.X"}}
     own = [Metric(f"val_{bad}", label=bad, higher=False)]  # as its objective may declare
     measured: Any = {f"val_{bad}": 1.0, bad: 2.0}
     folder = fake_record("made", settings, fake_rows(**measured), metrics=own).folder

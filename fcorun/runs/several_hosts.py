@@ -14,7 +14,7 @@ from fcorun.base.errors import HostLost, UserError, describe_error
 from fcorun.base.records.formats import arrays_from_bytes, npz_bytes
 from fcorun.base.system.files import defer_interruption
 from fcorun.base.system.hosts import Hosts
-from fcorun.base.system.machine import current_hosts, use_precision
+from fcorun.base.system.machine import current_hosts, read_hosts, use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.engine import Engine, Snapshot
 from fcorun.engine.federation import Numbers
@@ -43,8 +43,7 @@ def load_on_all_hosts(experiment: PreparedExperiment) -> FederatedData:
     """
     hosts = current_hosts()
     if hosts is None:
-        options = experiment.settings.hosts or {}
-        if options.get("address") and options.get("count") != 1:
+        if read_hosts(experiment.settings.hosts).count > 1:
             raise UserError("hosts.*: several hosts are for the command fcorun: leave them out")
         return load_data(experiment)
     if experiment.settings.debug:
@@ -53,7 +52,7 @@ def load_on_all_hosts(experiment: PreparedExperiment) -> FederatedData:
     try:
         data = load_data(experiment)
     finally:
-        answers = {rank: hosts.receive(rank) for rank in hosts.connections}
+        answers = {rank: hosts.receive(rank) for rank in hosts.others}
     leader = hosts.describe_host(0)
     for rank, answer in answers.items():
         follower = hosts.describe_host(rank)
@@ -126,7 +125,7 @@ def gather_predictions(objective: Objective, data: FederatedData, solution: Arra
     assert hosts is not None
     hosts.broadcast("predict", solution=_encode_arrays(solution))
     shards = [_predict_local(objective, data, solution)]
-    for rank in hosts.connections:
+    for rank in hosts.others:
         shards.append(_decode_arrays(hosts.receive(rank)["predicted"]))
     return {split: np.concatenate([shard[split] for shard in shards]) for split in shards[0]}
 
@@ -179,12 +178,9 @@ class _Follower:
     engine: Engine | None = None
 
     def receive(self) -> dict[str, Any]:
-        """Receive the leader's next message. Raises SystemExit when the leader ends, HostLost if it lost a host."""
+        """Receive the leader's next message. Raises SystemExit when the leader ends, HostLost if a host is lost."""
         message = self.hosts.receive()
         if message["do"] == "end":
-            self.hosts.closed, self.hosts.failure = True, message["why"]
-            if message["why"]:
-                raise HostLost(message["why"])
             raise SystemExit(message["code"])
         return message
 
@@ -198,8 +194,6 @@ class _Follower:
             getattr(self, command)(**arguments)
         except HostLost:
             raise
-        except KeyboardInterrupt:  # sent to the leader before the next message is received
-            return
         except Exception as error:
             time.sleep(_ERROR_DELAY)
             self.hosts.send(failed=describe_error(error))

@@ -75,7 +75,7 @@ def test_a_preempted_job_goes_on_by_itself_and_its_record_says_where_it_is(monke
 
 def test_a_job_that_has_not_begun_goes_on_when_it_is_preempted():
     task = PackedWork(".", {}, b"", None)
-    submission = GroupJob(False).checkpoint(task)
+    submission = GroupJob().checkpoint(task)
     assert (type(submission.function), submission.args) == (GroupJob, (task,))
 
 

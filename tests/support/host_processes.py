@@ -1,46 +1,85 @@
-"""Several hosts as processes of this machine."""
+"""A command on several hosts, which are processes of this machine, and hosts that differ or fail."""
 
 import os
-import socket
+import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import psutil
 from helpers import rows_of
 from warm_processes import CommandProcess, start_command
 
 from fcorun import Record
 
+# A module that Python imports first: in the process of a host it runs the code of ``start_on_hosts``. The hosts come in
+# any order; ``is_odd`` is true in one of them, the first of a name.
+_SITE = """
+import os, sys
 
-def start_hosts(*arguments: str, count: int = 2, per_host=()) -> list[CommandProcess]:
-    """Start hosts, each with one device and in a folder named by its rank; ``per_host`` holds further overrides."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+def is_odd(name):
+    try:
+        os.mkdir({folder!r} + "/" + name)
+    except FileExistsError:
+        return False
+    return True
+
+if "fcorun.interface.cli.host" in sys.orig_argv:
+{code}
+"""
+
+
+def start_on_hosts(*arguments: str, count: int = 2, code: str = "") -> CommandProcess:
+    """Start a command on so many hosts, each with one device; ``code`` runs first in the process of each host."""
+    environment = os.environ | {"FCORUN_CORES": "1"}
+    if code:
+        folder = Path("site").absolute()
+        folder.mkdir()
+        text = _SITE.format(folder=str(folder), code=textwrap.indent(textwrap.dedent(code), "    "))
+        (folder / "sitecustomize.py").write_text(text)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    return start_command([*arguments, f"hosts.count={count}", "hosts.timeout=100"], env=environment)
+
+
+def wait_for_end(command: CommandProcess) -> tuple[int, str, str]:
+    """Return the exit code, output and errors of a command, which is killed if it does not end in time."""
+    try:
+        output = command.communicate(timeout=240)
+    finally:
+        if command.poll() is None:
+            command.kill()
+            command.communicate()
+    return (command.returncode, *output)
+
+
+def run_on_hosts(*arguments: str, count: int = 2, code: str = "") -> str:
+    """Run a command on so many hosts; return its output. It must end well, without a word to standard error."""
+    end, output, errors = wait_for_end(start_on_hosts(*arguments, count=count, code=code))
+    assert (end, errors) == (0, ""), (errors, output)
+    return output
+
+
+def find_hosts(command: CommandProcess) -> list[psutil.Process]:
+    """Return the processes that compute."""
     hosts = []
-    for rank in range(count):
-        Path(str(rank)).mkdir(exist_ok=True)
-        host_options = [
-            f"hosts.address=127.0.0.1:{port}",
-            f"hosts.count={count}",
-            f"hosts.rank={rank}",
-            "hosts.timeout=60",
-            *(per_host[rank] if per_host else ()),
-        ]
-        environment = os.environ | {"FCORUN_CORES": "1"}
-        hosts.append(start_command([*arguments, *host_options], cwd=str(rank), env=environment))
+    for process in psutil.Process(command.pid).children(recursive=True):
+        try:
+            if "fcorun.interface.cli.host" in process.cmdline():
+                hosts.append(process)
+        except psutil.NoSuchProcess:
+            continue
     return hosts
 
 
-def wait_for_hosts(hosts: list[CommandProcess]) -> list[tuple[int, str, str]]:
-    """Return the exit code, output and errors of each host. Hosts that do not end in time are killed."""
-    try:
-        outputs = [host.communicate(timeout=120) for host in hosts]
-    finally:
-        for host in hosts:
-            if host.poll() is None:
-                host.kill()
-                host.communicate()
-    return [(host.returncode, *output) for host, output in zip(hosts, outputs, strict=True)]
+def wait_for_checkpoints(folder: str, command: CommandProcess) -> None:
+    """Wait until a run has written two checkpoints more."""
+    checkpoint, seen = Path(folder, ".checkpoint.npz"), set()
+    while len(seen) < 3:
+        assert command.poll() is None, command.communicate()
+        if checkpoint.exists():
+            seen.add(checkpoint.stat().st_mtime_ns)
+        time.sleep(0.01)
 
 
 def assert_same_record(actual: Record, expected: Record) -> None:

@@ -7,22 +7,19 @@ help is printed at once.
 import atexit
 import contextlib
 import gc
-import ipaddress
 import math
 import os
 import platform
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fcorun.base.config import Count, Index, Positive, build
+from fcorun.base.config import Count, Positive, build
 from fcorun.base.errors import UserError
 from fcorun.base.system.files import cache_dir
 
@@ -284,10 +281,7 @@ def set_up_jax(devices: int = 1) -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-# The hosts that compute together: given by the keys ``hosts.*``, or started by Slurm, Open MPI or Kubernetes.
-
-SECRET_VARIABLE = "FCORUN_HOSTS_SECRET"  # the environment variable that may hold the secret
-_MIN_SECRET_BYTES = 16
+# The hosts that compute together.
 
 
 @dataclass(frozen=True)
@@ -295,116 +289,26 @@ class HostOptions:
     """The keys of ``hosts``.
 
     Attributes:
-        address: HOST:PORT of the leader, the host of rank 0; an IPv6 address is in brackets.
         count: the number of hosts.
-        rank: the number of this host, from 0.
-        timeout: seconds to wait for the other hosts.
         rows: the rows that each host loads: those of its own clients ("own"), or all ("all"). "auto" is "own" unless
             a run needs all rows.
-        gpus: the numbers of the GPUs that this process uses. None: all that it sees, or with Slurm and Open MPI the one
-            of its number among the tasks of its machine.
-        secret_file: a file with a secret that all hosts share. Without it, the environment variable
-            ``SECRET_VARIABLE`` holds the secret.
+        timeout: seconds to wait for the workers of a cluster, and for hosts to find each other.
     """
 
-    address: str | None = None
-    count: Count | None = None
-    rank: Index | None = None
-    timeout: Positive = 300.0
+    count: Count = 1
     rows: Literal["auto", "own", "all"] = "auto"
-    gpus: list[int] | None = None
-    secret_file: str | None = None
-
-    @property
-    def endpoint(self) -> tuple[str, int]:
-        """The leader's host, without the brackets of IPv6, and its port."""
-        host, _, port = str(self.address).rpartition(":")
-        return host.strip("[]"), int(port)
-
-    @property
-    def is_loopback(self) -> bool:
-        """Return whether the address is reachable from this machine alone."""
-        host, _ = self.endpoint
-        try:
-            return host == "localhost" or ipaddress.ip_address(host).is_loopback
-        except ValueError:  # a host name
-            return False
-
-    def secret(self) -> bytes:
-        """Return the secret that the hosts share; on a loopback address it may be empty.
-
-        Raises UserError for a missing secret, and for one that is short enough to be guessed.
-        """
-        secret = os.environ.get(SECRET_VARIABLE, "").encode()
-        source = SECRET_VARIABLE
-        if self.secret_file is not None:
-            source = f"hosts.secret_file={self.secret_file}"
-            try:
-                secret = Path(self.secret_file).read_bytes()
-            except OSError as error:
-                raise UserError(
-                    f"{source} cannot be read ({error.strerror}): give a file with a secret, the same on all hosts"
-                ) from error
-        secret = secret.strip()
-        if not secret and not self.is_loopback:
-            raise UserError(
-                f"hosts.address={self.address} can be reached by others: give all hosts the same secret, in a file as "
-                f"hosts.secret_file=FILE or in the environment variable {SECRET_VARIABLE}"
-            )
-        if (secret or self.secret_file) and len(secret) < _MIN_SECRET_BYTES:
-            raise UserError(
-                f"{source} holds a secret of {len(secret)} bytes: give {_MIN_SECRET_BYTES} or more, such as those of "
-                "openssl rand -hex 32"
-            )
-        return secret
+    timeout: Positive = 300.0
 
 
-def resolve_hosts(values: Mapping[str, Any] | None) -> HostOptions | None:
-    """Return the hosts that the keys name, or that a cluster has started; None for a single host.
-
-    Raises UserError for incomplete or contradictory keys.
-    """
-    options = build(HostOptions, {key: value for key, value in (values or {}).items() if value is not None}, "hosts")
-    if options.count == 1:
-        return None
-    is_incomplete = None in (options.address, options.count, options.rank)
-    if is_incomplete and _is_one_of_several_tasks():
-        from fcorun.base.system.cluster import detect_cluster
-
-        options = detect_cluster(options)
-    address = options.address
-    count = options.count
-    rank = options.rank
-    given = [f"hosts.{key}" for key in ("address", "count", "rank") if getattr(options, key) is not None]
-    if not given:
-        return None
-    if address is None or count is None or rank is None:
-        raise UserError(f"{', '.join(given)} without the rest: give hosts.address, hosts.count and hosts.rank together")
-    if rank >= count:
-        raise UserError(f"hosts.rank={rank} must be less than hosts.count={count}: the first one is 0")
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdecimal() and 0 < int(port) < 2**16):
-        raise UserError(f"hosts.address={address} must be HOST:PORT, of the first host")
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise UserError(f"hosts.address={address}: give an address of IPv6 in brackets, as [::1]:4321")
-    return options
+def read_hosts(values: Mapping[str, Any] | None) -> HostOptions:
+    """Return the options of the keys ``hosts``. Raises UserError."""
+    return build(HostOptions, {key: value for key, value in (values or {}).items() if value is not None}, "hosts")
 
 
 def require_single_host(command: str, values: Mapping[str, Any] | None) -> None:
-    """Raise UserError if several hosts are configured, or were started, for a ``command`` that runs on one host."""
-    if resolve_hosts(values) is not None:
-        raise UserError(f"{command} computes on one host: leave hosts.* out and start it once, or give hosts.count=1")
-
-
-def _is_one_of_several_tasks() -> bool:
-    """Return whether Slurm, Open MPI or an indexed job of Kubernetes has started this process beside others."""
-    counts = [os.environ.get("OMPI_COMM_WORLD_SIZE", "")]
-    if "SLURM_STEP_NODELIST" in os.environ:  # unset in a batch script, which is one process
-        counts.append(os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", ""))
-    if any(count.isdecimal() and int(count) > 1 for count in counts):
-        return True
-    is_indexed = "KUBERNETES_SERVICE_HOST" in os.environ and "JOB_COMPLETION_INDEX" in os.environ
-    return is_indexed and find_spec("kubernetes") is not None
+    """Raise UserError if several hosts are configured for a ``command`` that runs on one host."""
+    if read_hosts(values).count > 1:
+        raise UserError(f"{command} computes on one host: leave hosts.* out, or give hosts.count=1")
 
 
 # The ``Hosts`` of this process, at most one. This is a fact of the process, as JAX's group of processes is, which
@@ -421,7 +325,7 @@ def current_hosts() -> "Hosts | None":
 def set_hosts(hosts: "Hosts") -> None:
     """Make ``hosts`` the current ones, and begin to receive their messages."""
     _CURRENT_HOSTS.append(hosts)
-    threading.Thread(target=hosts.receive_messages, daemon=True).start()
+    hosts.start_receiving()
 
 
 def close_hosts(code: int) -> None:

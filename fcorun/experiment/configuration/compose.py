@@ -115,7 +115,6 @@ def normalize_overrides(arguments: Sequence[str]) -> list[str]:
             _check_group(match[1], match[2], argument)
     normalized = []
     for argument in sorted(arguments, key=_place_in_command):
-        argument = re.sub(r"^(hosts\.address)=(\[.*\]:\d*)$", r'\1="\2"', argument)
         argument = re.sub(r"^([\w.+]+)=(\\\\[^\"',]*[^\"',\\])$", r'\1="\2"', argument)
         normalized.append(translate_names(re.sub(r"^\+{1,2}(?=experiment=)", "", argument)))
     return normalized

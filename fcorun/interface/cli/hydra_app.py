@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 PointsCheck = Callable[[Sequence["SweepPoint"]], None]  # raises UserError
 
 _VERSION_OPTIONS: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"execution_whitelist": []}
-# The keys of hosts that are left out when the commands of the hosts are compared; counts are compared by themselves.
-_KEYS_NOT_COMPARED = ("address", "count", "rank", "timeout", "gpus", "secret_file")
 
 
 def run_sweep_command(arguments: list[str], check: PointsCheck | None = None) -> None:
@@ -197,37 +195,27 @@ def refuse_sweep_as_run(config: DictConfig) -> None:
     raise UserError(f"{source} is a sweep: give -m{figure_advice}{run_advice}")
 
 
-def join_other_hosts(hosts: Mapping[str, Any] | None, arguments: Sequence[str], dry_run: bool) -> None:
-    """Connect to the other hosts, if several are configured, before JAX begins to compute.
+def run_on_other_hosts(
+    hosts: Mapping[str, Any] | None, launcher: Mapping[str, Any], arguments: Sequence[str], folder: Path
+) -> None:
+    """Run the command line on several hosts, if they are configured and this process is none of them.
 
-    On a follower this call executes the leader's commands to the end, and raises SystemExit. Raises UserError as
-    ``join_hosts`` does.
+    Raises SystemExit with the exit code then, and UserError or HostLost as ``run_on_hosts``.
 
     Args:
-        arguments: the command line, which must be the same on all hosts but for the keys of the host itself.
+        launcher: the keys hydra.launcher, which give the Dask cluster.
+        folder: that of the records.
     """
-    from fcorun.base.system.machine import current_hosts, resolve_hosts
+    from fcorun.base.config import build
+    from fcorun.base.system.machine import current_hosts, read_hosts
 
-    options = resolve_hosts(hosts)
-    if options is None or current_hosts():
+    options = read_hosts(hosts)
+    if options.count == 1 or current_hosts():
         return
-    from fcorun.base.system.rendezvous import join_hosts
-    from fcorun.base.system.subprocess_guard import continue_in_child
+    from fcorun.runs.executors.dask_hosts import run_on_hosts
+    from fcorun.runs.executors.executor import LauncherOptions
 
-    if not hasattr(os, "fork"):
-        raise UserError("several hosts need Linux or macOS: this system starts no process by fork; give hosts.count=1")
-    if dry_run:  # the leader alone prints what would be run
-        if options.rank:
-            raise SystemExit(0)
-        return
-    if options.rank:
-        continue_in_child()
-    host_options = tuple(f"hosts.{key}=" for key in _KEYS_NOT_COMPARED)
-    command = [text for text in arguments if not text.lstrip("+").startswith(host_options)]
-    if join_hosts(options, command).rank:
-        from fcorun.runs.several_hosts import run_follower
-
-        raise SystemExit(run_follower())
+    raise SystemExit(run_on_hosts(options, build(LauncherOptions, launcher), arguments, folder))
 
 
 def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
@@ -247,8 +235,10 @@ def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequen
 
     set_up_jax()
     settings = experiment.settings
-    with interruptible_at_once():
-        join_other_hosts(settings.hosts, arguments, settings.dry_run)
+    if not settings.dry_run:
+        launcher: Any = OmegaConf.to_container(HydraConfig.get().launcher, resolve=True)
+        del launcher["_target_"]
+        run_on_other_hosts(settings.hosts, launcher, arguments, folder.parent)
     try:
         relative_folder = folder.relative_to(Path.cwd())
     except ValueError:
@@ -293,7 +283,7 @@ def run_points(
     from fcorun.base.config import build, keys_outside_identity
     from fcorun.base.errors import MetricError
     from fcorun.base.records.record import Record
-    from fcorun.base.system.machine import require_single_host, set_up_jax
+    from fcorun.base.system.machine import read_hosts, require_single_host, set_up_jax
     from fcorun.interface.cli.console import SweepConsole
     from fcorun.reports.page.write import write_report
     from fcorun.runs.executors.executor import check_launcher
@@ -304,13 +294,15 @@ def run_points(
     option_names = [field.name for field in dataclasses.fields(SweepOptions)]
     root_values = {name: config[name] for name in option_names if name in keys_outside_identity()}
     launcher_values: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
-    check_launcher(launcher_values)
+    hosts: Any = OmegaConf.to_container(config.hosts, resolve=True) if config.get("hosts") else None
+    on_several_hosts = read_hosts(hosts).count > 1  # which are workers of Dask, by its keys
+    if not (on_several_hosts and launcher_values["executor"] == "inline"):
+        check_launcher(launcher_values)
     if without_report and not launcher_values.get("wait", True):
         raise UserError("`hydra.launcher.wait=false`: a search waits for its points, whose results say what is next: "
                         "leave it out")  # fmt: skip
     conditions: Any = OmegaConf.to_container(OmegaConf.create({"keys": config.hydra.sweeper.get("conditions")}))
     options = build(SweepOptions, root_values | launcher_values | {"conditions": conditions["keys"]})
-    hosts: Any = OmegaConf.to_container(config.hosts, resolve=True) if config.get("hosts") else None
     if options.executor != "inline":
         require_single_host(f"hydra.launcher.executor={options.executor}", hosts)
     if any(point.experiment and point.experiment.settings.strength_study for point in points):
@@ -318,8 +310,9 @@ def run_points(
     for point in points:
         if isinstance(point.error, MetricError):  # the same error for all points: raised once, before any is written
             raise point.error
-    join_other_hosts(hosts, arguments, options.dry_run)
     folder = Path(str(config.hydra.sweep.dir))
+    if not options.dry_run:
+        run_on_other_hosts(hosts, launcher_values, arguments, folder)
     with SweepConsole(options.verbose) as console:
         code = run_sweep(
             points,

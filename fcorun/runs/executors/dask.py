@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.runs.batch import RUNS_WORTH_A_THREAD
 from fcorun.runs.executors.executor import (
     Executor,
+    LauncherOptions,
     PackedWork,
     PointResult,
     has_failed,
@@ -52,15 +54,8 @@ class DaskExecutor(Executor):
     keeps_places = True
 
     def start(self, experiments: Sequence[PreparedExperiment], show: Callable[[str], None]) -> None:
-        try:
-            import distributed  # noqa: F401
-        except ImportError as error:
-            raise UserError("`hydra.launcher.executor=dask` needs Dask: `pip install 'fcorun[dask]'`") from error
-        address, cluster = self.options.address, self.options.dask
-        if address and cluster:
-            raise UserError("`hydra.launcher.address` is of a cluster that runs, and `hydra.launcher.dask` starts one: "
-                            "give one of them")  # fmt: skip
-        self._client = self.opened.enter_context(connect(address) if address else start_cluster(cluster or {}))
+        require_dask("`hydra.launcher.executor=dask`")
+        self._client = self.opened.enter_context(open_cluster(self.options))
         show(f"Dask shows its workers on {self._client.dashboard_link}")
 
     def largest_group(self, n_points: int) -> int:
@@ -166,6 +161,26 @@ def _read_results(future: "Future", n_points: int) -> list[PointResult]:
     return [("failed", sentence)] * n_points
 
 
+def require_dask(option: str) -> None:
+    """Raise UserError if Dask, which an option needs, is not installed."""
+    if find_spec("distributed") is None:
+        raise UserError(f"{option} needs Dask: `pip install 'fcorun[dask]'`")
+
+
+def open_cluster(options: LauncherOptions, n_hosts: int | None = None) -> Any:
+    """Return the context of a client of the cluster that the options name, or that is started for so many hosts.
+
+    Raises UserError.
+    """
+    if options.address and options.dask:
+        raise UserError("`hydra.launcher.address` is of a cluster that runs, and `hydra.launcher.dask` starts one: "
+                        "give one of them")  # fmt: skip
+    if options.address:
+        return connect(options.address)
+    defaults = {"jobs": n_hosts} if n_hosts else {}
+    return start_cluster(defaults | (options.dask or {}), one_worker_a_job=n_hosts is not None)
+
+
 def connect(address: str) -> "Client":
     """Connect to a scheduler that runs, by the TLS of Dask's settings. Raises UserError if nobody answers."""
     from distributed import Client
@@ -183,10 +198,11 @@ study_workers: ContextVar[DaskExecutor | None] = ContextVar("study_workers", def
 
 
 @contextmanager
-def start_cluster(options: Mapping[str, Any]) -> "Iterator[Client]":
+def start_cluster(options: Mapping[str, Any], one_worker_a_job: bool = False) -> "Iterator[Client]":
     """Start a cluster by the options ``hydra.launcher.dask``; stop it at the end of the context.
 
-    Its dashboard is on the loopback. Raises UserError.
+    Each job of a cluster has a worker for each of its cores, or only one. The dashboard is on the loopback.
+    Raises UserError.
     """
     from dask import config
     from distributed import Client
@@ -195,18 +211,20 @@ def start_cluster(options: Mapping[str, Any]) -> "Iterator[Client]":
 
     options = dict(options)
     kind = options.pop("cluster", "local")
-    settings = {
+    settings: dict[str, Any] = {
         "distributed.scheduler.allowed-failures": _LOST_WORKERS,
         "distributed.deploy.lost-worker-timeout": "2s",
         "distributed.dashboard.link": "{scheme}://127.0.0.1:{port}/status",
     }
+    if one_worker_a_job:  # a worker only watches a process of its own, and always answers
+        settings |= {"distributed.scheduler.worker-ttl": "30s", "distributed.deploy.lost-worker-timeout": "30s"}
     with without_current_folder(), config.set(settings), ExitStack() as opened:
         if kind == "local":
             cluster = opened.enter_context(_start_local(options))
         elif kind == "kubernetes":
-            cluster = opened.enter_context(_start_on_kubernetes(options))
+            cluster = opened.enter_context(_start_on_kubernetes(options, one_worker_a_job))
         elif kind in _JOB_QUEUES:
-            cluster = opened.enter_context(_start_in_queue(kind, options))
+            cluster = opened.enter_context(_start_in_queue(kind, options, one_worker_a_job))
         else:
             raise UserError(f"`{_OPTION}.cluster={kind}` is not a choice: (valid: local, "
                             f"{', '.join(_JOB_QUEUES)}, kubernetes)")  # fmt: skip
@@ -238,7 +256,7 @@ def _start_local(options: dict[str, Any]) -> Any:
     return cluster
 
 
-def _start_in_queue(kind: str, options: dict[str, Any]) -> Any:
+def _start_in_queue(kind: str, options: dict[str, Any], one_worker_a_job: bool) -> Any:
     """Start workers as jobs of a batch system; other options, such as ``queue``, are those of dask-jobqueue."""
     jobqueue = _import_package("dask_jobqueue", "dask-jobqueue", kind)
     n_jobs = _take_count(options, "jobs", 1)
@@ -247,7 +265,7 @@ def _start_in_queue(kind: str, options: dict[str, Any]) -> Any:
     try:
         cluster = getattr(jobqueue, _JOB_QUEUES[kind])(
             cores=n_cores,
-            processes=n_cores,
+            processes=1 if one_worker_a_job else n_cores,
             job_script_prologue=prologue,
             scheduler_options={"dashboard_address": _LOOPBACK},
             **options,
@@ -258,11 +276,12 @@ def _start_in_queue(kind: str, options: dict[str, Any]) -> Any:
     return cluster
 
 
-def _start_on_kubernetes(options: dict[str, Any]) -> Any:
+def _start_on_kubernetes(options: dict[str, Any], one_worker_a_job: bool) -> Any:
     """Start workers as pods by Dask's operator; other options, such as ``image``, are those of dask-kubernetes."""
     kubernetes = _import_package("dask_kubernetes.operator", "dask-kubernetes", "kubernetes")
     n_jobs = _take_count(options, "jobs", 1)
     n_cores = _take_count(options, "cores", 1)
+    n_workers = "1" if one_worker_a_job else str(n_cores)
     amounts = {"cpu": str(n_cores)}
     if "memory" in options:
         amounts["memory"] = str(options.pop("memory")).removesuffix("B")  # Kubernetes writes 16G, or 16Gi
@@ -271,7 +290,7 @@ def _start_on_kubernetes(options: dict[str, Any]) -> Any:
             name=f"fcorun-{secrets.token_hex(4)}",
             n_workers=n_jobs,
             resources={"requests": amounts, "limits": amounts},
-            worker_command=["dask", "worker", "--nthreads", "1", "--nworkers", str(n_cores)],
+            worker_command=["dask", "worker", "--nthreads", "1", "--nworkers", n_workers],
             **options,
         )
     except Exception as error:  # of Dask's operator, of HTTP, or of a key

@@ -1,8 +1,6 @@
 """Groups as jobs of a Slurm cluster, which go on by themselves when their time is over or they are preempted."""
 
-import os
 import re
-import secrets
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -10,12 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fcorun.base.errors import HostLost, UserError, first_line
+from fcorun.base.errors import UserError, first_line
 from fcorun.base.records.formats import yaml_text
 from fcorun.base.records.record import RunFolder
 from fcorun.base.system.files import check_interrupted, interruptible, set_interrupted
-from fcorun.base.system.machine import SECRET_VARIABLE, HostOptions, close_hosts, resolve_hosts
-from fcorun.base.system.rendezvous import join_hosts
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.runs.executors.executor import (
     Executor,
@@ -29,7 +25,6 @@ from fcorun.runs.executors.executor import (
 )
 from fcorun.runs.executors.inline import InlineExecutor
 from fcorun.runs.job import SweepWatcher
-from fcorun.runs.several_hosts import run_follower
 from fcorun.runs.sweep_point import PointGroups, SweepPoint
 
 if TYPE_CHECKING:
@@ -47,8 +42,8 @@ _SECONDS_TO_BE_ENDED = 60.0  # after SIGTERM, which Slurm sends before it kills 
 class SubmititExecutor(Executor):
     """A Slurm cluster, or submitit's local one, on which each group is a job.
 
-    The command waits for the jobs unless ``wait`` is off. The tasks of a job, if there are several, compute together
-    as hosts. With ``fail_fast``, the first failure cancels the jobs after it; so does an interruption.
+    The command waits for the jobs unless ``wait`` is off. With ``fail_fast``, the first failure cancels the jobs after
+    it; so does an interruption.
     """
 
     def start(self, experiments: Sequence[PreparedExperiment], show: Callable[[str], None]) -> None:
@@ -66,6 +61,10 @@ class SubmititExecutor(Executor):
             if not isinstance(values, dict):
                 raise UserError(f"`{_OPTION}.{_BY_ALGORITHM}.{name}={values}`: give parameters of submitit, "
                                 f"`{_OPTION}={{{_BY_ALGORITHM}: {{{name}: {{timeout_min: 60}}}}}}`")  # fmt: skip
+        for parameters in (self.options.submitit or {}, *self._needs_by_algorithm.values()):
+            if parameters.get("nodes", 1) != 1 or parameters.get("tasks_per_node", 1) != 1:
+                raise UserError(f"`{_OPTION}`: a job is one task; hosts that compute together are workers of Dask: "
+                                "`hosts.count=2 'hydra.launcher.dask={cluster: slurm, jobs: 2}'`")  # fmt: skip
 
     @property
     def _needs_by_algorithm(self) -> dict[str, Any]:
@@ -106,9 +105,6 @@ class SubmititExecutor(Executor):
         jobs = []
         try:
             n_cores = int(parameters["cpus_per_task"]) if "cpus_per_task" in parameters else None
-            n_tasks = int(parameters.get("nodes", 1)) * int(parameters.get("tasks_per_node", 1))
-            if n_tasks > 1:
-                os.environ.setdefault(SECRET_VARIABLE, secrets.token_hex(32))  # jobs inherit the environment
             restarts = {"slurm_max_num_timeout": _RESTARTS, "local_max_num_timeout": _RESTARTS}
             executor = submitit.AutoExecutor(folder=folder / _LOG_FOLDER, cluster=cluster, **restarts)
             executor.update_parameters(**parameters)
@@ -119,7 +115,7 @@ class SubmititExecutor(Executor):
                 with without_current_folder(), executor.batch():
                     for group in groups[start : start + limit]:
                         task = PackedWork.of_group(group, n_cores)
-                        jobs.append(executor.submit(GroupJob(n_tasks > 1), task))
+                        jobs.append(executor.submit(GroupJob(), task))
         except (RuntimeError, ValueError, TypeError, NameError, OSError) as error:
             raise UserError(f"`{_OPTION}`: no job could be submitted: {first_line(error)}") from error
         return jobs
@@ -183,15 +179,13 @@ class GroupJob:
     The main thread waits for the signals by which Slurm says that the job will be killed, and another one computes.
     """
 
-    def __init__(self, has_several_tasks: bool):
-        self.has_several_tasks = has_several_tasks
+    def __init__(self) -> None:
         self._running: list[Future[list[PointResult]]] = []  # one, from the call on
 
     def __call__(self, task: PackedWork) -> list[PointResult]:
-        """Return the result of each point of the group; from several tasks, the first one does."""
-        run = _run_in_one_of_several_tasks if self.has_several_tasks else _run_in_job
+        """Return the result of each point of the group."""
         with ThreadPoolExecutor(1) as pool, interruptible():
-            self._running.append(pool.submit(run, task))
+            self._running.append(pool.submit(_run_in_job, task))
             try:
                 return self._running[0].result()
             except KeyboardInterrupt:
@@ -204,7 +198,7 @@ class GroupJob:
 
         set_interrupted(True)
         wait(self._running)
-        return DelayedSubmission(GroupJob(self.has_several_tasks), task)
+        return DelayedSubmission(GroupJob(), task)
 
 
 def _run_in_job(task: PackedWork) -> list[PointResult]:
@@ -212,26 +206,3 @@ def _run_in_job(task: PackedWork) -> list[PointResult]:
     group = task.start()
     InlineExecutor(LauncherOptions()).run([group], SweepWatcher())
     return list_results(group)
-
-
-def _run_in_one_of_several_tasks(task: PackedWork) -> list[PointResult]:
-    """Run a group in one of several tasks of a submitit job: the first task leads, and the others follow it.
-
-    Returns the results of ``_run_in_job`` from the first task.
-    """
-    from submitit.helpers import TorchDistributedEnvironment
-
-    job = TorchDistributedEnvironment()
-    group = task.start()
-    try:
-        options = resolve_hosts({}) or HostOptions(f"{job.master_addr}:{job.master_port}", job.world_size, job.rank)
-        leads = join_hosts(options).rank == 0
-        if not leads:
-            run_follower()
-            return []
-        InlineExecutor(LauncherOptions()).run([group], SweepWatcher())
-        return list_results(group)
-    except (UserError, HostLost) as error:
-        return list_results(group, error)
-    finally:
-        close_hosts(0)

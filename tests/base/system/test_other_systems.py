@@ -42,14 +42,12 @@ for arguments in (["list", "algo"], ["algo=fedavg", "data=lasso_16", "rounds=2",
         main()
     except SystemExit as end:
         assert not end.code, end.code
-sys.argv = ["fcorun", "data=lasso_16", "hosts.address=localhost:9", "hosts.count=2", "hosts.rank=0"]
-main()
 """
 
 
 @pytest.mark.slow
 def test_it_runs_without_the_functions_that_windows_lacks(tmp_path):
-    """All modules are imported and a run ends well; several hosts, which need fork, are refused by a sentence.
+    """All modules are imported and a run ends well.
 
     The output is encoded as under Windows, whose letters have no partial derivative.
     """
@@ -58,8 +56,7 @@ def test_it_runs_without_the_functions_that_windows_lacks(tmp_path):
     process = subprocess.run(command, capture_output=True, encoding="cp1252", env=environment, timeout=300, check=False)
     assert "done: outputs" in process.stdout, process.stderr
     assert "FedAvg(?)" in process.stdout
-    assert process.returncode == 2, process.stderr
-    assert "several hosts need Linux or macOS" in process.stderr
+    assert process.returncode == 0, process.stderr
     assert "Traceback" not in process.stderr
 
 
