@@ -7,7 +7,6 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +35,7 @@ from fcorun.runs.executors.inline import InlineExecutor
 from fcorun.runs.executors.submitit import SubmititExecutor
 from fcorun.runs.finish import has_other_threshold
 from fcorun.runs.job import StrengthChoice, SweepWatcher
-from fcorun.runs.sweep_point import PointGroups, SweepPoint, begin_anew, failed_folder, record_failure
+from fcorun.runs.sweep_point import PointGroups, SweepPoint, failed_folder, record_failure, remove_record
 
 EXECUTORS: dict[str, type[Executor]] = {
     "inline": InlineExecutor,
@@ -138,10 +137,8 @@ def find_existing(points: Sequence[SweepPoint], folder: Path, options: SweepOpti
                 raise UserError(f"hydra.sweep.subdir gives {point.folder} to different runs; put ${{run_id:}} into it")
         except UserError as error:
             point.error = error
-        stale_folder = failed_folder(folder, point.overrides)
-        if not options.dry_run and Record(stale_folder).status:
-            with suppress(UserError):  # another sweep is using the folder
-                RunFolder(stale_folder, "").remove()
+        if not options.dry_run:
+            remove_record(failed_folder(folder, point.overrides))
 
 
 def check_unique_names(points: Sequence[SweepPoint]) -> None:
@@ -224,9 +221,9 @@ def run_sweep(
         if not (n_invalid and options.fail_fast):
             for point in studied:
                 point.choose_strength = choose_strength
-            if options.force:
+            if options.force:  # once: what computes a point again later resumes it
                 for point in unfinished:
-                    begin_anew(point)
+                    remove_record(point.folder)
             _run_points(valid, executor, watch)
     finally:
         executor.close()

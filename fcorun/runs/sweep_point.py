@@ -2,12 +2,12 @@
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fcorun.base.errors import HostLost, UserError
-from fcorun.base.records.formats import yaml_text
-from fcorun.base.records.record import RunFolder
+from fcorun.base.records.record import Record, RunFolder
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.runs.job import Job, StrengthChoice, SweepWatcher
 from fcorun.runs.run_experiments import run_jobs
@@ -59,22 +59,11 @@ def failed_folder(sweep_dir: Path, overrides: str) -> Path:
     return sweep_dir / f"failed-{_digest(overrides)[:8]}"
 
 
-def begin_anew(point: SweepPoint) -> None:
-    """Replace the record of a point by one that has not begun, unless another process computes it.
-
-    The key ``force`` acts here, once for each command: what computes the point again later, such as a task whose worker
-    was lost, finds what is finished and resumes the rest.
-    """
-    assert point.experiment is not None
-    run_folder = RunFolder(point.folder, point.experiment.identity)
-    try:
-        if run_folder.claim(force=True) == "new":
-            run_folder.write_file("config.yaml", yaml_text(point.experiment.config))
-            run_folder.write_status("interrupted", point.experiment.label, "not begun: force=true replaces its record")
-    except UserError:  # is raised again where the point is computed
-        pass
-    finally:
-        run_folder.release()
+def remove_record(folder: Path) -> None:
+    """Delete the record in a folder, if there is one, unless another process computes it or the folder is another's."""
+    if Record(folder).status:
+        with suppress(UserError):
+            RunFolder(folder, "").remove()
 
 
 def record_failure(point: SweepPoint) -> None:
