@@ -10,7 +10,13 @@ from figure_checks import draw_checked_view, legend_of
 
 from fcorun import load_records
 from fcorun.base.records.record import Record
-from fcorun.base.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings, save_settings
+from fcorun.base.records.sweep_settings import (
+    SETTINGS_FILE,
+    SweepSettings,
+    list_missing_runs,
+    load_settings,
+    save_settings,
+)
 from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
 from fcorun.reports.pictures import best_curves, rates
@@ -216,6 +222,8 @@ def test_a_folder_keeps_the_settings_of_its_sweep():
     assert load_settings("s") == settings
     assert load_settings("s").with_overrides(metric="objective", x=None).metric == "objective"
     Path("t").mkdir()
+    assert load_settings("s", "t") == settings  # t is of no sweep
+    (Path("t") / SETTINGS_FILE).touch()
     assert load_settings("s", "t").metric is None  # they do not agree
     (Path("t") / SETTINGS_FILE).write_text("{metric: [a], tail_rounds: x, algos: 3, runs: [v]}")  # damaged
     assert load_settings("t") == SweepSettings()
@@ -328,3 +336,15 @@ def test_a_seed_that_met_its_target_stays_where_it_ended():
     assert median_curve([fast, slow])["bytes"].tolist() == [10, 20, 30]
     uneven = [{"round": r, "objective": 0.0} for r in (0, 20, 30)]
     assert [row["round"] for row in align_seeds([slow, uneven])[0]] == [0, 20, 30]
+
+
+def test_a_figure_has_the_settings_of_its_runs():
+    """For the report, fcorun watch and fcorun results, which are given the folder of the figure."""
+    Path("fig/runs").mkdir(parents=True)
+    save_settings(Path("fig/runs"), SweepSettings(metric="val_loss", runs=("a", "../b"), conditions=("rounds",)))
+    settings = load_settings("fig")
+    assert (settings.metric, settings.runs, settings.conditions) == ("val_loss", ("runs/a",), ("rounds",))
+    assert list_missing_runs(settings, [Path("fig")]) == ["runs/a"]
+    fake_record("fig/runs/a")
+    assert list_missing_runs(settings, [Path("fig")]) == []
+    assert load_settings("fig", "fig/runs/a").metric == "val_loss"  # a run has no say

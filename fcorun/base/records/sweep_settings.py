@@ -24,7 +24,7 @@ class SweepSettings:
         metric, tail_rounds, x, style, width: the root keys of the sweep, ``REPORT_KEYS``. None: as in the records, or
             the default.
         algos: the algorithms that were ever run in the folder, in the order that gives each its line style.
-        runs: the folders of the points of the last sweep, relative to the sweep's folder, in their order.
+        runs: the folders of the points of the last sweep, relative to the loaded folder, in their order.
         conditions: the keys among whose values no point is chosen, ``hydra.sweeper.conditions``.
         pictures: the names of the files with the sweep's pictures.
     """
@@ -61,17 +61,22 @@ def forget_conditions(folder: Path) -> None:
 def load_settings(*folders: str | Path) -> SweepSettings:
     """Load the settings of sweeps' folders.
 
-    Of several folders, the report keys are those on which all agree, and the algorithms and runs are joined. So are the
-    conditions, also those of sweeps in subfolders and, for the folder of a record, of its sweep.
+    Of several folders, the report keys are those on which all sweeps agree, and the algorithms and runs are joined. So
+    are the conditions, also those of sweeps in subfolders and, for the folder of a record, of its sweep. A figure has
+    its sweep in the subfolder runs.
     """
     all_settings = []
     conditions: dict[str, None] = {}
     for folder in map(Path, folders):
-        settings = read_own_settings(folder)
         for sweep in (folder.parent, *(path.parent for path in folder.rglob(SETTINGS_FILE))):
             conditions |= dict.fromkeys(read_own_settings(sweep).conditions)
-        runs = [run for run in settings.runs if not Path(run).is_absolute() and ".." not in Path(run).parts]
-        all_settings.append(replace(settings, algos=tuple(settings.algos), runs=tuple(runs)))
+        place = next((path for path in (folder, folder / "runs") if (path / SETTINGS_FILE).exists()), None)
+        if place is None:
+            continue
+        settings = read_own_settings(place)
+        inside = [run for run in settings.runs if not Path(run).is_absolute() and ".." not in Path(run).parts]
+        runs = tuple(str((place / run).relative_to(folder)) for run in inside)
+        all_settings.append(replace(settings, algos=tuple(settings.algos), runs=runs))
     agreed = {}
     for key in REPORT_KEYS:
         values = {getattr(settings, key) for settings in all_settings}
@@ -79,6 +84,11 @@ def load_settings(*folders: str | Path) -> SweepSettings:
             agreed[key] = values.pop()
     algos = _join(all_settings, "algos")
     return SweepSettings(**agreed, algos=algos, runs=_join(all_settings, "runs"), conditions=tuple(conditions))
+
+
+def list_missing_runs(settings: SweepSettings, folders: Iterable[Path]) -> list[str]:
+    """Return the runs of the last sweeps in these folders that have not begun."""
+    return [run for run in settings.runs if not any((folder / run / "status.json").exists() for folder in folders)]
 
 
 def read_own_settings(folder: Path) -> SweepSettings:

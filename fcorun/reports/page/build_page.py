@@ -18,7 +18,7 @@ from fcorun.base.errors import UserError, abbreviate_sentences
 from fcorun.base.metrics import COUNTERS, is_baseline_row
 from fcorun.base.records.contents import SELECTION
 from fcorun.base.records.record import Record, split_damaged
-from fcorun.base.records.sweep_settings import SETTINGS_FILE, SweepSettings, load_settings
+from fcorun.base.records.sweep_settings import SweepSettings, list_missing_runs, load_settings
 from fcorun.base.records.tables import PAGE_TABLES, find_damaged
 from fcorun.base.system.machine import fcorun_version
 from fcorun.reports.bibliography import build_bibliography
@@ -80,11 +80,11 @@ def build_page(
     for folder in study_folders if model is None else ():
         summary += studies.add_study_sections(page, folder, single_figure=single_figure)
     if records:
-        settings = load_settings(*(path for path in _run_folders(folders) if (path / SETTINGS_FILE).exists()))
+        settings = load_settings(*folders)
         settings = settings.with_overrides(metric=metric, tail_rounds=tail_rounds)
         records = sort_records(records, settings.algos)
         root = folders[0] if len(folders) == 1 else None
-        table = build_table(records, settings.tail_rounds, root=root, conditions=load_settings(*folders).conditions)
+        table = build_table(records, settings.tail_rounds, root=root, conditions=settings.conditions)
         chosen_by = {str(SELECTION.read(folder).get("metric")) for folder in study_folders} - {"None"}
         if not settings.metric and len(chosen_by) == 1 and chosen_by <= set(table.tail_metrics):
             settings = settings.with_overrides(metric=chosen_by.pop())  # on which all selections agree
@@ -122,17 +122,6 @@ def find_damaged_tables(records: Sequence[Record], study_folders: Sequence[Path]
     """Return a sentence about each damaged table of some studies, and of the records if they are few."""
     shown = [record.folder for record in records] if len(records) <= models.MAX_MODELS else []
     return find_damaged(PAGE_TABLES, [*shown, *study_folders])
-
-
-def list_missing_runs(settings: SweepSettings, folders: Sequence[Path]) -> list[str]:
-    """Return the runs of the last sweep in these folders that have not begun."""
-    places = _run_folders(folders)
-    return [run for run in settings.runs if not any((place / run / "status.json").exists() for place in places)]
-
-
-def _run_folders(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders that may hold runs: these, and the folder ``runs`` of a figure."""
-    return [path for folder in folders for path in (folder, folder / "runs")]
 
 
 def _add_runs(

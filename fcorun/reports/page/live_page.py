@@ -6,10 +6,10 @@ from pathlib import Path
 
 from fcorun.base.errors import UserError, abbreviate_sentences, word
 from fcorun.base.records.record import FINISHED_STATUSES, Record, load_records, split_damaged
-from fcorun.base.records.sweep_settings import load_settings
+from fcorun.base.records.sweep_settings import list_missing_runs, load_settings
 from fcorun.reports.build_table import build_table, drop_superseded, sort_records
 from fcorun.reports.page import elements, runs
-from fcorun.reports.page.build_page import collect_curves, list_missing_runs, render_page
+from fcorun.reports.page.build_page import collect_curves, render_page
 from fcorun.reports.pictures.problem_view import curve_styles_of, group_by_problem
 from fcorun.reports.sweep_report import STATUSES
 
