@@ -9,6 +9,7 @@ import pytest
 from fake_records import fake_config, fake_grid, fake_record, fake_rows
 
 from fcorun.base.records.record import Record
+from fcorun.base.records.sweep_settings import SweepSettings, save_settings
 from fcorun.interface.cli.commands import main
 
 
@@ -170,3 +171,26 @@ def test_a_table_is_printed_anew_while_a_run_goes_on(capsys, monkeypatch):
     assert len(waits) == 1
     assert main(["results", "runs", "--follow", "--out", "all.csv"]) == 2
     assert "leave one of them out" in capsys.readouterr().err
+
+
+def test_a_sweep_is_followed_from_before_its_first_run_to_its_last(capsys, monkeypatch):
+    """Also that of a figure; between two groups no run goes on, and some have not begun."""
+    Path("fig/runs").mkdir(parents=True)
+    save_settings(Path("fig/runs"), SweepSettings(metric="objective", runs=("a", "b")))
+    runs = iter(["a", "b"])
+
+    def end_a_run(_):
+        name = next(runs)
+        fake_record(f"fig/runs/{name}", fake_config(seed=ord(name)))
+
+    monkeypatch.setattr("time.sleep", end_a_run)
+    assert main(["results", "fig", "--follow"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" (")[0] for line in lines if "not begun" in line] == [
+        "runs that have not begun: 2",
+        "runs that have not begun: 1",
+    ]
+    assert [line.split().count("done") for line in lines].count(1) == 1 + 2
+    Path("empty").mkdir()
+    assert main(["results", "empty", "--follow"]) == 2
+    assert "empty holds no records" in capsys.readouterr().err

@@ -9,8 +9,8 @@ from statistics import median
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import structure_metrics
 from fcorun.base.records.formats import frame_csv, frame_parquet
-from fcorun.base.records.record import Record
-from fcorun.base.records.sweep_settings import load_settings
+from fcorun.base.records.record import Record, load_records
+from fcorun.base.records.sweep_settings import list_missing_runs, load_settings
 from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import (
     TABLE_WRITERS,
@@ -66,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--cap", metavar="bytes=NUMBER", help=help_text)
     help_text = "write each evaluation of each run to FILE (.csv, .parquet), in place of a row for each run"
     parser.add_argument("--curves", action="store_true", help=help_text)
-    parser.add_argument("--follow", action="store_true", help="print the table anew while a run goes on")
+    parser.add_argument("--follow", action="store_true", help="print the table anew until all runs have ended")
     arguments = parser.parse_args(argv)
     if arguments.curves and arguments.out is None:
         raise UserError("--curves writes the evaluations of the runs to a file: give --out curves.parquet, too")
@@ -78,12 +78,15 @@ def run(argv: Sequence[str]) -> int:
     out = Terminal()
     while True:
         began = time.monotonic()
-        runs = _show(arguments, out)
-        if not arguments.follow:
+        missing = list_missing_runs(load_settings(*arguments.folders), arguments.folders) if arguments.follow else []
+        is_running = False
+        if load_records(*arguments.folders) or not missing:
+            is_running = (_show(arguments, out).frame["status"] == "running").any()
+        n_open = _count_open_jobs(arguments.folders) if arguments.follow else 0
+        if not (arguments.follow and (n_open or missing or is_running)):
             return 0
-        n_open = _count_open_jobs(arguments.folders)
-        if not n_open and not (runs.frame["status"] == "running").any():
-            return 0
+        if missing:
+            out.print(f"runs that have not begun: {len(missing)} (Ctrl-C ends this command, and no run)")
         if n_open:
             out.print(f"submitted jobs without a result: {n_open} (Ctrl-C ends this command, and no job)")
         time.sleep(max(_LEAST_SECONDS, _TIMES_LONGER * (time.monotonic() - began)))
