@@ -487,28 +487,6 @@ def changes_runs(key: str) -> bool:
     return section not in {"tracker", *keys_outside_identity()}
 
 
-def find_paths(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the files and folders that a configuration names for a run to read, by key, without fcorun's defaults.
-
-    Raises UserError for a class that may not be imported.
-    """
-    paths = {}
-    owners = {"": (Settings, config)}
-    for section in SECTIONS:
-        values = config.get(section)
-        if isinstance(values, Mapping) and "class" in values:
-            owners[f"{section}."] = (locate(values["class"], f"{section}.class"), values)
-    for prefix, (cls, values) in owners.items():
-        marks = field_marks(cls)
-        for field in dataclasses.fields(cls):
-            value = values.get(field.name)
-            may_be_path = "a path" in marks[field.name] or field.name == getattr(cls, "file_field", "")
-            is_name = value == field.default or value in getattr(cls, "names_beside_file", ())
-            if may_be_path and isinstance(value, str) and not is_name:
-                paths[prefix + field.name] = value
-    return paths
-
-
 def identity_fields(plugin: Any) -> dict[str, Any]:
     """Return the fields of a plug-in, or of the settings, that are part of a run's identity."""
     marks = field_marks(type(plugin))

@@ -3,14 +3,15 @@
 import math
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fcorun.base.config import find_paths
+from fcorun.base.config import SECTIONS, Settings, field_marks
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import write_atomically
+from fcorun.base.trust import locate
 from fcorun.interface.cli.commands.common_command import CommandParser, warn_of_formulas
 from fcorun.interface.cli.commands.predict_command import find_record
 from fcorun.interface.cli.commands.study_command import split_options
@@ -51,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
     from fcorun.results.models.meta_analysis import compute_record_intervals
 
     options, overrides, out = split_options(InferenceOptions, arguments.options)
-    named = find_paths(record.config)
+    named = _find_paths(record.config)
     paths, unknown = _split_paths(overrides, named)
     if unknown:
         key = unknown[0].partition("=")[0]
@@ -137,3 +138,25 @@ def _print_table(table: Any, console: Terminal) -> None:
     console.print_table([*headers, *ratios, "p"], lines)
     if len(rows) > _MAX_PRINTED:
         console.print(f"and {len(rows) - _MAX_PRINTED} more in inference.csv")
+
+
+def _find_paths(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the files and folders that a configuration names for a run to read, by key, without fcorun's defaults.
+
+    Raises UserError for a class that may not be imported.
+    """
+    paths = {}
+    owners = {"": (Settings, config)}
+    for section in SECTIONS:
+        values = config.get(section)
+        if isinstance(values, Mapping) and "class" in values:
+            owners[f"{section}."] = (locate(values["class"], f"{section}.class"), values)
+    for prefix, (cls, values) in owners.items():
+        marks = field_marks(cls)
+        for field in fields(cls):
+            value = values.get(field.name)
+            may_be_path = "a path" in marks[field.name] or field.name == getattr(cls, "file_field", "")
+            is_name = value == field.default or value in getattr(cls, "names_beside_file", ())
+            if may_be_path and isinstance(value, str) and not is_name:
+                paths[prefix + field.name] = value
+    return paths
