@@ -471,6 +471,10 @@ def concerns_baselines(key: str) -> bool:
     return key.partition(".")[0] in (*BASELINE_SETTINGS, *BASELINE_SECTIONS)
 
 
+# what no baseline depends on, such as the uplink: in a sweep with other algorithms it is left out of their runs
+FEDERATED_SECTIONS = tuple(section for section in IDENTITY_SECTIONS if not concerns_baselines(section))
+
+
 def keys_outside_identity() -> set[str]:
     """Return the root keys that are not part of a run's identity: they change no row of metrics.csv."""
     return {name for name, marks in field_marks(Settings).items() if "outside identity" in marks}

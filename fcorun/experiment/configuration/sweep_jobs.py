@@ -9,7 +9,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fcorun.base.config import GRID_SECTIONS, IDENTITY_SECTIONS, build_plugin, concerns_baselines, import_classes
+from fcorun.base.config import FEDERATED_SECTIONS, GRID_SECTIONS, build_plugin, import_classes
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import IGNORES_PSI
 from fcorun.experiment.configuration.compose import (
@@ -136,8 +136,7 @@ def _without_psi(overrides: Sequence[str]) -> tuple[str, ...]:
 
 def _find_federated_keys(job: SweepJob) -> set[str]:
     """Return the keys of a job's overrides in sections that no baseline depends on."""
-    keys = map(override_key, job.overrides)
-    return {key for key in keys if key.partition(".")[0] in IDENTITY_SECTIONS and not concerns_baselines(key)}
+    return {key for key in map(override_key, job.overrides) if key.partition(".")[0] in FEDERATED_SECTIONS}
 
 
 def _build_algo(compose: ComposeFunction, job: SweepJob) -> object:

@@ -5,9 +5,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fcorun.base.config import Settings, has_several_values, to_plain_value, type_hints
+from fcorun.base.config import FEDERATED_SECTIONS, Settings, has_several_values, to_plain_value, type_hints
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.interface.api.python_words import SECTION_OF_ARGUMENT, check_axes
+from fcorun.methods.algorithms.algorithm import Baseline
 
 
 def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, dict[str, Any]]]:
@@ -16,6 +17,8 @@ def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> 
     Args:
         arguments: the arguments of an Experiment, of which some, or some fields of them, are lists of values.
         axes: further lists of values, by the name of an argument, "seed", or of its field, "algorithm.client_lr".
+
+    A baseline is without the arguments of clients and server, such as uplink, if these or the algorithm vary.
 
     Raises UserError for axes that name no argument or field, and for lists without a value.
     """
@@ -51,11 +54,16 @@ def combine(arguments: Mapping[str, Any], axes: Mapping[str, Sequence[Any]]) -> 
             variants.append([(f"{name}={item}" if len(values) > 1 else "", item) for item in values])
         else:
             variants.append([("", value)])
+    federated = [argument for argument, section in SECTION_OF_ARGUMENT.items() if section in FEDERATED_SECTIONS]
+    varied = {name for name, choices in zip(arguments, variants, strict=True) if len(choices) > 1}
+    compares_baselines = not varied.isdisjoint(["algorithm", *federated])  # else a baseline is refused with these
     combinations = []
     for combination in itertools.product(*variants):
-        text = " ".join(part for part, _ in combination if part)
-        values = [value for _, value in combination]
-        combinations.append((text, dict(zip(arguments, values, strict=True))))
+        chosen = dict(zip(arguments, combination, strict=True))
+        if compares_baselines and isinstance(chosen["algorithm"][1], Baseline):
+            chosen |= dict.fromkeys(federated, ("", None))
+        text = " ".join(part for part, _ in chosen.values() if part)
+        combinations.append((text, {name: value for name, (_, value) in chosen.items()}))
     return combinations
 
 

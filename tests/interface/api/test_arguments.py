@@ -178,6 +178,20 @@ def test_axes_are_those_of_lists():
 
 
 @pytest.mark.slow
+def test_a_baseline_is_run_once_for_all_faults_and_uplinks():
+    """As by the command; alone with a single one it is refused."""
+    choices: Any = {
+        "algorithm": [FedDualAvg(client_lr=1e-3), fcorun.Centralized()],
+        "faults": [fcorun.FlippedUploads(liars=0.0), fcorun.FlippedUploads(liars=0.2)],
+        "uplink": [None, fcorun.TopK()],
+    }
+    sweep = Experiment(data=SMALL, rounds=1, **choices).sweep("sweep")
+    assert sorted(sweep.table["algo"]) == ["centralized"] + 4 * ["feddualavg"]
+    with pytest.raises(UserError, match="leave faults out"):
+        Experiment(algorithm=fcorun.Centralized(), data=SMALL, faults=choices["faults"][1]).sweep("alone")
+
+
+@pytest.mark.slow
 def test_texts_and_constants_are_axes():
     experiment = Experiment(
         algorithm=fcorun.FedOpt(optimizer=["adam", "yogi"]),  # pyright: ignore[reportArgumentType]
