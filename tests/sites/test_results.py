@@ -223,7 +223,7 @@ def test_a_site_predicts_rows_with_the_names_of_its_own_file(tmp_path, fcorun):
     rows.to_csv("shared_names.csv", index=False)
     rows.rename(columns=own_names).to_csv("own_names.csv", index=False)
     predictions = []
-    for file, words in (("own_names.csv", "'bmi_now' is 'bmi'"), ("shared_names.csv", "predictions")):
+    for file, words in (("own_names.csv", "'bmi_now' is 'bmi'"), ("shared_names.csv", "as all sites share them")):
         code, _, errors = fcorun("predict", "kept", file, "--out", "predicted.csv", "--force")
         assert (code, words in errors) == (0, True), errors
         predictions.append(pd.read_csv("predicted.csv", dtype={"visit": str}))
@@ -249,6 +249,14 @@ def test_a_site_predicts_rows_with_the_names_of_its_own_file(tmp_path, fcorun):
     rows.assign(alter=1, bmi_now=2).to_csv("both.csv", index=False)
     code, _, errors = fcorun("predict", "kept", "both.csv")
     assert (code, "delete one of the two columns" in errors) == (2, True), errors
+    lacking = pd.read_csv("own_names.csv").drop(columns="bmi_now")  # whose bmi is not the feature
+    lacking.to_csv("lacking.csv", index=False)
+    code, _, errors = fcorun("predict", "kept", "lacking.csv")
+    assert (code, "these rows lack 'bmi_now': add that column" in " ".join(errors.split())) == (2, True), errors
+    with fails("its own column 'bmi' is 'bmi_before'", "add that column"):
+        RunRecord(tmp_path / "kept").predict(lacking)
+    code, _, errors = fcorun("infer", "kept")
+    assert (code, "intervals are part of a plan" in " ".join(errors.split())) == (2, True), errors
 
 
 @pytest.mark.slow

@@ -81,10 +81,17 @@ class FileOptions:
     def find_renamed(self, columns: Sequence[str], features: Collection[str], where: str) -> dict[str, str]:
         """Return the new names of these columns of new rows; none unless they have all the site's names of features.
 
-        Raises UserError, which begins with ``where``, for a new name that another column has, if predictions read it.
+        Raises UserError, which begins with ``where``, for a new name that another column has, if predictions read it,
+        and for a feature without its column of the site, if another column of the site has the feature's name.
         """
         rename = self.rename or {}
-        if not all(name in columns for name, shared in rename.items() if shared in features):
+        lacking = [name for name, shared in rename.items() if shared in features and name not in columns]
+        for name in lacking:
+            taken = rename[name]
+            if taken in columns and rename.get(taken, taken) not in columns:
+                raise UserError(f"{where}: the site's file has '{name}' for '{taken}', and its own column '{taken}' is "
+                                f"'{rename[taken]}': these rows lack '{name}': add that column")  # fmt: skip
+        if lacking:
             return {}
         renamed = {name: shared for name, shared in rename.items() if name in columns}
         doubled = {name: shared for name, shared in renamed.items() if shared in columns and shared not in renamed}

@@ -408,8 +408,11 @@ def _read_new_columns(
 
     table = read(own_names)
     renamed = options.find_renamed(list(table.frame.columns), kinds, where)
-    if own_names and not renamed:  # the file has the names of the record
-        return read({})
+    if own_names and not renamed:
+        table = read({})
+        if own_names.keys() & kinds.keys():
+            table.warnings.append("names of columns as all sites share them, not as in the site's own file")
+        return table
     if renamed:
         names = abbreviate([f"'{name}' is '{shared}'" for name, shared in renamed.items()])
         table.warnings.append(f"names of columns as in the site's own file: {names}")

@@ -273,15 +273,16 @@ def load_inference_problem(record: Record, data: Dataset | None = None) -> Infer
     if status != "done":
         raise UserError(f"{record.folder} is {status}: intervals are for a run that is done")
     try:
+        data_class = str(record.flat_config.get("data.class"))
+        if data_class.rpartition(".")[2] == Sites.__name__:  # whose record at a site has keys of its owner's file, too
+            raise UserError(f"{record.folder} has rows that stay at their sites, which answer what their plan lists: "
+                            "intervals are part of a plan, fcorun plan ... --infer")  # fmt: skip
         experiment = prepare({**record.config, "dry_run": False})
         fingerprint = record.summary["data"]["fingerprint"]
     except (*READ_ERRORS, TypeError) as error:
         raise UserError(f"{record.folder}: its config.yaml or summary.json is lost or damaged: run it again") from error
     if experiment.settings.frozen:
         raise UserError(f"{record.folder} trains some parameters only (frozen): its problem is another one")
-    if isinstance(experiment.data, Sites):
-        raise UserError(f"{record.folder} has rows that stay at their sites, which answer what their plan lists: "
-                        "intervals are part of a plan, fcorun plan ... --infer")  # fmt: skip
     if data is not None:
         experiment = replace(experiment, data=data)
     elif isinstance(experiment.data, InMemoryTable):

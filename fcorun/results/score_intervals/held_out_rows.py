@@ -178,7 +178,7 @@ def _read_columns(folder: Path) -> dict[str, list[Any]]:
     path = folder / PREDICTIONS_FILE
     if not path.is_file():
         raise UserError(f"{folder} has no {PREDICTIONS_FILE}, which intervals of scores need: give a run or selection "
-                        "that is done and that holds rows out; rows that stay at their sites have none")  # fmt: skip
+                        "that is done and that holds rows out; of rows at sites, each site has its own")  # fmt: skip
     columns = PREDICTIONS.read(folder)
     if not columns or not columns["set"]:
         raise PREDICTIONS.describe_damage(folder, "no rows")
