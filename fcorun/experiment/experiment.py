@@ -524,6 +524,17 @@ class PreparedExperiment:
         return not self.applies_regularizer and not isinstance(self.reg, NoRegularizer)
 
     @property
+    def picture_title(self) -> str:
+        """Return the title of pictures of a study: the key ``title``, else the method, the data and psi."""
+        if self.settings.title:
+            return self.settings.title
+        method = self.config["algo"].get("title") or self.names["algo"].replace("_", " ").capitalize()
+        data_file = getattr(self.data, "path", None)
+        data = Path(data_file).stem if data_file else self.names["data"]
+        kind = "" if self.names["reg"].endswith("ball") else " penalty"
+        return f"{method} on {data.replace('_', ' ')}, {self.names['reg'].replace('_', ' ')}{kind}"
+
+    @property
     def has_shared_model(self) -> bool:
         """True if the run has one model for all clients: the algorithm trains one, or the run starts from one."""
         return self.algo.trains_shared_model or self.settings.start is not None

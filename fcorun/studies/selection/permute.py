@@ -53,7 +53,6 @@ from fcorun.studies.selection.study import (
     Study,
     check_permutable,
     describe_study,
-    format_title,
     prepare_study,
 )
 
@@ -123,7 +122,7 @@ def draw_permutations(result: PermutationResult) -> dict[str, bytes]:
     n = len(result.table) - 1
     settings = result.study.experiment.settings
     with style_context(result.study.experiment.picture_style):
-        title = f"{format_title(result.study.experiment)}: {n:,} permutations of the targets within clients"
+        title = f"{result.study.experiment.picture_title}: {n:,} permutations of the targets within clients"
         figure, axes = make_figure(len(names), len(names), height=1.8, title=[title])
         panels = zip(axes, names, result.table.T, compute_p_values(result.table), strict=True)
         for ax, name, values, p in panels:

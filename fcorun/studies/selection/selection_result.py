@@ -35,7 +35,6 @@ from fcorun.studies.selection.study import (
     StudyResult,
     delete_files,
     format_cost,
-    format_title,
 )
 
 NESTED_FILE = "nested.csv"
@@ -213,7 +212,7 @@ class Selection(StudyResult):
         """The data of the picture of the selection."""
         choice = self.choice
         path = self.path
-        title = f"{format_title(self.experiment)}: {self.options.folds}-fold cross-validation by {self.by}"
+        title = f"{self.experiment.picture_title}: {self.options.folds}-fold cross-validation by {self.by}"
         if self.options.fold_weights == "rows":
             title += f", folds weighed by their {self.fold_measure}"
         nested = None
@@ -248,7 +247,7 @@ class Selection(StudyResult):
             n_folds = f"{self.options.folds} folds"
             if self.nested is not None:
                 n_folds = f"{len(self.nested.scores)} outer folds"
-            title = f"{format_title(self.experiment)}: out of {n_folds} by {self.by}"
+            title = f"{self.experiment.picture_title}: out of {n_folds} by {self.by}"
             curves = compute_curves(self.predictions, self._scores)
             if curves is not None:  # of two classes
                 pictures.append(_begin_pictures(CurveView(curves, title), self.experiment))

@@ -40,7 +40,6 @@ from fcorun.results.models.coefficients import feature_names, mask_image, weight
 from fcorun.studies.selection.study import (
     StudyResult,
     format_cost,
-    format_title,
 )
 
 Assumption = Literal["none", "unimodal", "r_concave"]
@@ -507,7 +506,7 @@ class StabilityResult(StudyResult):
         stable_voxels = f"stable voxels, chosen on at least {options.threshold:g} of the halves: {int(stable.sum()):,}"
         rows = [(chosen, frequency), (stable_voxels, frequency * stable)]
         drawn = [VoxelMap(text, values, "viridis_r", 0, 1) for text, values in rows]
-        title = f"{format_title(self.experiment)}: stability selection on {n_halves} by {self.halves_of}"
+        title = f"{self.experiment.picture_title}: stability selection on {n_halves} by {self.halves_of}"
         settings = self.experiment.settings
         with style_context(self.experiment.picture_style):
             titles = [title, "voxel by voxel, without clusters, axial slices (z in mm)"]
@@ -532,7 +531,7 @@ def draw_stability(result: StabilityResult) -> dict[str, bytes]:
     with style_context(result.experiment.picture_style):
         options = result.options
         halves = f"{options.subsamples} halves by {result.halves_of}"
-        title = f"{format_title(result.experiment)}: stability selection on {halves}"
+        title = f"{result.experiment.picture_title}: stability selection on {halves}"
         similarity = result.client_similarity
         n_panels = 1 if similarity is None else 2
         figure, axes = make_figure(n_panels, n_panels, height=2.4, title=[title])

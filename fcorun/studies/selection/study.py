@@ -602,15 +602,3 @@ def _remove_refit(folder: Path, keep: str = "") -> bool:
     had_intervals = (folder / REFIT_FOLDER / "inference.csv").exists()
     RunFolder(folder / REFIT_FOLDER, identity).remove()
     return had_intervals
-
-
-def format_title(experiment: PreparedExperiment) -> str:
-    """Return the title of a picture: the key ``title``, else the method, the data and psi."""
-    if experiment.settings.title:
-        return experiment.settings.title
-    names = experiment.names
-    method = experiment.config["algo"].get("title") or names["algo"].replace("_", " ").capitalize()
-    data_file = getattr(experiment.data, "path", None)
-    data = Path(data_file).stem if data_file else names["data"]
-    kind = "" if names["reg"].endswith("ball") else " penalty"
-    return f"{method} on {data.replace('_', ' ')}, {names['reg'].replace('_', ' ')}{kind}"
