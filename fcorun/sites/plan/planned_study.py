@@ -32,7 +32,7 @@ from fcorun.sites.plan.plan_checks import ONE_OUTPUT, at_any_strength, has_one_r
 from fcorun.studies.selection.choice import choose_metric
 from fcorun.studies.selection.path import MIN_RATIO, find_path_parameter
 from fcorun.studies.selection.selection_result import ALL_ROWS, DEFAULT_FOLDS, SelectOptions
-from fcorun.studies.selection.study import check_settings
+from fcorun.studies.selection.study_checks import check_settings
 
 MAX_DERIVATIVES = 50  # Newton steps from the model of the last round, with those that are halved
 _FRAME = "--infer: {}"

@@ -51,10 +51,10 @@ from fcorun.studies.selection.study import (
     FITS,
     Log,
     Study,
-    check_permutable,
     describe_study,
     prepare_study,
 )
+from fcorun.studies.selection.study_checks import check_permutable
 
 MIN_RATIO = 0.05  # of the least strength to the largest: weaker ones fit permuted targets exactly, and take long
 DEFAULT_POINTS = 10
