@@ -35,8 +35,9 @@ from fcorun.results.models.coefficients import coefficients_from
 from fcorun.results.models.inference_problem import InferenceProblem, make_model_rows
 from fcorun.results.models.multiple_imputation import GapModel, prepare_imputations
 from fcorun.runs.finish import finish_run
-from fcorun.runs.job import Job, Progress, RunFollower, RunHistory, Watcher
+from fcorun.runs.job import Job, Progress, RunFollower, Watcher
 from fcorun.runs.relaxed_run import evaluate
+from fcorun.runs.run_history import RunHistory
 
 _NO_COSTS = dict.fromkeys(("bytes_up", "bytes_down", "grad_evals", "prox_evals"), 0)  # of rows in one place
 

@@ -17,7 +17,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.problem import Vector
 from fcorun.methods.problem.solver import gather_rows
-from fcorun.runs.job import RunHistory
+from fcorun.runs.run_history import RunHistory
 
 RATED = ("algo=fedavg", "algo.client_lr=0.02", "gap=true", "rounds=3")
 

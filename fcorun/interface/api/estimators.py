@@ -38,7 +38,8 @@ from fcorun.methods.regularizers.l1 import L1
 from fcorun.methods.regularizers.l2 import L2, ElasticNet
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
 from fcorun.results.model_outputs import class_probabilities, compute_predictions, expected_targets
-from fcorun.runs.job import RunFollower, RunHistory
+from fcorun.runs.job import RunFollower
+from fcorun.runs.run_history import RunHistory
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 

@@ -60,8 +60,9 @@ from fcorun.results.models.relaxed import (
     relax_solution,
 )
 from fcorun.runs.batch import max_runs
-from fcorun.runs.job import RunFollower, RunHistory
+from fcorun.runs.job import RunFollower
 from fcorun.runs.pooled_fits import average_solutions, bind_client_problem, complete_tables, prepare_tables
+from fcorun.runs.run_history import RunHistory
 from fcorun.studies.selection.path import RegularizationPath
 
 # saved by position: add new states at the end
