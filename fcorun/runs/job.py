@@ -32,10 +32,6 @@ _PAUSE = 1.0  # seconds between two lines of progress
 _SHARE = 0.05  # the largest share of the time that writing progress takes
 
 
-# returns an experiment with the strength that its own rows choose, and what the choice was, as summary.json has it
-StrengthChoice = Callable[[PreparedExperiment], tuple[PreparedExperiment, dict[str, Any]]]
-
-
 class Watcher:
     """Callbacks on runs. These do nothing; a subclass overrides some. They are called from the threads that run."""
 
@@ -111,7 +107,7 @@ class Job(RunHistory):
     remaining_descent: dict | None = None
     movement: float | None = None
     resolved_values: dict | None = None
-    choose_strength: StrengthChoice | None = None
+    choose_strength: Callable[[PreparedExperiment], tuple[PreparedExperiment, dict[str, Any]]] | None = None
 
     @property
     def label(self) -> str:
@@ -164,17 +160,15 @@ class Job(RunHistory):
             self.end_status = "locked"
             return
         self.error = error
-        if isinstance(error, KeyboardInterrupt):
-            self.end_status = "interrupted"
+        self.end_status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        with contextlib.suppress(OSError):
+            if self.end_status == "failed":
+                self.run_folder.mark_failed(error, self.label)
+                return
             last_round = self.rows[-1]["round"] if self.rows else 0
             reason = f"stopped after round {last_round}"
-            with contextlib.suppress(OSError):
-                self.run_folder.log(f"interrupted: {reason}")
-                self.run_folder.write_status("interrupted", self.label, reason)
-        else:
-            self.end_status = "failed"
-            with contextlib.suppress(OSError):
-                self.run_folder.mark_failed(error, self.label)
+            self.run_folder.log(f"interrupted: {reason}")
+            self.run_folder.write_status("interrupted", self.label, reason)
 
 
 class Placeholder(Job):
@@ -194,10 +188,8 @@ def take_places(group: Sequence[Job], running: Sequence[Job]) -> list[Job]:
         return list(running)
     places: list[Job] = []
     for job in group:
-        is_running = any(job is other for other in running)
-        places.append(
-            job if is_running else Placeholder(job.experiment, first.run_folder, end_status="reused", stopped=True)
-        )
+        placeholder = Placeholder(job.experiment, first.run_folder, end_status="reused", stopped=True)
+        places.append(job if any(job is other for other in running) else placeholder)
     return places
 
 

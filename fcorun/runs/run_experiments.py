@@ -25,7 +25,7 @@ from fcorun.experiment.tracker import NoTracker, call_tracker
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
-from fcorun.runs.job import Job, StrengthChoice, Watcher, take_places
+from fcorun.runs.job import Job, Watcher, take_places
 from fcorun.runs.several_hosts import build_on_all_hosts, load_on_all_hosts
 from fcorun.runs.shared_cores import SharedCores
 from fcorun.runs.tracked_runs import TrackedRuns
@@ -126,7 +126,7 @@ def _claim_and_run(
             claimed.append(job)
         for job in claimed:
             if job.choose_strength is not None:
-                _choose_strength(job, job.choose_strength, watch, cores)
+                _choose_strength(job, watch, cores)
         jobs_by_round: dict[int, list[Job]] = {}  # by the round of their checkpoints, -1 for none
         for job in claimed:
             if job.end_status:  # no strength could be chosen
@@ -165,13 +165,14 @@ def _claim_and_run(
                     call_tracker(job.experiment.tracker.log, FittedRecord(job.run_folder.path), folder=job.run_folder)
 
 
-def _choose_strength(job: Job, choose: StrengthChoice, watch: Watcher, cores: SharedCores) -> None:
+def _choose_strength(job: Job, watch: Watcher, cores: SharedCores) -> None:
     """Have a job choose its strength; the job has failed if there is none to choose."""
     check_interrupted()
+    assert job.choose_strength is not None
     job.run_folder.mark_running(job.label, "chooses its strength")
     try:
         with cores.set_up, cores.take(cores.count):
-            job.experiment, job.selection = choose(job.experiment)
+            job.experiment, job.selection = job.choose_strength(job.experiment)
     except UserError as error:
         job.fail(error)
         watch.on_end(job)

@@ -34,8 +34,15 @@ from fcorun.runs.executors.executor import Executor, LauncherOptions
 from fcorun.runs.executors.inline import InlineExecutor
 from fcorun.runs.executors.submitit import SubmititExecutor
 from fcorun.runs.finish import has_other_threshold
-from fcorun.runs.job import StrengthChoice, SweepWatcher
-from fcorun.runs.sweep_point import PointGroups, SweepPoint, failed_folder, record_failure, remove_record
+from fcorun.runs.job import SweepWatcher
+from fcorun.runs.sweep_point import (
+    PointGroups,
+    StrengthChoice,
+    SweepPoint,
+    failed_folder,
+    record_failure,
+    remove_record,
+)
 
 EXECUTORS: dict[str, type[Executor]] = {
     "inline": InlineExecutor,

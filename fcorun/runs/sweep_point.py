@@ -1,17 +1,21 @@
 """The points of a sweep: a run each, which those that differ in numbers only are computed with as one group."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fcorun.base.errors import HostLost, UserError
 from fcorun.base.records.record import Record, RunFolder
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.runs.job import Job, StrengthChoice, SweepWatcher
+from fcorun.runs.job import Job, SweepWatcher
 from fcorun.runs.run_experiments import run_jobs
 from fcorun.runs.shared_cores import SharedCores
+
+# returns an experiment with the strength that its own rows choose, and what the choice was, as summary.json has it
+StrengthChoice = Callable[[PreparedExperiment], tuple[PreparedExperiment, dict[str, Any]]]
 
 
 @dataclass
