@@ -143,7 +143,7 @@ def test_one_process_writes_at_a_time():
     run(plan_of())
     ledger = Ledger(Policy().ledger_folder)
     with filelock.FileLock(ledger.folder / "lock"), fails("another process writes to the ledger"):
-        ledger.enter(entries()[0], {}, Policy(), 0.05)
+        ledger.enter(entries()[0], {}, {}, Policy(), 0.05)
 
 
 def enter_many(first: int, connection) -> None:
@@ -152,7 +152,7 @@ def enter_many(first: int, connection) -> None:
     columns = {f"c{k}": pd.Series(np.random.default_rng(k).normal(size=2000)) for k in range(20)}
     for k in range(first, 10_000):
         entry = LedgerEntry(f"{k:064}", "t", "2026-11-02", "/s", "f", f"{k}", sets, labels)
-        Ledger(Path("ledger")).enter(entry, columns, Policy(), 5.0)
+        Ledger(Path("ledger")).enter(entry, columns, {}, Policy(), 5.0)
         connection.send(k)
 
 
@@ -203,7 +203,7 @@ def enter_and_die(step: int) -> None:
         setattr(os, name, dying(getattr(os, name)))
     sets, labels = (ReleasedSet("a", "train", -1),), np.ones(20, int)
     entry = LedgerEntry("1" * 64, "t", "2026-11-02", "/s", "f", "r", sets, labels)
-    Ledger(Path("ledger")).enter(entry, {"age": pd.Series(np.arange(20))}, Policy(), 5.0)
+    Ledger(Path("ledger")).enter(entry, {"age": pd.Series(np.arange(20))}, {}, Policy(), 5.0)
     os._exit(0)
 
 
@@ -220,7 +220,7 @@ def test_a_kill_at_each_call_of_the_system_leaves_a_readable_ledger():
         outcomes.append((process.exitcode, len(entries(Path("ledger")))))
         sets, labels = (ReleasedSet("a", "train", -1),), np.ones(20, int)
         entry = LedgerEntry("1" * 64, "t", "2026-11-02", "/s", "f", "r", sets, labels)
-        Ledger(Path("ledger")).enter(entry, {"age": pd.Series(np.arange(20))}, Policy(), 5.0)
+        Ledger(Path("ledger")).enter(entry, {"age": pd.Series(np.arange(20))}, {}, Policy(), 5.0)
         assert len(entries(Path("ledger"))) == 1
         if process.exitcode == 0:
             break

@@ -38,9 +38,16 @@ def split_of(n_validation: int, n: int = N) -> list[str]:
     return ["validation"] * n_validation + ["train"] * (n - n_validation)
 
 
-def run(plan: Plan, path: str = "visits.csv", at: str = "site", overlap: bool = False, **rules) -> None:
+def run(
+    plan: Plan,
+    path: str = "visits.csv",
+    at: str = "site",
+    overlap: bool = False,
+    rename: dict[str, str] | None = None,
+    **rules,
+) -> None:
     """Accept a plan, open its site as a run does, and have it answer the first request."""
-    accept(Path(at), plan, SiteOptions(path), Policy(**rules), overlap=overlap)
+    accept(Path(at), plan, SiteOptions(path, rename=rename), Policy(**rules), overlap=overlap)
     with closing(open_durable_site(Path(at), plan)) as durable:
         describe(durable)
 

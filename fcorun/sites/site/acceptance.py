@@ -324,7 +324,7 @@ def find_differences(site: Site, folder: Path | None = None) -> list[str]:
     options = replace(site.options, path=str(Path(site.options.path).expanduser().absolute()))
     accepted = Acceptance(_digest_of_file(options.path), options, site.policy, {}, day)
     entry, columns = _prepare_entry(site.plan, site.table, accepted, folder)
-    return Ledger(site.policy.ledger_folder).find_differences(entry, columns, site.policy)
+    return Ledger(site.policy.ledger_folder).find_differences(entry, columns, options.rename or {}, site.policy)
 
 
 def _prepare_entry(

@@ -101,12 +101,15 @@ class Ledger:
                              f"{self.folder} away, which forgets all plans that your sites have answered",
                              _BROKEN) from error  # fmt: skip
 
-    def find_differences(self, entry: LedgerEntry, columns: Mapping[str, Any], policy: Policy) -> list[str]:
+    def find_differences(
+        self, entry: LedgerEntry, columns: Mapping[str, Any], rename: Mapping[str, str], policy: Policy
+    ) -> list[str]:
         """Return a sentence for each cell of fewer rows than the policy allows that a plan would make; write nothing.
 
         Args:
             entry: the plan. If its folder is not known, the folder of the last plan with the same file counts.
             columns: the columns that the plan reads, by their names in the file.
+            rename: the names of columns in the plan by those in the file, where they differ.
         """
         entries = self.read()
         if not entries:
@@ -116,9 +119,16 @@ class Ledger:
             entry = replace(entry, folder=folders[-1] if folders else "")
         known = _list_known_columns(entries, entry.reading)
         tokens = make_tokens(self._read_secret(), columns, known)
-        return _list_differences([*entries, replace(entry, tokens=tokens)], policy)
+        return _list_differences([*entries, replace(entry, tokens=tokens)], rename, policy)
 
-    def enter(self, entry: LedgerEntry, columns: Mapping[str, Any], policy: Policy, lock_seconds: float) -> None:
+    def enter(
+        self,
+        entry: LedgerEntry,
+        columns: Mapping[str, Any],
+        rename: Mapping[str, str],
+        policy: Policy,
+        lock_seconds: float,
+    ) -> None:
         """Write a plan to the ledger, on the disk, before its first answer leaves. The same sets are written once.
 
         Raises OwnerError for a plan that makes cells of fewer rows than the policy allows, unless the entry has
@@ -132,7 +142,7 @@ class Ledger:
             secret = self._open_secret(entries)
             entry = replace(entry, tokens=make_tokens(secret, columns, known))
             if not entry.overlap:
-                check_differences(_list_differences([*entries, entry], policy))
+                check_differences(_list_differences([*entries, entry], rename, policy))
             self._write(entry)
 
     def find_fills(
@@ -240,9 +250,9 @@ class Ledger:
                              _BROKEN) from error  # fmt: skip
 
 
-def _list_differences(entries: Sequence[LedgerEntry], policy: Policy) -> list[str]:
+def _list_differences(entries: Sequence[LedgerEntry], rename: Mapping[str, str], policy: Policy) -> list[str]:
     """Return a sentence for each few rows that the last plan and earlier ones tell apart."""
-    return [*describe_differences(entries, policy.min_rows), *describe_told_levels(entries, policy.min_cell)]
+    return [*describe_differences(entries, policy.min_rows), *describe_told_levels(entries, rename, policy.min_cell)]
 
 
 def check_differences(sentences: Sequence[str]) -> None:
@@ -422,7 +432,7 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
     return sentences
 
 
-def describe_told_levels(entries: Sequence[LedgerEntry], min_cell: int) -> list[str]:
+def describe_told_levels(entries: Sequence[LedgerEntry], rename: Mapping[str, str], min_cell: int) -> list[str]:
     """Return a sentence for each column in which the last plan and earlier ones tell few rows: below ``min_cell``.
 
     The rows are training rows with the same codes in all plans, and of the same client where a plan tells sums by
@@ -454,9 +464,11 @@ def describe_told_levels(entries: Sequence[LedgerEntry], min_cell: int) -> list[
             n_told = sizes[is_told].min()
             rows = "1 training row has" if n_told == 1 else f"{n_told} training rows have"
             plan = plans[-1]
-            sentences.append(f"{rows} a level of '{name}' that this plan sums up otherwise than earlier ones, the last "
-                             f"of them plan {plan.plan[:8]}.. (accepted {plan.accepted}, {plan.title}), and that "
-                             f"data.ignore=[{name}] leaves out")  # fmt: skip
+            shared = rename.get(name, name)
+            in_file = f" ('{name}' in the file)" if shared != name else ""
+            sentences.append(f"{rows} a level of '{shared}'{in_file} that this plan sums up otherwise than earlier "
+                             f"ones, the last of them plan {plan.plan[:8]}.. (accepted {plan.accepted}, {plan.title}), "
+                             f"and that data.ignore=[{shared}] in the plan leaves out")  # fmt: skip
     return sentences
 
 

@@ -50,7 +50,7 @@ class PlanInLedger:
         """Raise OwnerError for a plan that ``enter`` would refuse, and a ledger without a place; write no entry."""
         with self.ledger.locked(self.lock_seconds):
             if not self.entry.overlap:
-                check_differences(self.ledger.find_differences(self.entry, self.columns, self.policy))
+                check_differences(self.ledger.find_differences(self.entry, self.columns, self.rename, self.policy))
 
     def enter(self, settled: Settled | None = None) -> None:
         """Write the plan, and what it has settled, before an answer leaves, as ``Ledger.enter`` does.
@@ -58,7 +58,7 @@ class PlanInLedger:
         Raises OwnerError like ``Ledger.enter``, and if another plan has settled other fills since ``find_fills``.
         """
         if not self._is_entered:
-            self.ledger.enter(self.entry, self.columns, self.policy, self.lock_seconds)
+            self.ledger.enter(self.entry, self.columns, self.rename, self.policy, self.lock_seconds)
             self._is_entered = True
         if settled is None or settled == self._last:
             return
