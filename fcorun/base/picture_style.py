@@ -1,4 +1,4 @@
-"""The names of the styles of pictures."""
+"""The names of the styles and of the files of pictures."""
 
 from typing import Annotated, Literal
 
@@ -8,6 +8,7 @@ FigureStyle = Literal["paper", "slides"]  # the size of pictures and of their te
 PICTURE_WIDTHS = (3.5, 5.5, 7.0)  # inches: of a column, of a page with one column, of a page with two
 WIDTH_FORM = "3.5, 5.5 or 7"
 PictureWidth = Annotated[float, WIDTH_FORM]
+FORMATS = ("png", "pdf", "svg")
 
 
 def name_picture_style(style: str, width: float | None) -> str:
@@ -20,3 +21,8 @@ def name_picture_style(style: str, width: float | None) -> str:
     if style != "paper":
         raise UserError(f"`width={width:g}` is the width of pictures on paper: leave it or `style={style}` out")
     return f"paper width={width:g}"
+
+
+def name_picture_files(*pictures: str) -> list[str]:
+    """Return the names of the files of pictures in all formats."""
+    return [f"{picture}.{format}" for picture in pictures for format in FORMATS]

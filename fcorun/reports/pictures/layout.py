@@ -31,7 +31,6 @@ _TEXT_LINE = 0.13
 _LETTERS_PER_INCH = 16.5
 _X_LABELS = 0.45
 
-FORMATS = ("png", "pdf", "svg")
 _PAD = 0.03  # inches around the content of a picture, on paper
 
 X_LABELS = {

@@ -16,6 +16,7 @@ import numpy as np
 from fcorun.base.config import Count
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import RANKING_METRICS
+from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records.formats import csv_text, json_text
 from fcorun.base.records.record import PERSONAL
 from fcorun.base.records.record import SHARED as SHARED_MODEL
@@ -272,8 +273,7 @@ class ModelComparison:
 
         comparison.json has the verdict, the options, and the numbers that each candidate chose without each outer fold.
         """
-        earlier = [f"comparison.{ending}" for ending in ("json", "png", "pdf")]
-        delete_files(self.folder, earlier)  # drawing may fail
+        delete_files(self.folder, ["comparison.json", *name_picture_files("comparison")])  # drawing may fail
         rows = [row.to_dict() for score in self.scores for row in self.rows if row.of_score.score == score]
         write_atomically(self.folder / "comparison.csv", csv_text(rows))
         for name, picture in draw_comparison(self).items():

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import IGNORES_PSI
+from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records.formats import READ_ERRORS, columns_csv, json_text, npz_bytes, read_npz
 from fcorun.base.system.files import defer_interruption, wait_for_first, write_atomically
 from fcorun.base.system.machine import available_cores
@@ -51,6 +52,7 @@ from fcorun.studies.selection.study import (
     FITS,
     Log,
     Study,
+    delete_files,
     describe_study,
     prepare_study,
 )
@@ -105,6 +107,7 @@ class PermutationResult:
             "seconds": seconds,
         }
         contents[self.study.study_file] = json_text(content)
+        delete_files(self.folder, name_picture_files("permutation"))  # in formats that are not drawn now, too
         for name, file_content in contents.items():
             write_atomically(self.folder / name, file_content)
 

@@ -18,6 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from fcorun.base.errors import UserError, word
+from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records.formats import json_text, read_json
 from fcorun.base.records.record import (
     IN_USE,
@@ -53,18 +54,18 @@ FITS = "fits"
 # the files about the rows out of fold, which some choices of a selection have
 OUT_OF_FOLD_FILES = (
     *(PREDICTIONS_FILE, "scores.csv", "nested.csv", "roc.csv", "calibration.csv", "thresholds.csv"),
-    *(f"{picture}.{ending}" for picture in ("roc", "calibration", "decision") for ending in ("png", "pdf")),
+    *name_picture_files("roc", "calibration", "decision"),
 )
 # the files that are written after the refit
 _PICTURE_FILES = (
-    *("selection.png", "selection.pdf", "stability.png", "stability.pdf"),
-    *("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png", "brain.pdf"),
+    *name_picture_files("selection", "stability", "brain"),
+    *("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz"),
 )
 _RESULT_FILES = (
     *OUT_OF_FOLD_FILES,
     *_PICTURE_FILES,
-    *("selection.csv", "curve.csv", "path.csv", "stability.csv", "clients.csv"),
-    *("permutations.csv", "permutation.png", "permutation.pdf"),
+    *("selection.csv", "curve.csv", "path.csv", "stability.csv", "clients.csv", "permutations.csv"),
+    *name_picture_files("permutation"),
 )
 _STUDY_FILES = {"select": SELECTION_FILE, "stability": STABILITY_FILE, "permute": PERMUTATION_FILE}
 Log = Callable[[str], Any]

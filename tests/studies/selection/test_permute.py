@@ -153,8 +153,11 @@ def test_what_is_done_is_not_computed_again(monkeypatch, capsys):
     assert computed == list(range(20, 26))
     table = pd.read_csv("out/permutations.csv")
     assert table["permutation"].tolist() == list(range(26))
-    assert main(command) == 0
+    assert main([*command, "pdf=true"]) == 0
+    assert Path("out/permutation.pdf").exists()
     assert main([*command[:-1], "n=35"]) == 0
+    assert Path("out/permutation.png").exists()
+    assert not Path("out/permutation.pdf").exists()  # which had 25 permutations
     assert computed == [*range(20, 26), *range(20, 36)]
     assert pd.read_csv("out/permutations.csv")[:26].equals(table)
     assert "strength=0.1 is that of the command" in capsys.readouterr().out

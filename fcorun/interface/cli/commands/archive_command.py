@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fcorun.base.errors import UserError
+from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records import contents
 from fcorun.base.records.archive_sums import SUMS_FILE, format_sums
 from fcorun.base.records.formats import json_text, read_json, read_text, read_yaml, yaml_text
@@ -28,13 +29,6 @@ from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page.studies import check_study, find_studies
 from fcorun.reports.results_to_share import COMPARISON_FILE, PathCutter, find_results
 
-_PICTURE_ENDINGS = (".png", ".pdf", ".svg")
-
-
-def _name_pictures(*names: str) -> list[str]:
-    return [name + ending for name in names for ending in _PICTURE_ENDINGS]
-
-
 # code, pages that are made again, and what names places of this machine
 _LEFT_OUT = (PLUGIN_FOLDER, *PAGE_FILES, "run.log")
 _FILES = {  # which are archived from the folder of a file; no other file is, as of a user's table in the same folder
@@ -43,15 +37,15 @@ _FILES = {  # which are archived from the folder of a file; no other file is, as
     SELECTION_FILE: (
         *(SELECTION_FILE, "selection.csv", "curve.csv", "path.csv", "nested.csv", PREDICTIONS_FILE, "scores.csv"),
         *("roc.csv", "calibration.csv", "thresholds.csv"),
-        *_name_pictures("selection", "roc", "calibration", "decision"),
+        *name_picture_files("selection", "roc", "calibration", "decision"),
     ),
     STABILITY_FILE: (
         *(STABILITY_FILE, "stability.csv", "clients.csv", "mask.nii.gz", "frequency.nii.gz", "stable.nii.gz"),
-        *_name_pictures("stability", "brain"),
+        *name_picture_files("stability", "brain"),
     ),
-    PERMUTATION_FILE: (PERMUTATION_FILE, "permutations.csv", *_name_pictures("permutation")),
-    COMPARISON_FILE: (COMPARISON_FILE, "comparison.csv", *_name_pictures("comparison")),
-    contents.FIGURE.name: (contents.FIGURE.name, "table.csv", "claims.csv", *_name_pictures("figure")),
+    PERMUTATION_FILE: (PERMUTATION_FILE, "permutations.csv", *name_picture_files("permutation")),
+    COMPARISON_FILE: (COMPARISON_FILE, "comparison.csv", *name_picture_files("comparison")),
+    contents.FIGURE.name: (contents.FIGURE.name, "table.csv", "claims.csv", *name_picture_files("figure")),
 }
 _OF_THIS_MACHINE = ("tracker", "hosts", "pid", "host")  # keys of config.yaml and status.json
 _MAX_BYTES = 2**34  # of a file
@@ -102,7 +96,7 @@ def _read_files(result: Path, predictions: bool) -> Iterator[tuple[Path, bytes]]
     cutter = PathCutter(result)
     for folder in [result, *sorted(path for path in result.rglob("*") if path.is_dir())]:
         pictures = read_own_settings(folder).pictures
-        names = {name for name in pictures if Path(name).name == name and name.endswith(_PICTURE_ENDINGS)}
+        names = {name for name in pictures if Path(name).name == name and name.endswith(tuple(name_picture_files("")))}
         for marker, files in _FILES.items():
             if (folder / marker).is_file():
                 names.update(files)

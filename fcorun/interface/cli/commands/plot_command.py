@@ -9,7 +9,7 @@ from typing import get_args
 from fcorun.base.config import CurveAxis
 from fcorun.base.errors import UserError, WriteError, suggest_name
 from fcorun.base.metrics import from_summaries
-from fcorun.base.picture_style import PICTURE_WIDTHS, FigureStyle, name_picture_style
+from fcorun.base.picture_style import FORMATS, PICTURE_WIDTHS, FigureStyle, name_picture_style
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import Record, load_records
 from fcorun.base.records.sweep_settings import SweepSettings, load_settings
@@ -17,7 +17,6 @@ from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import CommandParser, load_records_in, select_latest
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import build_table, sort_records
-from fcorun.reports.pictures.layout import FORMATS
 from fcorun.reports.pictures.problem_view import draw_sweep
 from fcorun.reports.pictures.run_curves import RunView
 
