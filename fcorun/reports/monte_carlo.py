@@ -125,7 +125,9 @@ def estimate_methods(runs: RunTable, metric: str, shown: Sequence[str] = ()) -> 
         whole = find_whole_replicates(runs, group)
         bytes_up = estimate_mean({replicate: total for replicate, total in sums.items() if replicate in whole})
         estimates = {name: estimate_mean(values[name]) for name in values}
-        methods.append(MethodMeans(point, values[metric], estimates, bytes_up, len(sums) - len(whole), lost))
+        lacking = len(sums) - len(whole)
+        means = MethodMeans(point, values[metric], estimates, bytes_up=bytes_up, lacking=lacking, lost=lost)
+        methods.append(means)
     return methods
 
 

@@ -11,7 +11,7 @@ from fcorun.sites.transport.messages import OwnerError
 
 
 class Settled(NamedTuple):
-    """What a plan settles about the gaps and knots of a site.
+    """The choices of a plan about the gaps and knots of a site.
 
     Attributes:
         agreed: what all sites agreed on to fill the gaps of each column that has some.

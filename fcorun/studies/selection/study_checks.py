@@ -1,4 +1,4 @@
-"""What the studies refuse: settings with which no rows can be held out, and targets that cannot be permuted."""
+"""Refusals of studies: settings with which no rows can be held out, and targets that cannot be permuted."""
 
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import PERSONAL_PREFIX
