@@ -7,6 +7,8 @@ from helpers import fails
 from three_sites import plan_of
 
 from fcorun.base.errors import UserError
+from fcorun.results.models.inference_problem import InferenceOptions
+from fcorun.results.models.meta_analysis import compute_record_intervals
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
@@ -147,6 +149,8 @@ def test_two_rows_that_outweigh_the_others_in_a_fit_of_a_client_are_not_sent(tmp
 
 def test_an_honest_meta_analysis_of_clients_of_a_site_runs(tmp_path):
     write_site(dialysis=in_wards(1, 9, 1, 12, 0))
-    plan = plan_of(*META)
-    _, comparison = try_plan(plan, {"clinic": open_clinic(plan)}, tmp_path / "trial")
+    plan = plan_of(*META, "data.missing=mean")
+    record, comparison = try_plan(plan, {"clinic": open_clinic(plan)}, tmp_path / "trial")
     assert comparison.difference < 1e-9
+    for text in (record.status["reason"], " ".join(compute_record_intervals(record, InferenceOptions()).warnings)):
+        assert "data.missing=mean has filled at sites, if there were any, count as measured" in text

@@ -11,7 +11,7 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.records.formats import READ_ERRORS, csv_text
 from fcorun.base.records.record import Record
-from fcorun.base.records.tables import CLIENT_ESTIMATES
+from fcorun.base.records.tables import CLIENT_ESTIMATES, GAPS
 from fcorun.base.sources.catalogue import parse_source
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.tables.encoding import Encoding
@@ -278,10 +278,17 @@ def describe_meta(table: MetaAnalysisTable) -> list[str]:
     ]
 
 
-def find_meta_warnings(table: MetaAnalysisTable, data_config: Mapping[str, Any]) -> list[str]:
-    """Return the sentences that a reader of a meta-analysis of rows with this configuration of ``data`` must know."""
+def find_meta_warnings(
+    table: MetaAnalysisTable, data_config: Mapping[str, Any], *, at_sites: bool = False, has_gaps: bool = False
+) -> list[str]:
+    """Return the sentences that a reader of a meta-analysis of rows with this configuration of ``data`` must know.
+
+    Args:
+        at_sites: whether the rows stay at their sites, where nothing says whether they have gaps.
+        has_gaps: whether training rows that are here have gaps.
+    """
     clients = table.clients
-    sentences = _warn_of_rows(data_config)
+    sentences = _warn_of_rows(data_config, at_sites, has_gaps)
     differing = [name for name, p in zip(table.features, table.q_p_value, strict=True) if p < HETEROGENEOUS]
     if clients.effects == "fixed" and differing:
         sentences.append(word(
@@ -322,23 +329,31 @@ def find_meta_warnings(table: MetaAnalysisTable, data_config: Mapping[str, Any])
     return sentences
 
 
-def _warn_of_rows(data_config: Mapping[str, Any]) -> list[str]:
+def _warn_of_rows(data_config: Mapping[str, Any], at_sites: bool, has_gaps: bool) -> list[str]:
     """Return warnings of rows that the clients' standard errors take for independent, equally likely and complete."""
     sentences = []
     if group := data_config.get("group"):
         sentences.append(word(f"rows of a group ('{group}') are taken as independent in the clients' fits: intervals "
-                              "are too narrow, and p values too small, where they are alike; fcorun infer of a record "
-                              "of `algo=newton` with `reg=none` has errors by group"))  # fmt: skip
+                              "are too narrow, and p values too small, where they are alike; "
+                              f"{_name_other_intervals('group', group, at_sites)} has errors by group"))  # fmt: skip
     weight = data_config.get("weight")
     if weight and data_config.get("weight_kind") != "frequency":
         sentences.append(word(f"the weights ('{weight}') count as precisions of rows: with sampling weights intervals "
-                              "are too narrow; fcorun infer of a record of `algo=newton` with `reg=none` has robust "
+                              f"are too narrow; {_name_other_intervals('weight', weight, at_sites)} has robust "
                               "errors"))  # fmt: skip
     missing = data_config.get("missing") or "refuse"
-    if missing != "refuse":
-        sentences.append(word(f"gaps that `data.missing={missing}` has filled count as measured: coefficients of "
+    if missing != "refuse" and (at_sites or has_gaps):
+        filled = "has filled at sites, if there were any," if at_sites else "has filled"
+        sentences.append(word(f"gaps that `data.missing={missing}` {filled} count as measured: coefficients of "
                               "columns with many gaps may be biased, and their intervals too narrow"))  # fmt: skip
     return sentences
+
+
+def _name_other_intervals(option: str, column: str, at_sites: bool) -> str:
+    """Return what computes intervals that know an option of ``data``."""
+    if at_sites:
+        return f"`fcorun plan algo=newton reg=none data.{option}={column} ... --infer`"
+    return "fcorun infer of a record of `algo=newton` with `reg=none`"
 
 
 @dataclass(frozen=True)
@@ -365,7 +380,8 @@ def tabulate_estimates(
     clients = collect_estimates(experiment, data, *estimates)
     table = build_meta_table(clients, coefficients_from(solution, data, experiment))
     description = describe_meta(table)
-    warnings = find_meta_warnings(table, experiment.config["data"])
+    at_sites, has_gaps = data.train.stays_at_sites, bool(data.features.missing)
+    warnings = find_meta_warnings(table, experiment.config["data"], at_sites=at_sites, has_gaps=has_gaps)
     files = {CLIENT_ESTIMATES_FILE: clients.to_csv(), INTERVALS_FILE: table.to_csv()}
     files[INTERVALS_TEXT] = "".join(f"{line}\n" for line in (*description, *(f"warning: {text}" for text in warnings)))
     return RecordIntervals(table, description, warnings, files)
@@ -384,4 +400,6 @@ def compute_record_intervals(record: Record, options: InferenceOptions, data: Da
         raise UserError(f"{record.folder} is a meta-analysis, whose intervals follow from the estimates and standard "
                         "errors that clients sent: give no option but `level`")  # fmt: skip
     table = build_meta_table(read_estimates(record), load_coefficients(record), options.level)
-    return RecordIntervals(table, describe_meta(table), find_meta_warnings(table, record.config["data"]))
+    at_sites, has_gaps = "sites" in record.summary["data"], bool(GAPS.read(record.folder))
+    warnings = find_meta_warnings(table, record.config["data"], at_sites=at_sites, has_gaps=has_gaps)
+    return RecordIntervals(table, describe_meta(table), warnings)

@@ -130,15 +130,19 @@ def test_infer_describes_the_meta_analysis_with_no_option_of_another_model():
 
 @pytest.mark.slow
 def test_dependent_weighted_and_filled_rows_are_said_in_the_run_and_by_infer():
-    """The clients' fits take rows as independent, weights as precisions, and filled gaps as measured."""
+    """The clients' fits take rows as independent, weights as precisions, and filled gaps, if any, as measured."""
     given = ("data.group=patient", "data.weight=visits", "data.weight_kind=sampling", "data.missing=mean")
     frame = patients().assign(visits=range(240), icu=lambda rows: rows["ward"] == "icu")
-    frame.drop(columns=["died", "ward"]).to_csv("weighted.csv", index=False)
-    record = meta_record(Path("run"), *given, path="weighted.csv")
-    texts = [str(record.status["reason"]), " ".join(compute_record_intervals(record, InferenceOptions()).warnings)]
-    for text in texts:
-        for words in ("('patient') are taken as independent", "('visits') count as precisions", "count as measured"):
-            assert words in text
+    frame = frame.drop(columns=["died", "ward"])
+    for name, table in (("whole", frame), ("gappy", frame.assign(dose=frame["dose"].where(frame.index % 9 > 0)))):
+        table.to_csv(f"{name}.csv", index=False)
+        record = meta_record(Path(name), *given, path=f"{name}.csv")
+        texts = [str(record.status["reason"]), " ".join(compute_record_intervals(record, InferenceOptions()).warnings)]
+        for text in texts:
+            assert "('patient') are taken as independent" in text
+            assert "fcorun infer of a record of algo=newton with reg=none has errors by group" in text
+            assert "('visits') count as precisions" in text
+            assert ("count as measured" in text) == (name == "gappy")
 
 
 def coefficients(names) -> Coefficients:
@@ -170,6 +174,11 @@ def test_clients_without_an_estimate_and_coefficients_of_nobody_are_named():
     assert "b (2 of 2), c (1 of 2)" in warnings[0]
     assert warnings[1].startswith("2 clients hardly tell whether they differ")
     assert "algo.ridge=0.1" in warnings[2]
+    config = {"group": "patient", "weight": "w", "missing": "mean"}
+    of_sites = find_meta_warnings(table, config, at_sites=True)
+    assert "fcorun plan algo=newton reg=none data.group=patient ... --infer has errors by group" in of_sites[0]
+    assert "fcorun plan algo=newton reg=none data.weight=w ... --infer has robust errors" in of_sites[1]
+    assert "data.missing=mean has filled at sites, if there were any, count as measured" in of_sites[2]
     random = replace(clients, effects="random")
     assert (
         "2 clients hardly determine tau2"
