@@ -1,13 +1,24 @@
 """The results in a folder, and their texts without places of this machine, for pages and archives that others get."""
 
+import csv
+import io
 import os
 import re
+from collections.abc import Iterator
+from html import escape
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.contents import FIGURE, STATUS
-from fcorun.base.records.record import PERMUTATION_FILE, SELECTION_FILE, STABILITY_FILE, check_folder, load_records
+from fcorun.base.records.record import (
+    PERMUTATION_FILE,
+    SELECTION_FILE,
+    STABILITY_FILE,
+    Record,
+    check_folder,
+    load_records,
+)
 from fcorun.base.records.sweep_settings import SETTINGS_FILE
 
 COMPARISON_FILE = "comparison.json"
@@ -20,9 +31,18 @@ KINDS = {  # of results, by a file that only results of the kind have
     COMPARISON_FILE: "comparison",
     FIGURE.name: "figure",
 }
+_SENTENCES = (  # keys of JSON and configurations, and columns of tables, whose texts no computation reads
+    *("reason", "label", "title", "warnings", "threshold", "convergence", "statement", "bound_statement", "judged"),
+    *("verdict", "caption", "about", "changed", "folder"),
+)
 _NAME = r"[\w.~@+%-]"
-_ABSOLUTE = re.compile(  # the folders of a path, but not of the address of a page, nor a bar between two words
-    rf"(?:\bfile:/*|(?<![\w+/.:<>~*])/(?={_NAME}))(?:{_NAME}+/)*|(?<!\w)[A-Za-z]:[\\/](?:[^\\/:*?\"'<>|,\s]+[\\/])*"
+_BEFORE = r"(?<![^\s'\"`()\[{=:,;>])(?<!base64,)"  # of a path, but not of a level such as -/- or a unit such as mg/kg/d
+_FOLDERS = re.compile(
+    rf"\bfile:/+(?:{_NAME}+/)*"
+    rf"|{_BEFORE}~/(?:{_NAME}+/)*"
+    rf"|{_BEFORE}/(?:{_NAME}+/){{2,}}"
+    rf"|{_BEFORE}/{_NAME}+/(?={_NAME}*\.\w)"
+    r"|(?<!\w)[A-Za-z]:[\\/]+(?:[^\\/:*?\"'<>|,\s]+[\\/]+)+"
 )
 
 
@@ -45,37 +65,80 @@ def find_results(root: Path) -> dict[Path, str]:
 
 
 class PathCutter:
-    """Takes the folders out of the absolute paths in the texts of a result, of which the names of files remain.
+    """Takes the folders out of absolute paths in a result, of which the names of files remain.
 
-    Paths that configurations hold are known as a whole; others are recognised in the text.
+    A value is cut if it is a path that a configuration holds; sentences are cut where they name one, or another path
+    in two folders or more. Names of columns, levels, classes and clients stay as they are.
     """
 
     def __init__(self, folder: Path):
         """Learn the paths of the configurations in and under ``folder``."""
         home = os.path.expanduser("~")  # which stays "~" where it is not known
         self._home = Path(home).name
-        known = {home: "~"}
+        self._known = {home: "~"}
         for record in load_records(folder):
-            for value in record.flat_config.values():
-                text = str(value)
-                if PurePosixPath(text).is_absolute() or PureWindowsPath(text).is_absolute():
-                    known[text] = self._cut_path(text)
-        known.pop("/", None)  # the home folder of some containers
-        self._known = known
-        longest_first = sorted(known, key=len, reverse=True)
+            for text in _list_texts(_read_config(record)):
+                if _is_path(text):
+                    self._known[text] = self._cut_path(text)
+        self._known.pop("/", None)  # the home folder of some containers
+        self._shown = self._known | {escape(path): escape(name) for path, name in self._known.items()}
+        longest_first = sorted(self._shown, key=len, reverse=True)
         self._pattern = re.compile(rf"(?<![\w+/])(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?!\w)")
 
     def _cut_path(self, text: str) -> str:
         name = re.split(r"[\\/]", text.rstrip("\\/"))[-1]
         return "~" if name == self._home else name
 
-    def cut(self, value: Any) -> Any:
-        """Return a text, or the texts in lists and mappings, without the folders of absolute paths."""
+    def cut_sentence(self, text: str) -> str:
+        """Return a text for readers, of plain letters or HTML, without the folders of absolute paths."""
+        return _FOLDERS.sub("", self._pattern.sub(lambda match: self._shown[match[0]], text))
+
+    def cut_content(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Return the content of a JSON file or a configuration without the folders of absolute paths."""
+        return {key: self._cut_texts(value, key in _SENTENCES) for key, value in content.items()}
+
+    def _cut_texts(self, value: Any, is_sentence: bool) -> Any:
         if isinstance(value, str):
-            text = self._pattern.sub(lambda match: self._known[match[0]], value)
-            return _ABSOLUTE.sub("", text)
+            return self.cut_sentence(value) if is_sentence else self._known.get(value, value)
         if isinstance(value, list):
-            return [self.cut(item) for item in value]
+            return [self._cut_texts(item, is_sentence) for item in value]
         if isinstance(value, dict):
-            return {self.cut(key): self.cut(item) for key, item in value.items()}
+            return {key: self._cut_texts(item, is_sentence) for key, item in value.items()}
         return value
+
+    def cut_table(self, text: str) -> str:
+        """Return a table of runs as CSV without the folders of absolute paths."""
+        rows = [*csv.reader(io.StringIO(text, newline=""))]
+        sentences = {i for i, column in enumerate(rows[0] if rows else []) if column in _SENTENCES}
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        for row in rows:
+            writer.writerow([self._cut_texts(cell, i in sentences) for i, cell in enumerate(row)])
+        return buffer.getvalue()
+
+
+def _read_config(record: Record) -> dict[str, Any]:
+    """Return the configuration of a record; empty if it cannot be read."""
+    try:
+        return record.config
+    except (OSError, UserError):
+        return {}
+
+
+def _list_texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a value of a configuration."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _list_texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _list_texts(item)
+
+
+def _is_path(text: str) -> bool:
+    """Return whether a value of a configuration names a folder of this machine."""
+    posix = PurePosixPath(text)
+    is_below_root = posix.is_absolute() and len(posix.parts) > 2
+    return is_below_root or PureWindowsPath(text).is_absolute() or text.startswith("~/")

@@ -153,13 +153,66 @@ def test_others_decide_neither_which_files_are_archived_nor_where(call):
 
 
 @pytest.mark.parametrize("home", ["/", "/home/jane"])
-def test_texts_that_are_no_absolute_paths_stay(monkeypatch, home):
+def test_sentences_lose_the_folders_of_absolute_paths_alone(monkeypatch, home):
     monkeypatch.setenv("HOME", home)
     cutter = PathCutter(Path())
     for text in ("https://doi.org/10.1137/080716542", "1/2 and/or a / b", "data/rows.csv", "../rows.csv", "<b>x</b>",
-                 "image/png;base64,A/b/cd+/e/f", "seconds/step"):  # fmt: skip
-        assert cutter.cut(text) == text
-    assert cutter.cut({"data.path": ["/data/x.csv", 1, None]}) == {"data.path": ["x.csv", 1, None]}
+                 "image/png;base64,/9j/b/cd+/e/f", "seconds/step", "geno -/-, -/+ or +/-", "'CRP [mg]/L' (I)/II",
+                 "HbA1c (%)/year", "kg /m2", "dose [U] /kg/d", "<td>-/-</td>"):  # fmt: skip
+        assert cutter.cut_sentence(text) == text
+    for path in ("/home/jane/klinik/x.csv", "/data/x.csv", "~/klinik/berlin/x.csv", "file:///jane/x.csv",
+                 "C:\\Users\\jane\\x.csv", "/home/jane/x.csv"):  # fmt: skip
+        for before, after in (("", " is not there"), ("no '", "'"), ("<td>", "</td>"), ("data.path=", ", x")):
+            assert cutter.cut_sentence(before + path + after).replace("~/", "") == f"{before}x.csv{after}"
+
+
+def test_the_model_of_an_archive_predicts_and_keeps_names_that_look_like_paths(home, fcorun, call):
+    """The table lies two folders below the user's home folder."""
+    folder = home / "klinik_x" / "berlin"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    levels = ["+/+", "-/-", "+/-"]
+    rows = []
+    for i in range(90):
+        row = {
+            "CRP [mg]/L": rng.normal(),
+            "dose [U] /kg/d": rng.normal(),
+            "geno": levels[i % 3],
+            "ward /a/b": "st"[i % 2],
+        }
+        row["cost"] = row["CRP [mg]/L"] + 3 * (row["geno"] == "-/-") + 0.1 * rng.normal()
+        rows.append(row)
+    (folder / "rows.csv").write_text(csv_text(rows))
+    Path("new.csv").write_text(csv_text(rows[:9]))
+    options = ["data=table", f"data.path='{folder}/rows.csv'", "data.target=cost", "data.client='ward /a/b'"]
+    code, printed, errors = fcorun("algo=newton", "rounds=3", *options, "out=study", "verbose=false")
+    assert code == 0, printed + errors
+    status = json.loads(Path("study/status.json").read_text())
+    status["reason"] = f"{folder}/mine.py, ~/klinik_x/berlin/rows.csv and {folder}/rows.csv are not there"
+    Path("study/status.json").write_text(json.dumps(status))
+
+    assert call("archive", "study", "a.zip")[0] == 0
+    files = contents_of(Path("a.zip"))
+    for name, content in files.items():
+        assert b"jane" not in content, name
+        assert b"klinik_x" not in content, name
+    assert files["encoding.json"] == Path("study/encoding.json").read_bytes()
+    assert files["coefficients.csv"] == Path("study/coefficients.csv").read_bytes()
+    reason = json.loads(files["status.json"])["reason"]
+    assert reason == "mine.py, rows.csv and rows.csv are not there"
+    assert "path: rows.csv" in files["config.yaml"].decode()
+    assert "client: ward /a/b" in files["config.yaml"].decode()
+    zipfile.ZipFile("a.zip").extractall("unpacked")
+    for record in ("study", "unpacked"):
+        code, _, errors = call("predict", record, "new.csv", "--out", f"{record}.csv")
+        assert (code, "unknown" in errors) == (0, False), errors
+    assert Path("study.csv").read_text() == Path("unpacked.csv").read_text()
+
+    assert call("publish", "study", "site")[0] == 0
+    page = Path("site/report.html").read_text()
+    assert "klinik_x" not in page
+    for name in ("CRP [mg]/L", "dose [U] /kg/d", "-/-"):
+        assert name in page
 
 
 @pytest.mark.parametrize("command", ["archive", "publish"])

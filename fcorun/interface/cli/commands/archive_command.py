@@ -47,6 +47,7 @@ _FILES = {  # which are archived from the folder of a file; no other file is, as
     COMPARISON_FILE: (COMPARISON_FILE, "comparison.csv", *name_picture_files("comparison")),
     contents.FIGURE.name: (contents.FIGURE.name, "table.csv", "claims.csv", *name_picture_files("figure")),
 }
+_TABLES_OF_RUNS = ("results.csv", "table.csv", "claims.csv")  # which may name files; others have measurements and names
 _OF_THIS_MACHINE = ("tracker", "hosts", "pid", "host")  # keys of config.yaml and status.json
 _MAX_BYTES = 2**34  # of a file
 _DATE = (1980, 1, 1, 0, 0, 0)  # so that the same results are the same archive
@@ -109,12 +110,14 @@ def _read_files(result: Path, predictions: bool) -> Iterator[tuple[Path, bytes]]
 
 def _read_without_places(path: Path, cutter: PathCutter) -> bytes:
     """Return the content of a file without what names a place of this machine."""
-    if path.suffix == ".json":
-        return json_text(cutter.cut(_drop_keys(read_json(path)))).encode()
+    if path.suffix == ".json" and path.name != contents.ENCODING.name:
+        return json_text(cutter.cut_content(_drop_keys(read_json(path)))).encode()
     if path.name in (contents.CONFIG.name, SETTINGS_FILE):
-        return yaml_text(cutter.cut(_drop_keys(read_yaml(path)))).encode()
-    if path.suffix in (".csv", ".txt"):
-        return cutter.cut(read_text(path)).encode()
+        return yaml_text(cutter.cut_content(_drop_keys(read_yaml(path)))).encode()
+    if path.name in _TABLES_OF_RUNS:
+        return cutter.cut_table(read_text(path)).encode()
+    if path.suffix == ".txt":
+        return cutter.cut_sentence(read_text(path)).encode()
     return read_regular_file(path, _MAX_BYTES)
 
 

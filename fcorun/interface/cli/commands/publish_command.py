@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
                 left_out.append(str(error))
                 continue
             (out / place).mkdir(parents=True, exist_ok=True)
-            write_atomically(out / place / REPORT_FILE, PathCutter(folder).cut(page))
+            write_atomically(out / place / REPORT_FILE, PathCutter(folder).cut_sentence(page))
             name = folder.resolve().name if folder == root else place.as_posix()
             shown.append((folder, kind, name, (place / REPORT_FILE).as_posix()))
         if not shown:
