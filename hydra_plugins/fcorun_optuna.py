@@ -25,7 +25,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from fcorun.base.config import Count, Index, build
 from fcorun.base.errors import UserError
 from fcorun.experiment.configuration.compose import make_sweep_name
-from fcorun.reports.run_table import SEED_KEYS, changes_function
+from fcorun.reports.run_table import SEED_KEYS, asks_for_privacy, changes_function
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
 _INITIAL_POINTS = 8  # before the sampler uses results; a power of two, as Sobol's sequence needs
@@ -220,7 +220,8 @@ class OptunaSweeper(FcorunSweeper):
     def _split_axes(self, arguments: list[str]) -> tuple[list[SearchAxis], list[tuple[str, ...]]]:
         """Return the searched axes, and the other overrides of a job, once for each combination of seeds.
 
-        Raises UserError if there is no axis, or if an axis is of data, or if the metric does not compare its values.
+        Raises UserError if there is no axis, if an axis is of data or asks for privacy, or if the metric does not
+        compare its values.
         """
         overrides = self.all_overrides(arguments)
         searched = [o for o in overrides if o.is_sweep_override() and o.get_key_element() not in SEED_KEYS]
@@ -235,6 +236,9 @@ class OptunaSweeper(FcorunSweeper):
                 raise UserError(f"{axis.key} is searched, but other data are another problem, and the easiest would "
                                 f"win: give one value, {axis.examples[0]}, and a search for each other one"
                                 )  # fmt: skip
+            if asks_for_privacy(axis.key):
+                raise UserError(f"{axis.key} is searched, but less privacy always fits better, and would win: give one "
+                                f"value, {axis.examples[0]}, and a search for each other one")  # fmt: skip
             if metric and changes_function(axis.key, str(metric)):
                 other = "val_accuracy" if changes_function(axis.key, "val_loss") else "val_loss"
                 raise UserError(f"metric={metric} is another one at each {axis.key}, which is searched, and does not "

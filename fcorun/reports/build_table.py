@@ -27,7 +27,15 @@ from fcorun.base.metrics import (
 )
 from fcorun.base.override_text import split_overrides
 from fcorun.base.records.record import Record
-from fcorun.reports.run_table import CHOSEN_STRENGTH, DATA_SEED_KEYS, SEED_KEYS, DataFrame, RunTable, is_number
+from fcorun.reports.run_table import (
+    CHOSEN_STRENGTH,
+    DATA_SEED_KEYS,
+    SEED_KEYS,
+    DataFrame,
+    RunTable,
+    asks_for_privacy,
+    is_number,
+)
 
 _ENDS_WITH_DIGEST = re.compile(r" \([0-9a-f]{8}\)$")  # the names that ``load_configs`` tells apart
 _KINDS = ("final", "best", "tail")
@@ -42,7 +50,7 @@ def build_table(
 ) -> RunTable:
     """Return a table with a row for each record, in their order. Runs that are not done have empty cells.
 
-    Points are compared within each combination of the ``conditions`` of their sweep.
+    Points are compared within each combination of the ``conditions`` of their sweep, and of what asks for privacy.
 
     Columns: folder (relative to ``root``), algo, data, the varied keys, status, reason, then
 
@@ -69,6 +77,7 @@ def build_table(
     summaries = [record.summary_or_empty for record in records]
     metrics = from_summaries(summaries)
     varied = find_varied_keys(configs)
+    conditions = tuple(dict.fromkeys((*(conditions or ()), *filter(asks_for_privacy, varied))))
     rounds = "rounds_done" if "rounds" in varied else "rounds"
     rows: list[dict[str, Any]] = []
     measured: dict[str, None] = {}
@@ -76,7 +85,7 @@ def build_table(
         values = _read_metrics(record, summary, tail_rounds, metrics)
         measured |= dict.fromkeys(values["final"])
         row = _describe_run(record, config, summary, root)
-        row |= _read_keys(record, config, varied, conditions or ())
+        row |= _read_keys(record, config, varied, conditions)
         row[rounds] = row.pop("rounds_done")
         row["resolution"] = _resolve_gap(config, row, values["final"])
         for kind, by_metric in values.items():
@@ -105,7 +114,7 @@ def build_table(
         renamed_data=[name for name in frame["data"].dropna().unique() if _ENDS_WITH_DIGEST.search(name)],
         has_stopped=any(summary.get("stopped") and not summary.get("convergence") for summary in summaries),
         reads_files=any(config.get("data.path") or config.get("data.root") for config in configs),
-        conditions=conditions or (),
+        conditions=conditions,
         seeds_of_data=_find_seeds_of_data(configs),
     )
     optima = [_read_optimum(summary, config) for summary, config in zip(summaries, configs, strict=True)]

@@ -37,6 +37,14 @@ ROUNDING_TOLERANCE = 1e-6  # relative; values that differ by less are equal
 DataFrame = Any
 
 
+def asks_for_privacy(key: str) -> bool:
+    """Return whether a key says how private a run must be, of which less is always better for the model.
+
+    The clip is a number of the method.
+    """
+    return key.partition(".")[0] == "privacy" and key != "privacy.clip"
+
+
 def changes_function(key: str, metric: str, metrics: MetricCatalogue = CATALOGUE) -> bool:
     """Return whether a key changes the function which a metric evaluates, so that its values do not compare.
 
@@ -64,8 +72,8 @@ class RunTable:
         reads_files: whether some data come from files, whose rows a seed of data only divides.
         cap: the bytes of uploads at which methods are compared; None: at the ends of their runs. With a cap, tail
             averages are the values at the last evaluation under it (``fcorun.reports.byte_cap``).
-        conditions: the keys that a sweep has called conditions, of the world and not of a method: no point is chosen
-            among their values.
+        conditions: the keys that a sweep has called conditions, of the world and not of a method, and the varied keys
+            that are by themselves (``asks_for_privacy``): no point is chosen among their values.
         seeds_of_data: by data set, the keys of seeds that vary among all runs on it, from cohorts to data: the last one
             makes independent repetitions, also where a method has lost all runs but those of one value.
     """

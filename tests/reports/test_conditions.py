@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +74,17 @@ def test_each_condition_has_its_own_best_rate_and_no_advice_is_about_it(sweep, c
     assert f"best {COHORT}=" not in out
     assert f"data=lasso {COHORT}=4\n" in out
     assert f"data=lasso {COHORT}=8\n" in out
+
+
+def test_what_asks_for_privacy_is_a_condition_by_itself_and_the_clip_is_a_choice(tmp_path):
+    for epsilon, clip in product((1, 2, 8), (0.1, 0.2)):
+        privacy = {"name": "gaussian", "class": "fcorun.X", "epsilon": epsilon, "clip": clip}
+        fake_record(tmp_path / f"{epsilon}-{clip}", fake_config() | {"privacy": privacy}, fake_rows(clip / epsilon))
+    runs = table_of(tmp_path)
+    best = runs.best_points("objective").set_index("privacy.epsilon")["privacy.clip"].to_dict()
+    assert best == {1: 0.1, 2: 0.1, 8: 0.1}
+    assert {edge.key for edge in find_grid_edges(runs, "objective")} == {"privacy.clip"}
+    assert any("privacy.epsilon: conditions, within each" in note for note in best_point_notes(runs, "objective"))
 
 
 def test_pairs_are_compared_within_each_condition(sweep):

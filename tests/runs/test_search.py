@@ -115,6 +115,11 @@ def test_a_search_without_a_metric_that_compares_its_points_is_refused():
         choose_search_metric([SweepPoint("", fake_record("a", table=rows).folder)], ["algo", "objective.delta"])
 
 
+def test_a_search_refuses_less_privacy_as_a_choice(capsys):
+    assert search("privacy.epsilon=1,8", "privacy=gaussian", RATES[0]) == 2
+    assert "privacy.epsilon is searched, but less privacy" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("axis", "first"),
     [
