@@ -408,6 +408,18 @@ def _save_checkpoints(
             client_states[i].checkpoint()
 
 
+def has_lost_key(job: Job) -> bool:
+    """Return whether a run that began anew would draw another secret key than that of rounds that were told."""
+    return job.experiment.privacy.has_secret_key and job.run_folder.checkpoint_path.exists()
+
+
+def lost_key_error(job: Job) -> UserError:
+    """Return the refusal to begin anew with another secret key."""
+    return UserError(f"the checkpoint {job.run_folder.checkpoint_path} cannot be read, and with it the secret key of "
+                     "`privacy` is lost: another run has other noise, and costs its epsilon besides that of the "
+                     "rounds so far; delete this file to begin anew, and add the two")  # fmt: skip
+
+
 def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> Start:
     """Return the checkpoints of the jobs as one start; the beginning unless every job has a checkpoint.
 
@@ -423,6 +435,8 @@ def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> Start:
         complete = complete and all(job.run_folder.client_states_path.exists() for job in jobs)
     if not complete:
         for job in jobs:
+            if has_lost_key(job):
+                raise lost_key_error(job)
             job.rows = []
             job.clients = ClientHistory()
         return Start()

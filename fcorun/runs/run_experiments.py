@@ -24,7 +24,15 @@ from fcorun.experiment.requirements import ROWS_MEMORY_SHARE, check_round_memory
 from fcorun.experiment.tracker import NoTracker, call_tracker
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.results.models.fitted_record import FittedRecord
-from fcorun.runs.batch import BatchContext, check_devices, choose_devices, run_with_oom_retry, split_jobs
+from fcorun.runs.batch import (
+    BatchContext,
+    check_devices,
+    choose_devices,
+    has_lost_key,
+    lost_key_error,
+    run_with_oom_retry,
+    split_jobs,
+)
 from fcorun.runs.job import Job, Watcher, take_places
 from fcorun.runs.several_hosts import build_on_all_hosts, load_on_all_hosts
 from fcorun.runs.shared_cores import SharedCores
@@ -127,9 +135,10 @@ def _claim_and_run(
         for job in claimed:
             if job.choose_strength is not None:
                 _choose_strength(job, watch, cores)
+            _refuse_lost_key(job, watch)
         jobs_by_round: dict[int, list[Job]] = {}  # by the round of their checkpoints, -1 for none
         for job in claimed:
-            if job.end_status:  # no strength could be chosen
+            if job.end_status:  # no strength could be chosen, or the key of the noise is lost
                 continue
             checkpoint = job.run_folder.load_checkpoint()
             rounds_done = 0 if checkpoint is None else checkpoint.round
@@ -175,6 +184,13 @@ def _choose_strength(job: Job, watch: Watcher, cores: SharedCores) -> None:
             job.experiment, job.selection = job.choose_strength(job.experiment)
     except UserError as error:
         job.fail(error)
+        watch.on_end(job)
+
+
+def _refuse_lost_key(job: Job, watch: Watcher) -> None:
+    """Have a job fail whose secret key was in a checkpoint that cannot be read."""
+    if has_lost_key(job) and job.run_folder.load_checkpoint() is None:
+        job.fail(lost_key_error(job))
         watch.on_end(job)
 
 

@@ -530,6 +530,11 @@ class RunFolder:
         """Load what ``save_checkpoint`` has saved; None if the file is missing or cannot be read."""
         return formats.read_checkpoint(self.path / _CHECKPOINT)
 
+    @property
+    def checkpoint_path(self) -> Path:
+        """The file of the checkpoint."""
+        return self.path / _CHECKPOINT
+
     def delete_checkpoint(self) -> None:
         """Delete the checkpoint, because the run is over or starts again."""
         for name in (_CHECKPOINT, _CLIENT_STATES):

@@ -283,6 +283,24 @@ def test_runs_without_an_account_are_refused(overrides, words):
         (("privacy.delta=0.02",), ("privacy.delta=0.02", "0.01")),
         (("clients_per_round=poisson:0.1",), ("clients_per_round=poisson:0.3",)),
     ],
+def test_a_secret_key_that_is_lost_is_not_drawn_anew_without_a_word(monkeypatch):
+    config = small(*GAUSSIAN, *FEDAVG[:-1], "privacy.key=secret", "rounds=8")
+
+    class Stop(Watcher):
+        def on_evaluation(self, job, row):
+            if row["round"] == 4:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config, "here", Stop())
+    checkpoint = Path("here/.checkpoint.npz")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    with fails("here/.checkpoint.npz cannot be read", "secret key", "delete this file"):
+        run(config, "here")
+    checkpoint.unlink()
+    assert run(config, "here").status["status"] == "done"
+
+
 )
 def test_too_few_clients_are_refused(overrides, words):
     with fails(*words):
