@@ -186,7 +186,7 @@ class Round:
 
     def add_noise(self, mean: PyTree) -> PyTree:
         """Return the mean of uploads with the noise of a trusted server, if privacy has one."""
-        if not self.privacy.acts:
+        if not self.privacy.acts or isinstance(mean, SingleUploads):  # single uploads have noise from their clients
             return mean
         message, public = split_message(mean, self.algorithm.traits)
         if not self.privacy.at_clients:

@@ -127,6 +127,13 @@ class Privacy(PluginBase, ABC):
         if not (self.at_clients or isinstance(plugins["uplink"], Identity)):
             raise UserError(f"`uplink={names['uplink']}` may make a message longer than its clip before the server "
                             "adds noise: give `privacy.noise_by=clients`, or leave uplink out")  # fmt: skip
+        if algo.has_two_exchanges:
+            raise UserError(f"{privacy} counts one message of each client in a round, and `algo={names['algo']}` has "
+                            "two exchanges: choose another, `fcorun list algo` shows which go with "
+                            "privacy")  # fmt: skip
+        if algo.has_server_all and not self.at_clients:
+            raise UserError(f"{privacy} hides a client in the mean, and the server of `algo={names['algo']}` takes "
+                            "single uploads: give `privacy.noise_by=clients`, or choose another `algo`")  # fmt: skip
         if settings.strength_study or settings.relax is not None or settings.imputations:
             raise UserError(f"{privacy} counts what the rounds of one run cost, and `study.strength`, `relax` and "
                             "`imputations` read the rows once more: leave them out")  # fmt: skip

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import engine_of, fails, small, snapshots, verify
+from helpers import engine_of, fails, small, snapshots, verify, write_choice
 from scipy.stats import norm
 
 from fcorun import Watcher, run
@@ -17,7 +17,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.records.record import RunFolder
 from fcorun.base.system.machine import use_precision
 from fcorun.experiment.build import load_data
-from fcorun.experiment.configuration.search_path import find_choices
+from fcorun.experiment.configuration.search_path import find_choices, use_config_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
 from fcorun.interface.checks.problems import ragged
@@ -311,3 +311,49 @@ def test_numbers_of_steps_that_tell_rows_are_refused(tmp_path):
     config = ragged(tmp_path, "algo=feddualavg", "privacy=gaussian", "batch_size=2", sizes=SIZES)
     with fails("local steps", "local_steps=10"):
         load_data(prepare(config))
+
+
+OWN = """from dataclasses import dataclass
+
+from fcorun import FedDualAvg, Traits
+
+
+@dataclass(frozen=True)
+class Own(FedDualAvg):
+    source = "ours"
+    TRAITS
+
+    def METHOD
+"""
+SINGLE = """server_all(self, problem, server, uploads, weights):
+        dual = uploads["dual"].map(lambda values: values.mean(axis=0))
+        return self.server(problem, server, {"dual": dual, "elapsed": uploads["elapsed"][0]})
+"""
+TWICE = """first_local(self, problem, server, client, data):
+        return self.local(problem, server, client, data)
+
+    def first_server(self, problem, server, mean):
+        return self.server(problem, server, mean)
+"""
+DECLARED = "traits = Traits(public_uploads=('elapsed',))"
+
+
+@pytest.mark.parametrize(
+    ("traits", "method", "words"),
+    [
+        (DECLARED, SINGLE, ("takes single uploads", "privacy.noise_by=clients")),
+        (DECLARED, TWICE, ("two exchanges",)),
+        ("pass", "output(self, problem, server):\n        return server['dual']\n", ("fcorun list algo",)),
+    ],
+)
+def test_what_an_algorithm_of_ones_own_must_declare(traits, method, words, user_module, tmp_path):
+    """Single uploads would have the noise of a mean, and the promise of a base class is not inherited."""
+    user_module("own", OWN.replace("TRAITS", traits).replace("METHOD", method))
+    (tmp_path / "conf").mkdir()
+    write_choice(tmp_path / "conf", "algo", "own", "class: own.Own\nclient_lr: 0.1\nserver_lr: 1.0")
+    with use_config_dir(tmp_path / "conf"):
+        with fails(*words):
+            prepare(small("algo=own", "reg=none", *GAUSSIAN))
+        if method == SINGLE:
+            last = snapshots(small("algo=own", "reg=none", *GAUSSIAN, "privacy.noise_by=clients"))[-1]
+            assert np.isfinite(last.solution["weights"]).all()
