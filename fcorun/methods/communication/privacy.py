@@ -2,8 +2,9 @@
 
 A client's message, the change that it sends with all arrays together, is clipped to a norm before the uplink, and noise
 hides whose messages the server has got. What then is (epsilon, delta)-private is all that the server sends in the
-rounds, the model included, for adding or removing one client: two runs of which one counts the message of this client
-as 0. The number of the clients and their weights are no secret.
+rounds, the model included, for the messages of one client: two runs of which one counts them as 0 are hard to tell
+apart. The number of the clients and their weights are no secret: a client that is really removed changes the divisor of
+the mean, too, and hiding that takes about twice the noise.
 """
 
 import functools
@@ -190,7 +191,7 @@ class GaussianPrivacy(Privacy):
     at a trusted server; or each message has noise of the deviation ``noise`` * ``clip`` from its client, who then need
     not trust the server. Each round costs a client as if it took part, except where a trusted server draws each client
     by a probability that hides who does (``clients_per_round=poisson:0.1``): then p_m are the weights over their
-    expected sum. To hide that the rows of a client are replaced by others, rather than removed, takes twice the noise.
+    expected sum. To hide that a client has other rows, rather than that its messages count as 0, takes twice the noise.
 
     Attributes:
         clip: the norm to which the message of a client is clipped, all its arrays together.
@@ -266,7 +267,7 @@ class GaussianPrivacy(Privacy):
         participation = read_participation(settings.clients_per_round)
         content = {
             "unit": "client",
-            "neighbours": "one client added or removed",
+            "neighbours": "the messages of one client counted as 0; number and weights of clients are public",
             "epsilon": self.find_epsilon(rounds, participation),
             "delta": self.delta,
             "noise": self.noise,
@@ -277,21 +278,23 @@ class GaussianPrivacy(Privacy):
             "not_private": list(NOT_PRIVATE),
         }
         source = "a secret key" if self.has_secret_key else "the seed, as a simulation"
-        sentence = (f"what the server sent is private for adding or removing a client, with epsilon "
+        sentence = (f"what the server sent is private for the messages of one client counted as 0, with epsilon "
                     f"{content['epsilon']:.3g} and delta {self.delta:g}, by noise from {source}; not private are "
                     f"{', '.join(NOT_PRIVATE)}")  # fmt: skip
         return sentence, {"privacy": content}
 
 
-# what a record has beside the messages of a private server
+# what a record has, or a run starts from, beside the messages of a private server; the guide has the same list
 NOT_PRIVATE = (
-    "metrics and scores on rows",
-    "strengths, rates and ends of runs chosen by them",
+    "metrics, scores and predictions",
+    "strengths, rates, clips and ends of runs that follow from them",
     "numbers that are auto or relative",
     "reference and gap",
-    "the scaling of features",
-    "numbers of rows",
-    "bytes",
+    "the encoding of columns by scaling, fills of gaps, knots and the levels that exist",
+    "names, numbers and weights of clients",
+    "numbers of rows and of classes",
+    "bytes and times",
+    "the model that start names",
     "the rounding of the noise",
 )
 

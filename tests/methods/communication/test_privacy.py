@@ -1,6 +1,7 @@
 """Privacy: rounds by hand in NumPy, the deviation of noise, accounts against closed forms and published ones, keys."""
 
 import math
+import re
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from fcorun.experiment.configuration.search_path import find_choices, use_config
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
 from fcorun.interface.checks.problems import ragged
-from fcorun.methods.communication.privacy import GaussianPrivacy, count_epsilon, find_noise
+from fcorun.methods.communication.privacy import NOT_PRIVATE, GaussianPrivacy, count_epsilon, find_noise
 from fcorun.methods.problem.problem import fold_key
 
 pytest.importorskip("dp_accounting")
@@ -206,8 +207,9 @@ def test_a_record_tells_what_is_private_by_round_and_what_is_not():
     assert section["epsilon"] == epsilons[-1] == record.summary["final"]["epsilon"]
     assert section["noise"] == find_noise(2, 1e-3, 6)
     assert (section["unit"], section["key"], section["amplified_by"]) == ("client", "seed", None)
-    for words in ("epsilon 2 and delta 0.001", "adding or removing a client", "the seed, as a simulation",
-                  "not private", "auto or relative", "metrics and scores on rows"):  # fmt: skip
+    assert section["neighbours"].startswith("the messages of one client counted as 0; number and weights")
+    for words in ("epsilon 2 and delta 0.001", "the messages of one client counted as 0", "the seed, as a simulation",
+                  f"not private are {', '.join(NOT_PRIVATE)}"):  # fmt: skip
         assert words in record.status["reason"]
 
 
@@ -241,6 +243,10 @@ def test_a_round_that_is_computed_again_has_the_same_noise(key, monkeypatch):
     rows = run(config, "here").metrics.set_index("round")
     assert [row["round"] for row in seen] == [0, 2, 4]
     for row in seen:
+    assert section["not_private"] == list(NOT_PRIVATE)
+    guide = Path(__file__).parents[3].joinpath("docs/guide/choices.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"- Not private are (.*?)\.", guide.replace("`", ""), re.DOTALL)
+    assert " ".join(listed.split()) == "; ".join(NOT_PRIVATE)
         assert rows.loc[row["round"], "objective"] == row["objective"]
     assert not list(Path("here").glob(".checkpoint*"))
 
