@@ -465,7 +465,8 @@ class RoundExchange(Exchange):
                 upload, memory = self._lie_if(fault.lies, upload, memory, key_bits)
             if parts.privacy.acts:
                 own_key = fold_key(parts.noise_key, client)
-                upload = parts.privacy.protect(upload, parts.algorithm.traits, own_key, parts.number)
+                states = client_state[0], state
+                upload, state = parts.privacy.protect(upload, states, parts.algorithm.traits, own_key, parts.number)
             if sends and type(uplink).send is not Identity.send and not parts.frozen:
                 upload, own_memory = uplink.send(upload, copy_tree(memory[self.index]), wrap_key(key_bits))
                 memory = _replace_memory(memory, own_memory, self.index)

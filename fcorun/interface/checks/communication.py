@@ -17,6 +17,7 @@ from fcorun.interface.api.run_functions import grid
 from fcorun.interface.checks import algorithms, single_uploads
 from fcorun.interface.checks.problems import engine_of, small, snapshots
 from fcorun.interface.checks.property_check import Check, Checked, require, require_close, skip_unless
+from fcorun.methods.algorithms.algorithm import Traits
 from fcorun.methods.clocks.clock import Clock, NoClock
 from fcorun.methods.communication.aggregation import AggregationRule
 from fcorun.methods.communication.contracts import Channel, MessageBytes, Topology
@@ -274,6 +275,27 @@ def check_clipping(case: CommunicationCase) -> None:
                 require_close(f"'{name}' of a message that is clipped twice", value, clipped[name], rtol=1e-12)
 
 
+def check_messages_that_overflow(case: CommunicationCase) -> None:
+    """Require that a message or a state that is not finite counts as no message, and that no clip overflows."""
+    privacy = _resolved_privacy(case)
+    skip_unless(privacy.acts, "it hides nothing")
+    message = {"weights": np.zeros(3, np.float32), "bias": np.zeros((), np.float32)}
+
+    def protect(value, new_state):
+        changed = message | {"weights": np.array([1, value, -1], np.float32)}
+        return privacy.protect(changed, (2.0, new_state), Traits(public_uploads=()), (3, 5), 4)
+
+    nothing, _ = privacy.protect(message, (2.0, 3.0), Traits(public_uploads=()), (3, 5), 4)
+    for value, new_state in ((np.nan, 3.0), (np.inf, 3.0), (-np.inf, 3.0), (0.0, np.nan)):
+        sent, state = protect(value, new_state)
+        require(state == 2, f"a client with a message of {value:g} and a new state of {new_state:g} keeps {state:g}")
+        for name in message:
+            require_close(f"'{name}' of a message with {value:g}", sent[name], nothing[name])
+    sent, state = protect(1e30, 3.0)
+    require(state == 3, f"a client with a long message has the state {state:g} in place of 3")
+    require(bool(np.isfinite(sent["weights"]).all()), f"a message with 1e30 is clipped to {sent['weights']}")
+
+
 def check_noise(case: CommunicationCase) -> None:
     """Require noise without a mean, which follows from the key and the round, and is another one for other keys."""
     privacy = _resolved_privacy(case)
@@ -341,6 +363,7 @@ CHANNEL_CHECKS = (check_channel_contract, *_RUN_CHECKS, check_grid_of_numbers)
 FAULT_CHECKS = (check_lies, check_fault_bytes, check_run_without_faults, *_RUN_CHECKS, check_grid_of_numbers)
 PRIVACY_CHECKS = (
     check_clipping,
+    check_messages_that_overflow,
     check_noise,
     check_epsilon,
     check_bytes_without_privacy,

@@ -75,7 +75,7 @@ class Privacy(PluginBase, ABC):
 
     @abstractmethod
     def clip_message(self, message: PyTree) -> PyTree:
-        """Return the message of a client, not longer than the mechanism allows."""
+        """Return the finite message of a client, not longer than the mechanism allows: 0 where its norm overflows."""
 
     @abstractmethod
     def draw_noise(self, message: PyTree, key: KeyBits, number: jax.Array | int) -> PyTree:
@@ -96,16 +96,24 @@ class Privacy(PluginBase, ABC):
         """Return a copy with numbers for the fields that follow from the settings. Raises UserError."""
         return self
 
-    def protect(self, upload: PyTree, traits: Traits, key: KeyBits, number: jax.Array | int) -> PyTree:
-        """Return what a client sends for its upload: clipped, and with noise if clients add it.
+    def protect(
+        self, upload: PyTree, states: tuple[PyTree, PyTree], traits: Traits, key: KeyBits, number: jax.Array | int
+    ) -> tuple[PyTree, PyTree]:
+        """Return what a client sends for its upload, clipped, and with noise if clients add it; and its new state.
 
-        ``key`` are the bits of the client's key.
+        ``states`` are the client's before and after the round, and ``key`` the bits of its key. Where a number of the
+        message or of the new state is not finite, the message counts as 0 and the old state stays: a run that ended
+        there would tell that this client took part.
         """
         message, public = split_message(upload, traits)
-        message = self.clip_message(message)
+        old_state, state = states
+        finite_leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((message, state))]
+        finite = jnp.array(finite_leaves).all()
+        message = self.clip_message(jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), message))
+        state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), state, old_state)
         if self.at_clients:
             message = jax.tree.map(jnp.add, message, self.draw_noise(message, key, number))
-        return message | public if public else message
+        return (message | public if public else message), state
 
     def check(self, plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
         """Refuse runs of whose messages the account would not hold, given the plug-ins by section and their names.
@@ -119,6 +127,13 @@ class Privacy(PluginBase, ABC):
             raise UserError(f"{privacy} is worked out for messages that are changes of the server's model, and not for "
                             f"those of `algo={names['algo']}`: choose another, `fcorun list algo` shows which go with "
                             "privacy")  # fmt: skip
+        if algo.has_two_exchanges:
+            raise UserError(f"{privacy} counts one message of each client in a round, and `algo={names['algo']}` has "
+                            "two exchanges: choose another, `fcorun list algo` shows which go with "
+                            "privacy")  # fmt: skip
+        if algo.has_server_all and not self.at_clients:
+            raise UserError(f"{privacy} hides a client in the mean, and the server of `algo={names['algo']}` takes "
+                            "single uploads: give `privacy.noise_by=clients`, or choose another `algo`")  # fmt: skip
         if not isinstance(plugins["topology"], Star):
             raise UserError(f"{privacy} is of clients that send to one server: leave "
                             f"`topology={names['topology']}` out")  # fmt: skip
@@ -128,13 +143,6 @@ class Privacy(PluginBase, ABC):
         if not (self.at_clients or isinstance(plugins["uplink"], Identity)):
             raise UserError(f"`uplink={names['uplink']}` may make a message longer than its clip before the server "
                             "adds noise: give `privacy.noise_by=clients`, or leave uplink out")  # fmt: skip
-        if algo.has_two_exchanges:
-            raise UserError(f"{privacy} counts one message of each client in a round, and `algo={names['algo']}` has "
-                            "two exchanges: choose another, `fcorun list algo` shows which go with "
-                            "privacy")  # fmt: skip
-        if algo.has_server_all and not self.at_clients:
-            raise UserError(f"{privacy} hides a client in the mean, and the server of `algo={names['algo']}` takes "
-                            "single uploads: give `privacy.noise_by=clients`, or choose another `algo`")  # fmt: skip
         if settings.strength_study or settings.relax is not None or settings.imputations:
             raise UserError(f"{privacy} counts what the rounds of one run cost, and `study.strength`, `relax` and "
                             "`imputations` read the rows once more: leave them out")  # fmt: skip

@@ -173,6 +173,38 @@ def test_sums_of_rates_are_neither_clipped_nor_noisy():
     assert np.abs(server["dual"]["weights"]).max() > 1e-3
 
 
+@pytest.mark.parametrize("noise_by", ["server", "clients"])
+def test_a_client_whose_steps_overflow_counts_as_nothing(tmp_path, noise_by):
+    """The run goes on, as it does where the client has rows of 0, which change nothing."""
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((sum(SIZES), 6)), rng.standard_normal(sum(SIZES))
+    rows = slice(10, 20)  # of the client 2
+    models = []
+    for value, target in ((1e60, 1), (0, 0)):
+        x[rows], y[rows] = value, target
+        still = ("clients_per_round=null", "local_steps=8", f"privacy.noise_by={noise_by}")
+        config = ragged(tmp_path / f"{value:g}", *EXACT, *still, sizes=SIZES, x=x, y=y)
+        run_of_rows = snapshots(config)
+        assert [snapshot.diverged[0] for snapshot in run_of_rows] == [0] * 5
+        models.append([snapshot.solution["weights"][0] for snapshot in run_of_rows])
+    np.testing.assert_allclose(*models, rtol=1e-12)
+    assert (np.diff(models[0], axis=0) != 0).all()
+
+
+@pytest.mark.parametrize("algo", ["scaffold", "fedcomposite"])
+def test_a_client_whose_steps_overflow_keeps_its_state(tmp_path, algo):
+    x = np.random.default_rng(1).standard_normal((sum(SIZES), 6))
+    x[10:20] = 1e60
+    config = ragged(tmp_path, *EXACT, f"algo={algo}", "clients_per_round=null", "local_steps=8", sizes=SIZES, x=x)
+    first, *_, last = snapshots(config)
+    before, after = (jax.tree.leaves(snapshot.state["clients"]) for snapshot in (first, last))
+    kept = np.ones(len(SIZES), bool)
+    for old, new in zip(before, after, strict=True):
+        kept &= (old[0] == new[0]).reshape(len(SIZES), -1).all(axis=1)
+    assert last.diverged[0] == 0
+    assert np.flatnonzero(kept).tolist() == [2]
+
+
 def test_without_privacy_the_program_of_a_round_has_no_part_of_it():
     def jaxpr(*overrides):
         config = small("algo=feddualavg", "clients_per_round=poisson:0.5", *overrides)
@@ -211,6 +243,10 @@ def test_a_record_tells_what_is_private_by_round_and_what_is_not():
     for words in ("epsilon 2 and delta 0.001", "the messages of one client counted as 0", "the seed, as a simulation",
                   f"not private are {', '.join(NOT_PRIVATE)}"):  # fmt: skip
         assert words in record.status["reason"]
+    assert section["not_private"] == list(NOT_PRIVATE)
+    guide = Path(__file__).parents[3].joinpath("docs/guide/choices.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"- Not private are (.*?)\.", guide.replace("`", ""), re.DOTALL)
+    assert " ".join(listed.split()) == "; ".join(NOT_PRIVATE)
 
 
 def test_a_run_stops_before_its_privacy_loss_passes_the_target():
@@ -243,12 +279,26 @@ def test_a_round_that_is_computed_again_has_the_same_noise(key, monkeypatch):
     rows = run(config, "here").metrics.set_index("round")
     assert [row["round"] for row in seen] == [0, 2, 4]
     for row in seen:
-    assert section["not_private"] == list(NOT_PRIVATE)
-    guide = Path(__file__).parents[3].joinpath("docs/guide/choices.md").read_text(encoding="utf-8")
-    (listed,) = re.findall(r"- Not private are (.*?)\.", guide.replace("`", ""), re.DOTALL)
-    assert " ".join(listed.split()) == "; ".join(NOT_PRIVATE)
         assert rows.loc[row["round"], "objective"] == row["objective"]
     assert not list(Path("here").glob(".checkpoint*"))
+
+
+def test_a_secret_key_that_is_lost_is_not_drawn_anew_without_a_word(monkeypatch):
+    config = small(*GAUSSIAN, *FEDAVG[:-1], "privacy.key=secret", "rounds=8")
+
+    class Stop(Watcher):
+        def on_evaluation(self, job, row):
+            if row["round"] == 4:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config, "here", Stop())
+    checkpoint = Path("here/.checkpoint.npz")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    with fails("here/.checkpoint.npz cannot be read", "secret key", "delete this file"):
+        run(config, "here")
+    checkpoint.unlink()
+    assert run(config, "here").status["status"] == "done"
 
 
 def test_secret_keys_differ_between_runs_and_seeds_do_not():
@@ -289,24 +339,6 @@ def test_runs_without_an_account_are_refused(overrides, words):
         (("privacy.delta=0.02",), ("privacy.delta=0.02", "0.01")),
         (("clients_per_round=poisson:0.1",), ("clients_per_round=poisson:0.3",)),
     ],
-def test_a_secret_key_that_is_lost_is_not_drawn_anew_without_a_word(monkeypatch):
-    config = small(*GAUSSIAN, *FEDAVG[:-1], "privacy.key=secret", "rounds=8")
-
-    class Stop(Watcher):
-        def on_evaluation(self, job, row):
-            if row["round"] == 4:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(config, "here", Stop())
-    checkpoint = Path("here/.checkpoint.npz")
-    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
-    with fails("here/.checkpoint.npz cannot be read", "secret key", "delete this file"):
-        run(config, "here")
-    checkpoint.unlink()
-    assert run(config, "here").status["status"] == "done"
-
-
 )
 def test_too_few_clients_are_refused(overrides, words):
     with fails(*words):
