@@ -50,8 +50,6 @@ def build_table(
 ) -> RunTable:
     """Return a table with a row for each record, in their order. Runs that are not done have empty cells.
 
-    Points are compared within each combination of the ``conditions`` of their sweep, and of what asks for privacy.
-
     Columns: folder (relative to ``root``), algo, data, the varied keys, status, reason, then
 
     - drawn: whether the numbers of the run depend on the seed;
@@ -69,7 +67,8 @@ def build_table(
     - seconds (without set-up and compilation), and the other counters (bytes_up, ...).
 
     A key that an algorithm does not have is empty, and so is a counter that a record does not have, and a condition on
-    which a baseline does not depend.
+    which a baseline does not depend. Points are compared within each combination of the ``conditions`` of their sweep,
+    and of what asks for privacy.
     """
     import pandas as pd
 
