@@ -9,13 +9,14 @@ from fcorun.base.system import locks
 BEAT_SECONDS, STALE_SECONDS = 0.1, 1.5
 
 
-def refuse_locks(patch) -> None:
+def refuse_locks(patch, error: int = errno.ENOSYS) -> None:
     """Have calls for locks fail as on Lustre without ``-o flock``, by ``patch(owner, name, value)``."""
 
     def refuse(*_):
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        raise OSError(error, os.strerror(error))
 
     patch(fcntl, "flock", refuse)
     patch(locks, "_BEAT_SECONDS", BEAT_SECONDS)
     patch(locks, "_STALE_SECONDS", STALE_SECONDS)
-    patch(locks, "_devices_with_locks", set())
+    patch(locks, "_SHORTAGE_SECONDS", 0.2)
+    patch(locks, "_found_refusals", {})

@@ -4,7 +4,10 @@ A claim is a folder with one file. The folder appears whole, by the renaming of 
 token of the process that has the claim, and a thread of that process counts in the file. Another process takes the
 claim over, by renaming the file, which one process alone can do, after it has itself seen the count unchanged for
 ``_STALE_SECONDS``: no clocks of machines or files are compared. A process that could not count in time, as one that was
-suspended, knows that it may have lost its claims: see ``Lock.is_held``.
+suspended, looks for its files before it trusts its claims: see ``Lock.is_held``.
+
+A process that has locks respects claims, and one whose machine is short of locks, which may be for a moment, respects
+the files that others may have locked.
 """
 
 import errno
@@ -26,10 +29,11 @@ _REFUSALS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system w
 _POLL_SECONDS = 0.01
 _BEAT_SECONDS = 4.0  # between two counts
 _STALE_SECONDS = 60.0
-_SAFE_SHARE = 0.7  # of these, after which a process that has not counted trusts its claims no more
+_SAFE_SHARE = 0.7  # of these, after which a process that has not counted looks whether it has its claims
+_SHORTAGE_SECONDS = 10.0  # for which a machine that is short of locks is asked again
 
 
-_devices_with_locks: set[int] = set()  # on which this process has had a lock
+_found_refusals: dict[int, int] = {}  # the error of each device that was asked for a lock; 0 if it has locks
 
 
 class LockedError(Exception):
@@ -48,7 +52,7 @@ class Lock(ABC):
     @property
     @abstractmethod
     def is_held(self) -> bool:
-        """Return whether no other process can have taken the lock over."""
+        """Return whether no other process has taken the lock over."""
 
     @abstractmethod
     def release(self) -> None:
@@ -72,29 +76,72 @@ def acquire(path: Path, seconds: float = 0.0) -> Lock:
     Raises LockedError if another process keeps the lock, OSError if its file cannot be created, and KeyboardInterrupt
     if a signal was noted while a claim was waited for.
     """
-    lock = filelock.FileLock(path, fallback_to_soft=False, thread_local=False)
+    refusal = _find_refusal(path)
+    if refusal:
+        return _acquire_claim(path, seconds, is_short=refusal == errno.ENOLCK)
     try:
-        lock.acquire(timeout=seconds, poll_interval=_POLL_SECONDS)
+        lock = _SystemLock(path, _lock_file(path, seconds))
     except filelock.Timeout:
         raise LockedError(str(path)) from None
-    except OSError as error:
-        device = path.parent.stat().st_dev
-        if error.errno not in _REFUSALS or device in _devices_with_locks:  # which are short of locks, for a moment
+    if claim_folder(path.absolute()).exists():  # that of a process without locks
+        try:
+            with _acquire_claim(path, seconds) as claim:
+                lock.is_taken_over = claim.is_taken_over
+        except BaseException:
+            lock.release()
             raise
-        path.unlink(missing_ok=True)  # made by the attempt
-        return _acquire_claim(path, seconds)
-    _devices_with_locks.add(path.parent.stat().st_dev)
-    return _SystemLock(path, lock)
+    return lock
 
 
-def _acquire_claim(path: Path, seconds: float) -> Lock:
+def _find_refusal(path: Path) -> int:
+    """Return the error by which the file system of ``path`` refuses locks; 0 if it has them.
+
+    It is asked once for each file system, by a file of this process's own.
+    """
+    device = path.parent.stat().st_dev
+    if device not in _found_refusals:
+        own = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+        try:
+            _lock_file(own, 0.0).release()
+            _found_refusals[device] = 0
+        except OSError as error:
+            if error.errno not in _REFUSALS:
+                raise
+            _found_refusals[device] = error.errno
+        finally:
+            own.unlink(missing_ok=True)
+    return _found_refusals[device]
+
+
+def _lock_file(path: Path, seconds: float) -> filelock.BaseFileLock:
+    """Lock a file by the operating system; one that is short of locks is asked again, for a while."""
+    lock = filelock.FileLock(path, fallback_to_soft=False, thread_local=False)
+    end = time.monotonic() + _SHORTAGE_SECONDS
+    while True:
+        try:
+            lock.acquire(timeout=seconds, poll_interval=_POLL_SECONDS)
+            return lock
+        except OSError as error:
+            if error.errno != errno.ENOLCK or end <= time.monotonic():
+                raise
+        check_interrupted()
+        time.sleep(_POLL_SECONDS)
+
+
+def _acquire_claim(path: Path, seconds: float, is_short: bool = False) -> Lock:
+    """Claim a file; where the machine ``is_short`` of locks, only if no process can have locked the file itself."""
     folder = claim_folder(path.absolute())
     end = time.monotonic() + seconds
     while True:
         is_taken_over = _read_owner(folder) is not None
-        if _CLAIMS.take(folder):
-            return _Claim(folder, is_taken_over)
+        if not (is_short and path.exists()) and _CLAIMS.take(folder):
+            if not (is_short and path.exists()):  # one that has locked it since then has seen the claim
+                return _Claim(folder, is_taken_over)
+            _CLAIMS.drop(folder)
         is_over = seconds >= 0 and end <= time.monotonic()
+        if is_over and is_short and path.exists():
+            sentence = f"{os.strerror(errno.ENOLCK)}, and a process may have locked {path.name}: if none has, delete it"
+            raise OSError(errno.ENOLCK, sentence, str(path))
         if is_over and _CLAIMS.was_seen_counting(folder):
             raise LockedError(str(path))
         check_interrupted()
@@ -126,6 +173,7 @@ class _SystemLock(Lock):
 
     path: Path
     lock: filelock.BaseFileLock
+    is_taken_over: bool = False
 
     @property
     def is_held(self) -> bool:
@@ -199,6 +247,8 @@ class _Claims:
             owner = _read_owner(folder)
             if owner is None:
                 taken = self._create(folder)
+            elif owner == self.token:  # by a renaming that a server did, and answered by an error
+                taken = folder not in self.folders
             else:
                 taken = self.is_stale(folder) and _rename(folder / owner, folder / self.token)
             if taken:
@@ -225,9 +275,23 @@ class _Claims:
                     folder.rmdir()
 
     def holds(self, folder: Path) -> bool:
-        """Return whether this process has a claim that no other process can have found stale."""
-        is_recent = _seconds_of_the_machine() - self.counted < _SAFE_SHARE * _STALE_SECONDS
-        return is_recent and folder in self.folders
+        """Return whether this process has a claim.
+
+        If it has not counted for long, it counts, and looks a beat later whether its file is still there: another
+        process may have been about to take the claim over.
+        """
+        if folder not in self.folders:
+            return False
+        if _seconds_of_the_machine() - self.counted < _SAFE_SHARE * _STALE_SECONDS:
+            return True
+        self.count += 1
+        try:
+            self._write_count(folder)
+            time.sleep(_BEAT_SECONDS)
+            self._write_count(folder)
+        except OSError:
+            return False
+        return True
 
     def is_stale(self, folder: Path) -> bool:
         """Return whether the process that has a claim was seen not to count for long enough."""

@@ -1,6 +1,8 @@
 """Locks where the file system refuses those of the operating system: one owner, whatever is killed or suspended."""
 
 import errno
+import fcntl
+import itertools
 import os
 import signal
 import subprocess
@@ -18,6 +20,7 @@ from fcorun.base.system import locks
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has locks on all file systems")
 
+FLOCK = fcntl.flock
 HOLD = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
@@ -43,6 +46,12 @@ folder.release()
 @pytest.fixture(autouse=True)
 def _without_locks(monkeypatch):
     refuse_locks(monkeypatch.setattr)
+
+
+def have_locks(monkeypatch):
+    """Have the file system no longer refuse locks, as for another process."""
+    monkeypatch.setattr(fcntl, "flock", FLOCK)
+    monkeypatch.setattr(locks, "_found_refusals", {})
 
 
 def start_holder():
@@ -101,10 +110,75 @@ def test_a_suspended_process_that_has_lost_its_claim_writes_nothing_when_it_goes
 
 
 def test_a_file_system_that_is_short_of_locks_for_a_moment_is_no_reason_for_claims(monkeypatch):
-    monkeypatch.setattr(locks, "_devices_with_locks", {Path().stat().st_dev})
+    monkeypatch.setattr(locks, "_found_refusals", {Path().stat().st_dev: 0})
     with pytest.raises(OSError, match=os.strerror(errno.ENOSYS)):
         locks.acquire(Path("file"))
     assert not locks.claim_folder(Path("file")).exists()
+
+
+def test_a_process_waits_for_locks_of_which_its_machine_is_short(monkeypatch):
+    answers = iter([errno.ENOLCK] * 3)
+
+    def flock(*_):
+        for error in answers:
+            raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locks.acquire(Path("file")):
+        assert Path("file").exists()
+        assert not locks.claim_folder(Path("file")).exists()
+
+
+def test_a_process_with_locks_and_one_that_is_short_of_them_never_own_one_file(monkeypatch):
+    file, claim = Path("file"), locks.claim_folder(Path("file").absolute())
+    have_locks(monkeypatch)
+    with locks.acquire(file):
+        refuse_locks(monkeypatch.setattr, errno.ENOLCK)
+        with pytest.raises(OSError, match="a process may have locked file: if none has, delete it"):
+            locks.acquire(file)
+        assert file.exists()
+        assert not claim.exists()
+        have_locks(monkeypatch)
+    assert not list(Path().glob("file*"))
+    refuse_locks(monkeypatch.setattr, errno.ENOLCK)
+    with locks.acquire(file):
+        assert claim.exists()
+        have_locks(monkeypatch)
+        with pytest.raises(locks.LockedError):
+            locks.acquire(file)
+        assert not file.exists()
+    with locks.acquire(file) as lock:
+        assert not lock.is_taken_over
+
+
+def test_a_process_with_locks_takes_the_claim_of_a_killed_one_over(monkeypatch):
+    holder = start_holder()
+    holder.kill()
+    holder.communicate()
+    have_locks(monkeypatch)
+    lock = try_lock(Path("run"))
+    assert lock is not None
+    assert lock.is_taken_over
+    assert Path("run/.lock").exists()
+    assert not Path("run/.lock.claim").exists()
+    lock.release()
+
+
+def test_a_claim_that_nobody_took_over_is_kept_after_a_long_stall(monkeypatch):
+    with locks.acquire(Path("file")) as lock:
+        monkeypatch.setattr(locks, "_seconds_of_the_machine", itertools.count(1e9, 1e6).__next__)
+        assert lock.is_held
+        locks.claim_folder(Path("file")).joinpath(locks._CLAIMS.token).unlink()
+        assert not lock.is_held
+
+
+def test_a_renaming_that_was_done_and_answered_by_an_error_is_a_claim(monkeypatch):
+    rename = locks._rename
+    monkeypatch.setattr(locks, "_rename", lambda *names: rename(*names) and False)
+    with locks.acquire(Path("file"), seconds=1) as lock:
+        assert lock.is_held
+        with pytest.raises(locks.LockedError):
+            locks.acquire(Path("file"))
 
 
 def test_a_run_leaves_its_record_and_no_claim():
