@@ -15,7 +15,9 @@ from sweeps import RATES, assert_same_results, read_results, run_sweep_command
 from warm_processes import start_command
 
 from fcorun import UserError, load_records
+from fcorun.base.system.files import set_interrupted
 from fcorun.interface.cli import hydra_app
+from fcorun.interface.cli.commands import main
 from fcorun.interface.cli.main import main as fcorun
 from fcorun.runs.executors import submitit as executor_module
 from fcorun.runs.executors.executor import LauncherOptions, PackedWork
@@ -81,11 +83,16 @@ def test_a_job_that_has_not_begun_goes_on_when_it_is_preempted():
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    """A Slurm of arrays with at most two jobs, which keeps scripts and runs none; returns their texts."""
+    """A Slurm of arrays with at most two jobs, which keeps scripts and runs none; returns their texts.
+
+    Its queue cannot be asked until there is a file squeue.jobs.
+    """
     commands = {
         "sbatch": 'cp "$1" "$0.$$.sh"; echo "Submitted batch job $$"',
         "scontrol": 'echo "MaxArraySize            = 2"',
         "srun": "",
+        "squeue": 'cat "$0.jobs"',
+        "scancel": 'echo "$1" >> "$0.jobs"',
     }
     for name, script in commands.items():
         (tmp_path / "bin").mkdir(exist_ok=True)
@@ -112,12 +119,46 @@ def test_arrays_have_the_length_that_the_cluster_allows_and_jobs_what_their_algo
     assert "jobs submitted: 6; " in capsys.readouterr().out
 
 
+def test_jobs_that_were_cancelled_or_killed_are_not_waited_for(slurm, tmp_path, monkeypatch, capsys):
+    sweep = ("algo.client_lr=1e-3,3e-3", "hydra.launcher.batch=1", "hydra.sweep.dir=s")
+    options = (LOCAL[0], "hydra.launcher.wait=false", "hydra.launcher.submitit={cluster: slurm, timeout_min: 30}")
+    assert run_sweep_command(*sweep, *options) == 0
+    jobs = [path.name.removesuffix("_submitted.pkl") for path in Path("s/.submitit").glob("*_submitted.pkl")]
+    assert count_open_jobs(Path()) == len(jobs) == 2
+    (tmp_path / "bin/squeue.jobs").write_text(f"{jobs[0]}\n7_0\n")
+    assert count_open_jobs(Path()) == 1
+    (tmp_path / "bin/squeue.jobs").unlink()
+    assert run_sweep_command(*sweep) == 0  # computes the runs of the jobs, which leave no result
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("waits for nothing"))
+    capsys.readouterr()
+    assert main(["results", "s", "--follow"]) == 0
+    assert "submitted jobs" not in capsys.readouterr().out
+
+
+def test_nothing_is_submitted_before_the_parameters_of_all_algorithms_are_checked(slurm, capsys):
+    needs = "hydra.launcher.submitit={cluster: slurm, timeout_min: 30, algo: {fedmid: {memory: 2}}}"
+    sweep = ("algo=feddualavg,fedmid", "algo.client_lr=1e-3", "hydra.sweep.dir=s")
+    assert run_sweep_command(*sweep, LOCAL[0], needs) == 2
+    assert "no job could be submitted: Parameter 'memory'" in capsys.readouterr().err
+    assert slurm() == []
+    assert not list(Path("s").glob("*/status.json"))
+
+
+def test_jobs_before_one_that_slurm_refuses_are_cancelled(slurm, tmp_path, capsys):
+    (tmp_path / "bin/sbatch").write_text('#!/bin/sh\n[ -e "$0.n" ] && exit 1; touch "$0.n"; echo "job 7"\n')
+    sweep = ("algo.client_lr=1e-3,2e-3,3e-3", "hydra.launcher.batch=1", "hydra.sweep.dir=s")
+    assert run_sweep_command(*sweep, LOCAL[0], "hydra.launcher.submitit={cluster: slurm, timeout_min: 30}") == 2
+    assert "no job could be submitted: " in capsys.readouterr().err
+    assert (tmp_path / "bin/scancel.jobs").read_text() == "7_0\n7_1\n"
+    assert len(list(Path("s").glob("*/status.json"))) == 2
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ("{cluster: slurm}", 'no job could be submitted: Could not detect "srun", are you indeed on a slurm cluster?'),
         ("{cluster: pbs}", "no job could be submitted: AutoExecutor doesn't know any executor named pbs"),
-        ("{cluster: local, cpus_per_task: x}", "no job could be submitted: invalid literal for int"),
+        ("{cluster: local, cpus_per_task: x}", "no job could be submitted: Parameter "),
         ("{cluster: local, cpus: 2}", "no job could be submitted: "),
         ("{algo: {scaffold: {mem_gb: 2}}}", "algo.scaffold: no run has this algorithm (they have: feddualavg)"),
         ("{algo: {feddualavg: 2}}", "algo.feddualavg=2: give parameters of submitit"),
@@ -176,11 +217,12 @@ def test_a_failure_with_fail_fast_and_ctrl_c_cancel_jobs(monkeypatch):
             return self
 
         def submit(self, run_job, task):
+            set_interrupted(task[0] == "signal")
             jobs.append(FakeJob(*task))
             return jobs[-1]
 
     monkeypatch.setattr(submitit, "AutoExecutor", FakeExecutor)
-    monkeypatch.setattr(executor_module, "_mark_submitted", lambda group: None)
+    monkeypatch.setattr(executor_module, "_mark_submitted", lambda job, group: None)
     monkeypatch.setattr(PackedWork, "of_group", lambda group, n_cores: (group[0].overrides, n_cores))
 
     def submit(*errors, fail_fast):
@@ -195,6 +237,10 @@ def test_a_failure_with_fail_fast_and_ctrl_c_cancel_jobs(monkeypatch):
         assert {job.n_cores for job in jobs} == {None}  # a job has its own cores, and not those of this machine
     with pytest.raises(KeyboardInterrupt):
         submit("", "Ctrl-C", "", fail_fast=False)
+    assert [job.cancelled for job in jobs] == [True] * 3
+    with pytest.raises(KeyboardInterrupt):
+        submit("", "", "signal", fail_fast=False)  # arrives while jobs are submitted
+    set_interrupted(False)
     assert [job.cancelled for job in jobs] == [True] * 3
 
 

@@ -3,15 +3,22 @@
 import re
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcorun.base.errors import UserError, first_line
 from fcorun.base.records.formats import yaml_text
-from fcorun.base.records.record import RunFolder
-from fcorun.base.system.files import check_interrupted, interruptible, set_interrupted
+from fcorun.base.records.record import FINISHED_STATUSES, Record, RunFolder
+from fcorun.base.system.files import (
+    check_interrupted,
+    defer_interruption,
+    interruptible,
+    set_interrupted,
+    write_atomically,
+)
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.runs.executors.executor import (
     Executor,
@@ -28,11 +35,12 @@ from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_point import PointGroups, SweepPoint
 
 if TYPE_CHECKING:
-    from submitit import Job
+    from submitit import AutoExecutor, Job
     from submitit.helpers import DelayedSubmission
 
 _OPTION = "hydra.launcher.submitit"
 _LOG_FOLDER = ".submitit"
+_RUNS_ENDING = "_runs.txt"  # of a file that names the runs of a job
 _BY_ALGORITHM = "algo"  # the key of what some algorithms need
 _RESTARTS = 100  # that a job may have at its wall time
 _ARRAY_LIMIT = 1001  # jobs of an array, where Slurm does not tell: its own default
@@ -77,48 +85,76 @@ class SubmititExecutor(Executor):
             assert group[0].experiment is not None
             name = group[0].experiment.names["algo"]
             groups_by_needs.setdefault(name if name in self._needs_by_algorithm else "", []).append(group)
+        parameters = {name: self._parameters_of(name) for name in groups_by_needs}
+        executors = {name: _make_executor(folder, parameters[name]) for name in groups_by_needs}  # all are checked
         submitted: list[tuple[Job, list[SweepPoint]]] = []
-        for name, alike in groups_by_needs.items():
-            jobs = self._submit(alike, folder, self._needs_by_algorithm.get(name, {}))
-            submitted += zip(jobs, alike, strict=True)
-        if not self.options.wait:
-            watch.show_if_verbose(f"jobs submitted: {len(submitted)}; to follow them: fcorun results {folder} "
-                                  f"--follow, or fcorun watch {folder}")  # fmt: skip
-            return
         try:
+            for name, alike in groups_by_needs.items():
+                _submit(executors[name], alike, parameters[name].get("cpus_per_task"), submitted)
+            if not self.options.wait:
+                watch.show_if_verbose(f"jobs submitted: {len(submitted)}; to follow them: fcorun results {folder} "
+                                      f"--follow, or fcorun watch {folder}")  # fmt: skip
+                return
             for number, (job, group) in enumerate(submitted, start=1):
                 take_results(group, _wait(job, group), watch)
                 if self.fail_fast and has_failed([group]):
                     _cancel(submitted[number:])
                     return
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, UserError):
             _cancel(submitted)
             raise
 
-    def _submit(self, groups: PointGroups, folder: Path, needs: dict[str, Any]) -> "list[Job]":
-        """Submit groups with the same needs as job arrays of the length that the cluster allows. Raises UserError."""
-        import submitit
-
+    def _parameters_of(self, algorithm: str) -> dict[str, Any]:
+        """Return submitit's parameters of the jobs of an algorithm; "": of those without needs of their own."""
+        needs = self._needs_by_algorithm.get(algorithm, {})
         parameters = {"name": "fcorun", **(self.options.submitit or {}), **needs}
         parameters.pop(_BY_ALGORITHM, None)
-        cluster = parameters.pop("cluster", None)
-        jobs = []
-        try:
-            n_cores = int(parameters["cpus_per_task"]) if "cpus_per_task" in parameters else None
-            restarts = {"slurm_max_num_timeout": _RESTARTS, "local_max_num_timeout": _RESTARTS}
-            executor = submitit.AutoExecutor(folder=folder / _LOG_FOLDER, cluster=cluster, **restarts)
-            executor.update_parameters(**parameters)
-            for group in groups:
-                _mark_submitted(group)
-            limit = _array_limit() if executor.cluster == "slurm" else len(groups)
-            for start in range(0, len(groups), limit):
+        return parameters
+
+
+@contextmanager
+def _refused_in_a_sentence() -> Iterator[None]:
+    """Raise UserError for what submitit raises, and KeyboardInterrupt if a signal was noted, which may be the cause."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, NameError, AssertionError, OSError) as error:
+        check_interrupted()
+        raise UserError(f"`{_OPTION}`: no job could be submitted: {first_line(error)}") from error
+
+
+def _make_executor(folder: Path, parameters: dict[str, Any]) -> "AutoExecutor":
+    """Return submitit's executor of jobs with these parameters. Raises UserError for those that are not valid."""
+    import submitit
+
+    restarts = {"slurm_max_num_timeout": _RESTARTS, "local_max_num_timeout": _RESTARTS}
+    with _refused_in_a_sentence():
+        cluster = parameters.get("cluster")
+        executor = submitit.AutoExecutor(folder=folder / _LOG_FOLDER, cluster=cluster, **restarts)
+        executor.update_parameters(**{name: value for name, value in parameters.items() if name != "cluster"})
+    return executor
+
+
+def _submit(
+    executor: "AutoExecutor",
+    groups: PointGroups,
+    n_cores: int | None,
+    submitted: "list[tuple[Job, list[SweepPoint]]]",
+) -> None:
+    """Submit groups with the same needs as job arrays of the length that the cluster allows.
+
+    Appends the jobs of each array to ``submitted`` at once. Raises UserError, and KeyboardInterrupt between two arrays.
+    """
+    limit = _array_limit() if executor.cluster == "slurm" else len(groups)
+    for start in range(0, len(groups), limit):
+        array = groups[start : start + limit]
+        with _refused_in_a_sentence():
+            with defer_interruption():
                 with without_current_folder(), executor.batch():
-                    for group in groups[start : start + limit]:
-                        task = PackedWork.of_group(group, n_cores)
-                        jobs.append(executor.submit(GroupJob(), task))
-        except (RuntimeError, ValueError, TypeError, NameError, OSError) as error:
-            raise UserError(f"`{_OPTION}`: no job could be submitted: {first_line(error)}") from error
-        return jobs
+                    jobs = [executor.submit(GroupJob(), PackedWork.of_group(group, n_cores)) for group in array]
+                submitted += zip(jobs, array, strict=True)
+            check_interrupted()
+            for job, group in zip(jobs, array, strict=True):
+                _mark_submitted(job, group)
 
 
 def _array_limit() -> int:
@@ -132,8 +168,10 @@ def _array_limit() -> int:
     return max(int(limit[1]), 1) if limit else _ARRAY_LIMIT
 
 
-def _mark_submitted(group: Sequence[SweepPoint]) -> None:
-    """Write a record for each new point of a group, so that tables have it while its job waits in the queue."""
+def _mark_submitted(job: "Job", group: Sequence[SweepPoint]) -> None:
+    """Write which runs a job is for, and a record of each new one, which tables have while the job waits."""
+    runs = "\n".join(point.folder.name for point in group)
+    write_atomically(group[0].folder.parent / _LOG_FOLDER / f"{job.job_id}{_RUNS_ENDING}", runs)
     for point in group:
         experiment = point.experiment
         assert experiment is not None
@@ -145,13 +183,37 @@ def _mark_submitted(group: Sequence[SweepPoint]) -> None:
 
 
 def count_open_jobs(folder: Path) -> int:
-    """Return how many jobs that were submitted from sweeps in and under a folder have left no result yet."""
+    """Return how many jobs that were submitted from sweeps in and under a folder will go on.
+
+    They have left no result, not all of their runs have ended, and Slurm has them in its queue, if it can be asked.
+    """
     n_open = 0
     for logs in folder.rglob(_LOG_FOLDER):
-        for submitted in logs.glob("*_submitted.pkl"):
-            job = submitted.name.removesuffix("_submitted.pkl")
-            n_open += not (logs / f"{job}_0_result.pkl").exists()
+        pending = [runs for runs in logs.glob(f"*{_RUNS_ENDING}") if _has_work(runs)]
+        queue = _list_queue({runs.stat().st_uid for runs in pending}) if pending else None
+        for runs in pending:
+            job = runs.name.removesuffix(_RUNS_ENDING)
+            is_of_slurm = (logs / f"{job.split('_')[0]}_submission.sh").exists()
+            n_open += queue is None or not is_of_slurm or job in queue
     return n_open
+
+
+def _has_work(runs: Path) -> bool:
+    """Return whether the job whose runs a file names has left no result, and some of them have not ended."""
+    logs = runs.parent
+    if (logs / f"{runs.name.removesuffix(_RUNS_ENDING)}_0_result.pkl").exists():
+        return False
+    records = [Record(logs.parent / name) for name in runs.read_text(encoding="utf-8").splitlines()]
+    return any(record.status.get("status") not in (*FINISHED_STATUSES, "failed") for record in records)
+
+
+def _list_queue(users: set[int]) -> list[str] | None:
+    """Return the jobs of some users in Slurm's queue; None if it cannot be asked."""
+    command = ["squeue", "--noheader", "--array", "--format=%i", f"--user={','.join(map(str, users))}"]
+    try:
+        return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=True).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def _wait(job: "Job", group: Sequence[SweepPoint]) -> list[PointResult]:
