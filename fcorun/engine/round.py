@@ -190,9 +190,13 @@ class Round:
             return mean
         message, public = split_message(mean, self.algorithm.traits)
         if not self.privacy.at_clients:
-            largest_share = float(self.schedule.averaging_weights.max()) / self.total_weight
+            largest_weight = float(self.schedule.averaging_weights.max())
+            if self.privacy.hides_rows:
+                largest_weight = float((self.schedule.averaging_weights / self.schedule.batch_sizes).max())
+                largest_weight = largest_weight * self.algorithm.client_lr  # type: ignore[attr-defined]
+            scale = largest_weight / self.total_weight
             noise = self.privacy.draw_noise(message, self.noise_key, self.number)
-            message = jax.tree.map(lambda value, noise: value + largest_share * noise, message, noise)
+            message = jax.tree.map(lambda value, noise: value + scale * noise, message, noise)
         if not public:
             return message
         present_share = self.weights.sum() / self.total_weight  # all who take part send the same entries
@@ -454,7 +458,7 @@ class RoundExchange(Exchange):
 
         def compute(numbers, whole_or_index, client_state, rows, key_bits, client_rows, client, sender, fault, place):
             state, memory = copy_tree(client_state)
-            problem = parts.problem.with_numbers(numbers).for_side("client")
+            problem = parts.privacy.clip_rows(parts.problem.with_numbers(numbers).for_side("client"))
             data = parts.local_data(whole_or_index, rows, client_rows, draws, fault)
             key_bits = self._fold_exchange(key_bits)
             data = replace(data, key_bits=key_bits, client_number=client, place=0 if place is None else place)
@@ -466,7 +470,13 @@ class RoundExchange(Exchange):
             if parts.privacy.acts:
                 own_key = fold_key(parts.noise_key, client)
                 states = client_state[0], state
-                upload, state = parts.privacy.protect(upload, states, parts.algorithm.traits, own_key, parts.number)
+                scale = 1.0
+                if parts.privacy.hides_rows:  # the message is a mean of clipped gradients, times the rate
+                    client_lr = parts.algorithm.client_lr  # type: ignore[attr-defined]
+                    scale = client_lr / jnp.asarray(parts.schedule.batch_sizes)[client]
+                upload, state = parts.privacy.protect(
+                    upload, states, parts.algorithm.traits, own_key, parts.number, scale=scale
+                )
             if sends and type(uplink).send is not Identity.send and not parts.frozen:
                 upload, own_memory = uplink.send(upload, copy_tree(memory[self.index]), wrap_key(key_bits))
                 memory = _replace_memory(memory, own_memory, self.index)

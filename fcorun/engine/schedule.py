@@ -243,6 +243,11 @@ class Schedule:
         """Return the length of the longest batch, B."""
         return min(self.batch_size or self.max_rows, self.max_rows)
 
+    @property
+    def batch_sizes(self) -> np.ndarray:
+        """Return the number of rows of the first batch of each client, (M,)."""
+        return np.minimum(self.sizes, self.max_batch)
+
     @cached_property
     def steps(self) -> np.ndarray:
         """Return the number of local steps of each client, shape (M,)."""

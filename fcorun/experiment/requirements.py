@@ -119,6 +119,12 @@ def check_schedule(experiment: PreparedExperiment, schedule: Schedule) -> None:
         raise UserError(f"with `privacy={experiment.names['privacy']}` clients of `algo={experiment.names['algo']}` "
                         "tell their numbers of local steps, which follow from their rows: give the same to all, "
                         "`local_steps=10` or `batch_size=null`, and leave `clock.deadline` out")  # fmt: skip
+    if experiment.privacy.hides_rows and schedule.steps.max() > 1:
+        raise UserError("`privacy.unit=row` takes one local step, since a second one depends on all rows of the first: "
+                        "give `local_steps=1`, or `batch_size=null`, and `local_epochs=1`")  # fmt: skip
+    if experiment.privacy.hides_rows and schedule.client_weights is not None:
+        raise UserError("`privacy.unit=row` counts all rows of a client alike, and these have weights: leave "
+                        "`data.weight` out, or give `privacy.unit=client`")  # fmt: skip
     if not experiment.objective.has_client_losses or isinstance(experiment.algo, Baseline):
         return
     if schedule.full_batch_steps is None:
@@ -170,7 +176,7 @@ def check_cohorts(experiment: PreparedExperiment, data: FederatedData, connect: 
     least = experiment.algo.least_clients
     if not isinstance(experiment.algo, Baseline):
         participation = read_participation(experiment.settings.clients_per_round)
-        experiment.privacy.check_clients(data.n_clients, participation, names)
+        experiment.privacy.check_clients(data.n_clients, data.train.n_rows, participation, names)
     if cohort_size < least:
         raise UserError(f"`algo={names['algo']}` with these numbers needs {least} clients in each round, and "
                         f"{cohort_size} take part: raise `clients_per_round`, or choose other numbers "

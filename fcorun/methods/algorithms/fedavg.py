@@ -13,7 +13,13 @@ class FedAvg(TwoRateAlgorithm):
     """FedAvg with two learning rates. FedAvg ignores psi."""
 
     source = "algorithm 1 of @yuan2021, after @mcmahan2017"
-    traits = Traits(psi_sides=(), hierarchy="some", exact_with_one_step="smooth", public_uploads=())
+    traits = Traits(
+        psi_sides=(),
+        hierarchy="some",
+        exact_with_one_step="smooth",
+        public_uploads=(),
+        gradient_uploads=True,
+    )
 
     def local(self, problem, server, client, data):
         def step(w, batch):
@@ -62,7 +68,9 @@ class FedAvgThreshold(FedAvg):
     """
 
     source = "ours: algorithm 1 of @yuan2021, and a prox of its output"
-    traits = Traits(psi_sides=("server",), restores_domain=True, hierarchy="some", public_uploads=())
+    traits = Traits(
+        psi_sides=("server",), restores_domain=True, hierarchy="some", public_uploads=(), gradient_uploads=True
+    )
 
     threshold: AutoPositive = AUTO
 

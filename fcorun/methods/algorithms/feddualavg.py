@@ -26,6 +26,7 @@ class FedDualAvg(TwoRateAlgorithm):
         exact_with_one_step="composite",
         growing_broadcasts=True,
         public_uploads=("elapsed",),
+        gradient_uploads=True,
     )
 
     def init(self, problem, w0):
@@ -74,6 +75,7 @@ class FedDualAvgOSP(FedDualAvg):
         exact_with_one_step="smooth",
         growing_broadcasts=True,
         public_uploads=("elapsed",),
+        gradient_uploads=True,
     )
     tends_to_minimum_of_psi = True
 

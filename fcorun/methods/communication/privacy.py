@@ -1,10 +1,13 @@
-"""Differential privacy of clients: the contract of a mechanism, Gaussian noise, and the accounts of what it costs.
+"""Differential privacy of clients or rows: the contract of a mechanism, Gaussian noise, and the account of its cost.
 
 A client's message, the change that it sends with all arrays together, is clipped to a norm before the uplink, and noise
 hides whose messages the server has got. What then is (epsilon, delta)-private is all that the server sends in the
 rounds, the model included, for the messages of one client: two runs of which one counts them as 0 are hard to tell
 apart. The number of the clients and their weights are no secret: a client that is really removed changes the divisor of
 the mean, too, and hiding that takes about twice the noise.
+
+To hide single rows, the gradient of each row is clipped in place of the message. What is private is then for the
+gradients of one row, which one of two runs counts as 0. The clients' numbers of rows are no secret.
 """
 
 import functools
@@ -12,8 +15,8 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +29,8 @@ from fcorun.base.metrics import Metric
 from fcorun.methods.algorithms.algorithm import PyTree, Traits
 from fcorun.methods.communication.aggregation import WeightedMean
 from fcorun.methods.communication.contracts import Identity, Star
-from fcorun.methods.problem.problem import KeyBits, fold_key, wrap_key
+from fcorun.methods.problem.problem import KeyBits, Problem, fold_key, wrap_key
+from fcorun.methods.problem.row_clipping import RowClippedProblem
 
 EPSILON = "epsilon"  # the metric of what the rounds so far have cost
 LEAST_CLIENTS = 100  # among fewer, noise that hides one client hides the model
@@ -69,6 +73,11 @@ class Privacy(PluginBase, ABC):
         return False
 
     @property
+    def hides_rows(self) -> bool:
+        """True if gradients of rows are clipped, to hide single rows; else messages, to hide clients."""
+        return False
+
+    @property
     def has_secret_key(self) -> bool:
         """True if the noise comes from a key that only the run has; else from the seed, which the record tells."""
         return False
@@ -76,6 +85,10 @@ class Privacy(PluginBase, ABC):
     @abstractmethod
     def clip_message(self, message: PyTree) -> PyTree:
         """Return the finite message of a client, not longer than the mechanism allows: 0 where its norm overflows."""
+
+    def clip_rows(self, problem: Problem) -> Problem:
+        """Return the problem of a client, whose gradients are of clipped rows where privacy hides them."""
+        return problem
 
     @abstractmethod
     def draw_noise(self, message: PyTree, key: KeyBits, number: jax.Array | int) -> PyTree:
@@ -97,22 +110,32 @@ class Privacy(PluginBase, ABC):
         return self
 
     def protect(
-        self, upload: PyTree, states: tuple[PyTree, PyTree], traits: Traits, key: KeyBits, number: jax.Array | int
+        self,
+        upload: PyTree,
+        states: tuple[PyTree, PyTree],
+        traits: Traits,
+        key: KeyBits,
+        number: jax.Array | int,
+        scale: jax.Array | float = 1.0,
     ) -> tuple[PyTree, PyTree]:
         """Return what a client sends for its upload, clipped, and with noise if clients add it; and its new state.
 
-        ``states`` are the client's before and after the round, and ``key`` the bits of its key. Where a number of the
-        message or of the new state is not finite, the message counts as 0 and the old state stays: a run that ended
-        there would tell that this client took part.
+        ``states`` are the client's before and after the round, ``key`` the bits of its key, and ``scale`` a factor of
+        the noise. Where a number of the message or of the new state is not finite, the message counts as 0 and the old
+        state stays: a run that ended there would tell that this client took part. Where privacy hides rows, their
+        gradients have been clipped before, and the message is not.
         """
         message, public = split_message(upload, traits)
         old_state, state = states
         finite_leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((message, state))]
         finite = jnp.array(finite_leaves).all()
-        message = self.clip_message(jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), message))
+        message = jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), message)
+        if not self.hides_rows:
+            message = self.clip_message(message)
         state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), state, old_state)
         if self.at_clients:
-            message = jax.tree.map(jnp.add, message, self.draw_noise(message, key, number))
+            noise = self.draw_noise(message, key, number)
+            message = jax.tree.map(lambda value, noise: value + scale * noise, message, noise)
         return (message | public if public else message), state
 
     def check(self, plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
@@ -134,6 +157,8 @@ class Privacy(PluginBase, ABC):
         if algo.has_server_all and not self.at_clients:
             raise UserError(f"{privacy} hides a client in the mean, and the server of `algo={names['algo']}` takes "
                             "single uploads: give `privacy.noise_by=clients`, or choose another `algo`")  # fmt: skip
+        if self.hides_rows:
+            check_row_messages(plugins, names)
         if not isinstance(plugins["topology"], Star):
             raise UserError(f"{privacy} is of clients that send to one server: leave "
                             f"`topology={names['topology']}` out")  # fmt: skip
@@ -151,9 +176,9 @@ class Privacy(PluginBase, ABC):
                             "knows, and they follow from the seed in the record: give `clients_per_round=null`, or "
                             "`privacy.key=seed` for a simulation")  # fmt: skip
 
-    def check_clients(self, n_clients: int, participation: float | None, names: Mapping[str, str]) -> None:
-        """Refuse fewer clients than can hide one of them, M in all. Raises UserError."""
-        if not self.acts:
+    def check_clients(self, n_clients: int, n_rows: int, participation: float | None, names: Mapping[str, str]) -> None:
+        """Refuse fewer clients than can hide one of them, M in all with N rows together. Raises UserError."""
+        if not self.acts or self.hides_rows:
             return
         if n_clients < LEAST_CLIENTS:
             raise UserError(f"`privacy={names['privacy']}` hides one client among the others, and "
@@ -169,6 +194,25 @@ class Privacy(PluginBase, ABC):
         Both are empty without privacy.
         """
         return "", {}
+
+
+def check_row_messages(plugins: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Refuse messages that the clipped gradients of rows do not bound, given the plug-ins by section and their names.
+
+    Raises UserError.
+    """
+    if not plugins["algo"].traits.gradient_uploads:
+        raise UserError("`privacy.unit=row` is worked out for messages that are a gradient times a rate, and not for "
+                        f"those of `algo={names['algo']}`: choose another, `fcorun list algo` shows which go with "
+                        "privacy of rows, or give `privacy.unit=client`")  # fmt: skip
+    if plugins["objective"].has_client_losses:
+        raise UserError("`privacy.unit=row` clips the gradient of each row's own loss, and the losses of "
+                        f"`objective={names['objective']}` are of all rows of a client together: give "
+                        "`privacy.unit=client`, or choose another `objective`")  # fmt: skip
+    faults = plugins["faults"]
+    if faults.has_liars and not faults.changes_targets:
+        raise UserError(f"`faults={names['faults']}` changes messages after the gradients of rows are clipped, which "
+                        "`privacy.unit=row` counts on: leave faults out, or give `privacy.unit=client`")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,11 +245,17 @@ class GaussianPrivacy(Privacy):
     by a probability that hides who does (``clients_per_round=poisson:0.1``): then p_m are the weights over their
     expected sum. To hide that a client has other rows, rather than that its messages count as 0, takes twice the noise.
 
+    With ``unit=row`` a client takes one local step, whose gradient is the mean of its rows' clipped gradients. The
+    noise is then as large as the clip times the most by which a row counts in the mean, or in its client's message,
+    times the rate of the step. Each round costs a row as if it were in a batch: a cohort by a probability hides no row,
+    since its client's other rows tell whether the client takes part, and neither do minibatches.
+
     Attributes:
-        clip: the norm to which the message of a client is clipped, all its arrays together.
+        clip: the norm to which the message of a client is clipped, or the gradient of a row, all its arrays together.
+        unit: client, to hide that a client takes part; row, to hide that a row does.
         noise: the deviation of the noise over the clip; null: that of ``epsilon``, or 1 without it.
         epsilon: what all rounds may cost, from which the noise is found; null: the noise is given, and epsilon follows.
-        delta: at most 1 / M.
+        delta: at most 1 / M, for rows 1 / N.
         noise_by: server: one that is trusted adds noise to the mean; clients: each adds noise to its message.
         key: seed: the noise follows from the seed of the run, for simulations, since who knows the seed can take the
             noise away; secret: from a key of the operating system, which is in the checkpoint until the run ends.
@@ -214,6 +264,7 @@ class GaussianPrivacy(Privacy):
     source = "@mcmahan2018, with the account of @balle2018"
 
     clip: Positive = 1.0
+    unit: Annotated[Literal["client", "row"], "default outside identity"] = "client"
     noise: Positive | None = None
     epsilon: Positive | None = None
     delta: Level = 1e-5
@@ -225,6 +276,10 @@ class GaussianPrivacy(Privacy):
         return self.noise_by == "clients"
 
     @property
+    def hides_rows(self):
+        return self.unit == "row"
+
+    @property
     def has_secret_key(self):
         return self.key == "secret"
 
@@ -234,11 +289,12 @@ class GaussianPrivacy(Privacy):
             raise UserError("`privacy.epsilon` and `privacy.noise` follow from each other: give one of them")
         load_accountant()
 
-    def check_clients(self, n_clients, participation, names):
-        super().check_clients(n_clients, participation, names)
-        if self.delta > 1 / n_clients:
-            raise UserError(f"`privacy.delta={self.delta:g}` allows that the rows of one of {n_clients} clients are "
-                            f"told to everybody: give at most {1 / n_clients:.2g}")  # fmt: skip
+    def check_clients(self, n_clients, n_rows, participation, names):
+        super().check_clients(n_clients, n_rows, participation, names)
+        count = n_rows if self.hides_rows else n_clients
+        if self.delta > 1 / count:
+            raise UserError(f"`privacy.delta={self.delta:g}` allows that the data of one of {count} {self.unit}s are "
+                            f"told to everybody: give at most {1 / count:.2g}")  # fmt: skip
 
     def resolve(self, settings):
         if self.noise is not None:
@@ -252,6 +308,13 @@ class GaussianPrivacy(Privacy):
         norm = jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(message)))
         factor = self.clip / jnp.maximum(norm, self.clip)
         return jax.tree.map(lambda leaf: factor * leaf, message)
+
+    def clip_rows(self, problem):
+        if not self.hides_rows:
+            return problem
+        return RowClippedProblem(
+            **{field.name: getattr(problem, field.name) for field in fields(Problem)}, clip=self.clip
+        )
 
     def draw_noise(self, message, key, number):
         leaves, structure = jax.tree.flatten(message)
@@ -268,14 +331,15 @@ class GaussianPrivacy(Privacy):
         return count_epsilon(self.noise, self.delta, rounds, self._counted_participation(participation))
 
     def _counted_participation(self, participation: float | None) -> float | None:
-        """Return the probability by which a client takes part that counts; None: who takes part is known."""
-        return None if self.at_clients else participation
+        """Return the probability by which a client takes part that counts; None: each round counts in full."""
+        return None if self.at_clients or self.hides_rows else participation
 
     def describe(self, rounds, settings):
+        hidden = "the gradients of one row" if self.hides_rows else "the messages of one client"
         participation = read_participation(settings.clients_per_round)
         content = {
-            "unit": "client",
-            "neighbours": "the messages of one client counted as 0; number and weights of clients are public",
+            "unit": self.unit,
+            "neighbours": f"{hidden} counted as 0; number and weights of clients are public",
             "epsilon": self.find_epsilon(rounds, participation),
             "delta": self.delta,
             "noise": self.noise,
@@ -286,7 +350,7 @@ class GaussianPrivacy(Privacy):
             "not_private": list(NOT_PRIVATE),
         }
         source = "a secret key" if self.has_secret_key else "the seed, as a simulation"
-        sentence = (f"what the server sent is private for the messages of one client counted as 0, with epsilon "
+        sentence = (f"what the server sent is private for {hidden} counted as 0, with epsilon "
                     f"{content['epsilon']:.3g} and delta {self.delta:g}, by noise from {source}; not private are "
                     f"{', '.join(NOT_PRIVATE)}")  # fmt: skip
         return sentence, {"privacy": content}

@@ -33,13 +33,15 @@ FEDAVG = ("algo=fedavg", "reg=none", "algo.client_lr=0.05", "algo.server_lr=1", 
 EXACT = (*FEDAVG, "data.standardize=none", "batch_size=null", "privacy=gaussian", f"privacy.clip={CLIP}")
 PRIVATE = ("fedavg", "fedavg_subgradient", "fedavg_threshold", "fedcomposite", "feddualavg", "feddualavg_osp", "fedmid",
            "fedmid_osp", "fedprox", "scaffold")  # fmt: skip
+OF_ROWS = ("fedavg", "fedavg_threshold", "feddualavg", "feddualavg_osp")
 SIZES = (3, 7, 10, 2, 5) * 24
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("overrides", [(), ("privacy.unit=row", "local_steps=1")], ids=["client", "row"])
 @pytest.mark.parametrize("check", communication.PRIVACY_CHECKS, ids=lambda check: check.__name__)
-def test_gaussian_noise_has_the_properties_of_privacy(check):
-    verify(check, communication.CommunicationCase("privacy", "gaussian"))
+def test_gaussian_noise_has_the_properties_of_privacy(check, overrides):
+    verify(check, communication.CommunicationCase("privacy", "gaussian", overrides))
 
 
 # ---------------------------------------------------------------- accounts
@@ -76,6 +78,8 @@ def test_amplification_is_of_hidden_cohorts_at_a_trusted_server():
     assert server.find_epsilon(10, 0.1) < server.find_epsilon(10, None) / 4
     clients = replace(server, noise_by="clients")
     assert clients.find_epsilon(10, 0.1) == clients.find_epsilon(10, None) == server.find_epsilon(10, None)
+    rows = replace(server, unit="row")  # whose client's other rows tell that it takes part
+    assert rows.find_epsilon(10, 0.1) == server.find_epsilon(10, None)
 
 
 # ---------------------------------------------------------------- rounds
@@ -225,6 +229,109 @@ def test_without_privacy_the_program_of_a_round_has_no_part_of_it():
     assert "random_bits" not in without
 
 
+# ---------------------------------------------------------------- rows
+
+
+def clip_by_loop(x, y, w, clip, ridge):
+    """Return the mean gradient of squared losses with an intercept, row by row, and how many rows were clipped."""
+    total, n_clipped = np.zeros(len(w)), 0
+    for features, target in zip(x, y, strict=True):
+        row = np.append(features, 1)
+        gradient = 2 * (row @ w - target) * row
+        length = np.linalg.norm(gradient)
+        total += gradient * min(1, clip / length)
+        n_clipped += length > clip
+    return total / len(x) + ridge * np.append(w[:-1], 0), n_clipped
+
+
+@pytest.mark.parametrize("noise_by", ["server", "clients"])
+@pytest.mark.parametrize(
+    ("algo", "cohort"),
+    [("fedavg", "null"), ("feddualavg", "30"), ("feddualavg", "poisson:0.4")],  # the same ones without psi
+)
+def test_rounds_of_clipped_rows_are_those_of_a_loop_by_hand(tmp_path, algo, cohort, noise_by):
+    config = ragged(tmp_path, f"algo={algo}", "reg=none", "algo.client_lr=0.05", "algo.server_lr=1", "batch_size=4",
+                    "local_steps=1", "objective.ridge=0.3", "data.standardize=none", "privacy=gaussian",
+                    "privacy.unit=row", "privacy.clip=2", f"clients_per_round={cohort}",
+                    f"privacy.noise_by={noise_by}", sizes=SIZES)  # fmt: skip
+    experiment, federation = prepare(config), engine_of(config).federation
+    train, schedule = federation.data.train, federation.schedule
+    privacy, key = experiment.privacy.resolve(experiment.settings), jnp.asarray(schedule.draw_noise_key())
+    x, y, sizes = np.asarray(train.x, float), np.asarray(train.y, float), np.array(SIZES)
+    w, models, n_clipped = np.zeros(x.shape[1] + 1), [], 0
+
+    def draw(key, number):
+        noise = privacy.draw_noise(federation.problem.zeros(float), key, number)
+        return np.append(noise["weights"], noise["bias"])
+
+    with use_precision("float64"):
+        for number in range(4):
+            models.append(w)
+            rounds, present = schedule.draw_rounds(number, 1), schedule.draw_participants(number)
+            total_weight = (schedule.participation * sizes if schedule.participation else sizes[present]).sum()
+            total = 0
+            for client, batches in zip(rounds.cohort[0], rounds.rows[0], strict=True):
+                if client not in present:
+                    continue
+                rows = batches[0][batches[0] >= 0]
+                gradient, count = clip_by_loop(x[rows], y[rows], w, 2, 0.3)
+                if noise_by == "clients":
+                    gradient -= draw(fold_key(key, client), number) / len(rows)
+                total -= sizes[client] * 0.05 * gradient
+                n_clipped += count
+            if noise_by == "server":  # a row of the largest client counts a fourth in the mean of its batch
+                total += 0.05 * 10 / 4 * draw(key, number)
+            w = w + total / total_weight
+    found = [snapshot.solution for snapshot in snapshots(config)]
+    found = [np.append(solution["weights"][0], solution["bias"][0]) for solution in found]
+    np.testing.assert_allclose(found[:4], models, rtol=1e-6, atol=1e-9)
+    assert n_clipped > 100
+
+
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_noise_is_as_large_as_what_a_row_can_change(tmp_path, weighting):
+    """A row of zeros has the gradient 0 of a squared loss, that of a huge row is clipped: these two are neighbours."""
+    x = np.random.default_rng(0).standard_normal((sum(SIZES), 6))
+    y, models = x[:, 0].copy(), {}
+    hidden = sum(SIZES[:3])  # a row of the client of two rows, which are those that count most
+    for name, row, noise in (("without", 0, 1e-18), ("with", 1e3, 1e-18), ("overflow", 1e100, 1e-18), ("noisy", 0, 1)):
+        x[hidden], y[hidden] = row, row
+        config = ragged(tmp_path / name, *EXACT, "clients_per_round=null", "privacy.unit=row", "rounds=1",
+                        f"client_weighting={weighting}", f"privacy.noise={noise}", sizes=SIZES, x=x, y=y)  # fmt: skip
+        models[name] = snapshots(config)[-1].solution["weights"][0]
+    np.testing.assert_allclose(models["overflow"], models["without"], rtol=1e-12)
+    change = np.linalg.norm(models["with"] - models["without"])
+    privacy, key = prepare(config).privacy, engine_of(config).federation.schedule.draw_noise_key()
+    with use_precision("float64"):
+        drawn = np.asarray(privacy.draw_noise({"weights": np.zeros(6)}, jnp.asarray(key), 0)["weights"]) / CLIP
+    noise = models["noisy"] - models["without"]
+    np.testing.assert_allclose(noise, change * drawn, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", OF_ROWS)
+@pytest.mark.parametrize("task", ["data=lasso", "data=heterogeneous"])
+def test_without_clipping_and_noise_of_rows_each_algorithm_is_itself(algo, task):
+    base = ("clients_per_round=null", "precision=float64", "data.clients=20", f"algo={algo}", "algo.client_lr=0.01",
+            "local_steps=1", "batch_size=8", "objective.intercept=false", "reg=none", task)  # fmt: skip
+    private, plain = (snapshots(small(*base, *more)) for more in (
+        ("privacy=gaussian", "privacy.unit=row", "privacy.clip=1e6", "privacy.noise=1e-18"), ()))  # fmt: skip
+    for name, value in plain[-1].solution.items():
+        assert np.abs(value).max() > 1e-3
+        np.testing.assert_allclose(private[-1].solution[name], value, rtol=1e-9, atol=1e-9)
+
+
+def test_the_algorithms_of_privacy_of_rows_are_these():
+    found = set()
+    for algo in PRIVATE:
+        try:
+            prepare(small(f"algo={algo}", "reg=none", "privacy=gaussian", "privacy.unit=row", "local_steps=1"))
+        except UserError:
+            continue
+        found.add(algo)
+    assert found == set(OF_ROWS)
+
+
 # ---------------------------------------------------------------- records
 
 
@@ -325,6 +432,9 @@ def test_secret_keys_differ_between_runs_and_seeds_do_not():
         (("privacy.key=secret", "clients_per_round=poisson:0.5"), ("privacy.key=secret", "clients_per_round=null")),
         (("stop={epsilon: 0.01}",), ("stop.epsilon=0.01", "raise privacy.noise")),
         (("algo=centralized", "reg=l1"), ("leave privacy out",)),
+        (("privacy.unit=row", "algo=scaffold"), ("algo=scaffold", "privacy of rows", "privacy.unit=client")),
+        (("privacy.unit=row", "objective.client_intercepts=true"), ("privacy.unit=client",)),
+        (("privacy.unit=row", "faults=sign_flip"), ("faults=sign_flip", "leave faults out")),
     ],
 )
 def test_runs_without_an_account_are_refused(overrides, words):
@@ -338,6 +448,8 @@ def test_runs_without_an_account_are_refused(overrides, words):
         (("data.clients=99",), ("99", "100 clients or more")),
         (("privacy.delta=0.02",), ("privacy.delta=0.02", "0.01")),
         (("clients_per_round=poisson:0.1",), ("clients_per_round=poisson:0.3",)),
+        (("privacy.unit=row", "local_steps=1", "privacy.delta=0.02"), ("privacy.delta=0.02", "rows", "at most")),
+        (("privacy.unit=row", "local_steps=2"), ("one local step", "local_steps=1")),
     ],
 )
 def test_too_few_clients_are_refused(overrides, words):

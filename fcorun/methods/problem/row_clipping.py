@@ -1,0 +1,41 @@
+"""Gradients of which each row's part is clipped, for the privacy of rows."""
+
+import math
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+
+from fcorun.methods.problem.operation_counts import mark
+from fcorun.methods.problem.problem import Batch, Problem, Quadratic, Vector
+
+
+@dataclass(frozen=True)
+class RowClippedProblem(Problem):
+    """The problem of a client that takes the mean of its rows' gradients, each clipped to a norm.
+
+    The norm is that of all parameters together. A gradient whose norm is not finite counts as 0. The ridge, which no
+    row determines, is not clipped.
+
+    Attributes:
+        clip: the norm, which may be traced.
+    """
+
+    clip: jax.Array | float = math.inf
+
+    def gradient(self, w: Vector, batch: Batch | Quadratic) -> Vector:
+        """Return the mean of the clipped gradients of the rows of a batch at w, plus the gradient of the ridge."""
+        assert isinstance(batch, Batch)
+        without_ridge = replace(self, objective=replace(self.objective, ridge=0.0))
+
+        def clip_gradient(row: Batch) -> Vector:
+            gradient = jax.grad(without_ridge._loss)(w, row)
+            norm = gradient.norm()
+            factor = self.clip / jnp.maximum(norm, self.clip)
+            return gradient.map(lambda values: jnp.where(jnp.isfinite(norm), factor * values, 0))
+
+        rows = Batch(batch.x, batch.y, jnp.ones_like(batch.weight), offset=batch.offset)
+        single_rows = jax.tree.map(lambda values: values[:, None], rows)
+        clipped = jax.vmap(clip_gradient)(single_rows)
+        mean = clipped.map(lambda gradients: jnp.tensordot(batch.weight, gradients, 1))
+        return mark(mean + jax.grad(self.ridge)(w), batch.counts)
