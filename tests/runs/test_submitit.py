@@ -1,5 +1,6 @@
 """Sweeps as jobs of Slurm: jobs that are preempted go on, arrays of the cluster's length, what algorithms need."""
 
+import json
 import os
 import re
 import signal
@@ -21,7 +22,7 @@ from fcorun.interface.cli.commands import main
 from fcorun.interface.cli.main import main as fcorun
 from fcorun.runs.executors import submitit as executor_module
 from fcorun.runs.executors.executor import LauncherOptions, PackedWork
-from fcorun.runs.executors.submitit import GroupJob, SubmititExecutor, count_open_jobs
+from fcorun.runs.executors.submitit import GroupJob, SubmititExecutor, list_pending_jobs
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_point import SweepPoint
 
@@ -30,6 +31,10 @@ submitit = pytest.importorskip("submitit")
 LOCAL = ("hydra.launcher.executor=submitit", "hydra.launcher.submitit={cluster: local, timeout_min: 5}")
 SEARCH = ("hydra/sweeper=optuna", "algo.client_lr=interval(1e-3,1e-2)", "hydra.sweep.dir=s")
 SUBMIT_ONLY = (*LOCAL, "hydra.launcher.wait=false")
+
+
+def count_open_jobs(folder):
+    return sum(job.is_open for job in list_pending_jobs(folder))
 
 
 @pytest.mark.slow
@@ -119,6 +124,10 @@ def test_arrays_have_the_length_that_the_cluster_allows_and_jobs_what_their_algo
     assert "jobs submitted: 6; " in capsys.readouterr().out
 
 
+def refuse_to_wait(seconds):
+    assert seconds < 1, "waits for nothing"
+
+
 def test_jobs_that_were_cancelled_or_killed_are_not_waited_for(slurm, tmp_path, monkeypatch, capsys):
     sweep = ("algo.client_lr=1e-3,3e-3", "hydra.launcher.batch=1", "hydra.sweep.dir=s")
     options = (LOCAL[0], "hydra.launcher.wait=false", "hydra.launcher.submitit={cluster: slurm, timeout_min: 30}")
@@ -127,9 +136,16 @@ def test_jobs_that_were_cancelled_or_killed_are_not_waited_for(slurm, tmp_path, 
     assert count_open_jobs(Path()) == len(jobs) == 2
     (tmp_path / "bin/squeue.jobs").write_text(f"{jobs[0]}\n7_0\n")
     assert count_open_jobs(Path()) == 1
+    (tmp_path / "bin/squeue.jobs").write_text("7_0\n")
+    killed = load_records("s")[0]
+    status = killed.status | {"status": "running", "host": "another"}
+    (killed.folder / "status.json").write_text(json.dumps(status))
+    with monkeypatch.context() as patch:
+        patch.setattr("time.sleep", refuse_to_wait)
+        assert main(["results", "s", "--follow"]) == 0
     (tmp_path / "bin/squeue.jobs").unlink()
     assert run_sweep_command(*sweep) == 0  # computes the runs of the jobs, which leave no result
-    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("waits for nothing"))
+    monkeypatch.setattr("time.sleep", refuse_to_wait)
     capsys.readouterr()
     assert main(["results", "s", "--follow"]) == 0
     assert "submitted jobs" not in capsys.readouterr().out

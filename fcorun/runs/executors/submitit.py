@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fcorun.base.errors import UserError, first_line
 from fcorun.base.records.formats import yaml_text
-from fcorun.base.records.record import FINISHED_STATUSES, Record, RunFolder
+from fcorun.base.records.record import FINISHED_STATUSES, LOCK_FILE, Record, RunFolder
+from fcorun.base.system import locks
 from fcorun.base.system.files import (
     check_interrupted,
     defer_interruption,
@@ -182,29 +184,46 @@ def _mark_submitted(job: "Job", group: Sequence[SweepPoint]) -> None:
         folder.release()
 
 
-def count_open_jobs(folder: Path) -> int:
-    """Return how many jobs that were submitted from sweeps in and under a folder will go on.
+@dataclass(frozen=True)
+class PendingJob:
+    """A job that has left no result, and some of whose runs have not ended.
 
-    They have left no result, not all of their runs have ended, and Slurm has them in its queue, if it can be asked.
+    Attributes:
+        runs: the folders of its runs.
+        is_open: whether it is in Slurm's queue; True if that cannot be asked.
     """
-    n_open = 0
+
+    runs: tuple[Path, ...]
+    is_open: bool
+
+    @property
+    def lost_runs(self) -> list[Path]:
+        """The runs that go on nowhere, although their records may say so."""
+        return [] if self.is_open else [run for run in self.runs if not locks.is_locked(run / LOCK_FILE)]
+
+
+def list_pending_jobs(folder: Path) -> list[PendingJob]:
+    """Return the pending jobs that were submitted from sweeps in and under a folder."""
+    jobs = []
     for logs in folder.rglob(_LOG_FOLDER):
-        pending = [runs for runs in logs.glob(f"*{_RUNS_ENDING}") if _has_work(runs)]
-        queue = _list_queue({runs.stat().st_uid for runs in pending}) if pending else None
-        for runs in pending:
-            job = runs.name.removesuffix(_RUNS_ENDING)
+        runs_of_jobs = {path: _read_pending_runs(path) for path in logs.glob(f"*{_RUNS_ENDING}")}
+        pending = {path: runs for path, runs in runs_of_jobs.items() if runs}
+        queue = _list_queue({path.stat().st_uid for path in pending}) if pending else None
+        for path, runs in pending.items():
+            job = path.name.removesuffix(_RUNS_ENDING)
             is_of_slurm = (logs / f"{job.split('_')[0]}_submission.sh").exists()
-            n_open += queue is None or not is_of_slurm or job in queue
-    return n_open
+            jobs.append(PendingJob(runs, queue is None or not is_of_slurm or job in queue))
+    return jobs
 
 
-def _has_work(runs: Path) -> bool:
-    """Return whether the job whose runs a file names has left no result, and some of them have not ended."""
-    logs = runs.parent
-    if (logs / f"{runs.name.removesuffix(_RUNS_ENDING)}_0_result.pkl").exists():
-        return False
-    records = [Record(logs.parent / name) for name in runs.read_text(encoding="utf-8").splitlines()]
-    return any(record.status.get("status") not in (*FINISHED_STATUSES, "failed") for record in records)
+def _read_pending_runs(path: Path) -> tuple[Path, ...]:
+    """Return the runs of a job from their file; none if the job has left a result, or all of them have ended."""
+    logs = path.parent
+    if (logs / f"{path.name.removesuffix(_RUNS_ENDING)}_0_result.pkl").exists():
+        return ()
+    runs = tuple(logs.parent / name for name in path.read_text(encoding="utf-8").splitlines())
+    statuses = [Record(run).status.get("status") for run in runs]
+    return () if {*statuses} <= {*FINISHED_STATUSES, "failed"} else runs
 
 
 def _list_queue(users: set[int]) -> list[str] | None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import structure_metrics
@@ -40,6 +41,9 @@ from fcorun.reports.sweep_report import (
     warn_unequal_rounds,
     warn_unmeasured,
 )
+
+if TYPE_CHECKING:
+    from fcorun.runs.executors.submitit import PendingJob
 
 _LEAST_SECONDS = 3.0  # between two tables of --follow
 _TIMES_LONGER = 15.0  # than it takes to make a table, the time to the next one is
@@ -79,10 +83,14 @@ def run(argv: Sequence[str]) -> int:
     while True:
         began = time.monotonic()
         missing = list_missing_runs(load_settings(*arguments.folders), arguments.folders) if arguments.follow else []
+        jobs = _list_pending_jobs(arguments.folders) if arguments.follow else []
+        n_open = sum(job.is_open for job in jobs)
         is_running = False
         if load_records(*arguments.folders) or not missing:
-            is_running = (_show(arguments, out).frame["status"] == "running").any()
-        n_open = _count_open_jobs(arguments.folders) if arguments.follow else 0
+            frame = _show(arguments, out).frame
+            lost = {str(run) for job in jobs for run in job.lost_runs}
+            root = arguments.folders[0] if len(arguments.folders) == 1 else Path()
+            is_running = any(str(root / run) not in lost for run in frame["folder"][frame["status"] == "running"])
         if not (arguments.follow and (n_open or missing or is_running)):
             return 0
         if missing:
@@ -93,11 +101,11 @@ def run(argv: Sequence[str]) -> int:
         out.clear()
 
 
-def _count_open_jobs(folders: Sequence[Path]) -> int:
-    """Return how many jobs of submitit in and under some folders have left no result yet."""
-    from fcorun.runs.executors.submitit import count_open_jobs
+def _list_pending_jobs(folders: Sequence[Path]) -> "list[PendingJob]":
+    """Return the pending jobs of submitit in and under some folders."""
+    from fcorun.runs.executors.submitit import list_pending_jobs
 
-    return sum(count_open_jobs(folder) for folder in folders)
+    return [job for folder in folders for job in list_pending_jobs(folder)]
 
 
 def _show(arguments: argparse.Namespace, out: Terminal) -> RunTable:
