@@ -100,9 +100,9 @@ def _find_refusal(path: Path) -> int:
     """
     device = path.parent.stat().st_dev
     if device not in _found_refusals:
-        own = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+        own = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")  # by its name it is removed after a kill
         try:
-            _lock_file(own, 0.0).release()
+            _lock_file(own, seconds=1.0).release()  # made again if it was removed
             _found_refusals[device] = 0
         except OSError as error:
             if error.errno not in _REFUSALS:
