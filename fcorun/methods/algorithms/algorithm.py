@@ -72,7 +72,7 @@ class Traits:
         personal_psi: True if psi acts on the personal models, not on the model of all clients.
         public_uploads: the entries of uploads that follow from the number of local steps alone, where all others are
             changes of the server's state, which privacy can clip and hide by noise; None: privacy is refused.
-        gradient_uploads: True if all others are, after one local step, -``client_lr`` times ``problem.gradient``.
+        gradient_uploads: "dual" if others are -``client_lr`` times one step's gradient; "primal": without a mirror.
     """
 
     needs: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Traits:
     reveals_personal: bool = False
     personal_psi: bool = False
     public_uploads: tuple[str, ...] | None = None
-    gradient_uploads: bool = False
+    gradient_uploads: Literal["primal", "dual", ""] = ""
 
     def __post_init__(self):
         for name, hint in type_hints(Traits).items():

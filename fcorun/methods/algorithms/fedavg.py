@@ -18,7 +18,7 @@ class FedAvg(TwoRateAlgorithm):
         hierarchy="some",
         exact_with_one_step="smooth",
         public_uploads=(),
-        gradient_uploads=True,
+        gradient_uploads="primal",
     )
 
     def local(self, problem, server, client, data):
@@ -69,7 +69,7 @@ class FedAvgThreshold(FedAvg):
 
     source = "ours: algorithm 1 of @yuan2021, and a prox of its output"
     traits = Traits(
-        psi_sides=("server",), restores_domain=True, hierarchy="some", public_uploads=(), gradient_uploads=True
+        psi_sides=("server",), restores_domain=True, hierarchy="some", public_uploads=(), gradient_uploads="primal"
     )
 
     threshold: AutoPositive = AUTO

@@ -26,7 +26,7 @@ class FedDualAvg(TwoRateAlgorithm):
         exact_with_one_step="composite",
         growing_broadcasts=True,
         public_uploads=("elapsed",),
-        gradient_uploads=True,
+        gradient_uploads="dual",
     )
 
     def init(self, problem, w0):
@@ -75,7 +75,7 @@ class FedDualAvgOSP(FedDualAvg):
         exact_with_one_step="smooth",
         growing_broadcasts=True,
         public_uploads=("elapsed",),
-        gradient_uploads=True,
+        gradient_uploads="dual",
     )
     tends_to_minimum_of_psi = True
 

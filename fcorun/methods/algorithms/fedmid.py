@@ -53,6 +53,7 @@ class FedMiDOSP(FedMiD):
         hierarchy="some",
         exact_with_one_step="composite",
         public_uploads=("elapsed",),
+        gradient_uploads="primal",
     )
 
     def local_model(self, problem, dual):

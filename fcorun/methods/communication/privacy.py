@@ -29,6 +29,7 @@ from fcorun.base.metrics import Metric
 from fcorun.methods.algorithms.algorithm import PyTree, Traits
 from fcorun.methods.communication.aggregation import WeightedMean
 from fcorun.methods.communication.contracts import Identity, Star
+from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.problem.problem import KeyBits, Problem, fold_key, wrap_key
 from fcorun.methods.problem.row_clipping import RowClippedProblem
 
@@ -201,10 +202,15 @@ def check_row_messages(plugins: Mapping[str, Any], names: Mapping[str, str]) -> 
 
     Raises UserError.
     """
-    if not plugins["algo"].traits.gradient_uploads:
+    gradient_uploads = plugins["algo"].traits.gradient_uploads
+    if not gradient_uploads:
         raise UserError("`privacy.unit=row` is worked out for messages that are a gradient times a rate, and not for "
                         f"those of `algo={names['algo']}`: choose another, `fcorun list algo` shows which go with "
                         "privacy of rows, or give `privacy.unit=client`")  # fmt: skip
+    if gradient_uploads == "primal" and not isinstance(plugins["mirror"], Euclidean):
+        raise UserError(f"`privacy.unit=row` with `algo={names['algo']}` needs messages that are a gradient times a "
+                        f"rate, and those of `mirror={names['mirror']}` are not: leave mirror out, or give "
+                        "`privacy.unit=client`")  # fmt: skip
     if plugins["objective"].has_client_losses:
         raise UserError("`privacy.unit=row` clips the gradient of each row's own loss, and the losses of "
                         f"`objective={names['objective']}` are of all rows of a client together: give "

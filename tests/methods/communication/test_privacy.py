@@ -33,7 +33,7 @@ FEDAVG = ("algo=fedavg", "reg=none", "algo.client_lr=0.05", "algo.server_lr=1", 
 EXACT = (*FEDAVG, "data.standardize=none", "batch_size=null", "privacy=gaussian", f"privacy.clip={CLIP}")
 PRIVATE = ("fedavg", "fedavg_subgradient", "fedavg_threshold", "fedcomposite", "feddualavg", "feddualavg_osp", "fedmid",
            "fedmid_osp", "fedprox", "scaffold")  # fmt: skip
-OF_ROWS = ("fedavg", "fedavg_threshold", "feddualavg", "feddualavg_osp")
+OF_ROWS = ("fedavg", "fedavg_threshold", "feddualavg", "feddualavg_osp", "fedmid_osp")
 SIZES = (3, 7, 10, 2, 5) * 24
 
 
@@ -434,6 +434,10 @@ def test_secret_keys_differ_between_runs_and_seeds_do_not():
         (("algo=centralized", "reg=l1"), ("leave privacy out",)),
         (("privacy.unit=row", "algo=scaffold"), ("algo=scaffold", "privacy of rows", "privacy.unit=client")),
         (("privacy.unit=row", "objective.client_intercepts=true"), ("privacy.unit=client",)),
+        (
+            ("privacy.unit=row", "algo=fedmid_osp", "mirror=p_norm"),
+            ("algo=fedmid_osp", "mirror=p_norm", "leave mirror out"),
+        ),
         (("privacy.unit=row", "faults=sign_flip"), ("faults=sign_flip", "leave faults out")),
     ],
 )

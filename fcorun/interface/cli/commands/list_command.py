@@ -115,7 +115,7 @@ def _algorithm(cls: Any, choice: ChoiceDoc) -> Words:
         "topology=tree": traits.hierarchy == "some",
         "topology=graph": traits.hierarchy == "some" and not algorithm.has_personal_models,
         "privacy": traits.public_uploads is not None,
-        "privacy of rows": traits.gradient_uploads,
+        "privacy of rows": bool(traits.gradient_uploads),
         "any aggregate": not traits.why_means_only and not algorithm.has_server_all,
         "restores the domain of psi": traits.restores_domain,
         "needs topology=graph": traits.hierarchy == "graph",
