@@ -24,6 +24,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 
 from fcorun.base.config import Count, Index, build
 from fcorun.base.errors import UserError
+from fcorun.base.system.machine import require_single_host
 from fcorun.experiment.configuration.compose import make_sweep_name
 from fcorun.reports.run_table import SEED_KEYS, asks_for_privacy, changes_function
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
@@ -209,12 +210,13 @@ class OptunaSweeper(FcorunSweeper):
         return objective_values(points, config.metric, config.tail_rounds)
 
     def _check_options(self) -> SearchOptions:
-        """Return the options of the search. Raises UserError for options of grids, and for another launcher."""
+        """Return the options of the search. Raises UserError for options of grids, another launcher, several hosts."""
         for name, value in (("also", self.also), ("zip", self.zip), ("conditions", self.conditions)):
             if value:
                 raise UserError(f"hydra.sweeper.{name} is of grids: leave it out, or leave hydra/sweeper=optuna out")
         if not isinstance(self.launcher, FcorunLauncher):
             raise UserError("hydra/sweeper=optuna goes with hydra/launcher=fcorun: leave hydra/launcher out")
+        require_single_host("hydra/sweeper=optuna", self.launcher.config.get("hosts"))
         return build(SearchOptions, self.options, "hydra.sweeper")
 
     def _split_axes(self, arguments: list[str]) -> tuple[list[SearchAxis], list[tuple[str, ...]]]:
