@@ -4,7 +4,9 @@ import json
 import random
 import signal
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,10 +20,13 @@ from host_processes import (
     wait_for_end,
 )
 
-from fcorun import Record, run
+from fcorun import Record, UserError, run
+from fcorun.base.system.files import set_interrupted
+from fcorun.base.system.machine import HostOptions
 from fcorun.experiment.prepare import prepare
+from fcorun.runs.executors import dask_hosts
 
-pytest.importorskip("distributed")
+distributed: Any = pytest.importorskip("distributed")
 
 DOUBLE = (*SMALL, "precision=float64", "eval_every=2")
 LONG = (*DOUBLE, "algo=scaffold", "rounds=400", "checkpoint_every=0", "hydra.run.dir=run")
@@ -142,6 +147,10 @@ def test_hosts_that_are_killed_are_named_and_the_run_goes_on(count):
         ("hydra.launcher.address=nowhere", "address=nowhere: no Dask scheduler answers there"),
         ("hydra.launcher.dask={cluster: slurm}", "cluster=slurm needs dask-jobqueue: pip install dask-jobqueue"),
         ("hydra.launcher.executor=dask", "executor=dask computes on one host"),
+        (
+            "hydra.launcher.dask={jobs: 1}",
+            "dask.jobs=1 is less than hosts.count=2, and each host is a job",
+        ),
     ],
 )
 def test_hosts_that_cannot_be_had_are_refused_before_any_file_is_written(options, sentence, monkeypatch):
@@ -150,6 +159,50 @@ def test_hosts_that_cannot_be_had_are_refused_before_any_file_is_written(options
     assert code == 2
     assert sentence in errors
     assert not Path("s").exists()
+
+
+@pytest.fixture
+def busy_cluster():
+    """Return a cluster of two workers, and the address of the one with the first address, which has a task."""
+    options = {"processes": False, "protocol": "tcp", "dashboard_address": "127.0.0.1:0"}
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        busy = min(client.nthreads())
+        task = client.submit(lambda: distributed.Event("release").wait(60), workers=[busy])
+        while not client.processing()[busy]:
+            time.sleep(0.01)
+        yield client, busy
+        distributed.Event("release", client=client).set()
+        task.result()
+
+
+def test_idle_workers_are_chosen(busy_cluster):
+    client, busy = busy_cluster
+    (idle,) = set(client.nthreads()) - {busy}
+    assert dask_hosts._wait_for_workers(client, HostOptions(1, timeout=0.1)) == (idle,)
+    with pytest.raises(UserError, match=r"1 of 2 idle workers .*hosts.timeout=0.1 seconds, and 1 compute for other"):
+        dask_hosts._wait_for_workers(client, HostOptions(2, timeout=0.1))
+
+
+def test_a_host_whose_worker_is_busy_is_named(busy_cluster):
+    client, busy = busy_cluster
+    tasks = dask_hosts._make_tasks((busy,), HostOptions(1, timeout=0.1), [], Path("probe"), None)
+    with pytest.raises(UserError, match=rf"host 0 has not started within hosts.timeout=0.1 .* {busy} may compute"):
+        dask_hosts._Attempt(client, tasks).run()
+    assert len(client.processing()[busy]) == 1
+
+
+def test_an_interruption_before_the_hosts_have_started_ends_the_command(busy_cluster):
+    client, busy = busy_cluster
+    tasks = dask_hosts._make_tasks((busy,), HostOptions(1, timeout=60), [], Path("probe"), None)
+    set_interrupted(True)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            dask_hosts._Attempt(client, tasks).run()
+    finally:
+        set_interrupted(False)
 
 
 def test_a_run_is_the_same_on_any_hosts():

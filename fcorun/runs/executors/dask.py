@@ -177,6 +177,10 @@ def open_cluster(options: LauncherOptions, n_hosts: int | None = None) -> Any:
                         "give one of them")  # fmt: skip
     if options.address:
         return connect(options.address)
+    n_jobs = (options.dask or {}).get("jobs")
+    if n_hosts and isinstance(n_jobs, int) and 0 < n_jobs < n_hosts:
+        raise UserError(f"`{_OPTION}.jobs={n_jobs}` is less than `hosts.count={n_hosts}`, and each host is a job: give "
+                        f"jobs: {n_hosts}, or leave jobs out")  # fmt: skip
     defaults = {"jobs": n_hosts} if n_hosts else {}
     return start_cluster(defaults | (options.dask or {}), one_worker_a_job=n_hosts is not None)
 

@@ -65,6 +65,10 @@ class HostTask:
         """Return the queue of the command's orders to the worker: the number of a signal for the host's process."""
         return Queue(f"{self.token}-orders-{self.rank}", client)
 
+    def starts(self, client: Any) -> Any:
+        """Return the queue in which the worker says that it has started the host."""
+        return Queue(f"{self.token}-starts-{self.rank}", client)
+
     def output(self, client: Any) -> Any:
         """Return the queue of the leader's lines, each with the name of its stream."""
         return Queue(f"{self.token}-output", client)
@@ -86,7 +90,7 @@ def run_host(task: HostTask) -> tuple[int, str]:
     if task.rank == 0 and not task.probe.exists():
         raise UserError(f"the Dask worker {worker.address} does not see the files of {task.probe.parent}: give "
                         "`out=DIR` in a folder that all workers share")  # fmt: skip
-    starts = Queue(f"{task.token}-starts-{task.rank}", client)
+    starts = task.starts(client)
     if starts.qsize():  # of a worker that was lost, and came back under its address
         return -signal.SIGKILL, ""
     starts.put(True)

@@ -76,19 +76,21 @@ def _write_probe(folder: Path) -> Iterator[Path]:
 
 
 def _wait_for_workers(client: Any, options: HostOptions) -> tuple[str, ...]:
-    """Return the addresses of as many workers as hosts, on different machines if there are so many.
+    """Return the addresses of as many idle workers as hosts, on different machines if there are so many.
 
     Raises UserError if they do not come in time.
     """
     from distributed.comm.addressing import get_address_host
 
     deadline = time.monotonic() + options.timeout
-    while len(addresses := sorted(client.nthreads())) < options.count:
+    while len(addresses := _find_idle(client)) < options.count:
         check_interrupted()
         if time.monotonic() > deadline:
-            raise UserError(f"{len(addresses)} of {options.count} workers of Dask came within "
-                            f"hosts.timeout={options.timeout:g} seconds: start `dask worker` on each host, or lower "
-                            "hosts.count")  # fmt: skip
+            n_busy = len(client.nthreads()) - len(addresses)
+            busy = f", and {n_busy} compute for other commands" if n_busy else ""
+            raise UserError(f"{len(addresses)} of {options.count} idle workers of Dask came within "
+                            f"hosts.timeout={options.timeout:g} seconds{busy}: start `dask worker` on each host, or "
+                            "lower hosts.count")  # fmt: skip
         time.sleep(_POLL_SECONDS)
     used: Counter[str] = Counter()
     places = []
@@ -97,6 +99,11 @@ def _wait_for_workers(client: Any, options: HostOptions) -> tuple[str, ...]:
         places.append((used[machine], address))
         used[machine] += 1
     return tuple(address for _, address in sorted(places)[: options.count])
+
+
+def _find_idle(client: Any) -> list[str]:
+    """Return the addresses of the workers without a task."""
+    return sorted(address for address, tasks in client.processing().items() if not tasks)
 
 
 def _make_tasks(
@@ -125,6 +132,7 @@ class _Attempt:
 
     Attributes:
         lost: the rank of the host that was lost.
+        all_started: whether each worker has started its host.
         futures: what each host's worker returns, by rank.
         ends: the exit code and errors of each host that has ended, by rank.
     """
@@ -132,19 +140,22 @@ class _Attempt:
     client: Any
     tasks: "list[HostTask]"
     lost: int | None = None
+    all_started: bool = False
     futures: list[Any] = field(default_factory=list)
     ends: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def run(self) -> int:
         """Run the command to its end, or until a host is lost; return the exit code.
 
-        Raises UserError of a worker that cannot start its host, and OSError if the scheduler is lost.
+        Raises UserError of a worker that cannot start its host, or does not in time, OSError if the scheduler is lost,
+        and KeyboardInterrupt before all hosts have started, when there is nothing to save.
         """
         from fcorun.runs.executors.dask_host import run_host
 
         for task in self.tasks:
             self.futures.append(self.client.submit(run_host, task, workers=[task.names[task.rank]], pure=False))
         try:
+            self._wait_for_starts()
             self._watch()
         finally:
             self._end_all()
@@ -162,6 +173,22 @@ class _Attempt:
         if rank == 0 and self.ends.get(0, (0, ""))[0] == -signal.SIGABRT:
             return f"a host has stopped answering, for which JAX has ended {name}"
         return f"{name} was lost"
+
+    def _wait_for_starts(self) -> None:
+        """Return when all hosts have started, or when one has ended or is lost. Raises as ``run``."""
+        timeout = self.tasks[0].options.timeout
+        deadline = time.monotonic() + timeout
+        while waiting := [task for task in self.tasks if not task.starts(self.client).qsize()]:
+            check_interrupted()
+            if self._read_ends() or self._find_lost() is not None:
+                return
+            if time.monotonic() > deadline:
+                rank = waiting[0].rank
+                raise UserError(f"host {rank} has not started within hosts.timeout={timeout:g} seconds: its worker "
+                                f"{waiting[0].names[rank]} may compute for another command: wait for that, or start "
+                                "one more `dask worker`")  # fmt: skip
+            time.sleep(_POLL_SECONDS)
+        self.all_started = True
 
     def _watch(self) -> None:
         """Return when the leader has ended, or will not end by itself."""
@@ -228,7 +255,7 @@ class _Attempt:
         workers = self.client.nthreads()
         left = []
         for task, future in zip(self.tasks, self.futures, strict=True):
-            if not future.done() and task.names[task.rank] in workers:
+            if not future.done() and task.names[task.rank] in workers and task.starts(self.client).qsize():
                 task.orders(self.client).put(signal.SIGKILL)
                 left.append(future)
         with suppress(TimeoutError):
