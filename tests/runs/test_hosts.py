@@ -122,7 +122,7 @@ def test_an_interruption_ends_all_and_the_same_command_goes_on(count):
 def test_hosts_that_are_killed_are_named_and_the_run_goes_on(count):
     """A process that computes, and a worker with its process; of the leader, and of others."""
     dice = random.Random(count)
-    command = start_on_hosts(*LONG, count=count)
+    command = start_on_hosts(*LONG, "force=true", count=count)
     for kind in ("host", "worker"):
         wait_for_checkpoints("run", command)
         victim = dice.choice(find_hosts(command))

@@ -21,6 +21,7 @@ from fcorun.base.errors import HostLost, UserError, first_line
 from fcorun.base.system.files import check_interrupted, defer_interruption, is_interrupted, write_atomically
 from fcorun.base.system.hosts import RERUN_HINT
 from fcorun.base.system.machine import HostOptions, available_cores
+from fcorun.experiment.configuration.compose import override_key
 from fcorun.runs.executors.dask import open_cluster, require_dask
 from fcorun.runs.executors.executor import LauncherOptions
 
@@ -60,6 +61,8 @@ def run_on_hosts(options: HostOptions, launcher: LauncherOptions, arguments: Seq
                 raise HostLost(f"the Dask scheduler was lost ({first_line(error)}); {RERUN_HINT}") from error
             if attempt.lost is None or code == 0:
                 return code
+            if attempt.all_started:  # and force, which is for once, has done its work
+                arguments = [text for text in arguments if override_key(text) != "force"]
             print(f"fcorun: {attempt.describe_loss()}: all start again, from the last checkpoint", file=sys.stderr)
     raise HostLost(f"{_LOST_HOSTS} hosts were lost one after the other; {RERUN_HINT}")
 
