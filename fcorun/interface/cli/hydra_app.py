@@ -228,16 +228,20 @@ def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
 def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequence[str]) -> None:
     """Run an experiment into a folder; with ``dry_run``, print what would be done."""
     from fcorun.base.records.record import RunFolder
-    from fcorun.base.system.machine import set_up_jax
+    from fcorun.base.system.machine import read_hosts, set_up_jax
     from fcorun.interface.cli.console import Console
     from fcorun.runs.batch import check_devices
+    from fcorun.runs.executors.executor import check_launcher_of_run
     from fcorun.runs.run_experiments import run_experiments
 
     set_up_jax()
     settings = experiment.settings
+    hydra = HydraConfig.get()
+    launcher: Any = OmegaConf.to_container(hydra.launcher, resolve=True)
+    del launcher["_target_"]
+    given = {override_key(text).removeprefix("hydra.launcher.") for text in hydra.overrides.hydra}
+    check_launcher_of_run(launcher, given, read_hosts(settings.hosts).count > 1)
     if not settings.dry_run:
-        launcher: Any = OmegaConf.to_container(HydraConfig.get().launcher, resolve=True)
-        del launcher["_target_"]
         run_on_other_hosts(settings.hosts, launcher, arguments, folder.parent)
     try:
         relative_folder = folder.relative_to(Path.cwd())
@@ -295,9 +299,7 @@ def run_points(
     root_values = {name: config[name] for name in option_names if name in keys_outside_identity()}
     launcher_values: Any = OmegaConf.to_container(OmegaConf.create(launcher), resolve=True)
     hosts: Any = OmegaConf.to_container(config.hosts, resolve=True) if config.get("hosts") else None
-    on_several_hosts = read_hosts(hosts).count > 1  # which are workers of Dask, by its keys
-    if not (on_several_hosts and launcher_values["executor"] == "inline"):
-        check_launcher(launcher_values)
+    check_launcher(launcher_values, read_hosts(hosts).count > 1)
     if without_report and not launcher_values.get("wait", True):
         raise UserError("`hydra.launcher.wait=false`: a search waits for its points, whose results say what is next: "
                         "leave it out")  # fmt: skip

@@ -3,9 +3,9 @@
 import os
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from fcorun.base.config import Count, build, import_classes
@@ -32,16 +32,40 @@ class LauncherOptions:
     wait: bool = True
 
 
-def check_launcher(values: Mapping[str, Any]) -> None:
-    """Raise UserError for keys of hydra.launcher that are not valid."""
+def check_launcher(values: Mapping[str, Any], on_several_hosts: bool = False) -> None:
+    """Raise UserError for keys of hydra.launcher that are not valid.
+
+    Args:
+        on_several_hosts: whether the command computes on several hosts, which are workers of Dask.
+    """
     if values.get("executor") == "joblib":
         raise UserError("`hydra.launcher.executor=joblib` is no more: give `hydra.launcher.executor=dask`, whose "
                         "workers are processes of this machine, as many as it has cores")  # fmt: skip
     options: LauncherOptions = build(LauncherOptions, values, "hydra.launcher")  # names a wrong key as it was given
     for name, executor in (("address", "dask"), ("dask", "dask"), ("submitit", "submitit"), ("wait", "submitit")):
-        if options.executor != executor and getattr(options, name) not in (None, True):
+        if getattr(options, name) in (None, True) or options.executor == executor:
+            continue
+        if not on_several_hosts:
             raise UserError(f"`hydra.launcher.{name}` is of `hydra.launcher.executor={executor}`: leave it out, or "
                             "give that executor, too")  # fmt: skip
+        if executor != "dask":
+            raise UserError(f"`hydra.launcher.{name}` is of `hydra.launcher.executor={executor}`, and several hosts "
+                            "are workers of Dask: leave it out")  # fmt: skip
+
+
+def check_launcher_of_run(values: Mapping[str, Any], given: Collection[str], on_several_hosts: bool) -> None:
+    """Raise UserError for keys of hydra.launcher that are not valid, or that a single run does not use.
+
+    Args:
+        given: the keys that the command gives; an experiment may have others, for its sweep.
+    """
+    for option in fields(LauncherOptions):
+        is_of_hosts = option.name in ("address", "dask")
+        is_used = is_of_hosts and on_several_hosts
+        if option.name in given and values.get(option.name) != option.default and not is_used:
+            owners = "sweeps and several hosts" if is_of_hosts else "sweeps"
+            raise UserError(f"`hydra.launcher.{option.name}` is of {owners}: leave it out of a single run")
+    check_launcher(values, on_several_hosts)
 
 
 @dataclass
