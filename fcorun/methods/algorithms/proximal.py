@@ -85,6 +85,11 @@ class FedProx(ProximalAlgorithm):
             value = getattr(self, name)
             if self.solver != "sgd" and isinstance(value, float) and value != default:
                 raise UserError(f"`algo.{name}={value:g}` needs `algo.solver=sgd`: give that too, or leave {name} out")
+        for name, default in (("iterations", 100), ("tolerance", 1e-10)):
+            value = getattr(self, name)
+            if self.solver == "sgd" and isinstance(value, (int, float)) and value != default:
+                raise UserError(f"`algo.{name}={value:g}` is of other solvers than `algo.solver=sgd`, which takes "
+                                f"`local_steps` or `local_epochs`: leave {name} out")  # fmt: skip
 
     @property
     def traits(self):
