@@ -1,6 +1,6 @@
 """The names of the styles and of the files of pictures."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from fcorun.base.errors import UserError
 
@@ -21,6 +21,11 @@ def name_picture_style(style: str, width: float | None) -> str:
     if style != "paper":
         raise UserError(f"`width={width:g}` is the width of pictures on paper: leave it or `style={style}` out")
     return f"paper width={width:g}"
+
+
+def name_recorded_style(style: str, width: float | None) -> str:
+    """Return the name of the style of a record or a sweep; that of paper for a style that fcorun does not have."""
+    return name_picture_style(style, width) if style in get_args(FigureStyle) else "paper"
 
 
 def name_picture_files(*pictures: str) -> list[str]:

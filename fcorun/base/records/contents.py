@@ -26,7 +26,7 @@ from typing import (
 from fcorun.base.config import TYPE_NAMES
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import Metric
-from fcorun.base.picture_style import FigureStyle, PictureWidth
+from fcorun.base.picture_style import PictureWidth
 from fcorun.base.records import formats
 
 # A mark of Annotated: a number that is not negative, or lists as long as another value of their mapping says
@@ -237,7 +237,7 @@ class _RecordConfig(TypedDict, total=False):
     metric: str | None
     threshold: float | str
     x: str
-    style: FigureStyle
+    style: str
     width: PictureWidth | None
     title: str | None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fcorun.base.errors import UserError, WriteError, check_type, describe_error
-from fcorun.base.picture_style import name_picture_style
+from fcorun.base.picture_style import name_recorded_style
 from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records import contents, formats, tables
 from fcorun.base.records.archive_sums import check_sums
@@ -175,7 +175,7 @@ class Record:
     @property
     def picture_style(self) -> str:
         """The name of the style of the run's pictures."""
-        return name_picture_style(self.flat_config.get("style", "paper"), self.flat_config.get("width"))
+        return name_recorded_style(self.flat_config.get("style", "paper"), self.flat_config.get("width"))
 
     @cached_property
     def plugins(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 from fake_records import fake_config, fake_grid, fake_record, fake_rows
 
 from fcorun.base.metrics import Metric
+from fcorun.base.records.sweep_settings import SweepSettings, save_settings
 
 
 @pytest.mark.slow
@@ -122,6 +123,13 @@ def test_plot_draws_a_sweep_against_the_axis_of_its_runs(call):
     assert pictures() == before
     call("plot", "s", "--x", "rounds")
     assert pictures()["s/best.png"] != before["s/best.png"]
+
+
+def test_pictures_of_an_unknown_style_have_that_of_paper(call):
+    record = fake_record("s/a", fake_config() | {"style": "paper_5.5"})
+    assert record.picture_style == "paper"
+    save_settings(Path("s"), SweepSettings(style="paper_5.5"))
+    assert call("plot", "s")[0] == 0
 
 
 def test_an_axis_that_was_not_counted_is_refused(call):

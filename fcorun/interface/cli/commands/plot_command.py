@@ -9,7 +9,7 @@ from typing import get_args
 from fcorun.base.config import CurveAxis
 from fcorun.base.errors import UserError, WriteError, suggest_name
 from fcorun.base.metrics import from_summaries
-from fcorun.base.picture_style import FORMATS, PICTURE_WIDTHS, FigureStyle, name_picture_style
+from fcorun.base.picture_style import FORMATS, PICTURE_WIDTHS, FigureStyle, name_picture_style, name_recorded_style
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import Record, load_records
 from fcorun.base.records.sweep_settings import SweepSettings, load_settings
@@ -128,7 +128,7 @@ def _draw_sweep(
     settings = saved_settings.with_overrides(metric=arguments.metric, tail_rounds=arguments.tail_rounds, x=arguments.x)
     axes = {record.flat_config.get("x", "rounds") for record in records}
     styles = {record.picture_style for record in records}
-    saved_style = name_picture_style(settings.style, settings.width) if settings.style else None
+    saved_style = name_recorded_style(settings.style, settings.width) if settings.style else None
     options = {
         "x": settings.x or (axes.pop() if len(axes) == 1 else "rounds"),
         "style": _given_style(arguments) or saved_style or (styles.pop() if len(styles) == 1 else "paper"),
