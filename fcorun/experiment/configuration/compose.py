@@ -487,6 +487,8 @@ def describe_hydra_error(error: BaseException) -> str:
             sentence = f"there is no {group}={name}: {suggest_name(name, error.options or [])}"
             if group == "hydra/launcher" and name.startswith(("dask", "joblib", "submitit")):
                 sentence += f"; give hydra.launcher.executor={'submitit' if name.startswith('submitit') else 'dask'}"
+            if (group, name) == ("algo", "fedprox_sgd"):
+                sentence += "; give algo=fedprox algo.solver=sgd"
             return sentence
         return str(error).splitlines()[0]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -538,6 +540,8 @@ def _describe_unknown_key(error: BaseException, key: str) -> str:
         return f"unknown option '{key}'; fcorun --cfg job shows every key"
     if key == "out":
         return "out=DIR is of the commands: in Python, give the folder to run() or sweep(); fcorun plan has --out FILE"
+    if key in ("hosts.address", "hosts.rank", "hosts.secret_file"):
+        return f"{key} is no more: one command starts all hosts: give hosts.count, and hydra.launcher.dask or address"
     section, current = key.partition(".")[0], parent.get("name")
     if section in _COMMUNICATION:
         owners = [name for name in find_choices(section) if key in read_choice(section, name).keys]
