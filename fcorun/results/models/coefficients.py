@@ -195,6 +195,8 @@ def count_outputs(weights: tuple[int, ...], bias: tuple[int, ...], data_summary:
     size = int(np.prod(weights))
     outputs, rest = divmod(size, int(data_summary["features"]))
     cuts = len(classes) - 1
+    if cuts == 0:
+        raise ValueError(f"there is one class, {classes[0]!r}")
     if rest or outputs not in (1, len(classes) or 1) or len(bias) > 1 or int(np.prod(bias)) not in (1, outputs, cuts):
         raise ValueError(f"weights of the shape {weights} and a bias of the shape {bias} are of other data")
     return outputs
