@@ -247,14 +247,14 @@ def test_tensorboard_of_a_record_without_curves():
 def test_processes_in_several_folders_share_the_lock_of_a_database(uri, tmp_path, monkeypatch):
     from fcorun.runs.trackers import mlflow
 
-    locks = set()
+    taken = set()
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=MagicMock()))
-    monkeypatch.setattr(mlflow, "FileLock", lambda path: locks.add(path) or nullcontext())
+    monkeypatch.setattr(mlflow.locks, "acquire", lambda path, seconds: taken.add(path) or nullcontext())
     for name in "ab":
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
         mlflow._open.__wrapped__(uri.format(folder=tmp_path), "fcorun")
-    assert len(locks) == 1
+    assert len(taken) == 1
 
 
 @pytest.mark.slow
