@@ -21,7 +21,7 @@ from fcorun.sites.transport.messages import REFUSAL, Envelope, Message
 from fcorun.studies.selection.selection_result import SelectOptions
 
 # the format of plans, and the fingerprint of all messages in this format
-PINNED = (5, "613d209f8d64474c299835f7dfae9067602ac77be804588180b6b4880a354fa1")
+PINNED = (6, "521078dbe6c63670de983091042bdbf59263886e43b3cb602be15e4f7c338b92")
 
 BINARY = ("data=sites", "data.target=died", "data.task=binary", "data.positive=1", "data.standardize=pooled")
 BINARY += ("data.missing=mean", "precision=float64", "rounds=2", "eval_every=2")

@@ -23,7 +23,7 @@ from fcorun.sites.plan.secure_sums import check_bounds, check_secure, choose_bou
 from fcorun.studies.selection.path import find_path_parameter
 from fcorun.studies.selection.selection_result import SelectOptions
 
-FORMAT = 5  # raise it with every change of messages, which a test finds
+FORMAT = 6  # raise it with every change of messages, which a test finds
 _KEYS = {"format", "fcorun", "experiment", "select", "secure", "quantities", "digest"}
 _INFER = "infer"  # the key of the intervals, in plans that have them
 _HEADER = """\
