@@ -310,8 +310,13 @@ def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name:
         policy=accepted.policy,
         lock_seconds=wait_seconds,
     )
-    unmasked.in_ledger.check()
-    return DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
+    durable = DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
+    try:
+        unmasked.in_ledger.check()  # last: an answer from other rows than those accepted now has a reason of its own
+    except BaseException:
+        durable.close()
+        raise
+    return durable
 
 
 def find_differences(site: Site, folder: Path | None = None) -> list[str]:
