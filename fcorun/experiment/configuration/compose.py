@@ -487,8 +487,6 @@ def describe_hydra_error(error: BaseException) -> str:
             sentence = f"there is no {group}={name}: {suggest_name(name, error.options or [])}"
             if group == "hydra/launcher" and name.startswith(("dask", "joblib", "submitit")):
                 sentence += f"; give hydra.launcher.executor={'submitit' if name.startswith('submitit') else 'dask'}"
-            if (group, name) == ("algo", "fedprox_sgd"):
-                sentence += "; give algo=fedprox algo.solver=sgd"
             return sentence
         return str(error).splitlines()[0]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
