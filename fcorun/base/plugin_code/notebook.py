@@ -157,7 +157,9 @@ def refuse_kept_variables(cls: type) -> None:
 
 def _refuse_kept_variables_of(function: FunctionType) -> None:
     """Raise UserError for a function of a source that keeps variables of another function, except its class."""
-    is_generated = not linecache.getlines(function.__code__.co_filename)  # such as __init__ of a dataclass
+    file = function.__code__.co_filename
+    # such as __init__ of a dataclass; of "<string>", its file, Python 3.13 has lines: those of python -c
+    is_generated = file == "<string>" or not linecache.getlines(file)
     if set(function.__code__.co_freevars) <= {"__class__"} or is_generated:
         return
     raise UserError(f"{function.__qualname__} keeps variables of the function that made it, which no record can keep: "
