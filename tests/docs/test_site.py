@@ -10,6 +10,7 @@ import pytest
 from helpers import choice_names, plugin_class
 from markdown_blocks import alike
 
+from fcorun.base.config import SECTIONS
 from fcorun.base.sources.catalogue import load_catalogue
 from fcorun.experiment.configuration.key_docs import GROUPS, read_root_keys
 from fcorun.interface.cli.commands import COMMANDS
@@ -63,20 +64,7 @@ def loads_nothing_from_elsewhere(site: Path) -> None:
 
 def test_the_guide_names_every_choice():
     told = (DOCS / "guide" / "choices.md").read_text(encoding="utf-8")
-    groups = (
-        "algo",
-        "topology",
-        "uplink",
-        "downlink",
-        "aggregate",
-        "clock",
-        "faults",
-        "privacy",
-        "data",
-        "objective",
-        "reg",
-        "mirror",
-    )
+    groups = [name for name in SECTIONS if name != "tracker"]
     assert [name for group in groups for name in choice_names(group) if f"`{name}`" not in told] == []
 
 

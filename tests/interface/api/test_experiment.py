@@ -44,23 +44,7 @@ def draw_rows(n=60):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "section",
-    [
-        "algo",
-        "reg",
-        "mirror",
-        "objective",
-        "topology",
-        "uplink",
-        "downlink",
-        "aggregate",
-        "clock",
-        "faults",
-        "privacy",
-        "tracker",
-    ],
-)
+@pytest.mark.parametrize("section", [name for name in SECTIONS if name != "data"])
 def test_a_class_without_arguments_has_the_values_of_its_choice(section):
     for name in find_choices(section).keys() - {"by_task"}:
         needed = ["clock.path=speeds.csv"] if name == "trace" else []
