@@ -133,17 +133,15 @@ class Hosts:
         return HostLost(self.failure)
 
     def start_receiving(self) -> None:
-        """Fill the inboxes from now on, in a thread of its own."""
+        """Receive the messages of other hosts from now on, in a thread, for ``receive``."""
         threading.Thread(target=self._receive_messages, daemon=True).start()
 
     def _receive_messages(self) -> None:
-        """Fill the inboxes, for ever. A follower whose leader has failed has nothing to save, and ends at once."""
+        """Receive messages for ever. A follower whose leader has failed has nothing to save, and ends at once."""
         while True:
             try:
                 message = json.loads(self.mailboxes[self.rank].get())
-            except (
-                Exception
-            ):  # of Dask, which closes at the end; before, the scheduler is gone, and with it the command
+            except Exception:  # Dask has closed at the end of the run, or its scheduler and the command are gone
                 if self.closed:
                     return
                 _exit(1)

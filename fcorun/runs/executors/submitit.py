@@ -198,7 +198,7 @@ class PendingJob:
 
     @property
     def lost_runs(self) -> list[Path]:
-        """The runs that go on nowhere, although their records may say so."""
+        """The runs of a job that has left the queue, which no process computes; records may say that they run."""
         return [] if self.is_open else [run for run in self.runs if not locks.is_locked(run / LOCK_FILE)]
 
 

@@ -74,7 +74,7 @@ class LedgerEntry:
         return np.array([0, *map(names.index, names)] if names else [0] * (len(self.sets) + 1))[self.labels]
 
     def describe_set(self, label: int) -> str:
-        """Return a set in words."""
+        """Return the set of rows with this label in words, such as "training rows in fold 1"."""
         if label == IN_NO_SET:
             return "in no set"
         return self.sets[label - 1].describe(len({released.client for released in self.sets}) > 1)

@@ -84,5 +84,5 @@ class PlanInLedger:
 
 
 def _rename(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return values of columns by other names of some columns."""
+    """Return values by column, with new names for the columns that ``names`` has."""
     return {names.get(name, name): value for name, value in values.items()}
