@@ -54,7 +54,7 @@ def wait_until(condition):
 
 @pytest.mark.slow
 def test_a_preempted_job_goes_on_by_itself_and_its_record_says_where_it_is(monkeypatch, capsys):
-    long = ("algo.client_lr=1e-3", "rounds=20000", "eval_every=100", "checkpoint_every=0.1", "report=false")
+    long = ("algo.client_lr=1e-3", "rounds=300000", "eval_every=1000", "checkpoint_every=0.1", "report=false")
     output, errors = start_command(["-m", *SMALL, *long, "hydra.sweep.dir=s", *SUBMIT_ONLY]).communicate()
     assert "fcorun results s --follow" in output, errors
     (record,) = load_records("s")
@@ -63,7 +63,7 @@ def test_a_preempted_job_goes_on_by_itself_and_its_record_says_where_it_is(monke
     os.kill(job, signal.SIGTERM)  # as Slurm does first
     wait_until(lambda: record.status["status"] == "interrupted")
     reached = record.status["reason"].removeprefix("stopped after round ")
-    assert 0 < int(reached) < 20000
+    assert 0 < int(reached) < 300000
     assert count_open_jobs(Path()) == 1
     os.kill(job, signal.SIGUSR2)  # as Slurm does then: submitit begins the job again
     monkeypatch.setattr("sys.argv", ["fcorun", "results", "s", "--follow"])
@@ -72,7 +72,7 @@ def test_a_preempted_job_goes_on_by_itself_and_its_record_says_where_it_is(monke
     assert end.value.code == 0
     output = capsys.readouterr().out
     assert "submitted jobs without a result: 1" in output
-    assert re.search(r"\n\* .* done +20000 ", output)
+    assert re.search(r"\n\* .* done +300000 ", output)
     assert count_open_jobs(Path()) == 0
     assert f"resumes after round {reached}" in (record.folder / "run.log").read_text()
     assert run_sweep_command(*long, "hydra.sweep.dir=t") == 0
