@@ -1,5 +1,6 @@
 """Privacy: rounds by hand in NumPy, the deviation of noise, accounts against closed forms and published ones, keys."""
 
+import itertools
 import math
 import re
 import stat
@@ -21,7 +22,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.search_path import find_choices, use_config_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
-from fcorun.interface.checks.problems import ragged
+from fcorun.interface.checks.problems import numbers_of, ragged
 from fcorun.methods.communication.privacy import NOT_PRIVATE, GaussianPrivacy, count_epsilon, find_noise
 from fcorun.methods.problem.problem import fold_key
 
@@ -80,6 +81,61 @@ def test_amplification_is_of_hidden_cohorts_at_a_trusted_server():
     assert clients.find_epsilon(10, 0.1) == clients.find_epsilon(10, None) == server.find_epsilon(10, None)
     rows = replace(server, unit="row")  # whose client's other rows tell that it takes part
     assert rows.find_epsilon(10, 0.1) == server.find_epsilon(10, None)
+
+
+# ---------------------------------------------------------------- membership
+
+
+def test_the_best_attack_on_all_models_succeeds_as_often_as_the_account_allows(tmp_path):
+    """1,000 shadow runs of one program, in half of which the messages of a client count as 0.
+
+    The attacker knows all rows and the models of all rounds, and decides by their likelihood ratio. The advantage, the
+    rate of true positives minus that of false ones, is then 2 Phi(sqrt(R) / (2 noise)) - 1, since the client's messages
+    are as long as the clip; and (epsilon, delta) allows (e^epsilon - 1 + 2 delta) / (e^epsilon + 1).
+    """
+    rounds, noise, n_noisy, n_quiet = 4, 1.5, 450, 50
+    y = np.random.default_rng(3).standard_normal(500)
+    faults = ("faults=scaled", "faults.factor=0", f"rounds={rounds}", "clients_per_round=null")
+    config = ragged(tmp_path, *EXACT, *faults, sizes=(5,) * 100, y=y)
+    engine = engine_of(config)
+    train, client = engine.federation.data.train, int(engine.federation.schedule.liar_ranks.argmin())
+    train.y[5 * client : 5 * client + 5] = 1e4
+    points, is_counted, is_noisy = [], [], []
+    for deviation, count in ((noise, n_noisy), (1e-3, n_quiet)):
+        for absent in (0, 0.01):
+            numbers = {"privacy": {"noise": deviation, "clip": CLIP}, "faults": {"liars": absent}}
+            points += count * [numbers_of(config) | numbers]
+            is_counted += count * [absent == 0]
+            is_noisy += count * [deviation == noise]
+    with use_precision("float64"):
+        keys = np.random.default_rng(4).integers(2**32, size=(len(points), 2), dtype=np.uint32)
+        state = engine.initial_state(points) | {"noise_key": keys}
+        models = [snapshot.solution["weights"] for snapshot in engine.run(points, state=state)]
+
+    log_ratio = np.zeros(len(points))
+    x, y = np.asarray(train.x, float).reshape(100, 5, -1), np.asarray(train.y, float).reshape(100, 5)
+    for before, after in itertools.pairwise(models):
+        residuals = np.einsum("mij,rj->rmi", x, before) - y
+        changes = -0.05 * 2 / 5 * np.einsum("mij,rmi->rmj", x, residuals)
+        lengths = np.linalg.norm(changes, axis=2, keepdims=True)
+        messages = changes * np.minimum(1, CLIP / lengths) / 100
+        assert (lengths[:, client] > CLIP).all()
+        message = messages[:, client]
+        unexplained = after - before - (messages.sum(axis=1) - message)
+        log_ratio += ((unexplained - message / 2) * message).sum(axis=1)
+
+    says_counted, is_counted, is_noisy = log_ratio > 0, np.array(is_counted), np.array(is_noisy)
+
+    def measure_advantage(runs):
+        return says_counted[runs & is_counted].mean() - says_counted[runs & ~is_counted].mean()
+
+    advantage, exact = measure_advantage(is_noisy), 2 * norm.cdf(math.sqrt(rounds) / (2 * noise)) - 1
+    error = math.sqrt((1 - exact**2) / (2 * n_noisy))
+    assert abs(advantage - exact) < 4 * error
+    for delta in (1e-5, 0.1, 0.4):
+        odds = math.exp(count_epsilon(noise, delta, rounds))
+        assert advantage <= (odds - 1 + 2 * delta) / (odds + 1) + 4 * error
+    assert measure_advantage(~is_noisy) == 1
 
 
 # ---------------------------------------------------------------- rounds
