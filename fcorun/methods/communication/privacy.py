@@ -1,4 +1,4 @@
-"""Differential privacy of clients or rows: the contract of a mechanism, Gaussian noise, and the account of its cost.
+"""Differential privacy of clients or rows: the contract of a mechanism, and what it refuses.
 
 A client's message, the change that it sends with all arrays together, is clipped to a norm before the uplink, and noise
 hides whose messages the server has got. What then is (epsilon, delta)-private is all that the server sends in the
@@ -10,32 +10,41 @@ To hide single rows, the gradient of each row is clipped in place of the message
 gradients of one row, which one of two runs counts as 0. The clients' numbers of rows are no secret.
 """
 
-import functools
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fcorun.base.cohorts import read_participation
-from fcorun.base.config import Level, PluginBase, Positive, Settings
+from fcorun.base.config import PluginBase, Settings
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import Metric
 from fcorun.methods.algorithms.algorithm import PyTree, Traits
 from fcorun.methods.communication.aggregation import WeightedMean
 from fcorun.methods.communication.contracts import Identity, Star
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
-from fcorun.methods.problem.problem import KeyBits, Problem, fold_key, wrap_key
-from fcorun.methods.problem.row_clipping import RowClippedProblem
+from fcorun.methods.problem.problem import KeyBits, Problem
 
 EPSILON = "epsilon"  # the metric of what the rounds so far have cost
 LEAST_CLIENTS = 100  # among fewer, noise that hides one client hides the model
 LEAST_COHORT = 30  # on average: then a round without any client, which would show, has a probability below 1e-13
+# what a record has, or a run starts from, beside the messages of a private server; the guide has the same list
+NOT_PRIVATE = (
+    "metrics, scores and predictions",
+    "strengths, rates, clips and ends of runs that follow from them",
+    "numbers that are auto or relative",
+    "reference and gap",
+    "the encoding of columns by scaling, fills of gaps, knots and the levels that exist",
+    "names, numbers and weights of clients",
+    "numbers of rows and of classes",
+    "bytes and times",
+    "the model that start names",
+    "the rounding of the noise",
+)
 
 
 def split_message(upload: PyTree, traits: Traits) -> tuple[PyTree, dict[str, Any]]:
@@ -239,212 +248,3 @@ class NoPrivacy(Privacy):
 
     def find_epsilon(self, rounds, participation):
         return math.inf if rounds else 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class GaussianPrivacy(Privacy):
-    """Gaussian noise in each round, on clipped messages of clients.
-
-    The mean of messages with weights p_m has noise of the deviation ``noise`` * ``clip`` * max p_m in each number, once
-    at a trusted server; or each message has noise of the deviation ``noise`` * ``clip`` from its client, who then need
-    not trust the server. Each round costs a client as if it took part, except where a trusted server draws each client
-    by a probability that hides who does (``clients_per_round=poisson:0.1``): then p_m are the weights over their
-    expected sum. To hide that a client has other rows, rather than that its messages count as 0, takes twice the noise.
-
-    With ``unit=row`` a client takes one local step, whose gradient is the mean of its rows' clipped gradients. The
-    noise is then as large as the clip times the most by which a row counts in the mean, or in its client's message,
-    times the rate of the step. Each round costs a row as if it were in a batch: a cohort by a probability hides no row,
-    since its client's other rows tell whether the client takes part, and neither do minibatches.
-
-    Attributes:
-        clip: the norm to which the message of a client is clipped, or the gradient of a row, all its arrays together.
-        unit: client, to hide that a client takes part; row, to hide that a row does.
-        noise: the deviation of the noise over the clip; null: that of ``epsilon``, or 1 without it.
-        epsilon: what all rounds may cost, from which the noise is found; null: the noise is given, and epsilon follows.
-        delta: at most 1 / M, for rows 1 / N.
-        noise_by: server: one that is trusted adds noise to the mean; clients: each adds noise to its message.
-        key: seed: the noise follows from the seed of the run, for simulations, since who knows the seed can take the
-            noise away; secret: from a key of the operating system, which is in the checkpoint until the run ends.
-    """
-
-    source = "@mcmahan2018, with the account of @balle2018"
-
-    clip: Positive = 1.0
-    unit: Annotated[Literal["client", "row"], "default outside identity"] = "client"
-    noise: Positive | None = None
-    epsilon: Positive | None = None
-    delta: Level = 1e-5
-    noise_by: Literal["server", "clients"] = "server"
-    key: Literal["seed", "secret"] = "seed"
-
-    @property
-    def at_clients(self):
-        return self.noise_by == "clients"
-
-    @property
-    def hides_rows(self):
-        return self.unit == "row"
-
-    @property
-    def has_secret_key(self):
-        return self.key == "secret"
-
-    def check(self, plugins, names, settings):
-        super().check(plugins, names, settings)
-        if self.noise is not None and self.epsilon is not None:
-            raise UserError("`privacy.epsilon` and `privacy.noise` follow from each other: give one of them")
-        load_accountant()
-
-    def check_clients(self, n_clients, n_rows, participation, names):
-        super().check_clients(n_clients, n_rows, participation, names)
-        count = n_rows if self.hides_rows else n_clients
-        if self.delta > 1 / count:
-            raise UserError(f"`privacy.delta={self.delta:g}` allows that the data of one of {count} {self.unit}s are "
-                            f"told to everybody: give at most {1 / count:.2g}")  # fmt: skip
-
-    def resolve(self, settings):
-        if self.noise is not None:
-            return self
-        if self.epsilon is None:
-            return replace(self, noise=1.0)
-        participation = self._counted_participation(read_participation(settings.clients_per_round))
-        return replace(self, noise=find_noise(self.epsilon, self.delta, max(settings.rounds, 1), participation))
-
-    def clip_message(self, message):
-        norm = jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(message)))
-        factor = self.clip / jnp.maximum(norm, self.clip)
-        return jax.tree.map(lambda leaf: factor * leaf, message)
-
-    def clip_rows(self, problem):
-        if not self.hides_rows:
-            return problem
-        return RowClippedProblem(
-            **{field.name: getattr(problem, field.name) for field in fields(Problem)}, clip=self.clip
-        )
-
-    def draw_noise(self, message, key, number):
-        leaves, structure = jax.tree.flatten(message)
-        noise = []
-        for leaf, own_key in zip(leaves, jax.random.split(wrap_key(fold_key(key, number)), len(leaves)), strict=True):
-            # the same in either precision; the mean of four has longer tails and a finer grid than one draw, as the
-            # attack by rounded noise of Holohan and Braghin (2021, arXiv 2107.10138) asks for
-            assert self.noise is not None
-            drawn = jax.random.normal(own_key, (4, *leaf.shape), jnp.float32).sum(axis=0) / 2
-            noise.append((self.noise * self.clip * drawn).astype(leaf.dtype))
-        return structure.unflatten(noise)
-
-    def find_epsilon(self, rounds, participation):
-        return count_epsilon(self.noise, self.delta, rounds, self._counted_participation(participation))
-
-    def _counted_participation(self, participation: float | None) -> float | None:
-        """Return the probability by which a client takes part that counts; None: each round counts in full."""
-        return None if self.at_clients or self.hides_rows else participation
-
-    def describe(self, rounds, settings):
-        hidden = "the gradients of one row" if self.hides_rows else "the messages of one client"
-        participation = read_participation(settings.clients_per_round)
-        content = {
-            "unit": self.unit,
-            "neighbours": f"{hidden} counted as 0; number and weights of clients are public",
-            "epsilon": self.find_epsilon(rounds, participation),
-            "delta": self.delta,
-            "noise": self.noise,
-            "clip": self.clip,
-            "noise_by": self.noise_by,
-            "amplified_by": self._counted_participation(participation),
-            "key": self.key,
-            "not_private": list(NOT_PRIVATE),
-        }
-        source = "a secret key" if self.has_secret_key else "the seed, as a simulation"
-        sentence = (f"what the server sent is private for {hidden} counted as 0, with epsilon "
-                    f"{content['epsilon']:.3g} and delta {self.delta:g}, by noise from {source}; not private are "
-                    f"{', '.join(NOT_PRIVATE)}")  # fmt: skip
-        return sentence, {"privacy": content}
-
-
-# what a record has, or a run starts from, beside the messages of a private server; the guide has the same list
-NOT_PRIVATE = (
-    "metrics, scores and predictions",
-    "strengths, rates, clips and ends of runs that follow from them",
-    "numbers that are auto or relative",
-    "reference and gap",
-    "the encoding of columns by scaling, fills of gaps, knots and the levels that exist",
-    "names, numbers and weights of clients",
-    "numbers of rows and of classes",
-    "bytes and times",
-    "the model that start names",
-    "the rounding of the noise",
-)
-
-
-# The account of Gaussian rounds, by the package dp-accounting.
-
-
-def load_accountant() -> Any:
-    """Return the package dp_accounting. Raises UserError where it is not installed."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import dp_accounting  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise UserError("`privacy` needs the accountant dp-accounting: pip install 'fcorun[privacy]', or leave "
-                        "privacy out") from error  # fmt: skip
-    return dp_accounting
-
-
-@functools.lru_cache(maxsize=2**14)
-def count_epsilon(noise: float, delta: float, rounds: int, participation: float | None = None) -> float:
-    """Return epsilon of R rounds of Gaussian noise, ``noise`` times as large as what a client can change.
-
-    R rounds in which all clients count are one with the noise over the square root of R, whose epsilon is exact (Balle
-    and Wang 2018). With ``participation``, the probability q by which a client takes part, epsilon is an upper bound by
-    the distribution of the privacy loss, on a grid that is ten times finer than the loss of a round.
-    """
-    accountant = load_accountant()
-    if rounds == 0:
-        return 0.0
-    if participation is None:
-        return float(accountant.get_epsilon_gaussian(noise / math.sqrt(rounds), delta))
-    with np.errstate(over="ignore", under="ignore"):
-        loss = _loss_of_round(noise, participation).self_compose(rounds)
-        return float(loss.get_epsilon_for_delta(delta))
-
-
-@functools.lru_cache(maxsize=64)
-def _loss_of_round(noise: float, participation: float) -> Any:
-    """Return the distribution of the privacy loss of a round of Gaussian noise, for clients drawn by a probability."""
-    load_accountant()
-    from dp_accounting.pld import privacy_loss_distribution  # pyright: ignore[reportMissingImports]
-
-    deviation = participation * math.sqrt(math.expm1(min(noise**-2, 100)))  # of the loss, which is small
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        noise,
-        value_discretization_interval=min(max(0.1 * deviation, 1e-5), 1e-3),
-        sampling_prob=participation,
-        use_connect_dots=True,
-    )
-
-
-def find_noise(epsilon: float, delta: float, rounds: int, participation: float | None = None) -> float:
-    """Return the least noise, rounded up to four digits, of which R rounds cost at most ``epsilon``."""
-    largest = load_accountant().get_sigma_gaussian(epsilon, delta) * math.sqrt(rounds)
-    if participation is None:
-        return _round_up(largest)
-    largest *= 1.01  # where nearly all take part, the bound is just above the exact value
-    least = largest / 2  # amplification asks for less than all clients
-    while count_epsilon(least, delta, rounds, participation) < epsilon:
-        least, largest = least / 2, least
-    from scipy.optimize import brentq
-
-    def exceed(noise: float) -> float:
-        return count_epsilon(noise, delta, rounds, participation) - epsilon
-
-    least, largest = math.log(least), math.log(largest)
-    root: Any = brentq(lambda log: exceed(math.exp(log)), least, largest, xtol=1e-4)
-    return _round_up(math.exp(root + 1e-4))
-
-
-def _round_up(value: float) -> float:
-    """Round a positive number up to four digits."""
-    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return float(f"{math.ceil(value / unit) * unit:.4g}")

@@ -23,7 +23,9 @@ from fcorun.experiment.configuration.search_path import find_choices, use_config
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
 from fcorun.interface.checks.problems import numbers_of, ragged
-from fcorun.methods.communication.privacy import NOT_PRIVATE, GaussianPrivacy, count_epsilon, find_noise
+from fcorun.methods.communication.gaussian_privacy import GaussianPrivacy
+from fcorun.methods.communication.privacy import NOT_PRIVATE
+from fcorun.methods.communication.privacy_account import count_epsilon, find_noise
 from fcorun.methods.problem.problem import fold_key
 
 pytest.importorskip("dp_accounting")
