@@ -12,7 +12,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.base.cohorts import read_participation
 from fcorun.base.config import (
     AUTO,
     BASELINE_SETTINGS,
@@ -516,7 +515,7 @@ class PreparedExperiment:
 
     def epsilon_after(self, rounds: int) -> float:
         """Return the privacy loss of so many rounds, of a run whose noise is resolved."""
-        return self.privacy.find_epsilon(rounds, read_participation(self.settings.clients_per_round))
+        return self.privacy.find_epsilon(rounds, self.settings.clients_per_round)
 
     @property
     def ignores_regularizer(self) -> bool:

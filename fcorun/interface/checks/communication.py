@@ -314,8 +314,8 @@ def check_noise(case: CommunicationCase) -> None:
 def check_epsilon(case: CommunicationCase) -> None:
     """Require that no round costs nothing, and that more rounds cost no less."""
     privacy = _resolved_privacy(case)
-    for participation in (None, 0.3):
-        costs = [privacy.find_epsilon(rounds, participation) for rounds in (0, 1, 2, 10)]
+    for clients_per_round in (None, "poisson:0.3"):
+        costs = [privacy.find_epsilon(rounds, clients_per_round) for rounds in (0, 1, 2, 10)]
         require(costs[0] == 0, f"epsilon of no round is {costs[0]:g}")
         require(costs == sorted(costs), f"epsilon of 0, 1, 2 and 10 rounds falls: {costs}")
 

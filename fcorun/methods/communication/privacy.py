@@ -13,21 +13,23 @@ gradients of one row, which one of two runs counts as 0. The clients' numbers of
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
 
-from fcorun.base.cohorts import read_participation
-from fcorun.base.config import PluginBase, Settings
+from fcorun.base.cohorts import Cohort, read_participation
+from fcorun.base.config import Level, PluginBase, Positive, Settings
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import Metric
 from fcorun.methods.algorithms.algorithm import PyTree, Traits
 from fcorun.methods.communication.aggregation import WeightedMean
 from fcorun.methods.communication.contracts import Identity, Star
+from fcorun.methods.communication.privacy_account import load_accountant
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
-from fcorun.methods.problem.problem import KeyBits, Problem
+from fcorun.methods.problem.problem import KeyBits, Problem, wrap_key
+from fcorun.methods.problem.row_clipping import RowClippedProblem
 
 EPSILON = "epsilon"  # the metric of what the rounds so far have cost
 LEAST_CLIENTS = 100  # among fewer, noise that hides one client hides the model
@@ -108,11 +110,10 @@ class Privacy(PluginBase, ABC):
         """
 
     @abstractmethod
-    def find_epsilon(self, rounds: int, participation: float | None) -> float:
-        """Return epsilon after so many rounds.
+    def find_epsilon(self, rounds: int, clients_per_round: Cohort | None) -> float:
+        """Return epsilon after so many rounds, of which ``clients_per_round`` are as of a configuration.
 
-        ``participation`` is the probability by which each client takes part, unknown to others; None: all clients
-        count in every round. Raises UserError without the package of the accountant.
+        Raises UserError without the package of the accountant.
         """
 
     def resolve(self, settings: Settings) -> Self:
@@ -246,5 +247,107 @@ class NoPrivacy(Privacy):
     def draw_noise(self, message, key, number):
         return jax.tree.map(jnp.zeros_like, message)
 
-    def find_epsilon(self, rounds, participation):
+    def find_epsilon(self, rounds, clients_per_round):
         return math.inf if rounds else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedPrivacy(Privacy):
+    """Clipped messages, or gradients of rows, and normal noise in proportion to the clip.
+
+    Attributes:
+        clip: the norm to which the message of a client is clipped, or the gradient of a row, all its arrays together.
+        unit: client, to hide that a client takes part; row, to hide that a row does.
+        noise: the deviation of the noise over the clip; null: that of ``epsilon``, or 1 without it.
+        epsilon: what all rounds may cost, from which the noise is found; null: the noise is given, and epsilon follows.
+        delta: at most 1 / M, for rows 1 / N.
+        key: seed: the noise follows from the seed of the run, for simulations, since who knows the seed can take the
+            noise away; secret: from a key of the operating system, which is in the checkpoint until the run ends.
+    """
+
+    clip: Positive = 1.0
+    unit: Annotated[Literal["client", "row"], "default outside identity"] = "client"
+    noise: Positive | None = None
+    epsilon: Positive | None = None
+    delta: Level = 1e-5
+    key: Literal["seed", "secret"] = "seed"
+
+    @abstractmethod
+    def find_noise(self, epsilon: float, rounds: int, clients_per_round: Cohort | None) -> float:
+        """Return the least noise of which so many rounds cost at most ``epsilon``. Raises UserError as above."""
+
+    def amplifying_participation(self, clients_per_round: Cohort | None) -> float | None:
+        """Return the probability by which a client takes part that makes rounds cheaper; None: nothing does."""
+        return None
+
+    @property
+    def hides_rows(self):
+        return self.unit == "row"
+
+    @property
+    def has_secret_key(self):
+        return self.key == "secret"
+
+    def check(self, plugins, names, settings):
+        super().check(plugins, names, settings)
+        if self.noise is not None and self.epsilon is not None:
+            raise UserError("`privacy.epsilon` and `privacy.noise` follow from each other: give one of them")
+        load_accountant()
+
+    def check_clients(self, n_clients, n_rows, participation, names):
+        super().check_clients(n_clients, n_rows, participation, names)
+        count = n_rows if self.hides_rows else n_clients
+        if self.delta > 1 / count:
+            raise UserError(f"`privacy.delta={self.delta:g}` allows that the data of one of {count} {self.unit}s are "
+                            f"told to everybody: give at most {1 / count:.2g}")  # fmt: skip
+
+    def resolve(self, settings):
+        if self.noise is not None:
+            return self
+        if self.epsilon is None:
+            return replace(self, noise=1.0)
+        return replace(self, noise=self.find_noise(self.epsilon, max(settings.rounds, 1), settings.clients_per_round))
+
+    def clip_message(self, message):
+        norm = jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(message)))
+        factor = self.clip / jnp.maximum(norm, self.clip)
+        return jax.tree.map(lambda leaf: factor * leaf, message)
+
+    def clip_rows(self, problem):
+        if not self.hides_rows:
+            return problem
+        return RowClippedProblem(
+            **{field.name: getattr(problem, field.name) for field in fields(Problem)}, clip=self.clip
+        )
+
+    def draw_normal(self, message: PyTree, key: KeyBits) -> PyTree:
+        """Return independent normal noise of the deviation ``noise`` * ``clip`` for a message of these shapes."""
+        leaves, structure = jax.tree.flatten(message)
+        noise = []
+        for leaf, own_key in zip(leaves, jax.random.split(wrap_key(key), len(leaves)), strict=True):
+            # the same in either precision; the mean of four has longer tails and a finer grid than one draw, as the
+            # attack by rounded noise of Holohan and Braghin (2021, arXiv 2107.10138) asks for
+            assert self.noise is not None
+            drawn = jax.random.normal(own_key, (4, *leaf.shape), jnp.float32).sum(axis=0) / 2
+            noise.append((self.noise * self.clip * drawn).astype(leaf.dtype))
+        return structure.unflatten(noise)
+
+    def describe(self, rounds, settings):
+        hidden = "the gradients of one row" if self.hides_rows else "the messages of one client"
+        content = {
+            "unit": self.unit,
+            "neighbours": f"{hidden} counted as 0; number and weights of clients are public",
+            "epsilon": self.find_epsilon(rounds, settings.clients_per_round),
+            "delta": self.delta,
+            "noise": self.noise,
+            "clip": self.clip,
+            "noise_by": "clients" if self.at_clients else "server",
+            "amplified_by": self.amplifying_participation(settings.clients_per_round),
+            "key": self.key,
+            "not_private": list(NOT_PRIVATE),
+        }
+        source = "a secret key" if self.has_secret_key else "the seed, as a simulation"
+        sentence = (f"what the server sent is private for {hidden} counted as 0, with epsilon "
+                    f"{content['epsilon']:.3g} and delta {self.delta:g}, by noise from {source}; not private are "
+                    f"{', '.join(NOT_PRIVATE)}")  # fmt: skip
+        return sentence, {"privacy": content}

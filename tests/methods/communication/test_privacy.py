@@ -78,11 +78,11 @@ def test_noise_is_found_for_an_epsilon(participation):
 
 def test_amplification_is_of_hidden_cohorts_at_a_trusted_server():
     server = GaussianPrivacy(noise=2.0)
-    assert server.find_epsilon(10, 0.1) < server.find_epsilon(10, None) / 4
+    assert server.find_epsilon(10, "poisson:0.1") < server.find_epsilon(10, None) / 4
     clients = replace(server, noise_by="clients")
-    assert clients.find_epsilon(10, 0.1) == clients.find_epsilon(10, None) == server.find_epsilon(10, None)
+    assert clients.find_epsilon(10, "poisson:0.1") == clients.find_epsilon(10, None) == server.find_epsilon(10, None)
     rows = replace(server, unit="row")  # whose client's other rows tell that it takes part
-    assert rows.find_epsilon(10, 0.1) == server.find_epsilon(10, None)
+    assert rows.find_epsilon(10, "poisson:0.1") == server.find_epsilon(10, None)
 
 
 # ---------------------------------------------------------------- membership
