@@ -18,7 +18,7 @@ from fcorun.methods.communication.faults import FaultDraws, Faults, NoFaults
 
 # the streams of a run
 START, _COHORT, _BATCHES, _SHARED, _KEY, _SERVER_KEY = range(6)
-_INITIAL_KEY, _TIMES, _DROPOUTS, _UNRELIABLE, _LIARS, _PARTICIPATION, _NOISE = range(6, 13)
+_INITIAL_KEY, _TIMES, _DROPOUTS, _UNRELIABLE, _LIARS, _PARTICIPATION, _NOISE, _TURNS = range(6, 14)
 _CACHED = 2**16  # random numbers that are sorted at a time, so that they stay in the cache
 _ROUNDS_AHEAD = 64
 _NUMBERS_AHEAD = 2**18  # row numbers of minibatches that are drawn at a time
@@ -137,12 +137,14 @@ class Schedule:
     its number without one. So they do not depend on the algorithm, the cohort or the other clients, and a resumed run
     draws the same numbers as an unbroken one.
 
-    A cohort is uniform without replacement, or each client takes part by a probability. An epoch shuffles a client's
-    rows and cuts them into batches of ``batch_size``, keeping the short last one; each epoch is shuffled anew. A
-    client takes ``local_epochs`` epochs, or exactly ``local_steps`` batches from as many epochs as that needs.
+    A cohort is uniform without replacement, or each client takes part by a probability, or clients take turns in one
+    random order, over and over again: each takes part again after M / S rounds, rounded up or down. An epoch shuffles
+    a client's rows and cuts them into batches of ``batch_size``, keeping the short last one; each epoch is shuffled
+    anew. A client takes ``local_epochs`` epochs, or exactly ``local_steps`` batches from as many epochs as that needs.
 
     Attributes:
         clients_per_round: the number of clients of each round; None: all, or those of ``participation``.
+        in_turn: whether clients take part in turn.
         participation: the probability, below 1, by which each client takes part in a round; None: a fixed number.
         edge_rounds: on a tree, the rounds of an edge with its clients in each round; else None.
         names: the names of the clients; empty: clients are identified by their numbers.
@@ -163,6 +165,7 @@ class Schedule:
     offsets: np.ndarray
     seed: int
     clients_per_round: int | None = None
+    in_turn: bool = False
     participation: float | None = None
     batch_size: int | None = None
     local_epochs: int | None = 1
@@ -227,6 +230,11 @@ class Schedule:
             third = math.log(1e15) / 3
             return min(math.ceil(mean + third + math.sqrt(third**2 + 6 * third * mean)), len(self.sizes))
         return self.clients_per_round or len(self.sizes)
+
+    @property
+    def expected_share(self) -> float:
+        """Return the part of the weights of all clients that a cohort has on average over the rounds."""
+        return self.participation or self.cohort_size / len(self.sizes)
 
     @property
     def takes_all_clients(self) -> bool:
@@ -359,6 +367,11 @@ class Schedule:
         return random_streams.draw_uniforms(states, 1).reshape(cohorts.shape)
 
     @cached_property
+    def _order_of_turns(self) -> np.ndarray:
+        """The order in which clients take part, (M,)."""
+        return np.argsort(self._rank_clients(_TURNS))
+
+    @cached_property
     def _unreliability(self) -> np.ndarray:
         """The place of each client in the order in which clients become unreliable, (M,)."""
         return self._rank_clients(_UNRELIABLE)
@@ -402,6 +415,9 @@ class Schedule:
         if self.participation is not None:
             uniforms = self._draw_client_uniforms(_PARTICIPATION, np.array([number]), np.arange(clients)[None])[0]
             return np.sort(np.argpartition(uniforms, self.cohort_size)[: self.cohort_size])
+        if self.in_turn:
+            turns = number * self.cohort_size + np.arange(self.cohort_size)
+            return np.sort(self._order_of_turns[turns % clients])
         return np.random.default_rng([self.seed, _COHORT, number]).choice(clients, self.cohort_size, replace=False)
 
     def draw_participants(self, number: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.cohorts import fixed_cohort_size, read_participation
+from fcorun.base.cohorts import fixed_cohort_size, read_participation, read_turn_share
 from fcorun.base.config import AUTO, code_identifier, numeric_fields
 from fcorun.base.errors import UserError, abbreviate, suggest_name
 from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
@@ -358,7 +358,8 @@ def build_schedule(
         offsets=data.train.offsets,
         generated_clients=data.train.n_generated_clients,
         seed=settings.seed,
-        clients_per_round=fixed_cohort_size(settings.clients_per_round),
+        clients_per_round=fixed_cohort_size(settings.clients_per_round, data.n_clients),
+        in_turn=read_turn_share(settings.clients_per_round) is not None,
         participation=read_participation(settings.clients_per_round),
         batch_size=settings.batch_size,
         local_epochs=settings.local_epochs,

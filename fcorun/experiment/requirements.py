@@ -144,7 +144,8 @@ def describe_client_losses(experiment: PreparedExperiment) -> str:
 
 def check_nodes(experiment: PreparedExperiment, data: FederatedData) -> None:
     """Refuse cohorts of nodes, and several hosts. Raises UserError."""
-    names, cohort_size = experiment.names, fixed_cohort_size(experiment.settings.clients_per_round)
+    names = experiment.names
+    cohort_size = fixed_cohort_size(experiment.settings.clients_per_round, data.n_clients)
     if cohort_size is not None and cohort_size < data.n_clients:
         raise UserError(
             f"`topology={names['topology']}` has no server that draws cohorts: give `clients_per_round=null`"
@@ -162,7 +163,13 @@ def check_cohorts(experiment: PreparedExperiment, data: FederatedData, connect: 
     ``connect`` returns the links. Raises UserError.
     """
     names, rule = experiment.names, experiment.aggregate
-    cohort_size = fixed_cohort_size(experiment.settings.clients_per_round) or data.n_clients
+    cohort_size = fixed_cohort_size(experiment.settings.clients_per_round, data.n_clients)
+    if cohort_size == 0:
+        raise UserError(
+            f"`clients_per_round={experiment.settings.clients_per_round}` is less than one of the {data.n_clients} "
+            f"clients of `data={names['data']}`: give more, such as `clients_per_round=cyclic:{2 / data.n_clients:.2g}`"
+        )
+    cohort_size = cohort_size or data.n_clients
     if cohort_size > data.n_clients:
         raise UserError(
             f"`clients_per_round={cohort_size}` is more than the {data.n_clients} clients of "

@@ -161,6 +161,7 @@ def test_a_policy_that_is_missing_is_one_sentence(tmp_path):
     [
         (("topology=tree", "topology.edges=2"), "give topology=star"),
         (("clients_per_round=poisson:0.5",), "cohorts of a fixed size"),
+        (("clients_per_round=cyclic:0.5",), "cohorts of a fixed size"),
         (("algo=tamuna",), "places of clients, which sites do not know"),
         (("reference=true", "reg=none"), "reference=true"),
         (("threshold=0.3",), "divides two classes by their probabilities"),

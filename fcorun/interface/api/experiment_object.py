@@ -176,7 +176,8 @@ class Experiment:
         privacy: how messages of clients are clipped, and the noise of each round. None: neither.
         tracker: another tool that receives the record. None: none.
         rounds: rounds of communication.
-        clients_per_round: clients of a round; None: all; "poisson:0.1": each by this probability.
+        clients_per_round: clients of a round; None: all; "poisson:0.1": each by this probability; "cyclic:0.1": this
+            share of them, in turn.
         batch_size: rows of a local step; None: all rows of the client.
         local_epochs, local_steps: passes of a client over its rows in a round, or instead the number of local steps.
         eval_every: rounds between two evaluations.

@@ -53,7 +53,7 @@ class Console(_Progress):
         settings = job.experiment.settings
         size = f"{data.train.n_rows} examples of {data.n_clients} clients, {data.train.x.shape[1]} features"
         if isinstance(job.experiment.algo, Algorithm):
-            cohort = str(fixed_cohort_size(settings.clients_per_round) or data.n_clients)
+            cohort = str(fixed_cohort_size(settings.clients_per_round, data.n_clients) or data.n_clients)
             participation = read_participation(settings.clients_per_round)
             if participation is not None:
                 cohort = f"about {participation * data.n_clients:.3g}"

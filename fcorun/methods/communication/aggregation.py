@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.base.cohorts import fixed_cohort_size
+from fcorun.base.cohorts import read_turn_share
 from fcorun.base.config import PluginBase, Settings
 from fcorun.base.errors import UserError
 from fcorun.methods.algorithms.algorithm import PyTree
@@ -95,13 +95,16 @@ class AggregationRule(PluginBase, ABC):
                             f"and {rule} compares whole uploads: leave one of them out")  # fmt: skip
         if settings.frozen:
             raise UserError(f"`frozen=true` sends nothing: leave {rule} out")
-        if self.least_uploads == 1 or fixed_cohort_size(settings.clients_per_round) is None:
+        clients_per_round = settings.clients_per_round
+        is_fixed = isinstance(clients_per_round, int) or read_turn_share(clients_per_round) is not None
+        if self.least_uploads == 1 or not is_fixed:
             return
         if topology.edge_rounds is not None:
             raise UserError(f"{rule} needs {self.least_uploads} uploads at each edge in each round, and cohorts of "
-                            f"`clients_per_round={settings.clients_per_round}` may bring fewer: give "
+                            f"`clients_per_round={clients_per_round}` may bring fewer: give "
                             "`clients_per_round=null`")  # fmt: skip
-        self.check_counts(np.array([fixed_cohort_size(settings.clients_per_round)]), names)
+        if isinstance(clients_per_round, int):  # the number of clients that take turns follows from the data
+            self.check_counts(np.array([clients_per_round]), names)
 
     def check_counts(self, counts: np.ndarray, names: Mapping[str, str]) -> None:
         """Refuse fewer uploads at a receiver than the rule needs, of ``counts`` (E,). Raises UserError."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fcorun.base.cohorts import Cohort, read_participation
+from fcorun.base.cohorts import Cohort, count_participations, read_participation
 from fcorun.methods.communication.privacy import ClippedPrivacy
 from fcorun.methods.communication.privacy_account import count_epsilon, find_noise
 from fcorun.methods.problem.problem import fold_key
@@ -15,9 +15,10 @@ class GaussianPrivacy(ClippedPrivacy):
 
     The mean of messages with weights p_m has noise of the deviation ``noise`` * ``clip`` * max p_m in each number, once
     at a trusted server; or each message has noise of the deviation ``noise`` * ``clip`` from its client, who then need
-    not trust the server. Each round costs a client as if it took part, except where a trusted server draws each client
-    by a probability that hides who does (``clients_per_round=poisson:0.1``): then p_m are the weights over their
-    expected sum. To hide that a client has other rows, rather than that its messages count as 0, takes twice the noise.
+    not trust the server. Each round costs a client as if it took part, except where clients take turns
+    (``clients_per_round=cyclic:0.1``), or where a trusted server draws each client by a probability that hides who does
+    (``poisson:0.1``): then p_m are the weights over their expected sum. To hide that a client has other rows, rather
+    than that its messages count as 0, takes twice the noise.
 
     With ``unit=row`` a client takes one local step, whose gradient is the mean of its rows' clipped gradients. The
     noise is then as large as the clip times the most by which a row counts in the mean, or in its client's message,
@@ -40,9 +41,11 @@ class GaussianPrivacy(ClippedPrivacy):
         return self.draw_normal(message, fold_key(key, number))
 
     def find_epsilon(self, rounds, clients_per_round):
+        rounds = count_participations(clients_per_round, rounds)
         return count_epsilon(self.noise, self.delta, rounds, self.amplifying_participation(clients_per_round))
 
     def find_noise(self, epsilon, rounds, clients_per_round):
+        rounds = count_participations(clients_per_round, rounds)
         return find_noise(epsilon, self.delta, rounds, self.amplifying_participation(clients_per_round))
 
     def amplifying_participation(self, clients_per_round: Cohort | None) -> float | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from fcorun.base.cohorts import read_participation
+from fcorun.base.cohorts import read_participation, read_turn_share
 from fcorun.base.metrics import structure_metrics
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.build_table import load_configs
@@ -78,10 +78,13 @@ def title_runs(records: Sequence[Record], runs: RunTable) -> str:
 
 
 def _name_size(cohort: Any) -> Any:
-    """Return the number of clients of a round, "all", or "about 10 % of the", which "clients a round" follows."""
+    """Return the number of clients of a round, "all", or "10 % of the", which "clients a round" follows."""
     participation = read_participation(cohort)
     if participation is not None:
         return f"about {100 * participation:.3g} % of the"
+    turn_share = read_turn_share(cohort)
+    if turn_share is not None:
+        return f"{100 * float(turn_share):.3g} % of the"
     return "all" if cohort is None else cohort
 
 

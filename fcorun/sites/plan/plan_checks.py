@@ -6,7 +6,6 @@ from copy import copy
 import jax
 import jax.numpy as jnp
 
-from fcorun.base.cohorts import read_participation
 from fcorun.base.config import AUTO, identity_fields
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES
@@ -57,8 +56,8 @@ def _refuse_communication(experiment: PreparedExperiment) -> None:
         f"faults={names['faults']} are simulated, and those of sites real: leave faults out": experiment.faults.acts,
         f"privacy={names['privacy']} adds noise where all rows lie in one place, and what sites would have to promise "
         "is not written yet: leave privacy out": experiment.privacy.acts,
-        f"clients_per_round={clients_per_round} lets clients take part by a probability, and sites answer in cohorts "
-        "of a fixed size: give a number or null": read_participation(clients_per_round) is not None,
+        f"clients_per_round={clients_per_round} lets clients take part by a probability or in turn, and sites answer "
+        "in cohorts of a fixed size, drawn anew: give a number or null": isinstance(clients_per_round, str),
     }
     refuse(refusals, _FRAME)
 

@@ -348,7 +348,7 @@ def check_subset_clients(
                     f"half, by `data.group` or `data.fold`, and {reason}: leave one of these out, or the clients with "
                     "few groups"
                 )
-    cohort_size = fixed_cohort_size(experiment.settings.clients_per_round) or 0
+    cohort_size = fixed_cohort_size(experiment.settings.clients_per_round, len(clients)) or 0
     if cohort_size > len(clients) and isinstance(algo, Algorithm):
         raise UserError(
             f"`clients_per_round={cohort_size}` is more than the {len(clients)} clients that `by=clients` leaves: "

@@ -85,6 +85,14 @@ def test_amplification_is_of_hidden_cohorts_at_a_trusted_server():
     assert rows.find_epsilon(10, "poisson:0.1") == server.find_epsilon(10, None)
 
 
+@pytest.mark.parametrize("unit", ["client", "row"])
+@pytest.mark.parametrize("noise_by", ["server", "clients"])
+def test_clients_that_take_turns_pay_for_the_rounds_in_which_they_take_part(unit, noise_by):
+    privacy = GaussianPrivacy(noise=2.0, unit=unit, noise_by=noise_by)
+    assert privacy.find_epsilon(101, "cyclic:0.1") == privacy.find_epsilon(11, None)
+    assert privacy.find_noise(2.0, 101, "cyclic:0.1") == find_noise(2.0, 1e-5, 11)
+
+
 # ---------------------------------------------------------------- membership
 
 
