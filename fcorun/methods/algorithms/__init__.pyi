@@ -20,6 +20,7 @@ from .ditto import Ditto as Ditto
 from .fair_losses import AFL as AFL
 from .fair_losses import QFedAvg as QFedAvg
 from .fed_frank_wolfe import FedFrankWolfe as FedFrankWolfe
+from .fed_frank_wolfe import FrankWolfe as FrankWolfe
 from .fedac import FedAc as FedAc
 from .fedavg import FedAvg as FedAvg
 from .fedavg import FedAvgSubgradient as FedAvgSubgradient

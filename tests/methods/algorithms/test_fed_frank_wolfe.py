@@ -1,4 +1,4 @@
-"""FedFW: its box in plain NumPy, its rate, bytes of extreme points, and the oracles of constraint sets."""
+"""Frank-Wolfe and FedFW: boxes in plain NumPy, rates, bytes of extreme points, and oracles of constraint sets."""
 
 from itertools import product
 
@@ -45,6 +45,48 @@ def test_a_run_takes_the_steps_of_its_box(tmp_path):
     np.testing.assert_allclose(outputs, expected, atol=1e-12)
     assert np.abs(expected).sum(axis=1).max() <= 1.5 + 1e-12
     assert len(np.unique(expected.round(6), axis=0)) == 12
+
+
+SERVER_STEPS = ("algo=frank_wolfe", *RUN[1:], "reg=l1_ball", "reg.radius=1.5")
+
+
+@pytest.mark.parametrize("order", [2, 1])
+def test_steps_of_the_server_are_those_of_its_box(order, tmp_path):
+    config = ragged(
+        tmp_path, *SERVER_STEPS, f"algo.order={order}", "batch_size=null", "rounds=12", "eval_every=1", sizes=SIZES
+    )
+    q, x, expected = Quadratics(config), np.zeros(6), []
+    for k in range(1, 13):
+        gradient = q.p @ np.array([H[:6, :6] @ x - c[:6] for H, c in zip(q.H, q.c, strict=True)])
+        x = x + order / (k + order - 1) * (_vertex(gradient, 1.5) - x)
+        expected.append(x)
+    outputs = [flat({name: value[0] for name, value in s.solution.items()}) for s in snapshots(config)[1:]]
+    np.testing.assert_allclose(outputs, expected, atol=1e-12)
+    assert len(np.unique(np.round(expected, 6), axis=0)) == 12
+
+
+@pytest.mark.parametrize("unit", ["client", "row"])
+def test_clipped_gradients_of_noise_point_elsewhere(unit, tmp_path):
+    """Without noise the run is as it is without privacy; with much of it all vertices are about as likely."""
+    pytest.importorskip("dp_accounting")
+    base = (*SERVER_STEPS, "data.clients=100", "local_steps=1", "batch_size=null", "rounds=200", "precision=float64")
+    private = ("privacy=gaussian", f"privacy.unit={unit}", "privacy.clip=1e3")
+    plain, quiet, noisy = (
+        snapshots(small(*base, *more))[-1].solution["weights"][0]
+        for more in ((), (*private, "privacy.noise=1e-18"), (*private, "privacy.noise=1e6"))
+    )
+    np.testing.assert_allclose(quiet, plain, rtol=1e-9)
+    assert (np.abs(noisy) > 0).sum() > 1.5 * (np.abs(plain) > 0).sum()
+
+
+@pytest.mark.slow
+def test_the_suboptimality_of_steps_of_the_server_falls_with_the_rounds(tmp_path):
+    """F(x_k) - F* is O(1 / k): a hundred times the rounds leave a fiftieth of it."""
+    rest = ["batch_size=null", "rounds=3000", "eval_every=30", "reference=true"]
+    record = run(ragged(tmp_path, *SERVER_STEPS, *rest, sizes=SIZES), tmp_path / "run")
+    suboptimality = record.metrics["suboptimality"].to_numpy(float)
+    assert 0 <= suboptimality[-1] <= suboptimality[1] / 50
+    assert record.metrics["prox_evals"].iloc[-1] == 0
 
 
 @pytest.mark.slow
