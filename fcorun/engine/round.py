@@ -462,21 +462,16 @@ class RoundExchange(Exchange):
             data = parts.local_data(whole_or_index, rows, client_rows, draws, fault)
             key_bits = self._fold_exchange(key_bits)
             data = replace(data, key_bits=key_bits, client_number=client, place=0 if place is None else place)
+            if parts.privacy.noises_steps:
+                data = replace(data, noise_key=fold_key(fold_key(parts.noise_key, client), parts.number))
             (upload, state), work = count_operations(
                 lambda: local(problem, copy_tree(broadcast_of(sender)), state, data)
             )
             if fault is not None and fault.lies is not None:
                 upload, memory = self._lie_if(fault.lies, upload, memory, key_bits)
             if parts.privacy.acts:
-                own_key = fold_key(parts.noise_key, client)
-                states = client_state[0], state
-                scale = 1.0
-                if parts.privacy.hides_rows:  # the message is a mean of clipped gradients, times the rate
-                    client_lr = parts.algorithm.client_lr  # type: ignore[attr-defined]
-                    scale = client_lr / jnp.asarray(parts.schedule.batch_sizes)[client]
-                upload, state = parts.privacy.protect(
-                    upload, states, parts.algorithm.traits, own_key, parts.number, scale=scale
-                )
+                states, own_key = (client_state[0], state), fold_key(parts.noise_key, client)
+                upload, state = parts.privacy.protect(upload, states, parts.algorithm.traits, own_key, parts.number)
             if sends and type(uplink).send is not Identity.send and not parts.frozen:
                 upload, own_memory = uplink.send(upload, copy_tree(memory[self.index]), wrap_key(key_bits))
                 memory = _replace_memory(memory, own_memory, self.index)

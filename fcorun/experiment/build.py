@@ -272,7 +272,7 @@ def resolve_auto(experiment: PreparedExperiment, data: FederatedData) -> tuple[P
     if not isinstance(algo, Algorithm):
         return experiment, None
     if experiment.privacy.acts:
-        experiment = experiment.with_resolved(privacy=experiment.privacy.resolve(experiment.settings))
+        experiment = experiment.with_resolved(privacy=experiment.resolved_privacy)
     constants = ProblemConstants(math.nan, math.nan)
     resolved_values: dict[str, Any] = {}
     if experiment.needs_curvature_bounds:

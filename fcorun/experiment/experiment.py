@@ -513,9 +513,19 @@ class PreparedExperiment:
             )
         return ""
 
+    @property
+    def noise_times(self) -> int:
+        """How often noise must hide one client, or one row, in each round."""
+        return self.privacy.count_noise(self.settings)
+
+    @property
+    def resolved_privacy(self) -> Privacy:
+        """Privacy with numbers for the fields that follow from the settings. Raises UserError."""
+        return self.privacy.resolve(self.settings, self.noise_times)
+
     def epsilon_after(self, rounds: int) -> float:
         """Return the privacy loss of so many rounds, of a run whose noise is resolved."""
-        return self.privacy.find_epsilon(rounds, self.settings.clients_per_round)
+        return self.privacy.find_epsilon(rounds, self.settings.clients_per_round, self.noise_times)
 
     @property
     def ignores_regularizer(self) -> bool:

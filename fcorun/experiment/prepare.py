@@ -437,7 +437,7 @@ def check_stop(experiment: PreparedExperiment) -> None:
             raise UserError(f"stop: '{name}' is not a choice: {suggest_name(name, choices)}")
         if name == EPSILON:
             first = min(experiment.settings.eval_every, experiment.settings.rounds)
-            resolved = replace(experiment, privacy=experiment.privacy.resolve(experiment.settings))
+            resolved = replace(experiment, privacy=experiment.resolved_privacy)
             if (cost := resolved.epsilon_after(first)) > target:
                 raise UserError(f"`stop.epsilon={target:g}` is passed before the first evaluation: {first} rounds cost "
                                 f"{cost:.3g}; raise `privacy.noise`, or lower `eval_every`")  # fmt: skip

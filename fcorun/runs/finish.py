@@ -246,7 +246,8 @@ def finish_run(
 
 def _note_privacy(job: Job, rounds: int) -> dict[str, Any]:
     """Add to the reason what is private after so many rounds, and return the section of summary.json."""
-    sentence, section = job.experiment.privacy.describe(rounds, job.experiment.settings)
+    experiment = job.experiment
+    sentence, section = experiment.privacy.describe(rounds, experiment.settings, experiment.noise_times)
     job.add_reason(sentence)
     return section
 

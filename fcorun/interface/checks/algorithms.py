@@ -29,6 +29,7 @@ from fcorun.interface.api.run_functions import grid
 from fcorun.interface.checks.number_effects import explain_same_solution
 from fcorun.interface.checks.problems import (
     SMALL,
+    BlindProblem,
     Config,
     RecordingProblem,
     compose_cached,
@@ -56,7 +57,7 @@ from fcorun.interface.checks.single_uploads import check_server_of_single_upload
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, LocalData, Traits
 from fcorun.methods.algorithms.output_check import check_parameters
 from fcorun.methods.communication.contracts import Identity
-from fcorun.methods.problem.operation_counts import to_arrays
+from fcorun.methods.problem.operation_counts import count_operations, to_arrays
 from fcorun.methods.problem.problem import Problem, Vector
 from fcorun.runs.job import Watcher
 
@@ -238,6 +239,30 @@ def check_padding(case: AlgorithmCase) -> None:
     require_close("an upload of a client whose rows and steps are padded, as those of a client smaller than others "
                   "are (data.n_rows and data.n_steps leave the padding out, len(data.whole.y) and len(data.rows) do "
                   "not),", padded, exact, rtol=1e-6, atol=1e-9)  # fmt: skip
+
+
+def check_rows_in_gradients(case: AlgorithmCase) -> None:
+    """Require that clients see their rows in one gradient of each local step, where their traits say so."""
+    skip_unless(case.traits.gradient_steps, "its traits do not say that gradients of steps alone read rows")
+    federation = case.federation()
+    data, rows = _first_client(federation)
+    batches = jnp.asarray(rows[: len(rows) // 2 * 2].reshape(2, -1))
+    x, y = jnp.full_like(data.x, jnp.nan), jnp.full_like(data.y, jnp.nan)
+    problem = BlindProblem.of(federation.problem).for_side("client")
+
+    def answer() -> Any:
+        unknown = replace(data, x=x, y=y, rows=batches).with_whole_data(jnp.asarray(rows))
+        server, client = _changed_states(federation.algorithm, problem, federation.precision)
+        received = federation.algorithm.broadcast(server)
+        return count_operations(lambda: federation.algorithm.local(problem, received, client, unknown))
+
+    (upload, state), counts = compute_once(answer)
+    for leaf in jax.tree.leaves((upload, state)):
+        require(np.isfinite(leaf).all(), "its upload or its client's state depends on rows besides the gradients of "
+                "steps, which privacy of rows would not hide: leave gradient_steps out of its traits")  # fmt: skip
+    require(counts[0] == batches.size and counts[1] == 0,
+            f"two steps on {batches.size} rows should take {batches.size} gradients of rows, and take {counts[0]} and "
+            f"{counts[1]} of all rows: leave gradient_steps out of its traits")  # fmt: skip
 
 
 def _uploads_of(case: AlgorithmCase, federation: Federation, steps: LocalData, whole: np.ndarray) -> np.ndarray:

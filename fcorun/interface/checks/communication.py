@@ -249,8 +249,7 @@ def check_run_without_faults(case: CommunicationCase) -> None:
 
 
 def _resolved_privacy(case: CommunicationCase) -> Privacy:
-    experiment = prepare(case.run.config())
-    return experiment.privacy.resolve(experiment.settings)
+    return prepare(case.run.config()).resolved_privacy
 
 
 def _draw_messages(count: int) -> list[dict[str, jax.Array]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import yaml
 
@@ -22,6 +23,7 @@ from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.configuration.search_path import user_config_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks.property_check import require, require_at_most, require_finite
+from fcorun.methods.problem.operation_counts import mark
 from fcorun.methods.problem.problem import Problem, Vector
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
@@ -183,6 +185,18 @@ class RecordingProblem(Problem):
     def _loss(self, w: Vector, batch: Any) -> jax.Array:
         jax.debug.callback(lambda point: self.points.append(flat(point)), w)
         return super()._loss(w, batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlindProblem(Problem):
+    """A problem whose gradients do not depend on rows."""
+
+    @classmethod
+    def of(cls, problem: Problem) -> "BlindProblem":
+        return cls(**{field.name: getattr(problem, field.name) for field in fields(Problem)})
+
+    def gradient(self, w: Vector, batch: Any) -> Vector:
+        return mark(w.map(lambda v: jnp.full_like(v, 0.01)), batch.counts)
 
 
 def check_rounds(config: Callable[[Path], Config]) -> None:

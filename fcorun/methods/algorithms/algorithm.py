@@ -73,6 +73,8 @@ class Traits:
         public_uploads: the entries of uploads that follow from the number of local steps alone, where all others are
             changes of the server's state, which privacy can clip and hide by noise; None: privacy is refused.
         gradient_uploads: "dual" if others are -``client_lr`` times one step's gradient; "primal": without a mirror.
+        gradient_steps: True if clients see their rows in one gradient of each local step's batch alone, of at most K
+            steps, so that noise in these gradients hides rows in all that clients send and keep.
     """
 
     needs: tuple[str, ...] = ()
@@ -98,6 +100,7 @@ class Traits:
     personal_psi: bool = False
     public_uploads: tuple[str, ...] | None = None
     gradient_uploads: Literal["primal", "dual", ""] = ""
+    gradient_steps: bool = False
 
     def __post_init__(self):
         for name, hint in type_hints(Traits).items():

@@ -19,6 +19,7 @@ class FedAvg(TwoRateAlgorithm):
         exact_with_one_step="smooth",
         public_uploads=(),
         gradient_uploads="primal",
+        gradient_steps=True,
     )
 
     def local(self, problem, server, client, data):
@@ -48,6 +49,7 @@ class FedAvgSubgradient(FedAvg):
         hierarchy="some",
         exact_with_one_step="smooth",
         public_uploads=(),
+        gradient_steps=True,
     )
 
     def local(self, problem, server, client, data):
@@ -69,7 +71,12 @@ class FedAvgThreshold(FedAvg):
 
     source = "ours: algorithm 1 of @yuan2021, and a prox of its output"
     traits = Traits(
-        psi_sides=("server",), restores_domain=True, hierarchy="some", public_uploads=(), gradient_uploads="primal"
+        psi_sides=("server",),
+        restores_domain=True,
+        hierarchy="some",
+        public_uploads=(),
+        gradient_uploads="primal",
+        gradient_steps=True,
     )
 
     threshold: AutoPositive = AUTO

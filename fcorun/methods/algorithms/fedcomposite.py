@@ -31,6 +31,7 @@ class FedComposite(Algorithm):
         exact="composite",
         uploads="changes",
         public_uploads=("elapsed",),
+        gradient_steps=True,
     )
 
     @classmethod

@@ -27,6 +27,7 @@ class FedDualAvg(TwoRateAlgorithm):
         growing_broadcasts=True,
         public_uploads=("elapsed",),
         gradient_uploads="dual",
+        gradient_steps=True,
     )
 
     def init(self, problem, w0):
@@ -76,6 +77,7 @@ class FedDualAvgOSP(FedDualAvg):
         growing_broadcasts=True,
         public_uploads=("elapsed",),
         gradient_uploads="dual",
+        gradient_steps=True,
     )
     tends_to_minimum_of_psi = True
 

@@ -21,6 +21,7 @@ class FedMiD(TwoRateAlgorithm):
         hierarchy="some",
         exact_with_one_step="smooth",
         public_uploads=("elapsed",),
+        gradient_steps=True,
     )
 
     def local_model(self, problem, dual):
@@ -54,6 +55,7 @@ class FedMiDOSP(FedMiD):
         exact_with_one_step="composite",
         public_uploads=("elapsed",),
         gradient_uploads="primal",
+        gradient_steps=True,
     )
 
     def local_model(self, problem, dual):

@@ -11,7 +11,7 @@ from jax import lax
 from fcorun.base.config import Count
 from fcorun.base.errors import UserError
 from fcorun.methods.problem.operation_counts import PyTree, apply_if
-from fcorun.methods.problem.problem import Batch, KeyBits, Quadratic, wrap_key
+from fcorun.methods.problem.problem import Batch, KeyBits, Quadratic, fold_key, wrap_key
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class LocalData:
         dtype: the floating-point type of weights and draws.
         shared_uniforms: two uniform draws from [0, 1) for each round, the same for all clients.
         change_targets: returns the targets (n,) that the client learns from in place of those of rows; None: the same.
+        noise_key: the bits of the key from which the gradient of each step has its noise; None: no noise.
     """
 
     x: jax.Array
@@ -51,6 +52,7 @@ class LocalData:
     key_bits: KeyBits = (0, 0)
     shared_uniforms: jax.Array | tuple[float, float] = (0.0, 0.0)
     change_targets: Callable[[jax.Array], jax.Array] | None = None
+    noise_key: KeyBits | None = None
 
     @property
     def key(self) -> jax.Array:
@@ -108,15 +110,20 @@ class LocalData:
         """
         if isinstance(count, int) and count < 0:
             raise UserError(f"data.steps(..., count={count}): give a count of 0 or more")
-        if self.full_batch_steps is not None:
+        if self.full_batch_steps is not None and self.noise_key is None:
             repeats = self.full_batch_steps if count is None else count
             return self.repeat(repeats, lambda value: step(value, self.whole), start)
+        if count is None and self.noise_key is not None:
+            count = self.n_steps
         if count is not None:
             batches = self.n_steps
 
             def numbered_step(state):
                 value, number = state
-                return step(value, self.batch(self.rows[number % batches])), number + 1
+                batch = self.whole if self.full_batch_steps is not None else self.batch(self.rows[number % batches])
+                if self.noise_key is not None:
+                    batch = batch._replace(noise_key=fold_key(self.noise_key, number))
+                return step(value, batch), number + 1
 
             return self.repeat(count, numbered_step, (start, jnp.zeros((), jnp.int32)))[0]
 

@@ -93,8 +93,14 @@ class FedProx(ProximalAlgorithm):
 
     @property
     def traits(self):
-        takes_all_rows = self.solver != "sgd"
-        return Traits(psi_sides=(), proximal=takes_all_rows, deterministic=takes_all_rows, public_uploads=())
+        takes_steps = self.solver == "sgd"
+        return Traits(
+            psi_sides=(),
+            proximal=not takes_steps,
+            deterministic=not takes_steps,
+            public_uploads=(),
+            gradient_steps=takes_steps,
+        )
 
     @property
     def works_in_row_span(self):

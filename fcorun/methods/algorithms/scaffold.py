@@ -23,7 +23,16 @@ class Scaffold(Algorithm):
     server_lr: Positive = 1.0
     option: Literal[1, 2] = 2
 
-    traits = Traits(psi_sides=(), exact="smooth", robust_to_uneven_steps=True, uploads="increments", public_uploads=())
+    @property
+    def traits(self):
+        return Traits(
+            psi_sides=(),
+            exact="smooth",
+            robust_to_uneven_steps=True,
+            uploads="increments",
+            public_uploads=(),
+            gradient_steps=self.option == 2,  # the first option takes a second gradient of each batch, at x
+        )
 
     @classmethod
     def suggest_for(cls, conditions):

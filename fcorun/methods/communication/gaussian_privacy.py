@@ -1,4 +1,4 @@
-"""Gaussian noise in each round, on clipped messages of clients or clipped gradients of rows."""
+"""Gaussian noise in each round, on clipped messages of clients, or in each local step on clipped gradients of rows."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,16 +20,19 @@ class GaussianPrivacy(ClippedPrivacy):
     (``poisson:0.1``): then p_m are the weights over their expected sum. To hide that a client has other rows, rather
     than that its messages count as 0, takes twice the noise.
 
-    With ``unit=row`` a client takes one local step, whose gradient is the mean of its rows' clipped gradients. The
-    noise is then as large as the clip times the most by which a row counts in the mean, or in its client's message,
-    times the rate of the step. Each round costs a row as if it were in a batch: a cohort by a probability hides no row,
-    since its client's other rows tell whether the client takes part, and neither do minibatches.
+    With ``unit=row`` the gradient of a local step is the mean of its rows' clipped gradients. If clients add the noise,
+    each of these gradients has some, as large as the clip times the most by which a row counts in the mean (DP-SGD),
+    and messages and states of clients, which follow from them, have no more. Each step that a row may be in costs as
+    much as a round: shuffled minibatches and cohorts make none cheaper. A trusted server hides rows in one local step
+    alone, where the message is the gradient times a rate: the noise of the mean is as large as the most by which a row
+    counts there.
 
     Attributes:
-        noise_by: server: one that is trusted adds noise to the mean; clients: each adds noise to its message.
+        noise_by: server: one that is trusted adds noise to the mean; clients: each adds noise to its message, or with
+            ``unit=row`` to the gradient of each of its local steps.
     """
 
-    source = "@mcmahan2018, with the account of @balle2018"
+    source = "@mcmahan2018, for rows @abadi2016, with the account of @balle2018"
 
     noise_by: Literal["server", "clients"] = "server"
 
@@ -40,12 +43,12 @@ class GaussianPrivacy(ClippedPrivacy):
     def draw_noise(self, message, key, number):
         return self.draw_normal(message, fold_key(key, number))
 
-    def find_epsilon(self, rounds, clients_per_round):
-        rounds = count_participations(clients_per_round, rounds)
+    def find_epsilon(self, rounds, clients_per_round, times=1):
+        rounds = times * count_participations(clients_per_round, rounds)
         return count_epsilon(self.noise, self.delta, rounds, self.amplifying_participation(clients_per_round))
 
-    def find_noise(self, epsilon, rounds, clients_per_round):
-        rounds = count_participations(clients_per_round, rounds)
+    def find_noise(self, epsilon, rounds, clients_per_round, times=1):
+        rounds = times * count_participations(clients_per_round, rounds)
         return find_noise(epsilon, self.delta, rounds, self.amplifying_participation(clients_per_round))
 
     def amplifying_participation(self, clients_per_round: Cohort | None) -> float | None:

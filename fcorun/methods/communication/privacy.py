@@ -90,6 +90,11 @@ class Privacy(PluginBase, ABC):
         return False
 
     @property
+    def noises_steps(self) -> bool:
+        """True if clients add noise to the gradient of each local step, so that all that they send is private."""
+        return self.hides_rows and self.at_clients
+
+    @property
     def has_secret_key(self) -> bool:
         """True if the noise comes from a key that only the run has; else from the seed, which the record tells."""
         return False
@@ -110,14 +115,27 @@ class Privacy(PluginBase, ABC):
         """
 
     @abstractmethod
-    def find_epsilon(self, rounds: int, clients_per_round: Cohort | None) -> float:
+    def find_epsilon(self, rounds: int, clients_per_round: Cohort | None, times: int = 1) -> float:
         """Return epsilon after so many rounds, of which ``clients_per_round`` are as of a configuration.
 
-        Raises UserError without the package of the accountant.
+        Noise hides a client, or a row, so many ``times`` in each round. Raises UserError without the package of the
+        accountant.
         """
 
-    def resolve(self, settings: Settings) -> Self:
-        """Return a copy with numbers for the fields that follow from the settings. Raises UserError."""
+    def count_noise(self, settings: Settings) -> int:
+        """Return how often noise must hide one client, or one row, in a round: once, or in several local steps.
+
+        A row is in one step of each of the ``local_epochs``, and may be in each of the ``local_steps``.
+        """
+        if not self.noises_steps:
+            return 1
+        return settings.local_steps or settings.local_epochs or 1
+
+    def resolve(self, settings: Settings, times: int = 1) -> Self:
+        """Return a copy with numbers for the fields that follow from the settings, with noise so often in a round.
+
+        Raises UserError.
+        """
         return self
 
     def protect(
@@ -127,14 +145,13 @@ class Privacy(PluginBase, ABC):
         traits: Traits,
         key: KeyBits,
         number: jax.Array | int,
-        scale: jax.Array | float = 1.0,
     ) -> tuple[PyTree, PyTree]:
         """Return what a client sends for its upload, clipped, and with noise if clients add it; and its new state.
 
-        ``states`` are the client's before and after the round, ``key`` the bits of its key, and ``scale`` a factor of
-        the noise. Where a number of the message or of the new state is not finite, the message counts as 0 and the old
-        state stays: a run that ended there would tell that this client took part. Where privacy hides rows, their
-        gradients have been clipped before, and the message is not.
+        ``states`` are the client's before and after the round, and ``key`` the bits of its key. Where a number of the
+        message or of the new state is not finite, the message counts as 0 and the old state stays: a run that ended
+        there would tell that this client took part. Where privacy hides rows, their gradients have been clipped and
+        have got the noise of clients before, and the message is as it is.
         """
         message, public = split_message(upload, traits)
         old_state, state = states
@@ -144,9 +161,8 @@ class Privacy(PluginBase, ABC):
         if not self.hides_rows:
             message = self.clip_message(message)
         state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), state, old_state)
-        if self.at_clients:
-            noise = self.draw_noise(message, key, number)
-            message = jax.tree.map(lambda value, noise: value + scale * noise, message, noise)
+        if self.at_clients and not self.hides_rows:
+            message = jax.tree.map(jnp.add, message, self.draw_noise(message, key, number))
         return (message | public if public else message), state
 
     def check(self, plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
@@ -169,7 +185,11 @@ class Privacy(PluginBase, ABC):
             raise UserError(f"{privacy} hides a client in the mean, and the server of `algo={names['algo']}` takes "
                             "single uploads: give `privacy.noise_by=clients`, or choose another `algo`")  # fmt: skip
         if self.hides_rows:
-            check_row_messages(plugins, names)
+            check_losses_of_rows(plugins, names)
+            if self.noises_steps:
+                check_gradient_steps(plugins, names)
+            else:
+                check_row_messages(plugins, names)
         if not isinstance(plugins["topology"], Star):
             raise UserError(f"{privacy} is of clients that send to one server: leave "
                             f"`topology={names['topology']}` out")  # fmt: skip
@@ -199,36 +219,49 @@ class Privacy(PluginBase, ABC):
             raise UserError(f"with `privacy={names['privacy']}` a round without any client would show: give "
                             f"`clients_per_round=poisson:{LEAST_COHORT / n_clients:.2g}` or more")  # fmt: skip
 
-    def describe(self, rounds: int, settings: Settings) -> tuple[str, dict[str, Any]]:
+    def describe(self, rounds: int, settings: Settings, times: int = 1) -> tuple[str, dict[str, Any]]:
         """Return a sentence on what is private after so many rounds and what is not, and a section of summary.json.
 
-        Both are empty without privacy.
+        Noise hides a client, or a row, so many ``times`` in each round. Both are empty without privacy.
         """
         return "", {}
 
 
-def check_row_messages(plugins: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """Refuse messages that the clipped gradients of rows do not bound, given the plug-ins by section and their names.
-
-    Raises UserError.
-    """
-    gradient_uploads = plugins["algo"].traits.gradient_uploads
-    if not gradient_uploads:
-        raise UserError("`privacy.unit=row` is worked out for messages that are a gradient times a rate, and not for "
-                        f"those of `algo={names['algo']}`: choose another, `fcorun list algo` shows which go with "
-                        "privacy of rows, or give `privacy.unit=client`")  # fmt: skip
-    if gradient_uploads == "primal" and not isinstance(plugins["mirror"], Euclidean):
-        raise UserError(f"`privacy.unit=row` with `algo={names['algo']}` needs messages that are a gradient times a "
-                        f"rate, and those of `mirror={names['mirror']}` are not: leave mirror out, or give "
-                        "`privacy.unit=client`")  # fmt: skip
+def check_losses_of_rows(plugins: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Refuse losses that no single row has, given the plug-ins by section and their names. Raises UserError."""
     if plugins["objective"].has_client_losses:
         raise UserError("`privacy.unit=row` clips the gradient of each row's own loss, and the losses of "
                         f"`objective={names['objective']}` are of all rows of a client together: give "
                         "`privacy.unit=client`, or choose another `objective`")  # fmt: skip
+
+
+def check_gradient_steps(plugins: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Refuse clients that read their rows elsewhere than in gradients with noise. Raises UserError."""
+    if not plugins["algo"].traits.gradient_steps:
+        raise UserError("`privacy.unit=row` adds noise to one gradient in each local step, and clients of "
+                        f"`algo={names['algo']}` with these options read their rows otherwise: choose another, "
+                        "`fcorun list algo` shows which go with privacy of rows, or give "
+                        "`privacy.unit=client`")  # fmt: skip
+
+
+def check_row_messages(plugins: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Refuse messages that the clipped gradients of rows do not bound, as a trusted server needs. Raises UserError."""
+    algo, at_clients = plugins["algo"], "`privacy.noise_by=clients`"
+    gradient_uploads = algo.traits.gradient_uploads
+    cure = f"give {at_clients}" if algo.traits.gradient_steps else "choose another `algo`"
+    if not gradient_uploads:
+        raise UserError("`privacy.unit=row` at a trusted server is worked out for messages that are a gradient times a "
+                        f"rate, and not for those of `algo={names['algo']}`: {cure}, or "
+                        "`privacy.unit=client`; `fcorun list algo` shows which go with privacy of rows")  # fmt: skip
+    if gradient_uploads == "primal" and not isinstance(plugins["mirror"], Euclidean):
+        raise UserError(f"`privacy.unit=row` with `algo={names['algo']}` at a trusted server needs messages that are a "
+                        f"gradient times a rate, and those of `mirror={names['mirror']}` are not: leave mirror out, or "
+                        f"give {at_clients}")  # fmt: skip
     faults = plugins["faults"]
     if faults.has_liars and not faults.changes_targets:
-        raise UserError(f"`faults={names['faults']}` changes messages after the gradients of rows are clipped, which "
-                        "`privacy.unit=row` counts on: leave faults out, or give `privacy.unit=client`")  # fmt: skip
+        raise UserError(f"`faults={names['faults']}` changes messages after the gradients of rows are clipped, which a "
+                        "trusted server with `privacy.unit=row` counts on: leave faults out, or give "
+                        f"{at_clients}")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +280,7 @@ class NoPrivacy(Privacy):
     def draw_noise(self, message, key, number):
         return jax.tree.map(jnp.zeros_like, message)
 
-    def find_epsilon(self, rounds, clients_per_round):
+    def find_epsilon(self, rounds, clients_per_round, times=1):
         return math.inf if rounds else 0.0
 
 
@@ -273,8 +306,8 @@ class ClippedPrivacy(Privacy):
     key: Literal["seed", "secret"] = "seed"
 
     @abstractmethod
-    def find_noise(self, epsilon: float, rounds: int, clients_per_round: Cohort | None) -> float:
-        """Return the least noise of which so many rounds cost at most ``epsilon``. Raises UserError as above."""
+    def find_noise(self, epsilon: float, rounds: int, clients_per_round: Cohort | None, times: int = 1) -> float:
+        """Return the least noise of which so many rounds cost at most ``epsilon``, as of ``find_epsilon``."""
 
     def amplifying_participation(self, clients_per_round: Cohort | None) -> float | None:
         """Return the probability by which a client takes part that makes rounds cheaper; None: nothing does."""
@@ -301,12 +334,13 @@ class ClippedPrivacy(Privacy):
             raise UserError(f"`privacy.delta={self.delta:g}` allows that the data of one of {count} {self.unit}s are "
                             f"told to everybody: give at most {1 / count:.2g}")  # fmt: skip
 
-    def resolve(self, settings):
+    def resolve(self, settings, times=1):
         if self.noise is not None:
             return self
         if self.epsilon is None:
             return replace(self, noise=1.0)
-        return replace(self, noise=self.find_noise(self.epsilon, max(settings.rounds, 1), settings.clients_per_round))
+        rounds = max(settings.rounds, 1)
+        return replace(self, noise=self.find_noise(self.epsilon, rounds, settings.clients_per_round, times))
 
     def clip_message(self, message):
         norm = jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(message)))
@@ -317,7 +351,9 @@ class ClippedPrivacy(Privacy):
         if not self.hides_rows:
             return problem
         return RowClippedProblem(
-            **{field.name: getattr(problem, field.name) for field in fields(Problem)}, clip=self.clip
+            **{field.name: getattr(problem, field.name) for field in fields(Problem)},
+            clip=self.clip,
+            draw_noise=self.draw_normal if self.noises_steps else None,
         )
 
     def draw_normal(self, message: PyTree, key: KeyBits) -> PyTree:
@@ -332,12 +368,12 @@ class ClippedPrivacy(Privacy):
             noise.append((self.noise * self.clip * drawn).astype(leaf.dtype))
         return structure.unflatten(noise)
 
-    def describe(self, rounds, settings):
+    def describe(self, rounds, settings, times=1):
         hidden = "the gradients of one row" if self.hides_rows else "the messages of one client"
         content = {
             "unit": self.unit,
             "neighbours": f"{hidden} counted as 0; number and weights of clients are public",
-            "epsilon": self.find_epsilon(rounds, settings.clients_per_round),
+            "epsilon": self.find_epsilon(rounds, settings.clients_per_round, times),
             "delta": self.delta,
             "noise": self.noise,
             "clip": self.clip,

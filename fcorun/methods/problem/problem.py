@@ -182,6 +182,7 @@ class Batch(NamedTuple):
         offset: the terms (n,) added to the predictions, or None.
         basis: orthonormal rows or zeros (r, d), or None.
         client: the client of each row (n,), where losses depend on it; None: all rows are of one client.
+        noise_key: the bits of the key of the noise in the gradient of this batch; None: no noise.
     """
 
     x: jax.Array
@@ -192,6 +193,7 @@ class Batch(NamedTuple):
     offset: jax.Array | None = None
     basis: jax.Array | None = None
     client: jax.Array | None = None
+    noise_key: KeyBits | None = None
 
     @property
     def n_rows(self) -> jax.Array:

@@ -1,13 +1,14 @@
-"""Gradients of which each row's part is clipped, for the privacy of rows."""
+"""Gradients of which each row's part is clipped, and which may have noise, for the privacy of rows."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 
 from fcorun.methods.problem.operation_counts import mark
-from fcorun.methods.problem.problem import Batch, Problem, Quadratic, Vector
+from fcorun.methods.problem.problem import Batch, KeyBits, Problem, Quadratic, Vector
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,18 @@ class RowClippedProblem(Problem):
 
     Attributes:
         clip: the norm, which may be traced.
+        draw_noise: returns the noise of a sum of clipped gradients, given their mean, which has its shapes, and the
+            bits of a key; None: no noise.
     """
 
     clip: jax.Array | float = math.inf
+    draw_noise: Callable[[Vector, KeyBits], Vector] | None = None
 
     def gradient(self, w: Vector, batch: Batch | Quadratic) -> Vector:
-        """Return the mean of the clipped gradients of the rows of a batch at w, plus the gradient of the ridge."""
+        """Return the mean of the clipped gradients of the rows of a batch at w, plus the gradient of the ridge.
+
+        The noise of a batch that has a key is as that of a sum, times the largest weight of a row in the mean.
+        """
         assert isinstance(batch, Batch)
         without_ridge = replace(self, objective=replace(self.objective, ridge=0.0))
 
@@ -38,4 +45,7 @@ class RowClippedProblem(Problem):
         single_rows = jax.tree.map(lambda values: values[:, None], rows)
         clipped = jax.vmap(clip_gradient)(single_rows)
         mean = clipped.map(lambda gradients: jnp.tensordot(batch.weight, gradients, 1))
+        if self.draw_noise is not None:
+            assert batch.noise_key is not None
+            mean = mean + batch.weight.max() * self.draw_noise(mean, batch.noise_key)
         return mark(mean + jax.grad(self.ridge)(w), batch.counts)

@@ -36,7 +36,7 @@ FEDAVG = ("algo=fedavg", "reg=none", "algo.client_lr=0.05", "algo.server_lr=1", 
 EXACT = (*FEDAVG, "data.standardize=none", "batch_size=null", "privacy=gaussian", f"privacy.clip={CLIP}")
 PRIVATE = ("fedavg", "fedavg_subgradient", "fedavg_threshold", "fedcomposite", "feddualavg", "feddualavg_osp", "fedmid",
            "fedmid_osp", "fedprox", "scaffold")  # fmt: skip
-OF_ROWS = ("fedavg", "fedavg_threshold", "feddualavg", "feddualavg_osp", "fedmid_osp")
+OF_ROWS_AT_SERVER = ("fedavg", "fedavg_threshold", "feddualavg", "feddualavg_osp", "fedmid_osp")
 SIZES = (3, 7, 10, 2, 5) * 24
 
 
@@ -157,7 +157,7 @@ def run_by_hand(config, rounds):
     train, schedule, privacy = (
         federation.data.train,
         federation.schedule,
-        experiment.privacy.resolve(experiment.settings),
+        experiment.resolved_privacy,
     )
     x, y = np.asarray(train.x, float), np.asarray(train.y, float)
     sizes, key = np.diff(train.offsets), jnp.asarray(schedule.draw_noise_key())
@@ -310,24 +310,26 @@ def clip_by_loop(x, y, w, clip, ridge):
     return total / len(x) + ridge * np.append(w[:-1], 0), n_clipped
 
 
-@pytest.mark.parametrize("noise_by", ["server", "clients"])
+@pytest.mark.parametrize(("noise_by", "local_steps"), [("server", 1), ("clients", 3)])
 @pytest.mark.parametrize(
     ("algo", "cohort"),
     [("fedavg", "null"), ("feddualavg", "30"), ("feddualavg", "poisson:0.4")],  # the same ones without psi
 )
-def test_rounds_of_clipped_rows_are_those_of_a_loop_by_hand(tmp_path, algo, cohort, noise_by):
+def test_rounds_of_clipped_rows_are_those_of_a_loop_by_hand(tmp_path, algo, cohort, noise_by, local_steps):
+    """A trusted server adds noise to the mean, or each client to the gradient of each local step."""
     config = ragged(tmp_path, f"algo={algo}", "reg=none", "algo.client_lr=0.05", "algo.server_lr=1", "batch_size=4",
-                    "local_steps=1", "objective.ridge=0.3", "data.standardize=none", "privacy=gaussian",
+                    f"local_steps={local_steps}", "objective.ridge=0.3", "data.standardize=none", "privacy=gaussian",
                     "privacy.unit=row", "privacy.clip=2", f"clients_per_round={cohort}",
                     f"privacy.noise_by={noise_by}", sizes=SIZES)  # fmt: skip
     experiment, federation = prepare(config), engine_of(config).federation
     train, schedule = federation.data.train, federation.schedule
-    privacy, key = experiment.privacy.resolve(experiment.settings), jnp.asarray(schedule.draw_noise_key())
+    privacy, key = experiment.resolved_privacy, jnp.asarray(schedule.draw_noise_key())
+    assert isinstance(privacy, GaussianPrivacy)
     x, y, sizes = np.asarray(train.x, float), np.asarray(train.y, float), np.array(SIZES)
     w, models, n_clipped = np.zeros(x.shape[1] + 1), [], 0
 
-    def draw(key, number):
-        noise = privacy.draw_noise(federation.problem.zeros(float), key, number)
+    def draw(key):
+        noise = privacy.draw_normal(federation.problem.zeros(float), key)
         return np.append(noise["weights"], noise["bias"])
 
     with use_precision("float64"):
@@ -339,14 +341,17 @@ def test_rounds_of_clipped_rows_are_those_of_a_loop_by_hand(tmp_path, algo, coho
             for client, batches in zip(rounds.cohort[0], rounds.rows[0], strict=True):
                 if client not in present:
                     continue
-                rows = batches[0][batches[0] >= 0]
-                gradient, count = clip_by_loop(x[rows], y[rows], w, 2, 0.3)
-                if noise_by == "clients":
-                    gradient -= draw(fold_key(key, client), number) / len(rows)
-                total -= sizes[client] * 0.05 * gradient
-                n_clipped += count
+                own = w
+                for step, batch in enumerate(batches):
+                    rows = batch[batch >= 0]
+                    gradient, count = clip_by_loop(x[rows], y[rows], own, 2, 0.3)
+                    if noise_by == "clients":
+                        gradient += draw(fold_key(fold_key(fold_key(key, client), number), step)) / len(rows)
+                    own = own - 0.05 * gradient
+                    n_clipped += count
+                total += sizes[client] * (own - w)
             if noise_by == "server":  # a row of the largest client counts a fourth in the mean of its batch
-                total += 0.05 * 10 / 4 * draw(key, number)
+                total += 0.05 * 10 / 4 * draw(fold_key(key, number))
             w = w + total / total_weight
     found = [snapshot.solution for snapshot in snapshots(config)]
     found = [np.append(solution["weights"][0], solution["bias"][0]) for solution in found]
@@ -375,27 +380,64 @@ def test_noise_is_as_large_as_what_a_row_can_change(tmp_path, weighting):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", OF_ROWS)
+@pytest.mark.parametrize("algo", PRIVATE)
+@pytest.mark.parametrize("noise_by", ["server", "clients"])
 @pytest.mark.parametrize("task", ["data=lasso", "data=heterogeneous"])
-def test_without_clipping_and_noise_of_rows_each_algorithm_is_itself(algo, task):
-    base = ("clients_per_round=null", "precision=float64", "data.clients=20", f"algo={algo}", "algo.client_lr=0.01",
-            "local_steps=1", "batch_size=8", "objective.intercept=false", "reg=none", task)  # fmt: skip
-    private, plain = (snapshots(small(*base, *more)) for more in (
-        ("privacy=gaussian", "privacy.unit=row", "privacy.clip=1e6", "privacy.noise=1e-18"), ()))  # fmt: skip
+def test_without_clipping_and_noise_of_rows_each_algorithm_is_itself(algo, noise_by, task):
+    if noise_by == "server" and algo not in OF_ROWS_AT_SERVER:
+        pytest.skip("a trusted server hides no rows in its messages")
+    rate = ("algo.solver=sgd", "algo.inner_lr=0.01") if algo == "fedprox" else ("algo.client_lr=0.01",)
+    steps = ("local_steps=1", "batch_size=8") if noise_by == "server" else ("local_steps=3", "batch_size=8")
+    base = ("clients_per_round=null", "precision=float64", "data.clients=20", f"algo={algo}", *rate, *steps,
+            "objective.intercept=false", "reg=l1", "reg.strength=1e-4", task)  # fmt: skip
+    private, plain = (snapshots(small(*base, *more)) for more in (("privacy=gaussian", "privacy.unit=row",
+        "privacy.clip=1e6", "privacy.noise=1e-18", f"privacy.noise_by={noise_by}"), ()))  # fmt: skip
     for name, value in plain[-1].solution.items():
         assert np.abs(value).max() > 1e-3
         np.testing.assert_allclose(private[-1].solution[name], value, rtol=1e-9, atol=1e-9)
 
 
-def test_the_algorithms_of_privacy_of_rows_are_these():
+@pytest.mark.parametrize(("noise_by", "of_rows"), [("server", OF_ROWS_AT_SERVER), ("clients", PRIVATE)])
+def test_the_algorithms_of_privacy_of_rows_are_these(noise_by, of_rows):
     found = set()
-    for algo in PRIVATE:
+    for algo in find_choices("algo"):
+        steps = ("algo.solver=sgd",) if algo == "fedprox" else ()
         try:
-            prepare(small(f"algo={algo}", "reg=none", "privacy=gaussian", "privacy.unit=row", "local_steps=1"))
+            prepare(small(f"algo={algo}", *steps, "reg=none", "privacy=gaussian", "privacy.unit=row",
+                          "clients_per_round=null", "local_steps=1", f"privacy.noise_by={noise_by}"))  # fmt: skip
         except UserError:
             continue
         found.add(algo)
-    assert found == set(OF_ROWS)
+    assert found == set(of_rows)
+
+
+@pytest.mark.parametrize(("steps", "count"), [("local_steps=3", 3), ("local_epochs=2", 2)])
+def test_each_step_that_a_row_may_be_in_costs_as_much_as_a_round(steps, count):
+    """A row is in one minibatch of a pass, of which there are two here."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    config = small("algo=feddualavg", "privacy=gaussian", "privacy.unit=row", "privacy.noise_by=clients", steps,
+                   "batch_size=10", "privacy.epsilon=8", "privacy.delta=1e-3", "algo.client_lr=0.01")  # fmt: skip
+    record = run(config, "here")
+    section, rounds = record.summary["privacy"], record.metrics["round"].iloc[-1]
+    loss = privacy_loss_distribution.from_gaussian_mechanism(section["noise"]).self_compose(int(rounds) * count)
+    assert 7.98 < section["epsilon"] <= 8
+    assert section["epsilon"] == pytest.approx(loss.get_epsilon_for_delta(1e-3), rel=1e-3)
+
+
+@pytest.mark.parametrize("mirror", ["euclidean", "p_norm"])
+def test_rows_that_overflow_change_nothing_that_a_client_sends_or_keeps(tmp_path, mirror):
+    """With noise in each local step, as where their gradients are 0; also behind a mirror map."""
+    x = np.random.default_rng(1).standard_normal((sum(SIZES), 6))
+    y, models = x[:, 0].copy(), []
+    for value in (1e100, 0):
+        x[10:12], y[10:12] = value, value
+        config = ragged(tmp_path / f"{value:g}", *EXACT[len(FEDAVG):], "algo=fedmid", "reg=none", f"mirror={mirror}",
+                        "algo.client_lr=0.05", "clients_per_round=null", "privacy.unit=row", "local_steps=3",
+                        "privacy.noise_by=clients", "objective.intercept=false", sizes=SIZES, x=x, y=y)  # fmt: skip
+        models.append([snapshot.solution["weights"][0] for snapshot in snapshots(config)])
+    np.testing.assert_allclose(*models, rtol=1e-12)
+    assert np.abs(np.diff(models[0], axis=0)).min() > 0
 
 
 # ---------------------------------------------------------------- records
@@ -498,7 +540,12 @@ def test_secret_keys_differ_between_runs_and_seeds_do_not():
         (("privacy.key=secret", "clients_per_round=poisson:0.5"), ("privacy.key=secret", "clients_per_round=null")),
         (("stop={epsilon: 0.01}",), ("stop.epsilon=0.01", "raise privacy.noise")),
         (("algo=centralized", "reg=l1"), ("leave privacy out",)),
-        (("privacy.unit=row", "algo=scaffold"), ("algo=scaffold", "privacy of rows", "privacy.unit=client")),
+        (("privacy.unit=row", "algo=scaffold"), ("algo=scaffold", "give privacy.noise_by=clients")),
+        (
+            ("privacy.unit=row", "privacy.noise_by=clients", "algo=scaffold", "algo.option=1"),
+            ("algo=scaffold", "read their rows otherwise", "privacy.unit=client"),
+        ),
+        (("privacy.unit=row", "privacy.noise_by=clients", "algo=fedprox"), ("algo=fedprox", "fcorun list algo")),
         (("privacy.unit=row", "objective.client_intercepts=true"), ("privacy.unit=client",)),
         (
             ("privacy.unit=row", "algo=fedmid_osp", "mirror=p_norm"),
@@ -519,7 +566,7 @@ def test_runs_without_an_account_are_refused(overrides, words):
         (("privacy.delta=0.02",), ("privacy.delta=0.02", "0.01")),
         (("clients_per_round=poisson:0.1",), ("clients_per_round=poisson:0.3",)),
         (("privacy.unit=row", "local_steps=1", "privacy.delta=0.02"), ("privacy.delta=0.02", "rows", "at most")),
-        (("privacy.unit=row", "local_steps=2"), ("one local step", "local_steps=1")),
+        (("privacy.unit=row", "local_steps=2"), ("one local step", "privacy.noise_by=clients", "local_steps=1")),
     ],
 )
 def test_too_few_clients_are_refused(overrides, words):
