@@ -15,6 +15,8 @@ from fcorun.base.errors import UserError
 from fcorun.base.system.machine import compute_policy, empty_aligned
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import Rows
+from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.sparse_rows import compress_rows
 from fcorun.engine.clients import CohortFunction, chunk_width, chunked, in_size_classes
 from fcorun.engine.schedule import Schedule
 from fcorun.methods.algorithms.algorithm import Algorithm, Traits, tree_bytes
@@ -66,12 +68,12 @@ class SubsetView(NamedTuple):
     """A data set whose rows are a subset of rows on the device, which it shares with other subsets.
 
     Attributes:
-        x, y: all rows on the device, (N, d) and (N,).
+        x, y: all rows on the device, (N, d), dense or ``CompressedRows``, and (N,).
         train_rows, validation_rows: the indices of the subset's rows, (N',) and (V,).
         max_client_rows: the largest number of rows of each client, (M,), in any subset that shares a program.
     """
 
-    x: jax.Array
+    x: Any
     y: jax.Array
     train_rows: np.ndarray
     validation_rows: np.ndarray
@@ -82,13 +84,13 @@ class DeviceRows(NamedTuple):
     """Training rows on the device.
 
     Attributes:
-        x, y: the rows, (N, d) and (N,).
+        x, y: the rows, (N, d), dense or sparse, and (N,).
         row_extras: their "weight" and "offset", (N,), where they have them.
         decomposed: the losses of the clients on their whole data in a cheaper form, or None.
         client_rows: the indices of each client's rows, (M, L) with -1 for none; None: rows are sorted by client.
     """
 
-    x: jax.Array
+    x: Any
     y: jax.Array
     row_extras: dict[str, jax.Array]
     decomposed: Quadratic | Batch | None
@@ -101,12 +103,15 @@ class DeviceRows(NamedTuple):
         return self._replace(client_rows=self.client_rows[size_class.clients, : size_class.length])
 
 
-def to_device(x: np.ndarray, dtype) -> jax.Array:
+def to_device(x: Any, dtype) -> Any:
     """Put examples on the device in the run's precision; integers of at most two bytes keep their type.
 
     Uses ``device_put``, since ``jnp.asarray`` may compile a program for each new shape. Raises UserError for numbers
     that exceed the precision.
     """
+    if isinstance(x, SparseMatrix):
+        with _refuse_overflow("features"):
+            return compress_rows(x, dtype)
     if x.dtype == device_dtype(x.dtype, dtype):
         return jax.device_put(x)
     converted = empty_aligned(x.shape, dtype)
@@ -136,10 +141,12 @@ def _refuse_overflow(values: str) -> Iterator[None]:
                         "`precision=float64`, or mend them") from error  # fmt: skip
 
 
-def first_row(data: FederatedData, dtype) -> tuple[jax.Array, jax.Array]:
+def first_row(data: FederatedData, dtype) -> tuple[Any, jax.Array]:
     """Put x and y of this host's first training row on the device, zeros where no row is here."""
     first = data.train.local.take(slice(1))
-    x, y = np.asarray(first.x), first.y
+    x, y = first.x, first.y
+    if not data.train.is_sparse:
+        x = np.asarray(x)
     if not len(y):
         x, y = np.zeros((1, *x.shape[1:]), x.dtype), np.zeros(1, y.dtype)
     return to_device(x, dtype), targets_to_device(data, y, dtype)
@@ -297,10 +304,6 @@ class CohortLayout:
     needs_whole_data: bool
     clients_at_once: int | None
 
-    @property
-    def _features(self) -> int:
-        return int(np.prod(self.train.x.shape[1:]))
-
     def plan(self, rows: DeviceRows, runs: int, shared: bool, in_order: bool) -> tuple[PyTree, CohortFunction]:
         """Return the whole data of the clients, or of each class of sizes, and the function that computes a cohort.
 
@@ -323,7 +326,7 @@ class CohortLayout:
         """Return the classes of a cohort of all clients in a program of ``runs`` runs; empty where no split pays."""
         if not self.needs_whole_data or self.schedule.generated_clients:
             return []
-        entries_per_row = runs * (self.schedule.full_batch_steps or 1) * self._features
+        entries_per_row = runs * (self.schedule.full_batch_steps or 1) * self.train.numbers_per_row
         return split_by_size(self.max_client_rows, compute_policy().min_padding_saved / entries_per_row)
 
     @property
@@ -354,4 +357,4 @@ class CohortLayout:
             return tree_bytes(whole) // len(jax.tree.leaves(whole)[0])
         longest = self.schedule.max_rows if size_class is None else size_class.length
         needed_rows = longest if self.needs_whole_data else self.schedule.max_batch
-        return self.train.rows_in_memory(needed_rows) * self._features * np.dtype(self.precision).itemsize
+        return self.train.rows_in_memory(needed_rows) * self.train.numbers_per_row * np.dtype(self.precision).itemsize

@@ -88,7 +88,8 @@ def subset_bytes(federation: Federation, copies_rows: bool) -> int:
     schedule, subset = federation.schedule, federation.subset
     assert subset is not None
     gathered = federation.layout.gathered_rows if schedule.full_batch_steps else 0
-    return (copies_rows * len(subset.y) + gathered) * subset.x.shape[1] * subset.x.dtype.itemsize
+    rows = copies_rows * len(subset.y) + gathered
+    return rows * federation.data.train.numbers_per_row * subset.x.dtype.itemsize
 
 
 def message_bytes(

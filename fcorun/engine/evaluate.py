@@ -20,7 +20,7 @@ from fcorun.methods.problem.problem import Batch, Problem, Vector
 
 _BATCH_NUMBERS = 2**23  # entries of x of the clients whose personal models are evaluated together
 _MAX_PREDICTIONS = 2**23  # of the nodes whose models are evaluated together
-Examples = Shaped[Array, "N d"]
+Examples = Any  # (N, d), an array or sparse rows
 Targets = Shaped[Array, " N"]
 Metrics = dict[str, Float[Array, ""]]
 MAX_RANKED_ROWS = 100_000  # sorting more rows would take longer than the rest of an evaluation

@@ -137,9 +137,9 @@ def warn_unbounded_coefficients(
 def _find_separation_of(
     unpenalized: Int[np.ndarray, " k"], objective: LinearModel, experiment: PreparedExperiment, data: FederatedData
 ) -> Separation | None:
-    """Return the separation by the features that nothing penalizes; None also where rows are not in memory."""
+    """Return the separation by the features that nothing penalizes; None also of rows not in memory, or sparse."""
     train = data.train
-    if not len(unpenalized) or not experiment.has_shared_model or train.why_not_in_memory:
+    if not len(unpenalized) or not experiment.has_shared_model or train.why_not_in_memory or train.is_sparse:
         return None
     present = train.objective_weights(experiment.settings.client_weighting) > 0
     x = train.x[present][:, unpenalized]
@@ -183,10 +183,10 @@ def _describe_separating_feature(data: FederatedData, columns: Int[np.ndarray, "
     """Return a clause on the column that alone separates two classes with the fewest tied rows; else none.
 
     The values of such a feature for one class are nowhere above those for the other, and not all the same. Rows are
-    tied if they have a value of both classes. Rows that are not in memory are not searched.
+    tied if they have a value of both classes. Rows that are not in memory, or sparse, are not searched.
     """
     train = data.train
-    if len(data.classes) != 2 or train.why_not_in_memory or len(np.unique(train.y)) < 2:
+    if len(data.classes) != 2 or train.why_not_in_memory or train.is_sparse or len(np.unique(train.y)) < 2:
         return []
     x = train.x
     is_second = train.y[:, None] == 1

@@ -211,6 +211,9 @@ class WarmStart:
                             "the same columns in the same order")  # fmt: skip
         standardized = summary.get("standardized")
         mode = standardized["by"] if standardized else "none"
+        given_mode = mode
+        if mode == "pooled" and not np.any(standardized["mean_"]):
+            given_mode = "scale"
         data_mode = data.features.standardized["by"] if data.features.standardized else "none"
         same = mode == data_mode
         if same and data.features.standardized:
@@ -218,7 +221,7 @@ class WarmStart:
         if not same:
             scaling = f" data.scaling={folder}" if mode == "pooled" else ""
             raise UserError(f"`start={folder}` is of features that were standardized otherwise: give "
-                            f"`data.standardize={mode}{scaling}`")  # fmt: skip
+                            f"`data.standardize={given_mode}{scaling}`")  # fmt: skip
 
 
 def _format_shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:

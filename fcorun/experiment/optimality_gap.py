@@ -18,6 +18,7 @@ from fcorun.base.errors import word
 from fcorun.base.metrics import IGNORES_PSI, NEAR_OPTIMUM
 from fcorun.base.system.files import Keyed
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.sparse_rows import SparseRows
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_problem, build_schedule, connect_clients
 from fcorun.experiment.experiment import PreparedExperiment
@@ -230,8 +231,10 @@ def _summarize_gap(
 def _solve_in_closed_form(problem: Problem, batch: Batch) -> float | None:
     """Return the optimum of least squares without a regularizer, whatever the units of its features.
 
-    Returns None for other problems, and for matrices of features that are too large.
+    Returns None for other problems, and for matrices of features that are sparse or too large.
     """
+    if isinstance(batch.x, SparseRows):
+        return None
     if not isinstance(problem.objective, LeastSquares) or problem.objective.ridge:
         return None
     if not isinstance(problem.regularizer, NoRegularizer) or batch.x.size > _MAX_CLOSED_FORM_SIZE:
@@ -271,7 +274,7 @@ def measure_movement(experiment: PreparedExperiment, data: FederatedData, soluti
         start = Vector({name: jnp.asarray(value, jnp.float64) for name, value in solution.items()})
         compiled = solver.compile_once(Keyed(experiment.problem_key, problem), batch.x.shape[1])
         *_, last = solver.minimize(problem, batch, 1e-9, STEPS, start=start, compiled=compiled)
-        feature_sizes = np.sqrt(np.asarray(batch.weight @ jnp.square(problem.features(batch.x, jnp.float64))))
+        feature_sizes = np.sqrt(np.asarray(batch.weight @ problem.features(batch.x, jnp.float64) ** 2))
         before, after = _scale_weights(start, feature_sizes), _scale_weights(last.w, feature_sizes)
         if not np.isfinite(last.objective):
             return 0.0
@@ -388,9 +391,9 @@ def _advise_on_uneven_cohorts(experiment: PreparedExperiment, schedule: Schedule
 def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedData) -> str:
     """Return advice where features that are not standardized differ in scale; empty where they do not.
 
-    The scales of features at sites are not known.
+    The scales of features at sites are not known, and sparse rows are not centred.
     """
-    if getattr(experiment.data, "standardize", "") != "none" or data.train.stays_at_sites:
+    if getattr(experiment.data, "standardize", "") != "none" or data.train.stays_at_sites or data.train.is_sparse:
         return ""
     sizes = np.append(np.sqrt(np.mean(np.square(data.train.x, dtype=np.float64), axis=0)), 1.0)
     if sizes.max() <= _SCALE_RATIO * sizes[sizes > 0].min():

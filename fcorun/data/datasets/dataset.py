@@ -17,6 +17,7 @@ from fcorun.base.system.files import Keyed
 from fcorun.base.system.machine import REDUCE_HINT, check_memory, free_host_memory
 from fcorun.data.datasets.images import VoxelGrid
 from fcorun.data.rows.rows import Rows, balance_clients, find_nonfinite
+from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import Labels, label_features
@@ -74,8 +75,10 @@ class Features:
         return f"Features({names or 'without names'})"
 
 
-def varies_within_clients(x: np.ndarray, client: np.ndarray) -> np.ndarray:
+def varies_within_clients(x: Any, client: np.ndarray) -> np.ndarray:
     """Return which features of rows (n, d) have two values at a client, (d,); ``client`` (n,) are the rows' clients."""
+    if isinstance(x, SparseMatrix):
+        return np.any([rows.max() != rows.min() for rows in x.split(client)], axis=0)
     _, first, number = np.unique(client, return_index=True, return_inverse=True)
     return np.any([column != column[first][number] for column in x.T], axis=1)
 
@@ -133,12 +136,16 @@ class FederatedData:
             return np.ones(self.train.x.shape[1:], bool)
         return varies_within_clients(rows.x, rows.known_client)
 
-    def informative_features(self, x: np.ndarray) -> np.ndarray:
+    def informative_features(self, x: Any) -> Any:
         """Return features of training rows (n, d) with 0 for those that the loss does not depend on.
 
         The differences of equal values are rounding, by which a Newton step would divide.
         """
-        return x if self.is_informative.all() else np.where(self.is_informative, x, 0).astype(x.dtype)
+        if self.is_informative.all():
+            return x
+        if isinstance(x, SparseMatrix):
+            return x.scale_columns(self.is_informative)
+        return np.where(self.is_informative, x, 0).astype(x.dtype)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{name}={rows!r}" for name, rows in self.splits.items())

@@ -47,7 +47,7 @@ class MemoryRows:
                 if array.dtype.kind == "O":
                     digest.update("\x00".join(map(str, array.tolist())).encode())
                 else:
-                    digest.update(np.ascontiguousarray(array).tobytes())
+                    digest.update(array.tobytes())
         else:
             from pandas.core.util.hashing import hash_pandas_object
 

@@ -2,9 +2,10 @@
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool
 
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Dataset, FederatedData
@@ -19,14 +20,14 @@ class RowSubset:
     Attributes:
         data: the subset's training rows, with the held-out rows as validation rows. Clients without training rows are
             dropped, and so are the validation rows of the whole data set.
-        x: all rows, (N, d): those of the whole data set, or with fills, levels and scale learnt by the rows of the
-            subset.
+        x: all rows, (N, d), dense or sparse: those of the whole data set, or with fills, levels and scale learnt by the
+            rows of the subset.
         train_rows: the indices in ``x`` of the training rows of ``data``, (N',).
         validation_rows: the indices in ``x`` of its validation rows, (V,).
     """
 
     data: FederatedData
-    x: np.ndarray = field(repr=False)
+    x: Any = field(repr=False)
     train_rows: np.ndarray = field(repr=False)
     validation_rows: np.ndarray = field(repr=False)
 
@@ -76,18 +77,19 @@ def check_classes(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
                         "folds, or leave out classes with so few rows")  # fmt: skip
 
 
-def restandardize_rows(
-    data: FederatedData, train: Bool[np.ndarray, " N"], known: Bool[np.ndarray, " N"]
-) -> Shaped[np.ndarray, "N d"]:
+def restandardize_rows(data: FederatedData, train: Bool[np.ndarray, " N"], known: Bool[np.ndarray, " N"]) -> Any:
     """Standardize all rows by the rows ``train``, in the way in which the data set was standardized before.
 
     By client, the rows ``known`` of a client without rows in ``train`` standardize its rows: an outer fold stays
     unknown. Standardizing twice equals standardizing once, so the first one needs no inverse.
     """
     x = data.train.x
-    by = (data.features.standardized or {}).get("by")
+    standardized = data.features.standardized or {}
+    by = standardized.get("by")
     if by == "pooled":
-        return Scaling.fit(x[train], np.unique(data.train.known_client[train], return_inverse=True)[1]).transform(x)
+        scaling = Scaling.fit(x[train], np.unique(data.train.known_client[train], return_inverse=True)[1])
+        is_centred = np.any(standardized["mean_"])
+        return (scaling if is_centred else scaling.without_centring).transform(x)
     if by == "per_client":
         client = data.train.known_client
         has_training = np.isin(client, client[train])

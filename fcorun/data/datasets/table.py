@@ -58,7 +58,7 @@ from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
 from fcorun.data.tables.parsed_table import Codes, FileOptions, find_character_encoding
 from fcorun.data.tables.readers import detect_ending, explain_damage, find_file, read_table, telling_of_long_reading
-from fcorun.data.tables.scaling import Scaling, standardize_per_client
+from fcorun.data.tables.scaling import KEEPS_ZEROS, Scaling, standardize_per_client
 from fcorun.data.tables.splits import (
     DEFAULT_VALIDATION,
     ClientRows,
@@ -89,7 +89,7 @@ class Table(Dataset):
     alpha: Positive = 0.5
     task: str = "regression"
     validation: float | list[str] | None = None
-    standardize: Literal["none", "pooled", "per_client"] = "none"
+    standardize: Literal["none", "scale", "pooled", "per_client"] = "none"
     scaling: PathOption | None = None
     seed: Index = 0
     missing: Annotated[MissingPolicy, "default outside identity"] = "refuse"
@@ -124,8 +124,8 @@ class Table(Dataset):
         if self.labels is not None:
             for option, columns in assign_roles(read_label_file(self.labels), self.roles, self.labels).items():
                 object.__setattr__(self, option, columns)
-        if self.scaling is not None and self.standardize != "pooled":
-            raise UserError(f"`data.scaling={self.scaling}` needs `data.standardize=pooled`: give that too")
+        if self.scaling is not None and self.standardize not in ("pooled", "scale"):
+            raise UserError(f"`data.scaling={self.scaling}` needs `data.standardize=pooled`, or scale: give that too")
         HoldOut(self.validation, self.test).check()
         self.roles.check()
         _ = self.file_options  # raises the error of an unknown encoding
@@ -479,15 +479,14 @@ class Table(Dataset):
         Raises UserError for rows on disk that are to be standardized by client, and for a record with other features.
         """
         if self.standardize == "per_client":
-            if isinstance(x, DiskMatrix):
-                raise UserError(f"`data.standardize=per_client` needs rows in memory, and those of {self.path} stay on "
-                                "disk: give pooled, or none")  # fmt: skip
             clients = [*client_rows.client_names, ""]
             x, scalings = standardize_per_client(x, client_rows.client_index, ~client_rows.is_training, clients)
             return x, scalings.to_dict()
         if self.scaling is None:
             training, client_index = client_rows.training
             scaling = Scaling.fit(x[training], np.unique(client_index, return_inverse=True)[1])
+            if self.standardize == "scale":
+                scaling = scaling.without_centring
         else:
             scaling, scaled_names = Scaling.from_record(self.scaling)
             if len(scaling.mean) != x.shape[1] or (scaled_names and scaled_names != names):
@@ -540,6 +539,8 @@ class Table(Dataset):
             drawn = "rows" if rows.group is None else "groups"
             warnings.append(word(f"`data.validation={fraction}` holds out no row, for no client has enough {drawn}: "
                                  "nothing is measured on held-out rows; give more, or a list of clients"))  # fmt: skip
+        if self.standardize == "scale":
+            warnings.append(word(KEEPS_ZEROS))
         if isinstance(rows.x, DiskMatrix):
             warnings.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK_WARNING}")
         return tuple(warnings)
@@ -576,7 +577,7 @@ class ArrayOptions(TypedDict, total=False):
 
     partition: Literal["iid", "dirichlet", "by_label", "sorted"]
     alpha: float
-    standardize: Literal["none", "pooled", "per_client"]
+    standardize: Literal["none", "scale", "pooled", "per_client"]
     scaling: str
     positive: str | bool | None
     order: list[str] | None

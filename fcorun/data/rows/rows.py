@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from fcorun.base.errors import UserError
 from fcorun.base.system.machine import empty_aligned
 from fcorun.data.rows.disk_matrix import DiskMatrix
+from fcorun.data.rows.sparse_matrix import SparseMatrix
 
 _BLOCK = 2**14  # rows that are checked together
 _CACHE_BYTES = 2**20  # of a core, for columns that are summed together
@@ -119,7 +120,7 @@ class Rows:
 
     Attributes:
         x: features, (N, d), any real dtype; kept as stored and cast batch by batch. An array in memory; rows on disk, a
-            ``DiskMatrix``; or those of a host's clients, a ``HostMatrix``.
+            ``DiskMatrix``; those of a host's clients, a ``HostMatrix``; or a ``SparseMatrix``.
         y: targets, (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
             ``Rows`` also takes y with columns, (N, k).
         client: the number of each row's client, -1 for none; None: unknown. Training rows are sorted by client.
@@ -229,6 +230,16 @@ class Rows:
     # -- where the features are
 
     @property
+    def is_sparse(self) -> bool:
+        """Return whether the zeros of the features are not stored."""
+        return isinstance(self.x, SparseMatrix)
+
+    @property
+    def numbers_per_row(self) -> int:
+        """Return how many numbers the features of a row take in a minibatch: of sparse rows those of the widest row."""
+        return 2 * self.x.width if self.is_sparse else int(np.prod(self.x.shape[1:]))
+
+    @property
     def streamed(self) -> bool:
         """Return whether features stay on disk, so that blocks of rows are read when a computation needs them."""
         stored = self.x.values if isinstance(self.x, HostMatrix) else self.x
@@ -282,7 +293,7 @@ class Rows:
 
     def can_be_sharded(self, n_hosts: int) -> bool:
         """Return whether the rows can be sharded by client over so many hosts, more than one."""
-        return 1 < n_hosts <= self.n_clients
+        return 1 < n_hosts <= self.n_clients and not self.is_sparse
 
     def shard(self, bounds: np.ndarray, host: int, in_memory: bool) -> "Rows":
         """Return these rows with the features of the rows ``bounds[host]:bounds[host + 1]`` alone.
@@ -437,6 +448,8 @@ def renumber_clients(client: np.ndarray, is_training: np.ndarray) -> tuple[np.nd
 
 def find_nonfinite(values: Any) -> np.ndarray | None:
     """Return the index of the first entry of features or targets that is NaN or infinite, or None."""
+    if isinstance(values, SparseMatrix):
+        return values.find_nonfinite()
     if values.dtype.kind != "f":
         return None
     position = 0

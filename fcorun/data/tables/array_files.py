@@ -16,6 +16,7 @@ from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import cache_dir, choose_temporary, file_digest
 from fcorun.base.system.machine import format_gib, free_host_memory
 from fcorun.data.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype, widen
+from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.data.tables.columns import NumberColumn
 from fcorun.data.tables.encoding import Encoding
@@ -32,6 +33,9 @@ _MANY_CHARACTERS = 5e8
 _IDLE_SECONDS = 3600.0  # of a file of rows in the cache whose process was killed
 _MASKS = ("validation", "test")  # arrays that mark held-out rows
 _MAX_DENSE_NUMBERS = 2e9  # of a LIBSVM file
+_SMALL_NUMBERS = 2**24  # of a LIBSVM file that is made dense, however few are not 0
+_SPARSE_SHARE = 0.1  # of nonzeros, up to which a larger file stays sparse
+_MOST_FEATURES = 2**27
 _POINTER_BYTES = 8  # of a cell of text
 _NAME_BYTES = 58  # of a name of one letter, such as that of a client, which is an object of Python
 
@@ -184,8 +188,10 @@ def _check_arrays(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {"x": x, **checked}
 
 
-def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[np.ndarray, np.ndarray, int]:
+def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[Any, np.ndarray, int]:
     """Return the features (N, d), the targets (N,), float64, and the index of the first feature, 0 or 1.
+
+    The features are a SparseMatrix if a tenth of them or less is not 0, of a file that is not small as a dense array.
 
     The features are float32 if that has all their digits, else float64, so that a run has the digits of its precision.
 
@@ -214,6 +220,11 @@ def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[
     single = matrix.astype(np.float32)
     if (single.data == matrix.data).all():
         matrix = single
+    if n_features > _MOST_FEATURES:
+        raise UserError(f"`data.path={path}`: the largest index makes {n_features:,} features, whose weights take "
+                        f"{8e-9 * n_features:.0f} GB: keep at most {_MOST_FEATURES:,}")  # fmt: skip
+    if n_rows * n_features > _SMALL_NUMBERS and matrix.nnz <= _SPARSE_SHARE * n_rows * n_features:
+        return SparseMatrix.from_scipy(matrix, f"`data.path={path}`"), y, first_index
     if n_rows * n_features > _MAX_DENSE_NUMBERS:
         raise UserError(
             f"`data.path={path}`: {n_rows} rows of {n_features} features would take "

@@ -17,6 +17,7 @@ import psutil
 
 from fcorun.base.errors import UserError, abbreviate, first_line, word
 from fcorun.base.system.machine import format_gib
+from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.tables.array_files import (
     ARRAY_FOLDER,
     ARRAY_NAMES,
@@ -330,6 +331,8 @@ def read_dataframe(
 ) -> tuple[Any, np.ndarray | None]:
     """Return the rows of a file as a pandas.DataFrame, and the client of each row as text or None, shape (n,).
 
+    Rows of a LIBSVM file may be a SparseMatrix.
+
     The second value is None where the file names no clients. Values are not checked.
 
     Args:
@@ -355,7 +358,11 @@ def read_dataframe(
     with telling_of_long_reading(path), explain_damage(path, ending):
         if ending in LIBSVM_ENDINGS:
             x = read_libsvm(file, path, first_index)[0]
-            frame = pd.DataFrame(np.pad(x, ((0, 0), (0, max(n_features - x.shape[1], 0)))))
+            n_missing = int(max(n_features - x.shape[1], 0))
+            if isinstance(x, SparseMatrix):
+                frame: Any = x.widen(n_features)
+            else:
+                frame = pd.DataFrame(np.pad(np.asarray(x), ((0, 0), (0, n_missing))))
         elif ending in (".npz", *HDF5_ENDINGS):
             arrays = read_arrays(file, ending, path, ("X",), ("client",))
             frame = pd.DataFrame(arrays["x"])

@@ -1,7 +1,7 @@
 """The standardization of features.
 
-Of "pooled", summary.json has the mean and the deviation of all training rows. Of "per_client", scaling.npz has those
-of each client.
+Of "pooled", summary.json has the mean and the deviation of all training rows; features that are scaled and not
+centred have the mean 0 there. Of "per_client", scaling.npz has the mean and the deviation of each client.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 
 from fcorun.base.errors import UserError, word
 from fcorun.base.records.contents import SUMMARY
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.rows.rows import deviation_from_sums, sum_columns_by_client, sum_in_order
+from fcorun.data.rows.sparse_matrix import SparseMatrix
+
+KEEPS_ZEROS = (
+    "`data.standardize=scale` divides features by their standard deviations and subtracts no means: zeros stay 0"
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,9 @@ class Scaling:
     @classmethod
     def fit(cls, x: Any, client: Int[np.ndarray, " N"]) -> "Scaling":
         """Compute the scaling of rows x (N, d), sorted by client, from sums by client; rows may stay on disk."""
+        if isinstance(x, SparseMatrix):
+            mean, squares = x.moments()
+            return cls.from_squares(mean, squares[None], len(x))
         mean = sum_in_order(sum_columns_by_client(x, client)) / len(x)
         return cls.from_squares(mean, sum_columns_by_client(x, client, around=mean), len(x))
 
@@ -63,8 +71,20 @@ class Scaling:
             raise UserError(f"`data.scaling={folder}` is no record of data that were standardized pooled: give the "
                             "folder of one that is done") from error  # fmt: skip
 
+    @property
+    def without_centring(self) -> "Scaling":
+        """The map to x * factor, which keeps zeros."""
+        return replace(self, mean=np.zeros_like(self.mean))
+
     def transform(self, x: Any) -> Any:
-        """Standardize rows x (N, d), which may stay on disk. Integers become float64; floats keep their dtype."""
+        """Standardize rows x (N, d), which may stay on disk. Integers become float64; floats keep their dtype.
+
+        Raises UserError for sparse rows and means that are not 0.
+        """
+        if isinstance(x, SparseMatrix):
+            if self.mean.any():
+                raise _refuse_centring("pooled")
+            return x.scale_columns(self.factor)
         if isinstance(x, DiskMatrix):
             return replace(x, shift=self.mean, factor=self.factor)
         return ((x - self.mean) * self.factor).astype(x.dtype if x.dtype.kind == "f" else np.float64)
@@ -143,7 +163,7 @@ class ClientScalings:
 
 
 def standardize_per_client(
-    x: Shaped[np.ndarray, "N d"],
+    x: Any,
     client_index: Int[np.ndarray, " N"],
     held_out: Bool[np.ndarray, " N"],
     names: Sequence[str],
@@ -152,8 +172,13 @@ def standardize_per_client(
 
     Held-out rows are standardized by the training rows of their client, or by all rows of a client without training
     rows (``explain_own_scale``). Integers become float64; floats keep their dtype. ``names`` are those of the clients
-    by index.
+    by index. Raises UserError for rows that stay on disk, and for sparse ones.
     """
+    if isinstance(x, DiskMatrix):
+        raise UserError("`data.standardize=per_client` needs rows in memory, and these stay on disk: give pooled, or "
+                        "none")  # fmt: skip
+    if isinstance(x, SparseMatrix):
+        raise _refuse_centring("per_client")
     scaled = np.empty(x.shape, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
     clients = []
     n_rows = []
@@ -173,6 +198,12 @@ def standardize_per_client(
         means.append(mean)
         deviations.append(deviation)
     return scaled, ClientScalings(tuple(clients), np.array(n_rows), np.array(means), np.array(deviations))
+
+
+def _refuse_centring(standardize: str) -> UserError:
+    return UserError(f"`data.standardize={standardize}` subtracts means, by which the zeros of sparse rows would not "
+                     "stay 0: give `data.standardize=scale`, which divides by the standard deviations alone, or "
+                     "none")  # fmt: skip
 
 
 def explain_own_scale(clients: str) -> str:

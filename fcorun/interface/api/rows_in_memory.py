@@ -13,17 +13,19 @@ from fcorun.base.config import check_folder_name, check_plugin, to_plain_value
 from fcorun.base.errors import UserError, describe_type, suggest_name
 from fcorun.data.datasets.in_memory import InMemoryTable, MemoryRows
 from fcorun.data.datasets.table import ArrayOptions, FrameOptions
+from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.tables.cells import names_as_text
 from fcorun.data.tasks import Binary, Multiclass, Regression, Survival
 from fcorun.interface.api.python_words import COLUMN_ARGUMENTS, PythonNames, python_words
 
 if TYPE_CHECKING:
     import pandas as pd
+    from scipy.sparse import sparray, spmatrix
 
 
 @python_words(lambda _: PythonNames("arrays"))
 def from_arrays(
-    X: ArrayLike,
+    X: "ArrayLike | sparray | spmatrix",
     y: ArrayLike,
     clients: ArrayLike | None = None,
     *,
@@ -43,7 +45,7 @@ def from_arrays(
     """Return the data set of some arrays, for ``fcorun.Experiment``. The arrays are not copied.
 
     Args:
-        X: features, (N, d), real numbers without gaps.
+        X: features, (N, d), real numbers without gaps; an array, or a matrix of scipy.sparse, which stays sparse.
         y: targets, (N,): numbers, or labels.
         clients: the name of each row's client, (N,). None: one client has all rows, unless ``n_clients`` is given.
         task: "regression", "binary", "multiclass", or "survival" (given by ``events``). None: the task of the
@@ -187,12 +189,19 @@ def _make_table(
     return check_plugin(table, {}, "data")
 
 
-def _features(X: object) -> np.ndarray:
-    """Return the features as an array (N, d) of real numbers. Raises UserError."""
+def _sparse_features(X: Any) -> SparseMatrix:
+    """Return the features of a matrix of scipy.sparse. Raises UserError."""
+    if X.ndim != 2 or X.shape[1] == 0:
+        raise UserError(f"X has shape {X.shape}: give a matrix (N, d)")
+    return SparseMatrix.from_scipy(X, "X")
+
+
+def _features(X: object) -> np.ndarray | SparseMatrix:
+    """Return the features as an array (N, d) of real numbers, or as sparse rows. Raises UserError."""
     if hasattr(X, "columns"):
         raise UserError("X is a DataFrame, whose columns have names: give it with its target to from_frame")
-    if hasattr(X, "toarray"):
-        raise UserError("X is a sparse matrix, which fcorun does not store: give X.toarray()")
+    if hasattr(X, "tocsr"):
+        return _sparse_features(X)
     _refuse_masked(X, "X")
     try:
         x = np.asarray(X)

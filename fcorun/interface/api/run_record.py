@@ -20,6 +20,7 @@ from fcorun.base.records.sweep_settings import load_settings
 from fcorun.base.records.tables import COEFFICIENTS
 from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import Dataset
+from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.tables.cells import read_names
 from fcorun.data.tables.parsed_table import FileOptions, mask_codes
 from fcorun.interface.api.progress import ExperimentWarning
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
+    from scipy.sparse import sparray, spmatrix
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,7 +141,7 @@ class RunRecord(FittedRecord):
     @python_words(names_of_record)
     def predict(
         self,
-        rows: "pd.DataFrame | np.ndarray",
+        rows: "pd.DataFrame | np.ndarray | sparray | spmatrix",
         clients: "ArrayLike | None" = None,
         offset: "ArrayLike | None" = None,
         at: float | None = None,
@@ -148,8 +150,8 @@ class RunRecord(FittedRecord):
         """Return predictions for new rows, as ``fcorun predict`` does; doubtful rows are flagged and warned of.
 
         Args:
-            rows: a DataFrame with the features by name, or an array (n, d) in their order; not standardized. The
-                predictions have the index of the DataFrame.
+            rows: a DataFrame with the features by name, or an array or a matrix of scipy.sparse (n, d) in their order;
+                not standardized. The predictions have the index of the DataFrame.
             clients: the client of each row, (n,), for records with personal models or scalings. None: the column of
                 clients of a DataFrame that has one.
             offset: the offset of each row, (n,), for a record of arrays with offsets.
@@ -162,6 +164,14 @@ class RunRecord(FittedRecord):
         """
         from fcorun.results.models.predict import predict
 
+        if hasattr(rows, "tocsr"):
+            if offset is not None:
+                raise UserError("sparse rows take no offset: give dense rows, or leave offset out")
+            x = SparseMatrix.from_scipy(rows, "rows")
+            names = None if clients is None else _column_of(clients, "clients", len(x))
+            predictions, sentences = predict(self, x, names, "rows")
+            _warn(sentences)
+            return predictions
         frame = _to_frame(rows, self)
         if not len(frame):
             raise UserError("there are no rows to predict for: give at least one")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.methods.objectives.objective import LinearModel, scale_by_root_weight
 
 
@@ -36,9 +37,10 @@ class LeastSquares(LinearModel):
     def curvature(self, features, outputs, weight=None):
         """Return the smallest and the largest eigenvalue of the Hessian, exactly, also with a ridge and an intercept.
 
-        Outside the span of the examples the Hessian is that of the ridge.
+        Of sparse examples with both, they are bounds. Outside the span of the examples the Hessian is that of the
+        ridge.
         """
-        if not (self.ridge and self.has_shared_intercept):
+        if not (self.ridge and self.has_shared_intercept) or isinstance(features, SparseMatrix):
             return super().curvature(features, outputs, weight)
         n, d = features.shape
         in_span = np.linalg.qr(features.T)[1].T if n < d else features

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,8 @@ from jaxtyping import Array, Float, Int, Shaped
 from fcorun.base.config import NonNegative, PluginBase
 from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
+from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.sparse_rows import SparseRows
 from fcorun.methods.objectives.intercepts import (
     ClientIntercepts,
     RowDerivatives,
@@ -29,9 +31,14 @@ _WIDE_OFFSETS = 20  # with a log link, means that differ by a factor of 5e8
 _COLUMNS = 8  # the number of floats in a vector register, or a divisor of it
 
 
+def matmul(x: Any, w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
+    """Compute x @ w for examples x (n, d), dense or sparse, and w (d,) or (d, k), differentiable in w only."""
+    return x @ w if isinstance(x, SparseRows) else _multiply_dense(x, w)
+
+
 @jax.custom_jvp
-def matmul(x: Float[Array, " n d"], w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
-    """Compute x @ w for examples x (n, d) and w (d,) or (d, k), differentiable in w only.
+def _multiply_dense(x: Float[Array, " n d"], w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
+    """Compute x @ w.
 
     If w has G runs as a ``vmap`` axis, the function multiplies x by a (d, G) matrix with G padded to a multiple of 8.
     XLA would transpose the product to (G, d) times (d, n), which takes a CPU 1.4 times as long or more. Under
@@ -40,7 +47,7 @@ def matmul(x: Float[Array, " n d"], w: Float[Array, " d *outputs"]) -> Float[Arr
     return _matmul(x, w)
 
 
-@matmul.defjvp
+@_multiply_dense.defjvp
 def _matmul_jvp(primals, tangents):
     x, w = primals
     _, tangent = tangents
@@ -118,8 +125,11 @@ class Objective(PluginBase, ABC):
         return {name: np.zeros(shape) for name, shape in shapes.items()}
 
     @abstractmethod
-    def predict(self, params: Params, x: Float[Array, " n d"]) -> Float[Array, " n *outputs"]:
-        """Return predictions (n,) or (n, classes) for examples x (n, d); matrices are raveled."""
+    def predict(self, params: Params, x: Any) -> Float[Array, " n *outputs"]:
+        """Return predictions (n,) or (n, classes) for examples x (n, d); matrices are raveled.
+
+        Examples of a linear model may be sparse, ``fcorun.data.rows.sparse_rows``.
+        """
 
     @abstractmethod
     def loss(self, prediction: Prediction, y: Target) -> PerExample:
@@ -411,24 +421,32 @@ class LinearModel(Objective):
         """Return whether the intercept of all clients is one of the parameters."""
         return self.intercept and not self.client_intercepts
 
-    def design(self, features: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    def design(self, features: Any, weight: np.ndarray | None = None) -> Any:
         """Return the design matrix: the examples (n, d), with a column of ones for a shared intercept.
 
         Examples of a client with an intercept of its own are centered at their mean, with weights (n,) or equal ones.
         """
         if self.client_intercepts:
             return features - np.average(features, axis=0, weights=weight)
-        return np.column_stack([features, np.ones(len(features))]) if self.intercept else features
+        if not self.intercept:
+            return features
+        if isinstance(features, SparseMatrix):
+            return features.append_ones()
+        return np.column_stack([features, np.ones(len(features))])
 
-    def curvature(self, features: np.ndarray, outputs: int, weight: np.ndarray | None = None) -> tuple[float, float]:
+    def curvature(self, features: Any, outputs: int, weight: np.ndarray | None = None) -> tuple[float, float]:
         """Return bounds (l, L) on the eigenvalues of the Hessian of the mean loss over examples (n, d), float64.
 
-        ``weight`` (n,) multiplies each loss in the mean; None: 1. With intercepts of clients, the examples are those of
-        one client: the Schur complement that eliminates its intercept grows with the second derivatives of the losses.
+        The examples are an array or a SparseMatrix. ``weight`` (n,) multiplies each loss in the mean; None: 1. With
+        intercepts of clients, the examples are those of one client: the Schur complement that eliminates its intercept
+        grows with the second derivatives of the losses.
         """
         x = scale_by_root_weight(self.design(features, weight), weight)
         n, d = x.shape
-        eigenvalues = np.linalg.eigvalsh((x.T @ x if d < n else x @ x.T) / n)
+        if isinstance(x, SparseMatrix):
+            eigenvalues = np.array(x.gram_eigenvalues()) / n
+        else:
+            eigenvalues = np.linalg.eigvalsh((x.T @ x if d < n else x @ x.T) / n)
         low, high = self.second_derivative_bounds(outputs)
         smallest = max(float(eigenvalues[0]), 0.0) if d <= n else 0.0
         smallest_ridge = 0 if self.has_shared_intercept else self.ridge  # the ridge does not act on the intercept
@@ -466,8 +484,10 @@ def is_linear_model(kind: type) -> bool:
     return issubclass(kind, LinearModel) and kind.predict is LinearModel.predict
 
 
-def scale_by_root_weight(x: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+def scale_by_root_weight(x: Any, weight: np.ndarray | None) -> Any:
     """Multiply rows of x (n, ...) by the roots of their weights (n,), so that x'x is the weighted sum; None: 1."""
+    if isinstance(x, SparseMatrix) and weight is not None:
+        return x.scale_rows(np.sqrt(weight))
     return x if weight is None else x * np.sqrt(weight).reshape(-1, *[1] * (x.ndim - 1))
 
 

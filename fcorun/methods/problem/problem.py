@@ -337,6 +337,7 @@ class Problem:
     def line_search_loss(self, w: Vector, batch: Batch | Quadratic) -> jax.Array:
         """Return f(w; batch) as ``loss`` does, for a solver that tries steps: derivatives count, and values do not."""
         related = (batch.curvature, batch.linear) if isinstance(batch, Quadratic) else (batch.x, batch.y, batch.weight)
+        related = jax.tree.leaves(related)  # sparse examples are several arrays
         return self._loss(mark_derivatives(w, batch.counts, *related), batch)
 
     def _loss(self, w: Vector, batch: Batch | Quadratic) -> jax.Array:

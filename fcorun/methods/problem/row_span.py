@@ -66,8 +66,8 @@ def decompose_losses(
 
 
 def can_decompose(objective: Objective, data: FederatedData, size: int) -> bool:
-    """Return True if losses of ``size`` parameters are quadratic, and small enough to be decomposed."""
-    if not hasattr(objective, "quadratic"):
+    """Return True if losses of ``size`` parameters are quadratic, of dense rows, and small enough to be decomposed."""
+    if not hasattr(objective, "quadratic") or data.train.is_sparse:
         return False
     ranks = _ranks(objective, data, size)
     return len(ranks) * int(ranks.max()) * size <= _MAX_DECOMPOSED
@@ -81,11 +81,13 @@ def restrict_to_row_span(objective: Objective, data: FederatedData, dtype) -> Ba
     """Return the whole data of each client on this host as a batch with a basis, stacked along a leading axis M.
 
     Clients are padded with rows of weight 0. The bases are QR decompositions in float64. Returns None if the model is
-    not linear, if a client has more than half as many rows as features, or if the bases are too large.
+    not linear, if rows are sparse, if a client has more than half as many rows as features, or if the bases are too
+    large.
     """
     most, features = int(data.train.sizes.max()), data.train.x.shape[1]
     if (
         not is_linear_model(type(objective))
+        or data.train.is_sparse
         or 2 * most > features
         or len(data.train.sizes) * most * features > _MAX_NUMBERS
     ):

@@ -20,6 +20,8 @@ from fcorun.base.config import numeric_fields
 from fcorun.base.errors import UserError
 from fcorun.base.system.files import Keyed, check_interrupted
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.sparse_rows import compress_rows
 from fcorun.methods.problem.duality_gap import fit_intercept, has_duality_gap, has_one_output, pooled_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.regularizers.regularizer import Regularizer
@@ -145,7 +147,7 @@ def _take_steps(problem: Problem, state, batch: Batch):
     """
     value_and_gradient = jax.value_and_grad(problem.loss)
     # The intercept is a feature of ones. Its step is that of a feature as large as the others, for better conditioning.
-    size = jnp.mean(jnp.square(problem.features(batch.x, jnp.float64)))
+    size = (problem.features(batch.x, jnp.float64) ** 2).mean()
     size = jnp.where(size > 0, size, 1.0)
 
     def scale_intercept(vector, factor):
@@ -208,11 +210,14 @@ def gather_site_rows(data: FederatedData, client_weighting: str) -> Batch:
 def make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) -> Batch:
     """Return rows of all clients as one batch, with these weights in F. Call under enable_x64."""
     x, y = data.train.x[rows], data.train.y[rows]
-    x = x.astype(np.float64) if x.dtype.kind == "f" else x
+    if isinstance(x, SparseMatrix):
+        examples: Any = compress_rows(x, np.float64)
+    else:
+        examples = jnp.asarray(x.astype(np.float64) if x.dtype.kind == "f" else x)
     y = y.astype(data.target_task.target_dtype(np.float64))
     offset = None if data.train.offset is None else jnp.asarray(data.train.offset[rows], jnp.float64)
     client = jnp.asarray(data.train.known_client[rows], jnp.int32)
-    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.asarray(weight), offset=offset, client=client)
+    return Batch(examples, jnp.asarray(y), jnp.asarray(weight), offset=offset, client=client)
 
 
 class UnfittedFeatures(UserError):

@@ -152,7 +152,9 @@ def describe_preparation(model: FittedTableModel) -> list[tuple[str, str]]:
             )
         facts.append(("Gaps", text))
     facts.append(("Held out", _describe_held_out(model)))
-    if str(model.config.get("data.standardize")) == "pooled":
+    if str(model.config.get("data.standardize")) == "scale":
+        facts.append(("Scale", "each feature was divided by its standard deviation in all training rows, not centred"))
+    elif str(model.config.get("data.standardize")) == "pooled":
         facts.append(("Scale", "each feature was scaled by its mean and standard deviation in all training rows"))
     elif str(model.config.get("data.standardize")) == "per_client":
         facts.append(("Scale", "each client's features were scaled by their mean and standard deviation there"))

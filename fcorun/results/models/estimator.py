@@ -334,7 +334,7 @@ class SharedWeightsClassifier(ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n cuts"]:
         """Return the log odds of a class above each cut, (n, cuts)."""
-        return add_intercept(np.asarray(X, float) @ self.coef_, np.atleast_2d(self.intercept_))
+        return add_intercept(X @ self.coef_, np.atleast_2d(self.intercept_))
 
     def predict_proba(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n classes"]:
         """Return the probability of each class, (n, classes)."""

@@ -294,6 +294,9 @@ def load_inference_problem(record: Record, data: Dataset | None = None) -> Infer
     federated = load_data(experiment)
     if reason := federated.train.why_not_in_memory:
         raise UserError(f"{record.folder}: intervals need all training rows in memory, and its rows {reason}")
+    if federated.train.is_sparse:
+        raise UserError(f"{record.folder}: intervals need dense rows, and its rows are sparse: give few features as a "
+                        "dense table")  # fmt: skip
     experiment = bind_objective(experiment, federated)
     return make_problem(record, experiment, federated, resolve_strength(experiment, federated))
 

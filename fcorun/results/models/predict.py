@@ -9,6 +9,7 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate, describe_rows, find_spelling, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.record import Record
+from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.tables.cells import require_finite_numbers
 from fcorun.data.tables.column_roles import is_prediction_column
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding, read_encoding
@@ -44,7 +45,8 @@ def predict(
 
     Args:
         record: a record that is done.
-        frame: the rows, a pandas.DataFrame with the record's features by name, not standardized, and other columns.
+        frame: the rows, a pandas.DataFrame with the record's features by name, not standardized, and other columns; or
+            a SparseMatrix of the features in their order.
         clients: the client of each row, text or None, shape (n,). None: the only client of the site that keeps the
             record, else no client.
         source: the name of the rows in errors.
@@ -76,8 +78,7 @@ def predict(
     for client in dict.fromkeys(known_client.tolist()):
         rows = np.flatnonzero(known_client == client)
         model = load_model(record, client) if client else shared
-        part = _predict_rows(model, x.iloc[rows], offset[rows], read_threshold(record, client), positive)
-        parts.append(part.set_index(rows))
+        parts.append(_predict_rows(model, x, rows, offset[rows], read_threshold(record, client), positive=positive))
     predictions = pd.concat(parts).sort_index()
     predictions, survival_warnings = _add_survival(record, predictions, clients, at, baseline)
     leading = {"row": np.arange(1, len(predictions) + 1)}
@@ -131,6 +132,8 @@ def select_features(
 ) -> tuple[Any, list[str]]:
     """Return the features of new rows before standardization, a DataFrame of numbers, and warnings on the columns.
 
+    Sparse rows stay sparse.
+
     Features are in the order of the record. Text is encoded and gaps are filled as in the record; warnings on single
     rows are added to their lists in ``row_warnings``. If the record or the rows have no names, columns are taken in
     their order. Raises UserError.
@@ -138,6 +141,11 @@ def select_features(
     import pandas as pd
 
     data = record.summary["data"]
+    if isinstance(frame, SparseMatrix):
+        if frame.shape[1] != data["features"]:
+            raise UserError(f"{source} has {frame.shape[1]:,} features, and the record has {data['features']:,}: give "
+                            "as many, in the same order")  # fmt: skip
+        return frame, []
     outcomes = [record.config["data"].get(option) for option in ("target", "event")]
     encoding = _read_record_encoding(record)
     has_names = any(isinstance(column, str) for column in frame.columns)
@@ -184,6 +192,10 @@ def _take_kept(frame: Any, record: Record, keep: Sequence[str]) -> tuple[Any, An
 
     Raises UserError for a column whose name is that of a prediction.
     """
+    if isinstance(frame, SparseMatrix):
+        import pandas as pd
+
+        return pd.DataFrame(index=range(len(frame))), frame
     data = record.config["data"]
     names = list(dict.fromkeys(keep or [name for name in data.get("keep") or () if name in frame]))
     for name in names:
@@ -204,6 +216,8 @@ def _read_offset(frame: Any, record: Record, source: str) -> tuple[np.ndarray, A
 
     An offset is added to the linear predictor. Raises UserError.
     """
+    if isinstance(frame, SparseMatrix):
+        return np.zeros(len(frame)), frame
     settings = record.config["data"]
     column = settings.get("offset")
     if column and column not in frame:
@@ -214,8 +228,8 @@ def _read_offset(frame: Any, record: Record, source: str) -> tuple[np.ndarray, A
     return require_finite_numbers(frame[column], f"{source}: column '{column}'").astype(float), features
 
 
-def _predict_rows(model: Any, x: Any, offset: np.ndarray, threshold: float, positive: str) -> Any:
-    """Return the predictions of a model for rows x, a DataFrame, with offsets (n,).
+def _predict_rows(model: Any, x: Any, rows: np.ndarray, offset: np.ndarray, threshold: float, positive: str) -> Any:
+    """Return the predictions of a model for these rows of x, a DataFrame or a SparseMatrix, with offsets (n,).
 
     Of two classes, the class ``positive`` is predicted from the probability ``threshold`` on.
     """
@@ -224,8 +238,14 @@ def _predict_rows(model: Any, x: Any, offset: np.ndarray, threshold: float, posi
     if offset.any():
         model = copy(model)
         model.intercept_ = model.intercept_ + (offset[:, None] if hasattr(model, "classes_") else offset)
-    if not hasattr(model, "feature_names_in_"):
-        x = x.to_numpy()
+    if isinstance(x, SparseMatrix):
+        model = copy(model)
+        vars(model).pop("feature_names_in_", None)
+        x = x[rows].csr
+    else:
+        x = x.iloc[rows]
+        if not hasattr(model, "feature_names_in_"):
+            x = x.to_numpy()
     columns = {"prediction": model.predict(x)}
     if hasattr(model, "predict_proba"):
         labels = [str(label) for label in model.classes_]
@@ -237,7 +257,7 @@ def _predict_rows(model: Any, x: Any, offset: np.ndarray, threshold: float, posi
         elif len(labels) == 2 and hasattr(model, "decision_function"):  # a tie is of the other class, as in scores
             log_odds = model.decision_function(x) * (1 if k else -1)
             columns["prediction"] = model.classes_[np.where(log_odds > 0, k, 1 - k)]
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns, index=rows)
 
 
 def _warn_unknown_clients(
@@ -299,7 +319,7 @@ def _warn_out_of_range(record: Record, x: Any, row_warnings: list[list[str]]) ->
     """Return a warning on numbers that lie outside of the training range by more than a tenth of its length."""
     limits = record.summary["data"].get("limits")
     encoding = _read_record_encoding(record)
-    if encoding is None:
+    if encoding is None or isinstance(x, SparseMatrix):
         return []
     if limits is None:
         return ["the record has no ranges of its rows: unusual values are not flagged"]

@@ -100,6 +100,9 @@ def prepare_study(
     reason = data.train.why_not_in_memory
     if reason and not data.train.stays_at_sites:  # sites compute their parts of the fits
         raise UserError(f"{command} needs all rows in memory, and those of `data={experiment.names['data']}` {reason}")
+    if data.train.is_sparse:
+        raise UserError(f"{command} needs dense rows, and those of `data={experiment.names['data']}` are sparse: run "
+                        "`reg.strength=NUMBER,NUMBER` as a sweep")  # fmt: skip
     identity = experiment.with_resolved(reg=experiment.reg.with_value(parameter, 1.0)).identity
     experiment = bind_objective(experiment, data)
     experiment = experiment.with_resolved(settings=replace(experiment.settings, reference=False))

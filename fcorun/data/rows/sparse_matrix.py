@@ -1,0 +1,222 @@
+"""A matrix of rows of which few numbers are not 0, in the format CSR (compressed sparse rows)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from fcorun.base.errors import UserError
+
+MOST_INDICES = 2**31 - 1  # indices of rows and columns, and numbers of nonzeros, have 32 bits
+_MOST_DENSE_NUMBERS = 2**24  # of the columns that are read at once
+_MOST_EIGENVALUES = 3000  # of a Gram matrix, beyond which the largest alone is computed
+
+
+def explain_dense_rows(shape: tuple[int, ...]) -> str:
+    """Return the refusal of a computation that would make sparse rows of this shape dense."""
+    return (f"the rows are sparse, and this needs {shape[0]:,} rows of {shape[1]:,} features as a dense matrix: choose "
+            "a linear model and another method, or give fewer features as a dense table")  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SparseMatrix:
+    """A matrix (n, d) in memory, whose zeros are not stored.
+
+    Indexing by rows returns other SparseMatrix. No method makes all rows dense, and NumPy cannot: ``np.asarray``
+    raises UserError.
+
+    Attributes:
+        csr: a scipy.sparse.csr_array of float32 or float64, whose columns increase within each row.
+    """
+
+    csr: Any
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, where: str) -> "SparseMatrix":
+        """Return the rows of a matrix of scipy.sparse; integers become float64.
+
+        Raises UserError, which begins with ``where``, for an entry that occurs twice, for rows whose columns do not
+        increase, for NaN and infinite numbers, and for more than 2^31 - 1 of anything.
+        """
+        from scipy.sparse import csr_array
+
+        if max(*matrix.shape, matrix.nnz) > MOST_INDICES:
+            raise UserError(f"{where} has {matrix.shape[0]:,} rows, {matrix.shape[1]:,} columns and {matrix.nnz:,} "
+                            f"nonzeros: give at most {MOST_INDICES:,} of each")  # fmt: skip
+        if matrix.dtype.kind not in "fiub":
+            raise UserError(f"{where} has numbers of the type {matrix.dtype}: give real numbers")
+        csr: Any = csr_array(matrix.tocsr())
+        if matrix.format == "coo" and csr.nnz < matrix.nnz:  # the conversion adds up entries that occur twice
+            raise UserError(f"{where} has the same row and column twice: call sum_duplicates(), or drop one of them")
+        if csr.dtype not in (np.float32, np.float64):
+            csr = csr.astype(np.float64)
+        if csr.indices.dtype != np.int32 or csr.indptr.dtype != np.int32:
+            parts = csr.data, csr.indices.astype(np.int32), csr.indptr.astype(np.int32)
+            csr = csr_array(parts, shape=csr.shape)
+        checked = cls(csr)
+        checked._check_order(where)
+        nonfinite = checked.find_nonfinite()
+        if nonfinite is not None:
+            row, column = nonfinite
+            raise UserError(f"{where} has a nonzero that is NaN or infinite, in row {row + 1}, column {column} (from "
+                            "0): mend it, or drop the row")  # fmt: skip
+        return checked
+
+    def _check_order(self, where: str) -> None:
+        """Raise UserError for a row whose columns do not increase."""
+        step = np.diff(self.csr.indices)
+        row_ends = self.csr.indptr[1:-1] - 1
+        within_row = np.ones(len(step), bool)
+        within_row[row_ends[(row_ends >= 0) & (row_ends < len(step))]] = False
+        wrong = np.flatnonzero((step <= 0) & within_row)
+        if not len(wrong):
+            return
+        row = int(np.searchsorted(self.csr.indptr, wrong[0], side="right"))
+        if step[wrong[0]] == 0:
+            raise UserError(f"{where} has column {self.csr.indices[wrong[0]]} (from 0) twice in row {row}: call "
+                            "sum_duplicates(), or drop one of them")  # fmt: skip
+        raise UserError(f"{where} has columns out of order in row {row}: call sort_indices()")
+
+    def __repr__(self) -> str:
+        return f"SparseMatrix({len(self)} rows, {self.shape[1]} columns, {self.csr.nnz} nonzeros)"
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.csr.dtype
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.csr.shape
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def size(self) -> int:
+        """Return the number of entries, with the zeros."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes in memory."""
+        return self.csr.data.nbytes + self.csr.indices.nbytes + self.csr.indptr.nbytes
+
+    @cached_property
+    def width(self) -> int:
+        """Return the number of nonzeros of the row that has most, at least 1."""
+        return max(1, int(np.diff(self.csr.indptr).max(initial=0)))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Any:
+        """Return a row as an array (d,); SparseMatrix for a slice, a mask or indices; or dense columns of rows."""
+        if isinstance(rows, tuple):
+            index, columns = rows
+            return self._read_columns(self.csr if index == slice(None) else self.csr[index], columns)
+        if isinstance(rows, (int, np.integer)):
+            return self.csr[[rows]].toarray()[0]
+        return SparseMatrix(self.csr[rows])
+
+    def _read_columns(self, csr: Any, columns: Any) -> np.ndarray:
+        if isinstance(columns, (int, np.integer)):
+            return csr[:, [columns]].toarray()[:, 0]
+        selected = csr[:, columns]
+        if selected.shape[0] * selected.shape[1] > _MOST_DENSE_NUMBERS:
+            raise UserError(explain_dense_rows(selected.shape))
+        return selected.toarray()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        """Raise UserError: a dense array might take all memory."""
+        raise UserError(explain_dense_rows(self.shape))
+
+    def __matmul__(self, w: np.ndarray) -> np.ndarray:
+        """Return the product with w, (d,) or (d, k)."""
+        return self.csr @ w
+
+    def __mul__(self, factor: float) -> "SparseMatrix":
+        return SparseMatrix(self.csr * factor)
+
+    def astype(self, dtype: Any, copy: bool = True) -> "SparseMatrix":
+        """Return the rows with nonzeros of another type."""
+        return self._with_values(self.csr.data.astype(dtype, copy=copy))
+
+    def scale_columns(self, factors: Float[np.ndarray, " d"]) -> "SparseMatrix":
+        """Return the rows with each column times its factor."""
+        return self._with_values((self.csr.data * factors[self.csr.indices]).astype(self.dtype))
+
+    def _with_values(self, values: np.ndarray) -> "SparseMatrix":
+        from scipy.sparse import csr_array
+
+        return SparseMatrix(csr_array((values, self.csr.indices, self.csr.indptr), shape=self.shape))
+
+    def widen(self, n_columns: int) -> "SparseMatrix":
+        """Return the rows with columns of zeros at the end, so that there are at least ``n_columns``."""
+        from scipy.sparse import csr_array
+
+        shape = len(self), max(n_columns, self.shape[1])
+        return SparseMatrix(csr_array((self.csr.data, self.csr.indices, self.csr.indptr), shape=shape))
+
+    def tobytes(self) -> bytes:
+        """Return all bytes that the rows are, for a digest."""
+        return self.csr.data.tobytes() + self.csr.indices.tobytes() + self.csr.indptr.tobytes()
+
+    def min(self, axis: int = 0) -> np.ndarray:
+        """Return the least value of each column, (d,)."""
+        return self.csr.min(axis=0).toarray()
+
+    def max(self, axis: int = 0) -> np.ndarray:
+        """Return the largest value of each column, (d,)."""
+        return self.csr.max(axis=0).toarray()
+
+    def split(self, client: np.ndarray) -> Iterator["SparseMatrix"]:
+        """Yield the rows of each client; ``client`` (n,) are the rows' clients."""
+        for number in np.unique(client):
+            yield self[client == number]
+
+    def find_nonfinite(self) -> np.ndarray | None:
+        """Return the row and the column of the first nonzero that is NaN or infinite, or None."""
+        nonfinite = np.flatnonzero(~np.isfinite(self.csr.data))
+        if not len(nonfinite):
+            return None
+        row = np.searchsorted(self.csr.indptr, nonfinite[0], side="right") - 1
+        return np.array([row, self.csr.indices[nonfinite[0]]])
+
+    def moments(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """Return the mean of each column, and the sum of its squared deviations from the mean, (d,) each."""
+        values = self.csr.data.astype(np.float64, copy=False)
+        columns = self.csr.indices
+        mean = np.bincount(columns, values, self.shape[1]) / len(self)
+        n_zeros = len(self) - np.bincount(columns, minlength=self.shape[1])
+        squares = np.bincount(columns, (values - mean[columns]) ** 2, self.shape[1])
+        return mean, squares + n_zeros * mean**2
+
+    def append_ones(self) -> "SparseMatrix":
+        """Return the rows with a last column of ones."""
+        from scipy.sparse import csr_array, hstack
+
+        return SparseMatrix(hstack([self.csr, csr_array(np.ones((len(self), 1), self.dtype))], format="csr"))
+
+    def scale_rows(self, factors: Float[np.ndarray, " n"]) -> "SparseMatrix":
+        """Return the rows, each times its factor."""
+        return self._with_values(self.csr.data * np.repeat(factors, np.diff(self.csr.indptr)))
+
+    def gram_eigenvalues(self) -> tuple[float, float]:
+        """Return the least and the largest eigenvalue of X'X, or of XX' where that has fewer; (0, largest) of many."""
+        from scipy.sparse.linalg import svds
+
+        csr = self.csr.astype(np.float64)
+        if min(self.shape) > _MOST_EIGENVALUES:
+            largest: Any = svds(csr, k=1, return_singular_vectors=False, rng=0)
+            return 0.0, float(largest[0] ** 2)
+        gram = csr.T @ csr if self.shape[1] < self.shape[0] else csr @ csr.T
+        eigenvalues = np.linalg.eigvalsh(gram.toarray())
+        return float(eigenvalues[0]), float(eigenvalues[-1])
+
+    def row_norms(self) -> Float[np.ndarray, " n"]:
+        """Return the Euclidean norm of each row."""
+        return np.sqrt((self.csr.astype(np.float64) ** 2).sum(axis=1))

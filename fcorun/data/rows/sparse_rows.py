@@ -1,0 +1,177 @@
+"""Sparse rows as JAX computes with them: all rows in CSR, and minibatches whose rows are padded to one width.
+
+Both layouts are pytrees that multiply vectors as dense examples do, so that an objective says ``x @ w`` of either. JAX
+derives the derivative of a product in w, which is the sum of the rows' parts by column.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from fcorun.base.errors import UserError
+from fcorun.base.system.machine import empty_aligned
+from fcorun.data.rows.sparse_matrix import SparseMatrix, explain_dense_rows
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SparseRows:
+    """Sparse rows (n, d) on the device, in one of two layouts.
+
+    Attributes:
+        values, columns: the nonzeros, and the column of each, of one shape.
+        n_features: the number of columns, d.
+    """
+
+    values: Float[Array, "..."]
+    columns: Int[Array, "..."]
+    n_features: int = field(metadata={"static": True})
+
+    @property
+    def dtype(self) -> Any:
+        return self.values.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of entries, with the zeros."""
+        return int(np.prod(self.shape))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    def __matmul__(self, w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        """Raise UserError: a dense array might take all memory."""
+        raise UserError(explain_dense_rows(self.shape))
+
+    def astype(self, dtype: Any) -> Self:
+        return replace(self, values=self.values.astype(dtype))
+
+    def __mul__(self, factor: Any) -> Self:
+        return replace(self, values=self.values * factor)
+
+    def __pow__(self, power: int) -> Self:
+        return replace(self, values=self.values**power)
+
+    def mean(self) -> jax.Array:
+        """Return the mean of all entries, with the zeros."""
+        return self.values.sum() / self.size
+
+    def _products(self, w: Float[Array, " d *outputs"]) -> jax.Array:
+        """Return each nonzero times the entry of w of its column, with the outputs of w as a last axis."""
+        entries = w.at[self.columns].get(mode="promise_in_bounds")
+        return self.values.reshape(*self.values.shape, *[1] * (w.ndim - 1)) * entries
+
+    def _sum_columns(self, products: jax.Array) -> Float[Array, " d"]:
+        """Return the sum by column of products, one for each nonzero."""
+        sums = jnp.zeros(self.n_features, products.dtype)
+        return sums.at[self.columns].add(products, mode="promise_in_bounds")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PaddedRows(SparseRows):
+    """Rows of one width. The leading axes number them: (B,) in a minibatch, (M, L) for the rows of each client.
+
+    Attributes:
+        values, columns: (..., width). Shorter rows end with zeros in column 0.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return *self.values.shape[:-1], self.n_features
+
+    def __getitem__(self, rows: Any) -> "PaddedRows":
+        return replace(self, values=self.values[rows], columns=self.columns[rows])
+
+    def __matmul__(self, w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
+        return self._products(w).sum(axis=1)
+
+    def __rmatmul__(self, u: Float[Array, " n"]) -> Float[Array, " d"]:
+        return self._sum_columns(u[:, None] * self.values)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CompressedRows(SparseRows):
+    """Rows one after the other, in CSR.
+
+    Attributes:
+        values, columns: (z,), in the order of the rows.
+        row: the row of each nonzero, (z,).
+        bounds: the bounds of the rows' nonzeros, (n + 1,): row i has ``values[bounds[i]:bounds[i + 1]]``.
+        width: the number of nonzeros of the row that has most.
+    """
+
+    row: Int[Array, " z"]
+    bounds: Int[Array, " n+1"]
+    width: int = field(metadata={"static": True})
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.bounds.shape[0] - 1, self.n_features
+
+    def __getitem__(self, rows: Int[Array, "..."]) -> PaddedRows:
+        """Return the rows of these numbers, padded to ``width``."""
+        start = self.bounds[rows][..., None]
+        position = start + jnp.arange(self.width, dtype=start.dtype).reshape(*[1] * (start.ndim - 1), -1)
+        is_of_row = position < self.bounds[rows + 1][..., None]
+        values = self.values.at[position].get(mode="clip")
+        columns = self.columns.at[position].get(mode="clip")
+        return PaddedRows(
+            values=jnp.where(is_of_row, values, 0),
+            columns=jnp.where(is_of_row, columns, 0),
+            n_features=self.n_features,
+        )
+
+    def reshape(self, *shape: int) -> PaddedRows:
+        """Return the rows, padded, numbered by the leading axes of ``shape``; the last one is that of the features."""
+        return self[jnp.arange(len(self), dtype=self.bounds.dtype).reshape(shape[:-1])]
+
+    def __matmul__(self, w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
+        return jax.ops.segment_sum(self._products(w), self.row, len(self), indices_are_sorted=True)
+
+    def __rmatmul__(self, u: Float[Array, " n"]) -> Float[Array, " d"]:
+        return self._sum_columns(u.at[self.row].get(mode="promise_in_bounds") * self.values)
+
+    def to_csr(self) -> Any:
+        """Return the rows as a scipy.sparse.csr_array, whose arrays are views where the device is the CPU."""
+        from scipy.sparse import csr_array
+
+        parts = np.asarray(self.values), np.asarray(self.columns), np.asarray(self.bounds)
+        return csr_array(parts, shape=self.shape)
+
+
+def compress_rows(x: SparseMatrix, dtype: Any) -> CompressedRows:
+    """Put sparse rows on the device, with nonzeros of a type."""
+    csr = x.csr
+    n_stored = max(
+        csr.nnz, 1
+    )  # rows of zeros alone have one that counts nothing, since JAX takes none of an empty array
+    values, columns, row = (empty_aligned((n_stored,), kind) for kind in (dtype, np.int32, np.int32))
+    for array in (values, columns, row):
+        array[csr.nnz :] = 0
+    np.copyto(values[: csr.nnz], csr.data, casting="unsafe")
+    columns[: csr.nnz] = csr.indices
+    row[: csr.nnz] = np.repeat(np.arange(len(x), dtype=np.int32), np.diff(csr.indptr))
+    return CompressedRows(
+        values=jax.device_put(values),
+        columns=jax.device_put(columns),
+        row=jax.device_put(row),
+        bounds=jax.device_put(csr.indptr),
+        n_features=x.shape[1],
+        width=x.width,
+    )

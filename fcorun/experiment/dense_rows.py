@@ -1,0 +1,20 @@
+"""Refusals of what needs dense rows, where rows are sparse."""
+
+from fcorun.base.errors import UserError
+from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.methods.algorithms.coordinate_descent import FedAvgCoordinateDescent
+from fcorun.methods.objectives.objective import is_linear_model
+
+
+def check_sparse_rows(experiment: PreparedExperiment) -> None:
+    """Refuse what needs dense rows, for data whose rows are sparse. Raises UserError."""
+    names = experiment.names
+    if not is_linear_model(type(experiment.objective)):
+        reason = f"`objective={names['objective']}` is no linear model: give one, such as `objective=logistic`"
+    elif isinstance(experiment.algo, FedAvgCoordinateDescent):
+        reason = f"`algo={names['algo']}` reads single columns of each client: choose another `algo`"
+    elif experiment.settings.relax is not None:
+        reason = "relax fits the selected features of a dense table: leave relax out"
+    else:
+        return
+    raise UserError(f"the rows of `data={names['data']}` are sparse, and {reason}")

@@ -1,0 +1,143 @@
+"""Sparse rows: products, runs, scores and predictions equal those of the same rows as a dense table."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from helpers import fails, rows_of
+
+from fcorun import L1, Ditto, Experiment, FedAvg, FedAvgCoordinateDescent, FedDualAvg, FedMiD, Logistic, from_arrays
+from fcorun.data.datasets.table import Table
+from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.sparse_rows import compress_rows
+from fcorun.methods.objectives.mlp import MLP
+from fcorun.runs.job import Watcher
+
+pytestmark = pytest.mark.filterwarnings("ignore::fcorun.interface.api.progress.ExperimentWarning")
+rng = np.random.default_rng(0)
+DENSE = np.where(rng.random((60, 25)) < 0.15, rng.standard_normal((60, 25)), 0)
+DENSE[[3, 17]] = 0
+LABELS = np.array(["no", "yes"])[(DENSE @ rng.standard_normal(25) + 0.5 * rng.standard_normal(60) > 0).astype(int)]
+CLIENTS = np.array([f"c{m}" for m in np.repeat([0, 1, 2, 3], [9, 13, 17, 21])])
+SPARSE = sp.csr_array(DENSE)
+
+
+def test_products_and_their_derivatives_are_those_of_dense_rows():
+    w, u, index = rng.standard_normal((25, 3)), rng.standard_normal(60), np.array([[3, 5], [17, 59]])
+    with jax.enable_x64(True):
+        rows = compress_rows(SparseMatrix.from_scipy(SPARSE, "X"), np.float64)
+        np.testing.assert_allclose(rows @ jnp.asarray(w), DENSE @ w, atol=1e-14)
+        np.testing.assert_allclose(jnp.asarray(u) @ rows**2, u @ DENSE**2, atol=1e-14)
+        np.testing.assert_allclose((rows * 2).mean(), 2 * DENSE.mean())
+        gradient = jax.grad(lambda w: jnp.sin(rows @ w).sum())(jnp.asarray(w[:, 0]))
+        np.testing.assert_allclose(gradient, np.cos(DENSE @ w[:, 0]) @ DENSE, atol=1e-13)
+        assert rows[index].shape == (2, 2, 25)
+        batch = jax.tree.map(lambda leaf: leaf[1], rows[index])
+        np.testing.assert_allclose(batch @ jnp.asarray(w[:, 0]), DENSE[index[1]] @ w[:, 0], atol=1e-14)
+        np.testing.assert_allclose(jnp.asarray(u[:2]) @ batch, u[:2] @ DENSE[index[1]], atol=1e-14)
+        zeros = compress_rows(SparseMatrix(sp.csr_array((4, 25))), np.float64)
+        assert not (zeros @ jnp.asarray(w)).any()
+        assert not (zeros[np.array([1])] @ jnp.asarray(w)).any()
+
+
+def both(folder, x, y, *, data=None, **experiment) -> tuple[Any, Any]:
+    """Return the records of a run on sparse rows and on the same dense rows."""
+    records = []
+    for name, features in (("sparse", x), ("dense", x.toarray())):
+        rows = from_arrays(features, y, CLIENTS, seed=1, **data or {})
+        records.append(Experiment(data=rows, precision="float64", **experiment).run(folder / name, watch=Watcher()))
+    return records[0], records[1]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        (FedDualAvg(), {"batch_size": 4, "rounds": 4}),
+        (FedMiD(client_lr=0.1), {"batch_size": None, "rounds": 2, "clients_per_round": 2}),
+        (Ditto(client_lr=0.1), {"batch_size": 5, "rounds": 2}),
+    ],
+)
+def test_runs_equal_those_on_dense_rows(tmp_path, algorithm, options):
+    sparse, dense = both(tmp_path, SPARSE, LABELS, algorithm=algorithm, regularizer=L1(0.01), **options)
+    for name, values in dense.solution.items():
+        np.testing.assert_allclose(sparse.solution[name], values, atol=1e-12)
+    np.testing.assert_allclose(rows_of(sparse), rows_of(dense), atol=1e-12)
+    for file in ("scores.csv", "predictions.csv"):
+        texts = [(record.folder / file).read_text() for record in (sparse, dense)]
+        assert len(texts[0].splitlines()) == len(texts[1].splitlines()) > 2
+    new = sp.csr_array(DENSE[:5])
+    np.testing.assert_allclose(
+        sparse.predict(new, CLIENTS[:5]).probability_yes, dense.predict(DENSE[:5], CLIENTS[:5]).probability_yes
+    )
+    with fails("rows has 24 features", "the record has 25"):
+        sparse.predict(new[:, :24])
+
+
+def test_scaled_counts_of_several_classes_equal_dense_ones(tmp_path):
+    classes = np.array(["a", "b", "c"])[np.abs(DENSE).argmax(axis=1) % 3]
+    options = {"data": {"standardize": "scale"}, "objective": Logistic(), "algorithm": FedAvg(client_lr=0.1)}
+    sparse, dense = both(tmp_path, SPARSE, classes, rounds=3, batch_size=4, **options)
+    np.testing.assert_allclose(sparse.solution["weights"], dense.solution["weights"], atol=1e-12)
+    assert "subtracts no means" in " ".join(sparse.summary["warnings"])
+    assert sparse.summary["data"]["standardized"]["mean_"] == [0] * 25
+    np.testing.assert_allclose(sparse.predict(SPARSE).probability_a, dense.predict(DENSE).probability_a)
+
+
+def write_wide_libsvm(path, n_rows=500):
+    """Write rows of 40,001 features with three nonzeros each, and return them as a sparse matrix, with their labels."""
+    columns = np.sort(rng.choice(40_000, (n_rows, 3), replace=False), axis=1)
+    columns[0, 2] = 40_000
+    values = rng.standard_normal((n_rows, 3)).round(3)
+    labels = np.where(values.sum(axis=1) > 0, 1, -1)
+    lines = []
+    for label, row, numbers in zip(labels, columns, values, strict=True):
+        lines.append(" ".join([str(label), *(f"{j + 1}:{v}" for j, v in zip(row, numbers, strict=True))]))
+    path.write_text("\n".join(lines))
+    rows = np.repeat(np.arange(n_rows), 3)
+    return sp.csr_array((values.ravel(), (rows, columns.ravel())), shape=(n_rows, 40_001)), labels
+
+
+def test_wide_libsvm_file_stays_sparse(tmp_path):
+    expected, labels = write_wide_libsvm(tmp_path / "t.svm")
+    data = Table(str(tmp_path / "t.svm"), task="binary", clients=3, validation=0.0).load()
+    assert data.train.is_sparse
+    assert data.train.x.nbytes < 30_000
+    order = data.train.row
+    assert (data.train.x.csr != expected[order]).nnz == 0
+    np.testing.assert_array_equal(data.train.y, labels[order] == 1)
+
+
+REFUSED = {
+    "standardize": ({"standardize": "pooled"}, {}, ["subtracts means", 'standardize="scale"']),
+    "per_client": ({"standardize": "per_client"}, {}, ["subtracts means", 'standardize="scale"']),
+    "mlp": ({}, {"objective": MLP()}, ["are sparse", "is no linear model"]),
+    "columns": ({}, {"algorithm": FedAvgCoordinateDescent()}, ["are sparse", "single columns"]),
+    "relax": ({}, {"relax": 0.0}, ["are sparse", "relax"]),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_needs_dense_rows_is_refused(tmp_path, case):
+    data, options, words = REFUSED[case]
+    options = {"algorithm": FedDualAvg(client_lr=0.1), "regularizer": L1(0.1), **options}
+    with fails(*words):
+        Experiment(data=from_arrays(SPARSE, LABELS, CLIENTS, **data), rounds=1, **options).run(tmp_path)
+
+
+def test_entries_out_of_order_twice_or_not_finite_are_refused():
+    values, columns, bounds = np.ones(3), np.array([0, 2, 1]), np.array([0, 1, 3])
+    with fails("X has columns out of order in row 2", "sort_indices()"):
+        from_arrays(sp.csr_array((values, columns, bounds), shape=(2, 3)), [0, 1])
+    with fails("X has column 1 (from 0) twice in row 2", "sum_duplicates()"):
+        from_arrays(sp.csr_array((values, np.array([0, 1, 1]), bounds), shape=(2, 3)), [0, 1])
+    with fails("X has the same row and column twice", "sum_duplicates()"):
+        from_arrays(sp.coo_array((values, ([0, 1, 1], [0, 1, 1])), shape=(2, 3)), [0, 1])
+    with fails("X has a nonzero that is NaN or infinite, in row 2, column 1 (from 0)"):
+        from_arrays(sp.csr_array([[0.0, 1.0], [0.0, np.nan]]), [0, 1])
+    with fails("at most 2,147,483,647"):
+        from_arrays(sp.coo_array(([1.0], ([0], [2**31])), shape=(1, 2**31 + 1)), [0])
+    with fails("sparse", "60 rows of 25 features as a dense matrix"):
+        np.asarray(SparseMatrix(SPARSE))
