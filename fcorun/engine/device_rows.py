@@ -103,15 +103,15 @@ class DeviceRows(NamedTuple):
         return self._replace(client_rows=self.client_rows[size_class.clients, : size_class.length])
 
 
-def to_device(x: Any, dtype) -> Any:
+def to_device(x: Any, dtype, offsets: np.ndarray | None = None) -> Any:
     """Put examples on the device in the run's precision; integers of at most two bytes keep their type.
 
-    Uses ``device_put``, since ``jnp.asarray`` may compile a program for each new shape. Raises UserError for numbers
-    that exceed the precision.
+    ``offsets`` are those of ``compress_rows``. Uses ``device_put``, since ``jnp.asarray`` may compile a program for
+    each new shape. Raises UserError for numbers that exceed the precision.
     """
     if isinstance(x, SparseMatrix):
         with _refuse_overflow("features"):
-            return compress_rows(x, dtype)
+            return compress_rows(x, dtype, offsets)
     if x.dtype == device_dtype(x.dtype, dtype):
         return jax.device_put(x)
     converted = empty_aligned(x.shape, dtype)
@@ -235,7 +235,7 @@ def rows_to_device(
     if subset is not None:
         client_rows = client_row_table(data.train.offsets, subset.train_rows, int(subset.max_client_rows.max()))
         return DeviceRows(subset.x, subset.y, extras, losses, jax.device_put(client_rows))
-    x = to_device(data.informative_features(local.x), dtype)
+    x = to_device(data.informative_features(local.x), dtype, data.train.offsets)
     return DeviceRows(x, targets_to_device(data, local.y, dtype), extras, losses, None)
 
 

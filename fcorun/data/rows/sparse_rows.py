@@ -114,11 +114,13 @@ class CompressedRows(SparseRows):
         row: the row of each nonzero, (z,).
         bounds: the bounds of the rows' nonzeros, (n + 1,): row i has ``values[bounds[i]:bounds[i + 1]]``.
         width: the number of nonzeros of the row that has most.
+        most_joined: the largest number of nonzeros of rows that are joined, such as those of a client.
     """
 
     row: Int[Array, " z"]
     bounds: Int[Array, " n+1"]
     width: int = field(metadata={"static": True})
+    most_joined: int = field(metadata={"static": True})
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -137,9 +139,22 @@ class CompressedRows(SparseRows):
             n_features=self.n_features,
         )
 
-    def reshape(self, *shape: int) -> PaddedRows:
-        """Return the rows, padded, numbered by the leading axes of ``shape``; the last one is that of the features."""
-        return self[jnp.arange(len(self), dtype=self.bounds.dtype).reshape(shape[:-1])]
+    def join(self, rows: Int[Array, " L"]) -> "CompressedRows":
+        """Return the rows of these numbers one after the other; -1 stands for a row of zeros."""
+        lengths = jnp.where(rows >= 0, self.bounds[rows + 1] - self.bounds[rows], 0)
+        ends = jnp.cumsum(lengths, dtype=self.bounds.dtype)
+        bounds = jnp.concatenate([jnp.zeros(1, ends.dtype), ends])
+        row = jnp.repeat(jnp.arange(len(rows), dtype=ends.dtype), lengths, total_repeat_length=self.most_joined)
+        position = jnp.arange(self.most_joined, dtype=ends.dtype)
+        source = self.bounds[rows][row] + position - bounds[row]
+        is_stored = position < bounds[-1]
+        values = jnp.where(is_stored, self.values.at[source].get(mode="clip"), 0)
+        columns = jnp.where(is_stored, self.columns.at[source].get(mode="clip"), 0)
+        return replace(self, values=values, columns=columns, row=row, bounds=bounds)
+
+    def reshape(self, *shape: int) -> "CompressedRows":
+        """Return the rows in parts of equal numbers of rows, stacked; ``shape`` is (parts, rows, -1)."""
+        return jax.vmap(self.join)(jnp.arange(len(self), dtype=self.bounds.dtype).reshape(shape[:-1]))
 
     def __matmul__(self, w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
         return jax.ops.segment_sum(self._products(w), self.row, len(self), indices_are_sorted=True)
@@ -155,8 +170,11 @@ class CompressedRows(SparseRows):
         return csr_array(parts, shape=self.shape)
 
 
-def compress_rows(x: SparseMatrix, dtype: Any) -> CompressedRows:
-    """Put sparse rows on the device, with nonzeros of a type."""
+def compress_rows(x: SparseMatrix, dtype: Any, offsets: np.ndarray | None = None) -> CompressedRows:
+    """Put sparse rows on the device, with nonzeros of a type.
+
+    ``offsets`` (M + 1,) are the bounds of the clients' rows, where the rows of a client are joined.
+    """
     csr = x.csr
     n_stored = max(
         csr.nnz, 1
@@ -174,4 +192,5 @@ def compress_rows(x: SparseMatrix, dtype: Any) -> CompressedRows:
         bounds=jax.device_put(csr.indptr),
         n_features=x.shape[1],
         width=x.width,
+        most_joined=n_stored if offsets is None else max(1, int(np.diff(csr.indptr[offsets]).max())),
     )

@@ -10,6 +10,7 @@ from jax import lax
 
 from fcorun.base.config import Count
 from fcorun.base.errors import UserError
+from fcorun.data.rows.sparse_rows import CompressedRows
 from fcorun.methods.problem.operation_counts import PyTree, apply_if
 from fcorun.methods.problem.problem import Batch, KeyBits, Quadratic, fold_key, wrap_key
 
@@ -19,7 +20,8 @@ class LocalData:
     """The data of one client in one round.
 
     Attributes:
-        x, y: the rows of all clients, (N, d) and (N,), of which ``rows`` and ``whole`` are those of this client.
+        x, y: the rows of all clients, (N, d), dense or sparse, and (N,), of which ``rows`` and ``whole`` are those of
+            this client.
         rows: the row numbers of each local step's batch, (K, B); -1 pads a shorter batch. Empty with
             ``full_batch_steps``.
         weight, offset: of all rows, (N,), or None: factors with mean one in each client; terms added to predictions.
@@ -37,7 +39,7 @@ class LocalData:
         noise_key: the bits of the key from which the gradient of each step has its noise; None: no noise.
     """
 
-    x: jax.Array
+    x: Any
     y: jax.Array
     rows: jax.Array
     dtype: Any
@@ -152,7 +154,10 @@ class LocalData:
 
     def with_whole_data(self, rows: jax.Array) -> Self:
         """Return a copy whose whole data are the rows of these numbers."""
-        return replace(self, whole=self.batch(rows)._replace(mask=None, full_passes=1))
+        whole = self.batch(rows)._replace(mask=None, full_passes=1)
+        if isinstance(self.x, CompressedRows):
+            whole = whole._replace(x=self.x.join(rows))
+        return replace(self, whole=whole)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -173,7 +173,8 @@ class Batch(NamedTuple):
     """Examples, targets and weights of a minibatch or of a client's whole data.
 
     Attributes:
-        x: the stored examples (n, d); with a ``basis``, the coordinates (n, r) of their features in the basis.
+        x: the stored examples (n, d), dense or sparse; with a ``basis``, the coordinates (n, r) of their features in
+            the basis.
         y: the targets (n,).
         weight: the weights (n,) in the mean, which sum to one. If rows have weights of their own, the weights of a
             minibatch sum to one on average over all minibatches.
@@ -185,7 +186,7 @@ class Batch(NamedTuple):
         noise_key: the bits of the key of the noise in the gradient of this batch; None: no noise.
     """
 
-    x: jax.Array
+    x: Any
     y: jax.Array
     weight: jax.Array
     mask: jax.Array | None = None
@@ -306,12 +307,12 @@ class Problem:
         regularized = self.regularized
         return Vector({name: function(v) if name in regularized else others(v) for name, v in vector.items()})
 
-    def features(self, x: jax.Array, dtype) -> jax.Array:
+    def features(self, x: Any, dtype) -> Any:
         """Return stored examples (n, d) as features."""
         x = x.astype(dtype)
         return x if self.scale == 1 else x * jnp.asarray(self.scale, dtype)
 
-    def predict(self, w: Vector, x: jax.Array, offset: jax.Array | None = None) -> jax.Array:
+    def predict(self, w: Vector, x: Any, offset: jax.Array | None = None) -> jax.Array:
         """Return the predictions of stored examples x (n, d), plus their ``offset`` (n,) if they have one."""
         predictions = self.objective.predict(w, self.features(x, w.dtype))
         return predictions if offset is None else predictions + offset

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 
+from fcorun.data.rows.sparse_rows import CompressedRows
 from fcorun.methods.problem.operation_counts import mark
 from fcorun.methods.problem.problem import Batch, KeyBits, Problem, Quadratic, Vector
 
@@ -41,7 +42,10 @@ class RowClippedProblem(Problem):
             factor = self.clip / jnp.maximum(norm, self.clip)
             return gradient.map(lambda values: jnp.where(jnp.isfinite(norm), factor * values, 0))
 
-        rows = Batch(batch.x, batch.y, jnp.ones_like(batch.weight), offset=batch.offset)
+        x = batch.x
+        if isinstance(x, CompressedRows):
+            x = x[jnp.arange(len(x))]
+        rows = Batch(x, batch.y, jnp.ones_like(batch.weight), offset=batch.offset)
         single_rows = jax.tree.map(lambda values: values[:, None], rows)
         clipped = jax.vmap(clip_gradient)(single_rows)
         mean = clipped.map(lambda gradients: jnp.tensordot(batch.weight, gradients, 1))

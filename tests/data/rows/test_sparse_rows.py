@@ -9,7 +9,18 @@ import pytest
 import scipy.sparse as sp
 from helpers import fails, rows_of
 
-from fcorun import L1, Ditto, Experiment, FedAvg, FedAvgCoordinateDescent, FedDualAvg, FedMiD, Logistic, from_arrays
+from fcorun import (
+    L1,
+    Ditto,
+    Experiment,
+    FedAvg,
+    FedAvgCoordinateDescent,
+    FedDualAvg,
+    FedMiD,
+    FedProx,
+    Logistic,
+    from_arrays,
+)
 from fcorun.data.datasets.table import Table
 from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.rows.sparse_rows import compress_rows
@@ -38,6 +49,11 @@ def test_products_and_their_derivatives_are_those_of_dense_rows():
         batch = jax.tree.map(lambda leaf: leaf[1], rows[index])
         np.testing.assert_allclose(batch @ jnp.asarray(w[:, 0]), DENSE[index[1]] @ w[:, 0], atol=1e-14)
         np.testing.assert_allclose(jnp.asarray(u[:2]) @ batch, u[:2] @ DENSE[index[1]], atol=1e-14)
+        bounds = np.array([0, 4, 20, 60])
+        joined = compress_rows(SparseMatrix.from_scipy(SPARSE, "X"), np.float64, bounds).join(jnp.array([3, 5, -1, 59]))
+        np.testing.assert_allclose(
+            joined @ jnp.asarray(w), [*DENSE[[3, 5]] @ w, np.zeros(3), DENSE[59] @ w], atol=1e-14
+        )
         zeros = compress_rows(SparseMatrix(sp.csr_array((4, 25))), np.float64)
         assert not (zeros @ jnp.asarray(w)).any()
         assert not (zeros[np.array([1])] @ jnp.asarray(w)).any()
@@ -58,6 +74,7 @@ def both(folder, x, y, *, data=None, **experiment) -> tuple[Any, Any]:
         (FedDualAvg(), {"batch_size": 4, "rounds": 4}),
         (FedMiD(client_lr=0.1), {"batch_size": None, "rounds": 2, "clients_per_round": 2}),
         (Ditto(client_lr=0.1), {"batch_size": 5, "rounds": 2}),
+        (FedProx(), {"batch_size": None, "rounds": 2}),
     ],
 )
 def test_runs_equal_those_on_dense_rows(tmp_path, algorithm, options):
